@@ -16,7 +16,7 @@ WORKERS := -n 4 --dist worksteal
 UNBUILT := tests/devmem tests/srd/proto tests/srd/secure tests/netns/netem tests/netns/placement tests/netns/inventory
 # The tests of what is compiled (setup.py) run twice, interpreted and compiled; those marked `compiled` run compiled only.
 COMPILED := tests/srd/proto tests/srd/secure tests/srd/io tests/srd/sim $(wildcard tests/srd/test_*.py) tests/netns/netem \
-	tests/netns/backends/virtual tests/netns/backends/relay tests/netns/backends/test_same_departures.py \
+	tests/netns/backends/virtual tests/netns/backends/relay tests/netns/backends/test_same_departures.py tests/nitro_emu/device \
 	$(shell grep -rl --include="*.py" "mark.compiled" tests)
 
 .PHONY: setup demo demo-card test test-unbuilt check format clean

@@ -124,7 +124,7 @@ class Poller:
         return [self._vfs[key] for key, turns in self._turns.items() if turns != before.get(key)]
 
     def _pass(self, busy: list[Polled]) -> bool:
-        """Look at doorbells, and poll the engines of active programs and `busy` ones; return whether it did anything."""
+        """Look at doorbells; poll the engines of active programs, and `busy` ones; return whether it did anything."""
         soon, self._soon = self._soon, {}
         for work in soon:
             self._try(work)

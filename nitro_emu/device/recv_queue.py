@@ -1,7 +1,7 @@
 """Receive queues: the descriptors that a program has posted, which messages reserve and then take.
 
-1. Descriptors are copied from the ring once, when the doorbell is looked at; what the program writes there later has no
-   effect.
+1. Descriptors are copied from the ring once: some when the doorbell is looked at, the rest when they are needed. What a
+   program writes there later has no effect.
 2. A receive request has one or two buffers. Messages reserve the requests that were posted first when they are
    admitted, and take them when they have arrived. What was reserved for a message that never arrives goes back.
 3. More descriptors than the ring has, or a request that is not marked properly, break the queue: the queue pair goes to
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from nitro_emu.abi.io import RX_DESC_BYTES, RX_FIRST, RX_LAST, RX_RESERVED
-from nitro_emu.abi.limits import MAX_KEY, MAX_RECV_SGES
+from nitro_emu.abi.limits import MAX_KEY, MAX_RECV_SGES, MAX_RQ_DEPTH
 from nitro_emu.abi.memory import COUNTER_MASK
 from nitro_emu.errors import AbiError
 
@@ -64,32 +64,34 @@ class RecvQueue:
         """Requests that are not reserved."""
         return len(self._posted)
 
-    def fetch(self) -> None:
-        """Copy the descriptors that were posted. Raises AbiError when the program breaks the rules of the ring.
+    def fetch(self, *, most: int = MAX_RQ_DEPTH) -> int:
+        """Copy up to `most` of the descriptors that were posted; return how many.
 
-        Nothing is taken after that, until `reset`.
+        Raises AbiError when the program breaks the rules of the ring. Nothing is taken after that, until `reset`.
         """
         if self._is_broken:
-            return
+            return 0
         try:
-            self._fetch_untrusted()
+            return self._fetch_untrusted(most)
         except AbiError:
             self._is_broken = True
             raise
 
-    def _fetch_untrusted(self) -> None:
+    def _fetch_untrusted(self, most: int) -> int:
         count = (self._doorbell() & COUNTER_MASK) - self._consumed & COUNTER_MASK
         if not count:
-            return
+            return 0
         if count + self._held > self.depth:
             raise AbiError(f"rq doorbell: {count} descriptors are more than the ring has free", field="doorbell")
-        while count:
+        left = taken = min(count, most)
+        while left:
             at = self._consumed % self.depth
-            part = min(count, self.depth - at)
+            part = min(left, self.depth - at)
             self._add_untrusted(bytes(self._ring[at * RX_DESC_BYTES : (at + part) * RX_DESC_BYTES]))
             self._consumed += part
             self._held += part
-            count -= part
+            left -= part
+        return taken
 
     def _add_untrusted(self, raw: bytes) -> None:
         for address, req_id, length, control in _DESCRIPTOR.iter_unpack(raw):

@@ -42,6 +42,8 @@ _LOCAL_WRITE: Final = int(MrPermission.LOCAL_WRITE)
 _REMOTE_WRITE: Final = int(MrPermission.REMOTE_WRITE)
 _REMOTE_READ: Final = int(MrPermission.REMOTE_READ)
 _OFFSET_MASK: Final = (1 << REGION_SHIFT) - 1
+FETCHED: Final = 64
+"""Descriptors that are fetched at once for messages: a segment train of these."""
 Arrival = MessageReceived | MessagesReceived | WriteReceived
 
 
@@ -160,12 +162,12 @@ class Responder:
         rq = qp.rq
         if rq is None:
             return []
-        if rq.available < count:
-            try:
-                rq.fetch()
-            except AbiError as error:
-                self._on_broken(qp, str(error))
-                return []
+        try:
+            while rq.available < count and rq.fetch(most=FETCHED):
+                pass
+        except AbiError as error:
+            self._on_broken(qp, str(error))
+            return []
         return rq.reserve(count) if rq.available >= count else []
 
     def _check_buffers(

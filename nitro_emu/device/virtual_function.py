@@ -16,7 +16,7 @@ from typing import Final
 from devmem.region import Region
 from nitro_emu.abi.admin import QpState
 from nitro_emu.abi.gid import GID_BYTES, gid_of
-from nitro_emu.abi.limits import MAX_KEY
+from nitro_emu.abi.limits import MAX_KEY, MAX_RQ_DEPTH
 from nitro_emu.config import VfConfig
 from nitro_emu.counters import DeviceCounters, PortCounters
 from nitro_emu.device.interface import interface_mtu
@@ -53,6 +53,8 @@ SQ_SHARE: Final = 128
 """Entries that one pass takes from a send queue, so that no queue pair waits for another's."""
 SHARED_SQ_SHARE: Final = 32
 """The same while other virtual functions have programs, too."""
+RQ_SHARE: Final = 256
+"""Descriptors that one pass takes from a receive queue; messages that need more have them fetched."""
 MESSAGE_BYTES: Final = 64 << 10
 """Longest message of the transport that carries a send: more than any MTU."""
 _RTS: Final = QpState.RTS
@@ -260,7 +262,7 @@ class VirtualFunction:
         if qp.rq is None:
             return
         try:
-            qp.rq.fetch()
+            qp.rq.fetch(most=MAX_RQ_DEPTH if qp.state is _ERR else RQ_SHARE)
         except AbiError as error:
             self.break_queue_pair(qp, str(error))
             return

@@ -59,12 +59,11 @@ from srd.proto.wire.status import Status
 BATCHES_PER_TURN = 4
 """Receive batches that a turn reads from one socket, so that the other sockets are not starved."""
 SHARED_MESSAGES = 2
-"""Messages (segment trains) that a turn reads in all while several engines share the loop: of small packets they are
-some 300, which take about as long as the rest of a turn."""
+"""Messages (segment trains) that a batch has while several engines share the loop: of small packets, some 130."""
 SHARED_TURN_BYTES = 192 << 10
-"""Bytes that such a turn sends, likewise: two or three segment trains."""
+"""Bytes that such a turn sends: two or three segment trains."""
 SHARED_TURN_S = 0.0001
-"""Time after which such a turn sends no further burst: small ones take much time for few bytes."""
+"""Time after which such a turn reads no further batch, and sends no further burst."""
 RX_COALESCE_S = 0.0003
 """Delay between two turns of a busy endpoint, so that a wake-up serves several packets instead of one or two."""
 BUSY_S = 0.001
@@ -276,7 +275,7 @@ class Driver:
         return True
 
     def _poll_sockets(self) -> list[tuple[int, int]]:
-        """Return the readable sockets. A shared turn reads one: the kernel puts it behind the others."""
+        """Return the readable sockets. In a shared turn one at a time: the kernel puts it behind the others."""
         return self._epoll.poll(0, 1 if self._is_shared else -1)
 
     @property
@@ -335,8 +334,13 @@ class Driver:
         received = False
         self.turns += 1
         ready, self._ready = self._ready, None
-        for fd, _ in self._poll_sockets() if ready is None else ready:
-            received |= self._read_socket(self._sockets[fd])
+        until = time.monotonic() + SHARED_TURN_S if self._is_shared else 0.0
+        while ready := self._poll_sockets() if ready is None else ready:
+            for fd, _ in ready:
+                received |= self._read_socket(self._sockets[fd])
+            if time.monotonic() >= until:
+                break
+            ready = None
         if received:
             now = time.monotonic()
             self._since_s, self._read_at = now - self._read_at, now

@@ -3,6 +3,9 @@
 A card and the applications at its end share them, and take turns by `sched_yield`. Without this the system moves the
 processes between processors, and an application often shares one with the other end's card: round trips take 1.6 times
 as long then, and the rate of small messages halves, at random.
+
+All processes, in-process SRD's too, have the policy SCHED_RR (sched(7)): a yield hands the processor to the next of
+them. Under the default policy who yields also waits for some milliseconds for one that does not yield.
 """
 
 from __future__ import annotations
@@ -10,8 +13,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from scripts.harness.veth_pair import SENDER, VethPair
+
+ROUND_ROBIN: Final = ("chrt", "--rr", "1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +29,9 @@ class PinnedPair(VethPair):
         first, second = halves(sorted(os.sched_getaffinity(0)))
         processors = first if node == SENDER else second
         # not super(): a dataclass with slots is another class than the one that super() refers to
-        return VethPair.command(self, node, ["taskset", "--cpu-list", ",".join(map(str, processors)), *argv])
+        return VethPair.command(
+            self, node, [*ROUND_ROBIN, "taskset", "--cpu-list", ",".join(map(str, processors)), *argv]
+        )
 
 
 def pinned(pair: VethPair) -> PinnedPair:
