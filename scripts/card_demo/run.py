@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from scripts.compare.fabric import Fabric
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
 
+LAB_NAME: Final = "card-demo"
 HOSTS: Final = ("h1", "h2")
 TENANTS: Final = (("red", "efa_0", "messages", 20_000), ("blue", "efa_1", "writes", 64))
 """Name, device, work, and how many messages or writes."""
@@ -65,7 +67,7 @@ def command(*, loss_percent: float, share: float) -> None:
 
 @contextmanager
 def _lab() -> Iterator[Lab]:
-    with Lab.up(reference()) as lab:
+    with Lab.up(replace(reference(), name=LAB_NAME)) as lab:
         yield lab
 
 
