@@ -23,6 +23,7 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -133,7 +134,8 @@ class ControlServer:
             while line := await _line(reader):
                 await _send(writer, await self._reply(line))
         except RequestError as error:
-            await _send(writer, {"error": str(error)})
+            with suppress(OSError):  # it has gone
+                await _send(writer, {"error": str(error)})
         except OSError:
             pass  # it has gone
         finally:

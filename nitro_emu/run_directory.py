@@ -52,14 +52,15 @@ class RunDirectory:
         except OSError as error:
             raise CardError(f"{path}: cannot be used: {error.strerror}; set run_dir to another directory") from error
         try:
-            for name in {*_recorded_untrusted(lock), *names}:
+            for name in _recorded_untrusted(lock):
                 _remove_socket(path / f"{name}.sock")
+            ours = [name for name in names if not os.path.lexists(path / f"{name}.sock")]  # others are not of a card
             os.ftruncate(lock, 0)
-            os.pwrite(lock, json.dumps({"pid": os.getpid(), "sockets": list(names)}).encode(), 0)
+            os.pwrite(lock, json.dumps({"pid": os.getpid(), "sockets": ours}).encode(), 0)
         except OSError as error:
             os.close(lock)
             raise CardError(f"{path}: cannot be used: {error.strerror}; set run_dir to another directory") from error
-        return cls(path, lock=lock, names=names, made=made)
+        return cls(path, lock=lock, names=ours, made=made)
 
     def socket(self, name: str) -> Path:
         """Return the path of one of the sockets."""

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
+from nitro_emu.abi.io import UNKNOWN_AH
 from nitro_emu.aio.address import QpAddress
 from nitro_emu.verbs import AddressHandle, ProtectionDomain
+
+_KEPT: Final = 256
+"""Destroyed handles whose GIDs are remembered for the completions that name them still."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,11 +51,14 @@ class Handles:
         self._pd = pd
         self._entries: dict[bytes, _Entry] = {}
         self._gids: dict[int, bytes] = {}
+        self._making: bytes | None = None  # its number is in completions before this loop knows it
+        self._ended: dict[int, bytes] = {}  # the oldest first
         self._lock = asyncio.Lock()  # so that one for the same GID is not made while the last is destroyed
 
     def gid_of(self, number: int) -> bytes | None:
-        """Return the GID that an address handle is for; None if there is no such handle."""
-        return self._gids.get(number)
+        """Return the GID that an address handle is, or was, for; None if there is no such handle."""
+        making = self._making if number != UNKNOWN_AH else None
+        return self._gids.get(number) or making or self._ended.get(number)
 
     async def remote(self, address: QpAddress) -> Remote:
         """Return a destination. Raises VerbsError."""
@@ -58,8 +66,12 @@ class Handles:
         async with self._lock:
             entry = self._entries.get(gid)
             if entry is None:
-                entry = _Entry(await asyncio.to_thread(AddressHandle, self._pd, gid=gid))
-                self._entries[gid], self._gids[entry.handle.number] = entry, gid
+                self._making = gid
+                try:
+                    entry = _Entry(await asyncio.to_thread(AddressHandle, self._pd, gid=gid))
+                    self._entries[gid], self._gids[entry.handle.number] = entry, gid
+                finally:
+                    self._making = None
             return Remote(address, entry, self)
 
     async def destroy_unused(self, gid: bytes) -> None:
@@ -68,5 +80,13 @@ class Handles:
             entry = self._entries.get(gid)
             if entry is None or entry.users:
                 return
-            del self._entries[gid], self._gids[entry.handle.number]
+            del self._entries[gid]
+            self._keep_ended(entry.handle.number)
             await asyncio.to_thread(entry.handle.close)
+
+    def _keep_ended(self, number: int) -> None:
+        """Remember the GID of a handle that is destroyed: the card names it until then, and completions wait longer."""
+        self._ended.pop(number, None)
+        self._ended[number] = self._gids.pop(number)
+        if len(self._ended) > _KEPT:
+            del self._ended[next(iter(self._ended))]

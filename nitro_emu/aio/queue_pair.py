@@ -222,7 +222,8 @@ class QueuePair:
             self._post_waiting()
 
     def _post_waiting(self) -> None:
-        while self._waiting and self._qp.send_queue.free:
+        # The send queue may be larger than it was asked to be, and the completion queue has room for this many.
+        while self._waiting and len(self._requests) < self.settings.send_requests and self._qp.send_queue.free:
             request = self._waiting[0]
             if request.to.handle is None or request.future.cancelled():
                 self._waiting.popleft().end(Status.FLUSHED)

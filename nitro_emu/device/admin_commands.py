@@ -197,6 +197,8 @@ class AdminCommands:
             raise _illegal(f"memory: permissions {command.permissions:#x}, or a range beyond 64 bits")
         if tables.registered_bytes + command.mr_length > vf.config.max_mr_bytes:
             raise _failed(f"memory: more than max_mr_bytes ({vf.config.max_mr_bytes}) in all")
+        if len(tables.memory) + tables.lingering >= vf.config.max_mrs:
+            raise _failed(f"memory: all {vf.config.max_mrs} regions are registered, or still used by requests")
         lkey = tables.memory.reserve()
         region = map_untrusted(
             descriptors[0],
@@ -206,7 +208,7 @@ class AdminCommands:
         )
         memory = MemoryRegion(
             region, pd=domain, iova=command.iova, length=command.mr_length, permissions=command.permissions,
-            lkey=lkey, rkey=new_rkey(tables.by_rkey),
+            lkey=lkey, rkey=new_rkey(tables.by_rkey), on_unmapped=vf.on_unmapped,
         )  # fmt: skip
         tables.memory.add(lkey, memory)
         tables.by_rkey[memory.rkey] = self._context.memory[lkey] = memory

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import array
 import asyncio
+import fcntl
 import os
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -60,7 +62,21 @@ class Connection:
             self._serve(data, descriptors, is_cut=bool(flags & socket.MSG_CTRUNC))
         finally:
             for fd in descriptors:
-                os.close(fd)
+                self._close_untrusted(fd)
+
+    def _close_untrusted(self, fd: int) -> None:
+        """Close a program's descriptor. That of anything but a memfd may block (SO_LINGER, FUSE): not in this thread.
+
+        A program that sends one is not served any more, so that it cannot pile up threads.
+        """
+        try:
+            fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        except OSError:
+            threading.Thread(target=os.close, args=(fd,), daemon=True).start()
+            self.context.vf.log.warning("pid %d sent a descriptor that is no memfd; it is not served", self.context.pid)
+            self.close()
+        else:
+            os.close(fd)
 
     def _serve(self, data: bytes, descriptors: list[int], *, is_cut: bool) -> None:
         device, log = self.context.vf.device, self.context.vf.log

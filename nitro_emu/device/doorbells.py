@@ -72,11 +72,10 @@ class Doorbells:
         if len(self._handlers) > FEW:
             values = self._array[self._indices]
             at = np.flatnonzero(values != self._values)
-            self._values = values
-            found = list(zip(self._indices[at].tolist(), values[at].tolist(), strict=True))
-            for index, value in found:
+            found = list(zip(at.tolist(), self._indices[at].tolist(), values[at].tolist(), strict=True))
+            for position, index, value in found:
                 if handler := self._handlers.get(index):  # an earlier handler may have ended this one
-                    self._seen[index] = value
+                    self._values[position] = self._seen[index] = value
                     handler()
             return bool(found)
         changed = [index for index, seen in self._seen.items() if self._words[index] != seen]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+from collections.abc import Callable
 
 from devmem.errors import RegionError
 from devmem.region import Region
@@ -26,6 +27,7 @@ class MemoryRegion:
     """A registered range. `uses` counts the requests in flight that read or write it."""
 
     __slots__ = (
+        "_on_unmapped",
         "_region",
         "_view",
         "base",
@@ -40,8 +42,18 @@ class MemoryRegion:
     )
 
     def __init__(
-        self, region: Region, *, pd: ProtectionDomain, iova: int, length: int, permissions: int, lkey: int, rkey: int
+        self,
+        region: Region,
+        *,
+        pd: ProtectionDomain,
+        iova: int,
+        length: int,
+        permissions: int,
+        lkey: int,
+        rkey: int,
+        on_unmapped: Callable[[MemoryRegion], None],
     ) -> None:
+        """`on_unmapped` is called when it was deregistered and nothing uses it any more."""
         in_page = iova % PAGE_BYTES  # a page of the program begins where one of the memfd does
         self._region = region
         self._view = region.view(in_page, length=length)  # keeps it mapped
@@ -53,6 +65,7 @@ class MemoryRegion:
         self.lkey = lkey
         self.rkey = rkey
         self.uses = 0
+        self._on_unmapped = on_unmapped
         self.is_registered = True
         pd.users += 1
 
@@ -83,6 +96,7 @@ class MemoryRegion:
         if not self.is_registered and not self.uses:
             self._view.release()
             self._region.close()
+            self._on_unmapped(self)
 
 
 def map_untrusted(fd: int, *, offset: int, length: int, permissions: int) -> Region:
@@ -96,6 +110,8 @@ def map_untrusted(fd: int, *, offset: int, length: int, permissions: int) -> Reg
         raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"memory: no memfd ({error.strerror})") from error
     if not seals & fcntl.F_SEAL_SHRINK:
         raise AdminError(AdminStatus.ILLEGAL_PARAMETER, "memory: the memfd lacks F_SEAL_SHRINK; seal it")
+    if os.fstatvfs(fd).f_bsize != PAGE_BYTES:  # a hole in huge pages that cannot be filled again would be SIGBUS
+        raise AdminError(AdminStatus.ILLEGAL_PARAMETER, "memory: huge pages are not supported")
     if not has_range:
         raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"memory: {length} bytes from {offset} are not in the memfd")
     writable = bool(permissions & (MrPermission.LOCAL_WRITE | MrPermission.REMOTE_WRITE))

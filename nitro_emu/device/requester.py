@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ RNR_PAUSE_S: Final = 0.001
 """First pause before a send is posted again that its responder was not ready for; it doubles each time."""
 MAX_RNR_PAUSE_S: Final = 0.016
 """Longest such pause: a program that was delayed by a few time slices loses no more by it."""
+RETRY_SHARE: Final = 32
+"""Sends that one pass posts again."""
 INDEX_BITS: Final = 16
 """Bits of the transport's request numbers below the number of a `Request`: its requests, by index."""
 INDEX_MASK: Final = (1 << INDEX_BITS) - 1
@@ -116,8 +119,13 @@ class Requester:
         mtu: int,
         find_memory: Callable[[int], MemoryRegion | None],
         on_room: Callable[[QueuePair], None],
+        run_soon: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`mtu`: the longest send; `find_memory`: by lkey; `on_room`: a send queue that was blocked may go on."""
+        """Take what it needs of the virtual function.
+
+        `mtu`: the longest send; `find_memory`: by lkey; `on_room`: a send queue that was blocked may go on; `run_soon`:
+        calls something in the next pass.
+        """
         self._engine = engine
         self._counters = counters
         self.mtu = mtu
@@ -128,6 +136,8 @@ class Requester:
         self._open: dict[int, Request] = {}
         self._next = 1
         self._on_room = on_room
+        self._run_soon = run_soon
+        self._due: deque[tuple[int, Request]] = deque()  # whose pause is over
 
     # -- entries ------------------------------------------------------------------------------------------------
 
@@ -285,6 +295,9 @@ class Requester:
         return request
 
     def _post(self, number: int, request: Request) -> None:
+        if request.is_cancelled:
+            self._fail(number, request, Status.FLUSHED)
+            return
         remote = request.handle.remote
         if (peer := remote.open_peer) is not None:
             self._post_to(peer, number, request)
@@ -413,7 +426,15 @@ class Requester:
 
     def _retry(self, number: int, request: Request) -> None:
         request.timer = None
-        self._post(number, request)
+        self._due.append((number, request))
+        self._run_soon(self.post_due)
+
+    def post_due(self) -> None:
+        """Post a share of the requests whose pause is over."""
+        for _ in range(min(len(self._due), RETRY_SHARE)):
+            self._post(*self._due.popleft())
+        if self._due:
+            self._run_soon(self.post_due)
 
     # -- cancelling -----------------------------------------------------------------------------------------------
 

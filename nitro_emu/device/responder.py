@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +43,8 @@ _LOCAL_WRITE: Final = int(MrPermission.LOCAL_WRITE)
 _REMOTE_WRITE: Final = int(MrPermission.REMOTE_WRITE)
 _REMOTE_READ: Final = int(MrPermission.REMOTE_READ)
 _OFFSET_MASK: Final = (1 << REGION_SHIFT) - 1
+NAMING_S: Final = 5.0
+"""Time in which a peer has to name itself; what it has sent takes receive requests and memory until then."""
 FETCHED: Final = 64
 """Descriptors that are fetched at once for messages: a segment train of these."""
 Arrival = MessageReceived | MessagesReceived | WriteReceived
@@ -143,19 +146,27 @@ class Responder:
         source = self._sources.get(peer)
         if source is None and not self._is_outgoing(peer):
             source = self._sources[peer] = Source(host_text(self._engine().peer(peer).address))
-            self._choose_prediction()
+            asyncio.get_running_loop().call_later(NAMING_S, self._expire, peer)
+            self.choose_prediction()
         return source
 
-    def _choose_prediction(self) -> None:
-        """Let payload of writes land without a copy while there is one source (`srd.io.placement_predictor`).
+    def choose_prediction(self) -> None:
+        """Let payload of writes land without a copy while there is one peer (`srd.io.placement_predictor`).
 
         With several, a wrong guess could write one's payload to where another's message belongs, until it is corrected.
+        Called whenever the number of peers has changed.
         """
         engine = self._engine()
         predictor = engine.queues.host.predictor
-        only = next(iter(self._sources)) if len(self._sources) == 1 else None
+        only = next(iter(self._sources)) if len(self._sources) == len(engine.peers) == 1 else None
         predictor.context = None if only is None else engine.peer(only).own_context
         predictor.clear_hint()
+
+    def _expire(self, peer: int) -> None:
+        """Close a peer that has not named itself."""
+        source = self._sources.get(peer)
+        if source is not None and source.gid is None:
+            self._engine().close_peer(peer)
 
     def _reserve(self, qp: QueuePair, count: int) -> list[RecvRequest]:
         """Reserve receive requests; none: there are not as many."""
@@ -376,9 +387,9 @@ class Responder:
     def on_ended(self, peer: int) -> None:
         """Forget a peer, and give back what was reserved for it."""
         source = self._sources.pop(peer, None)
+        self.choose_prediction()
         if source is None:
             return
-        self._choose_prediction()
         for arrival in source.waiting:  # it never named itself: their memory is free again
             self._release(arrival)
         for number in source.queue_pairs:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -74,6 +75,9 @@ class Tables:
     memory: Table[MemoryRegion]
     by_rkey: dict[int, MemoryRegion] = field(default_factory=dict)
     registered_bytes: int = 0
+    """Of all that is mapped, also of what was deregistered and is still in use."""
+    lingering: int = 0
+    """Memory regions that were deregistered and are still in use."""
 
     @classmethod
     def of(cls, config: VfConfig) -> Tables:
@@ -120,6 +124,7 @@ class VirtualFunction:
             mtu=self.mtu_bytes,
             find_memory=self.tables.memory.get,
             on_room=self.run_later,
+            run_soon=poller.run_soon,
         )
         self.responder = Responder(
             engine=self.engine,
@@ -131,6 +136,7 @@ class VirtualFunction:
             on_broken=self.break_queue_pair,
         )
         self._sq_share = SQ_SHARE
+        self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
         self._runs: dict[QueuePair, Callable[[], None]] = {}
         self._on_broken: dict[QueuePair, Callable[[], None]] = {}
 
@@ -275,17 +281,32 @@ class VirtualFunction:
             return
         self.log.warning("queue pair %d: %s; it is in the error state", qp.number, reason)
         qp.state = _ERR
-        self.flush(qp)
-        self._on_broken[qp]()
+        self._breaking.append(qp)
+        if len(self._breaking) > 1:
+            return  # flushing one may overrun a completion queue, and break others: the first call does these, too
+        while self._breaking:
+            each = self._breaking[0]
+            try:
+                self.flush(each)
+                self._on_broken[each]()
+            finally:
+                self._breaking.popleft()
 
     def flush(self, qp: QueuePair) -> None:
         """End all requests of a queue pair with FLUSHED."""
         self.requester.cancel(lambda request: request.qp is qp)
+        if qp.rq is not None:
+            with suppress(AbiError):
+                qp.rq.fetch()
         self.responder.flush(qp)
         self.run_later(qp)
 
     def reset(self, qp: QueuePair) -> None:
-        """Drop all requests of a queue pair without a completion."""
+        """Drop all requests of a queue pair without a completion.
+
+        Peers of whose messages it has only a part are ended: what is left of these must not be taken for new ones.
+        """
+        self.engine().abandon([peer for peer, reserved in (*qp.sends.items(), *qp.writes.items()) if reserved])
         qp.reset()
         self.requester.cancel(lambda request: request.qp is qp)
 
@@ -332,11 +353,16 @@ class VirtualFunction:
         tables = self.tables
         tables.memory.remove(memory.lkey)
         del tables.by_rkey[memory.rkey]
-        tables.registered_bytes -= memory.length
+        tables.lingering += 1
         lkey, rkey = memory.lkey, memory.rkey
         # A read's own key is its lkey; an answer's is the requester's: see `responder`.
         self.engine().on_deregistered(lambda key: key == lkey or key >> 32 == rkey)
         memory.deregister()
+
+    def on_unmapped(self, memory: MemoryRegion) -> None:
+        """Note that nothing uses memory any more that was deregistered."""
+        self.tables.lingering -= 1
+        self.tables.registered_bytes -= memory.length
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -357,6 +383,7 @@ class VirtualFunction:
 
     def _on_opened(self, event: PeerOpened) -> None:
         self._cores[event.peer] = self.engine().peer(event.peer)
+        self.responder.choose_prediction()
         if event.incoming:
             self.engine().accepted(event.peer)
             return

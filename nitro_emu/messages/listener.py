@@ -32,6 +32,7 @@ class MessageListener:
         self._qp: QueuePair | None = None
         self._accepted: deque[MessagePeer] = deque()
         self._peers: set[MessagePeer] = set()
+        self._making = 0  # peers that are being made
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = Notify()
         self._end_reason: str | None = None
@@ -87,7 +88,7 @@ class MessageListener:
         self._peers = {peer for peer in self._peers if not peer.released}
         if hello.version != layouts.VERSION:
             return f"speaks version {layouts.VERSION}, not {hello.version}; use the same version at both ends"
-        if len(self._peers) >= MAX_PEERS:
+        if len(self._peers) + self._making >= MAX_PEERS:
             return f"has {MAX_PEERS} peers already; try again later"
         return ""
 
@@ -100,6 +101,7 @@ class MessageListener:
                 await remote.close()
 
     async def _accept(self, client: QpAddress, hello: Hello) -> None:
+        self._making += 1
         try:
             peer = await MessagePeer.create(
                 self._device, gid=client.gid, slots=self._slots, slot_bytes=self._slot_bytes
@@ -107,6 +109,8 @@ class MessageListener:
         except (VerbsError, DevmemError) as error:
             await self._refuse(client, Refuse(hello.nonce, f"has no room: {error}"))
             return
+        finally:
+            self._making -= 1
         self._peers.add(peer)
         try:
             remote = await self._device.remote(client)

@@ -209,7 +209,8 @@ class MessagePeer:
         if written is None or self._window is None:
             return
         slot = written.slot
-        view = self._window.view(written)
+        view = self._window.copy_of(written)
+        self._device.bytes_copied += len(view)
         self._deliver(ReceivedMessage(view, immediate=written.immediate, release=lambda: self._on_released(slot)))
 
     def _deliver(self, message: ReceivedMessage) -> None:
@@ -372,8 +373,8 @@ class MessagePeer:
         self._is_pinging = False
 
     def _pong(self) -> None:
-        """Answer a PING, unless an answer is under way."""
-        if not self._is_ponging:
+        """Answer a PING, unless an answer is under way, or this end cannot send yet."""
+        if self._remote is not None and not self._is_ponging:
             self._is_ponging = True
             self._send_packet(bytes([Kind.PONG]), then=self._on_ponged)
 

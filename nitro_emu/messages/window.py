@@ -14,7 +14,8 @@ class ReceiveWindow:
     """Memory that the other end writes long messages to. What it says of them is checked.
 
     A message is complete when both its WRITE and its WRITTEN have arrived, in any order. Its slot is the other end's
-    again when this end has released it.
+    again when this end has released it. Nothing keeps a hostile other end from writing to it before that, so that a
+    message is copied before it is delivered: what is checked is then what is used.
     """
 
     def __init__(self, memory: Memory, *, slots: int, slot_bytes: int, packet_bytes: int) -> None:
@@ -24,6 +25,7 @@ class ReceiveWindow:
         self._written: dict[int, Written] = {}  # described, not landed yet
         self._landed: dict[int, int] = {}  # lengths, not described yet
         self._held: set[int] = set()  # delivered, not released yet
+        self._copies: dict[int, bytearray] = {}  # of the slots, made when they are first needed
 
     @classmethod
     async def create(cls, device: Device, *, slots: int, slot_bytes: int) -> Self:
@@ -63,18 +65,23 @@ class ReceiveWindow:
         self._held.add(written.slot)
         return written
 
-    def view(self, written: Written) -> memoryview:
-        """Return a complete message, without a copy."""
+    def copy_of(self, written: Written) -> memoryview:
+        """Return a private copy of a complete message, which is overwritten after the release of its slot."""
         if self._view is None:
             return memoryview(b"")
         start = written.slot * self.window.slot_bytes
-        return self._view[start : start + written.length]
+        copy = self._copies.get(written.slot)
+        if copy is None:
+            copy = self._copies[written.slot] = bytearray(self.window.slot_bytes)
+        view = memoryview(copy)[: written.length]
+        view[:] = self._view[start : start + written.length]
+        return view
 
     def release(self, slot: int) -> None:
         """Note that a message was released."""
         self._held.discard(slot)
 
     async def close(self) -> None:
-        """Let nothing be written any more. The memory is freed when no message is left in it. Raises VerbsError."""
+        """Let nothing be written any more, and free the memory. Raises VerbsError."""
         self._view = None
         await asyncio.shield(self._memory.close())

@@ -39,6 +39,7 @@ class CompletionChannel:
         self._epoll.register(self._death_fd, select.EPOLLIN)
         self._close = weakref.finalize(self, _close, self._epoll, self._death_fd)
         self._lock = threading.RLock()  # a queue may be collected, and so removed, while it is held
+        self._pid = os.getpid()
         self._closed = False
         self._waiting = 0
         self._queues: dict[int, weakref.ref[Notified]] = {}
@@ -46,13 +47,18 @@ class CompletionChannel:
         self._link.resources.add(self)
 
     def add(self, queue: Notified, *, event_fd: int) -> None:
-        """Watch a queue's descriptor of events. The queue keeps it."""
+        """Watch a queue's descriptor of events. The queue keeps it. Raises VerbsError: closed (EINVAL)."""
         os.set_blocking(event_fd, False)
-        self._queues[event_fd] = weakref.ref(queue)
-        self._epoll.register(event_fd, select.EPOLLIN)
+        with self._lock:
+            if self._closed:
+                raise VerbsError(errno.EINVAL, "the completion channel is closed")
+            self._epoll.register(event_fd, select.EPOLLIN)
+            self._queues[event_fd] = weakref.ref(queue)
 
     def remove(self, event_fd: int) -> None:
         """Watch it no longer. Its events that have not been taken are dropped."""
+        if os.getpid() != self._pid:
+            return  # the epoll object is shared with the parent, who watches it still
         with self._lock:
             queue = self._queues.pop(event_fd, None)
             if self._close.alive:

@@ -11,6 +11,7 @@ import errno
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,7 +24,6 @@ from nitro_emu.verbs.comp_channel import CompletionChannel
 from nitro_emu.verbs.completions import COMPLETION, NONE, Completions, wc_opcode, wc_status
 from nitro_emu.verbs.context import Context
 from nitro_emu.verbs.enums import WcFlags, WcOpcode
-from nitro_emu.verbs.link import expect
 from nitro_emu.verbs.mapping import map_shared
 from nitro_emu.verbs.resource import Resource
 from nitro_emu.verbs.wr import WorkCompletion
@@ -91,24 +91,34 @@ class CompletionQueue(Resource):
             entry_bytes=entry_bytes, interrupt_mode=channel is not None, set_src_addr=with_source_gid
         )
         command = admin.CreateCq(caps_1, caps_2, 1 << (depth - 1).bit_length(), uar=context.link.uar)
-        answer = context.link.ask(command)
-        reply = expect(answer, kind=admin.CreateCqReply, fds=1 if channel is None else 2)
+        reply, fds = context.link.create(
+            command,
+            kind=admin.CreateCqReply,
+            fds=1 if channel is None else 2,
+            destroy=lambda made: admin.DestroyCq(made.cq_idx),
+        )
         self.context, self.channel, self.entry_bytes = context, channel, entry_bytes
         self.number, self.depth = reply.cq_idx, reply.cq_actual_depth
+        self.lock = threading.RLock()  # `release` may be called from now on: its link has this queue
+        self._unwatch: Callable[[], object] = lambda: None
         super().__init__(context.link, destroy=admin.DestroyCq(self.number))
-        self._map(answer.fds)
+        self._map(fds)
         self._doorbell = context.link.doorbell(reply.db_offset) if reply.flags & admin.CqReplyFlag.DB_VALID else None
         self._queues = context.queues
         self._consumed = 0
         self._arm_word = 0
         self._cmd_sn = 0
         self.stale = 0
-        self.lock = threading.RLock()
 
     def _map(self, fds: list[int]) -> None:
         """Map the ring, and watch the descriptor of events if there is one."""
         if self.channel is not None:
-            self.channel.add(self, event_fd=fds[1])
+            try:
+                self.channel.add(self, event_fd=fds[1])
+            except BaseException:
+                for fd in fds:
+                    os.close(fd)
+                raise
             self._unwatch = weakref.finalize(self, _unwatch, self.channel, fds[1])
         try:
             ring = map_shared(fds[0], size_bytes=self.depth * self.entry_bytes, writable=False)
@@ -287,8 +297,7 @@ class CompletionQueue(Resource):
     def release(self) -> None:
         """Release the ring and the descriptor of events."""
         super().release()
-        if self.channel is not None:
-            self._unwatch()
+        self._unwatch()
         with self.lock:
             self._ring = memoryview(b"")
             self._entries = self._flags = np.zeros(0, np.uint8)

@@ -16,8 +16,9 @@ import errno
 import os
 import socket
 import threading
+import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -119,6 +120,8 @@ class Link:
         self._status = words_of(self._status_map)
         os.set_blocking(event_fd, False)
         opened.pop_all()
+        # Doorbells may ring after the end, so its number is not free for another descriptor before this object is gone.
+        weakref.finalize(self, os.close, self._kick_fd).atexit = False
         os.close(uar_fd)
         os.close(status_fd)
         _links.add(self)
@@ -140,6 +143,26 @@ class Link:
                 return self._exchange(command, fds=fds, feature=feature, stats_type=stats_type)
         finally:
             self._destroy_abandoned()
+
+    def create(
+        self,
+        command: admin.Command,
+        *,
+        kind: type[_ReplyT],
+        fds: int,
+        destroy: Callable[[_ReplyT], admin.Command],
+    ) -> tuple[_ReplyT, list[int]]:
+        """Have something made whose reply has descriptors, which the caller closes. Raises VerbsError.
+
+        If they do not arrive, it is destroyed again: `destroy` returns the command.
+        """
+        answer = self.ask(command)
+        try:
+            return expect(answer, kind=kind, fds=fds), answer.fds
+        except VerbsError:
+            if isinstance(answer.reply, kind):
+                self.abandon(destroy(answer.reply))
+            raise
 
     def do(self, command: admin.Command) -> None:
         """Have a command done that has no reply. Raises VerbsError."""
@@ -268,12 +291,18 @@ class Link:
             return
         self._closed = True
         self._end("the device is closed")
-        for resource in list(self.resources):
-            resource.release()
-        if not self._forked:
-            self._watcher.stop()
-        os.close(self.death_fd)
-        os.close(self._kick_fd)
+        try:
+            for resource in self._copy_of_resources():
+                resource.release()
+        finally:
+            if not self._forked:
+                self._watcher.stop()
+            os.close(self.death_fd)
+
+    def _copy_of_resources(self) -> list[Releasable]:
+        while True:
+            with suppress(RuntimeError):  # another thread has added one meanwhile
+                return list(self.resources)
 
     def after_fork(self) -> None:
         """End it in a child process. Whoever held the lock does not exist here."""
@@ -295,11 +324,19 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def expect(answer: Answer, *, kind: type[_ReplyT], fds: int = 0) -> _ReplyT:
-    """Return the reply if it is what it should be; else close its descriptors and raise VerbsError (EPROTO)."""
+    """Return the reply if it is what it should be; else close its descriptors and raise VerbsError.
+
+    EMFILE: descriptors are missing, as the kernel drops those that this process has no room for; EPROTO: else.
+    """
     if isinstance(answer.reply, kind) and len(answer.fds) == fds:
         return answer.reply
     for fd in answer.fds:
         os.close(fd)
+    if isinstance(answer.reply, kind) and len(answer.fds) < fds:
+        raise VerbsError(
+            errno.EMFILE,
+            f"{len(answer.fds)} of the card's {fds} descriptors fit into this process; close some, or raise ulimit -n",
+        )
     raise VerbsError(
         errno.EPROTO, f"the card replies {type(answer.reply).__name__} with {len(answer.fds)} descriptors, not {fds}"
     )

@@ -6,7 +6,7 @@ import ctypes
 import errno
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,12 +87,14 @@ class QueuePair(Resource):
             uar=context.link.uar,
             sl=options.service_level,
         )
-        answer = context.link.ask(command)
-        reply = expect(answer, kind=admin.CreateQpReply, fds=1)
+        reply, (fd,) = context.link.create(
+            command, kind=admin.CreateQpReply, fds=1, destroy=lambda made: admin.DestroyQp(made.qp_handle)
+        )
         self.handle, self.number = reply.qp_handle, reply.qp_num
-        super().__init__(context.link, destroy=admin.DestroyQp(self.handle))
-        self._map(answer.fds[0], reply=reply, sizes=sizes)
         self.rules = SendRules(context.link, signal_all=options.signal_all, ops=options.send_ops)
+        self._forget: Callable[[], object] = lambda: None  # `release` may be called from now on: its link has this one
+        super().__init__(context.link, destroy=admin.DestroyQp(self.handle))
+        self._map(fd, reply=reply, sizes=sizes)
         self.builder = SendBuilder(self.send_queue, rules=self.rules, inline_write=options.inline_write)
         queues = context.queues[self.number] = Queues(self.send_queue, self.recv_queue)
         self._forget = weakref.finalize(self, _forget, context.queues, self.number, queues)

@@ -183,10 +183,13 @@ class SendBuilder:
 
     def _write(self) -> None:
         try:
+            self._rules.check_open()  # it may have been closed since the requests were begun
             for request in self._requests:
                 self._queue.write(request.slot, wqe=request.pack(self._queue.wqe_bytes))
         except AbiError as error:
             self._fail(VerbsError(errno.EINVAL, f"{error}"))
+        except VerbsError as error:
+            self._fail(error)
 
     def _roll_back(self) -> None:
         self._queue.roll_back([request.req_id for request in self._requests])

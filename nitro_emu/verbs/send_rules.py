@@ -28,12 +28,16 @@ class SendRules:
         """Raise VerbsError if no request with these flags may be posted now."""
         if flags == _PLAIN and self.state in _SENDING and not self.closed and not self.link.end_reason:
             return  # as nearly always
-        self.link.check()
-        if self.closed:
-            raise VerbsError(errno.EINVAL, "the queue pair is closed")
+        self.check_open()
         if self.state not in _SENDING:
             raise VerbsError(errno.EINVAL, f"the queue pair is in state {self.state.name}; sending needs RTS")
         if not flags & SendFlags.SIGNALED and not self.signal_all:
             raise VerbsError(errno.EINVAL, "a request must be signaled: SRD needs its completion")
         if flags & ~_FLAGS:
             raise VerbsError(errno.EINVAL, f"flags {flags:#x} are more than SIGNALED and INLINE")
+
+    def check_open(self) -> None:
+        """Raise VerbsError if the card is dead (EIO), or the queue pair closed (EINVAL)."""
+        self.link.check()
+        if self.closed:
+            raise VerbsError(errno.EINVAL, "the queue pair is closed")

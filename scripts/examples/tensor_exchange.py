@@ -127,11 +127,12 @@ async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> 
     ):
         queue.steer(peer)
         elements = size_bytes // 4
-        # Beside the event loop: a peer that sends nothing for a second is declared dead.
-        await asyncio.to_thread(fill, mine.tensor(elements, dtype=np.float32), seed=seed)
+        # Beside the event loop: a peer that sends nothing for a second is declared dead. The tensors are made there,
+        # too: a thread may keep its arguments after its result is here, and a region with views cannot be closed.
+        await asyncio.to_thread(lambda: fill(mine.tensor(elements, dtype=np.float32), seed=seed))
         before = endpoint.bytes_copied
         seconds = await exchange(endpoint, peer, mine, theirs, scratch)
-        sums = await asyncio.to_thread(reduce, theirs.tensor(elements, dtype=np.float32))
+        sums = await asyncio.to_thread(lambda: reduce(theirs.tensor(elements, dtype=np.float32)))
         wanted = await asyncio.to_thread(pattern_sum, elements, seed=1 - seed)
         if any(found != wanted for found in sums.values()):
             raise ExchangeError(f"the tensor adds up to {sums}, not to {wanted}")

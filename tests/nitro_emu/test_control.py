@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -253,3 +253,21 @@ async def test_client_that_leaves_early(tmp_path: Path) -> None:
                 client.connect(str(tmp_path / "control.sock"))
                 client.sendall(b'{"command": "stats"}\n' * 100)
         assert await asked(tmp_path, "status")
+
+
+async def test_client_that_leaves_before_it_is_told_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(nitro_emu.control, "_send", gone)
+    server = ControlServer(FakeCard(config_in(tmp_path)), log=LogRing(), image=IMAGE)
+    theirs, ours = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        serving_it = asyncio.create_task(server._serve(ours))
+        theirs.setblocking(False)
+        with suppress(OSError):
+            await asyncio.get_running_loop().sock_sendall(theirs, b"x" * (2 * MAX_REQUEST_BYTES))
+        await asyncio.wait_for(serving_it, PATIENCE_S)

@@ -96,3 +96,12 @@ def test_claim_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CardError, match="cannot be used: Not a directory; set run_dir to another directory"):
         RunDirectory.claim(tmp_path / "file", names=NAMES)
+
+
+def test_socket_that_no_card_recorded_stays(tmp_path: Path) -> None:
+    bind(tmp_path / "efa_0.sock")
+    with RunDirectory.claim(tmp_path, names=NAMES) as directory:
+        assert (tmp_path / "efa_0.sock").exists()
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["sockets"] == ["control"]
+        bind(directory.socket("control"))
+    assert names(tmp_path) == {"efa_0.sock"}

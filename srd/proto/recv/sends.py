@@ -76,6 +76,8 @@ class Sends:
         count = self._receiver.unseen(burst).bit_count()
         if not count:
             return True  # duplicates only
+        if count == 1:
+            return False  # by itself, so that a refusal is remembered
         return inbox.admit(burst.key, peer=self._peer, length=burst.length, count=count) is None
 
     def refuse(self, burst: ReceivedBurst, *, status: Status, now: float) -> None:

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from devmem.region import huge_page_bytes
 from nitro_emu.abi import admin, io, limits, memory
 from nitro_emu.abi.admin import AdminStatus, Feature, QpState, StatsType
 from nitro_emu.config import CardConfig, SecurityFields, VfConfig
@@ -521,14 +522,37 @@ def test_an_empty_message_ends_the_connection(device: Device) -> None:
         device.receive()
 
 
-def test_unused_descriptors_are_closed(running: Card, device: Device) -> None:
+def test_unused_descriptors_are_closed(running: Card, device: Device, memfd: int) -> None:
     device.ok(admin.AllocPd())
     before = running.descriptors()
-    left, right = socket.socketpair()
     for _ in range(20):
-        device.status(admin.AllocPd(), fds=(left.fileno(), left.fileno()))
+        device.status(admin.AllocPd(), fds=(memfd, memfd))
+    assert running.descriptors() == before
+
+
+def test_a_descriptor_whose_close_may_block_ends_the_connection(running: Card, device: Device) -> None:
+    """A socket with SO_LINGER and a file in user space may: the card closes them beside its loop."""
+    device.ok(admin.AllocPd())
+    left, right = socket.socketpair()
+    device.send(device.entry(admin.AllocPd()), fds=(left.fileno(),))
     left.close()
     right.settimeout(60)
     assert right.recv(1) == b"", "nobody has the other end any more"
     right.close()
-    assert running.descriptors() == before
+    with Device(running) as other:
+        other.ok(admin.AllocPd())
+
+
+def test_huge_pages_are_refused(device: Device) -> None:
+    """Those of a hole may not be there again: an access to them would be SIGBUS."""
+    pd = device.make(admin.AllocPd())
+    try:
+        fd = os.memfd_create("huge", os.MFD_ALLOW_SEALING | os.MFD_HUGETLB)
+    except OSError as error:
+        pytest.skip(f"this kernel has no huge pages ({error.strerror})")
+    try:
+        os.ftruncate(fd, huge_page_bytes())
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        assert device.status(device.mr(pd), fds=(fd,)) is ILLEGAL_PARAMETER
+    finally:
+        os.close(fd)

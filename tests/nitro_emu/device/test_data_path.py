@@ -680,3 +680,16 @@ def test_sends_without_and_with_immediate_are_what_post_send_knows(both: list[Te
     with pytest.raises(VerbsError) as caught:
         left.qp.post_send(SendRequest(left.handle(right), right.qp.number, QKEY, opcode=WrOpcode.RDMA_WRITE))
     assert caught.value.errno == errno.EINVAL
+
+
+def test_all_posted_receives_are_flushed_in_the_error_state(cards: tuple[Card, Card]) -> None:
+    """Also those that the card has not fetched from the ring yet."""
+    count = 600
+    options = replace(OPTIONS, max_recv_wr=count)
+    with tenants((cards[0], "efa_0"), options=options, cq_depth=1024) as (tenant,):
+        for wr_id in range(count):
+            tenant.receive(wr_id, tenant.sge(16))
+        tenant.qp.modify(QpState.ERR)
+        found = tenant.completions(count)
+        assert [each.wr_id for each in found] == list(range(count))
+        assert {each.vendor_error for each in found} == {CompStatus.FLUSHED}

@@ -33,12 +33,17 @@ def memfd(size: int = 4 * PAGE, *, seals: int = fcntl.F_SEAL_SHRINK) -> Iterator
         os.close(fd)
 
 
+unmapped: list[MemoryRegion] = []
+
+
 @contextmanager
 def registered(*, iova: int, length: int) -> Iterator[tuple[MemoryRegion, ProtectionDomain]]:
     domain = ProtectionDomain(1)
     with memfd() as fd:
         region = map_untrusted(fd, offset=0, length=iova % PAGE + length, permissions=BOTH)
-    memory = MemoryRegion(region, pd=domain, iova=iova, length=length, permissions=BOTH, lkey=1, rkey=2)
+    memory = MemoryRegion(
+        region, pd=domain, iova=iova, length=length, permissions=BOTH, lkey=1, rkey=2, on_unmapped=unmapped.append
+    )
     try:
         yield memory, domain
     finally:
@@ -68,8 +73,9 @@ def test_the_place_is_the_programs_memory() -> None:
         os.pwrite(fd, bytes(range(256)), PAGE + 100)
         region = map_untrusted(fd, offset=PAGE, length=100 + 256, permissions=0)
         memory = MemoryRegion(
-            region, pd=ProtectionDomain(1), iova=0x5000_0064, length=256, permissions=0, lkey=1, rkey=2
-        )
+            region, pd=ProtectionDomain(1), iova=0x5000_0064, length=256, permissions=0, lkey=1, rkey=2,
+            on_unmapped=unmapped.append,
+        )  # fmt: skip
         assert memory.view.tobytes() == bytes(range(256))
         assert not region.writable, "nobody may write it, so it is not mapped for writing"
         memory.deregister()
@@ -85,7 +91,9 @@ def test_it_is_closed_at_once_and_unmapped_after_the_last_use() -> None:
         assert memory.place(PAGE, length=1) is None
         memory.release()
         assert len(view) == 100, "a request still uses it"
+        assert memory not in unmapped, "it counts until then"
         memory.release()
+        assert unmapped[-1] is memory
         with pytest.raises(ValueError, match="released"):
             len(view)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -254,6 +255,29 @@ async def test_connect__too_many_are_refused_bad_flow(run_dir: Path, monkeypatch
         await server.close()
 
 
+async def test_connect__at_the_same_time_too_many_are_refused_bad_flow(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peers that are being made count, too."""
+    monkeypatch.setattr(listener, "MAX_PEERS", 1)
+    create, both_said = peers.MessagePeer.create, asyncio.Event()
+
+    async def create_late(*args: Any, **named: Any) -> peers.MessagePeer:
+        if named["slots"] == SLOTS:  # the listener's
+            await both_said.wait()
+        return await create(*args, **named)
+
+    async with opened(run_dir) as ends:
+        monkeypatch.setattr(peers.MessagePeer, "create", create_late)
+        connecting = [
+            asyncio.ensure_future(connect(ends.client_device, ends.target, slots=1, slot_bytes=4096)) for _ in range(2)
+        ]
+        done, (accepted,) = await asyncio.wait(connecting, return_when=asyncio.FIRST_COMPLETED)
+        assert [str(each.exception()) for each in done] == ["it has 1 peers already; try again later"]
+        both_said.set()
+        await (await accepted).close()
+
+
 async def test_connect__another_version_is_refused_bad_flow(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(run_dir) as ends:
         pack = layouts.pack_hello
@@ -362,6 +386,25 @@ async def test_hostile__writes_that_do_not_fit_bad_flow(run_dir: Path, slot: int
         await hostile.say(layouts.pack_written(Written(0, said, None)))
         await hostile.write(slot, 100)
         assert await server.wait_ended() is Status.REMOTE_ERROR_BAD_STATUS
+        await server.close()
+
+
+async def test_hostile__rewrites_what_it_has_sent_without_effect(run_dir: Path) -> None:
+    """Or a file's hash could be of other bytes than those that are stored."""
+    async with opened(run_dir) as ends:
+        hostile = await Hostile.connected(ends)
+        server = await ends.listener.accept()
+        copied = ends.server_device.bytes_copied
+        for _ in range(2):
+            await hostile.write(0, 9000)
+            await hostile.say(layouts.pack_written(Written(0, 9000, 7)))
+            with await server.recv() as message:
+                to = await ends.client_device.remote(hostile.address)
+                window = hostile.window
+                rewritten = await hostile.qp.write(to, b"!" * 8000, rkey=window.rkey, remote_address=window.address)
+                assert rewritten is Status.OK
+                assert message.gather() == bytes(9000)
+        assert ends.server_device.bytes_copied - copied >= 2 * 9000
         await server.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from devmem import Region
 from nitro_emu.aio import Device, QpAddress, Status
-from nitro_emu.messages.layouts import Window
+from nitro_emu.messages.layouts import Kind, Window
 from nitro_emu.messages.peer import MessagePeer
 from tests.nitro_emu.verbs.fake_card import GID, FakeCard
 from tests.patience import PATIENCE_S
@@ -49,3 +49,14 @@ async def test_send__a_long_message_is_sent_when_both_its_requests_are(
                     await asyncio.sleep(0)
             assert await sending is last
             assert peer.ended is (last is not Status.OK)
+
+
+async def test_ping__before_this_end_can_answer(card: FakeCard) -> None:
+    async with asyncio.timeout(PATIENCE_S), await Device.open("efa_0", directory=card.directory) as device:
+        peer = await MessagePeer.create(device, gid=GID, slots=1, slot_bytes=4096)
+        (qp,) = card.qps.values()
+        peer._pong()
+        assert card.take_sends(qp) == []
+        peer.open(await device.remote(QpAddress(GID, 7, 1)), Window(1, 0, 1, LENGTH, 8000))
+        peer._pong()
+        assert [request.data for request in card.take_sends(qp)] == [bytes([Kind.PONG])]

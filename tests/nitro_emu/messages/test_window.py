@@ -19,13 +19,13 @@ async def test_window__in_any_order_and_again_after_the_release(run_dir: Path) -
         for _ in range(2):
             assert window.on_landed(1, length=10) is None
             assert window.on_written(WRITTEN) == WRITTEN
-            assert len(window.view(WRITTEN)) == 10
+            assert len(window.copy_of(WRITTEN)) == 10
             window.release(1)
             assert window.on_written(WRITTEN) is None
             assert window.on_landed(1, length=10) == WRITTEN
             window.release(1)
         await window.close()
-        assert len(window.view(WRITTEN)) == 0
+        assert len(window.copy_of(WRITTEN)) == 0
 
 
 async def test_window__what_is_not_believed_bad_flow(run_dir: Path) -> None:

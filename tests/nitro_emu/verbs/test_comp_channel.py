@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import os
 import select
 import threading
 
@@ -14,6 +15,7 @@ from nitro_emu.errors import VerbsError
 from nitro_emu.verbs import CompletionChannel, CompletionQueue
 from tests.nitro_emu.verbs.rig import Rig
 from tests.patience import PATIENCE_S
+from tests.srd.loopback import open_files
 
 
 def test_arming_is_a_doorbell(rig: Rig) -> None:
@@ -145,3 +147,26 @@ def test_a_closed_channel(rig: Rig) -> None:
     with pytest.raises(VerbsError) as raised:
         channel.get_event()
     assert raised.value.errno == errno.EINVAL
+
+
+def test_a_queue_for_a_closed_channel(rig: Rig) -> None:
+    channel = CompletionChannel(rig.context)
+    channel.close()
+    before = open_files()
+    with pytest.raises(VerbsError, match="channel is closed") as raised:
+        CompletionQueue(rig.context, 8, channel=channel)
+    assert raised.value.errno == errno.EINVAL
+    assert open_files() == before + 3  # the card's own: the ring and its lock, and the events
+
+
+def test_a_child_process_does_not_end_its_parents_watching(rig: Rig) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            rig.cq.close()
+            os._exit(0)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    rig.card.fire(rig.card_cq)
+    assert rig.channel.get_event(timeout_s=PATIENCE_S) is rig.cq

@@ -28,6 +28,7 @@ from nitro_emu.verbs import (
     QueuePair,
     RecvRequest,
 )
+from nitro_emu.verbs.link import Link
 from tests.nitro_emu.verbs.fake_card import FEATURES, GID, FakeCard
 from tests.nitro_emu.verbs.rig import Rig
 from tests.patience import PATIENCE_S
@@ -278,3 +279,96 @@ def test_closing_twice_and_using_what_is_closed(card: FakeCard, tmp_path: Path) 
         ProtectionDomain(context)
     assert raised.value.errno == errno.EIO
     assert card.commands[-1].OPCODE == AdminOpcode.ALLOC_PD
+
+
+def unmappable(*_: object, **__: object) -> None:
+    raise VerbsError(errno.ENOMEM, "cannot be mapped")
+
+
+@pytest.mark.parametrize("module", ["cq", "qp"])
+def test_closing_with_a_half_built_object_leaves_nothing(
+    card: FakeCard, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    gc.collect()
+    before = descriptors()
+    context = Context("efa_0", directory=card.directory)
+    pd, channel = ProtectionDomain(context), CompletionChannel(context)
+    cq = CompletionQueue(context, 16, channel=channel)
+    monkeypatch.setattr(f"nitro_emu.verbs.{module}.map_shared", unmappable)
+    with pytest.raises(VerbsError, match="cannot be mapped") as raised:  # which keeps the object
+        if module == "cq":
+            CompletionQueue(context, 16, channel=channel)
+        else:
+            QueuePair(pd, send_cq=cq, recv_cq=cq, options=QpOptions())
+    context.close()
+    assert context.link.ended
+    assert card.ended.wait(PATIENCE_S)
+    del raised, context, pd, channel, cq
+    gc.collect()
+    assert len(descriptors()) == len(before) + card_descriptors(card)
+
+
+class Unwilling:
+    def release(self) -> None:
+        raise ValueError("cannot be released")
+
+
+def test_closing_ends_the_connection_whatever_a_resource_does(card: FakeCard) -> None:
+    context, unwilling = Context("efa_0", directory=card.directory), Unwilling()
+    context.link.resources.add(unwilling)
+    with pytest.raises(ValueError, match="cannot be released"):
+        context.close()
+    assert card.ended.wait(PATIENCE_S)
+    assert not [thread for thread in threading.enumerate() if thread.name == "nitro-verbs"]
+
+
+@pytest.mark.parametrize("what", ["queue", "pair"])
+def test_what_the_card_made_is_destroyed_if_its_descriptors_do_not_fit(
+    card: FakeCard, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The kernel drops descriptors that the process has no room for."""
+    receive = Link._receive
+
+    def receive_one_less(link: Link, command_id: int) -> tuple[bytes, list[int]]:
+        data, fds = receive(link, command_id)
+        os.close(fds.pop())
+        return data, fds
+
+    with Context("efa_0", directory=card.directory) as context:
+        pd, channel = ProtectionDomain(context), CompletionChannel(context)
+        cq = CompletionQueue(context, 16)
+        before = descriptors()
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "_receive", lambda link, number: receive_first(link, number))
+            first = [receive_one_less, receive]
+
+            def receive_first(link: Link, number: int) -> tuple[bytes, list[int]]:
+                return first.pop(0)(link, number)
+
+            with pytest.raises(VerbsError, match="raise ulimit -n") as raised:
+                if what == "queue":
+                    CompletionQueue(context, 16, channel=channel)
+                else:
+                    QueuePair(pd, send_cq=cq, recv_cq=cq, options=QpOptions())
+        assert raised.value.errno == errno.EMFILE
+        destroyed = card.commands[-1]
+        if what == "queue":
+            assert destroyed == admin.DestroyCq(max(card.cqs))
+        else:
+            assert destroyed == admin.DestroyQp(max(card.qps))
+        assert len(descriptors()) == len(before) + (2 if what == "queue" else 1) + (what == "pair")  # the card's own
+
+
+def test_a_doorbell_after_the_end_reaches_no_other_descriptor(rig: Rig) -> None:
+    rig.card.status[0] = 1
+    kept = rig.qp.send_queue
+    rig.context.close()
+    others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(8)]
+    kept.ring()
+    try:
+        for fd in others:
+            with pytest.raises(BlockingIOError):
+                os.eventfd_read(fd)
+    finally:
+        for fd in others:
+            os.close(fd)

@@ -244,3 +244,19 @@ def test_other_threads_wait_for_the_end_of_a_session(rig: Rig) -> None:
     thread.join(PATIENCE_S)
     rig.complete_sends()
     assert [done.wr_id for done in rig.cq.poll(2)] == [1, 2]
+
+
+@pytest.mark.parametrize(("close", "number"), [("qp", errno.EINVAL), ("context", errno.EIO)])
+def test_what_is_closed_within_a_session_is_not_posted(rig: Rig, close: str, number: int) -> None:
+    rig.card.status[0] = 1
+    rig.card.kicks()
+    builder = rig.qp.builder
+    builder.start()
+    build_send(rig)
+    card_qp = rig.card_qp
+    (rig.qp if close == "qp" else rig.context).close()
+    with pytest.raises(VerbsError) as raised:
+        builder.complete()
+    assert raised.value.errno == number
+    assert (rig.card.take_sends(card_qp), rig.card.kicks()) == ([], 0)
+    assert rig.qp.send_queue.free == rig.qp.send_queue.depth
