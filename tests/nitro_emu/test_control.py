@@ -263,11 +263,9 @@ async def test_client_that_leaves_before_it_is_told_what_is_wrong(
 
     monkeypatch.setattr(nitro_emu.control, "_send", gone)
     server = ControlServer(FakeCard(config_in(tmp_path)), log=LogRing(), image=IMAGE)
-    theirs, ours = socket.socketpair()
-    ours.setblocking(False)
+    theirs, ours = socket.socketpair(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     with theirs:
         serving_it = asyncio.create_task(server._serve(ours))
-        theirs.setblocking(False)
         with suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(theirs, b"x" * (2 * MAX_REQUEST_BYTES))
         await asyncio.wait_for(serving_it, PATIENCE_S)

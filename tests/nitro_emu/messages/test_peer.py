@@ -259,7 +259,7 @@ async def test_connect__at_the_same_time_too_many_are_refused_bad_flow(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Peers that are being made count, too."""
-    monkeypatch.setattr(listener, "MAX_PEERS", 1)
+    monkeypatch.setattr(listener, "MAX_PEERS", 2)
     create, both_said = peers.MessagePeer.create, asyncio.Event()
 
     async def create_late(*args: Any, **named: Any) -> peers.MessagePeer:
@@ -268,14 +268,16 @@ async def test_connect__at_the_same_time_too_many_are_refused_bad_flow(
         return await create(*args, **named)
 
     async with opened(run_dir) as ends:
+        client, _ = await ends.pair()
         monkeypatch.setattr(peers.MessagePeer, "create", create_late)
         connecting = [
             asyncio.ensure_future(connect(ends.client_device, ends.target, slots=1, slot_bytes=4096)) for _ in range(2)
         ]
         done, (accepted,) = await asyncio.wait(connecting, return_when=asyncio.FIRST_COMPLETED)
-        assert [str(each.exception()) for each in done] == ["it has 1 peers already; try again later"]
+        assert [str(each.exception()) for each in done] == ["it has 2 peers already; try again later"]
         both_said.set()
         await (await accepted).close()
+        await client.close()
 
 
 async def test_connect__another_version_is_refused_bad_flow(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

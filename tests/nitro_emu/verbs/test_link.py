@@ -281,6 +281,13 @@ def test_closing_twice_and_using_what_is_closed(card: FakeCard, tmp_path: Path) 
     assert card.commands[-1].OPCODE == AdminOpcode.ALLOC_PD
 
 
+def make_one(kind: str, pd: ProtectionDomain, channel: CompletionChannel, cq: CompletionQueue) -> None:
+    if kind == "cq":
+        CompletionQueue(pd.context, 16, channel=channel)
+    else:
+        QueuePair(pd, send_cq=cq, recv_cq=cq, options=QpOptions())
+
+
 def unmappable(*_: object, **__: object) -> None:
     raise VerbsError(errno.ENOMEM, "cannot be mapped")
 
@@ -296,10 +303,7 @@ def test_closing_with_a_half_built_object_leaves_nothing(
     cq = CompletionQueue(context, 16, channel=channel)
     monkeypatch.setattr(f"nitro_emu.verbs.{module}.map_shared", unmappable)
     with pytest.raises(VerbsError, match="cannot be mapped") as raised:  # which keeps the object
-        if module == "cq":
-            CompletionQueue(context, 16, channel=channel)
-        else:
-            QueuePair(pd, send_cq=cq, recv_cq=cq, options=QpOptions())
+        make_one(module, pd, channel, cq)
     context.close()
     assert context.link.ended
     assert card.ended.wait(PATIENCE_S)
@@ -322,16 +326,17 @@ def test_closing_ends_the_connection_whatever_a_resource_does(card: FakeCard) ->
     assert not [thread for thread in threading.enumerate() if thread.name == "nitro-verbs"]
 
 
-@pytest.mark.parametrize("what", ["queue", "pair"])
+@pytest.mark.parametrize("kind", ["cq", "qp"])
 def test_what_the_card_made_is_destroyed_if_its_descriptors_do_not_fit(
-    card: FakeCard, monkeypatch: pytest.MonkeyPatch, what: str
+    card: FakeCard, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """The kernel drops descriptors that the process has no room for."""
     receive = Link._receive
 
     def receive_one_less(link: Link, command_id: int) -> tuple[bytes, list[int]]:
         data, fds = receive(link, command_id)
-        os.close(fds.pop())
+        if fds:
+            os.close(fds.pop())
         return data, fds
 
     with Context("efa_0", directory=card.directory) as context:
@@ -339,24 +344,14 @@ def test_what_the_card_made_is_destroyed_if_its_descriptors_do_not_fit(
         cq = CompletionQueue(context, 16)
         before = descriptors()
         with monkeypatch.context() as patch:
-            patch.setattr(Link, "_receive", lambda link, number: receive_first(link, number))
-            first = [receive_one_less, receive]
-
-            def receive_first(link: Link, number: int) -> tuple[bytes, list[int]]:
-                return first.pop(0)(link, number)
-
+            patch.setattr(Link, "_receive", receive_one_less)
             with pytest.raises(VerbsError, match="raise ulimit -n") as raised:
-                if what == "queue":
-                    CompletionQueue(context, 16, channel=channel)
-                else:
-                    QueuePair(pd, send_cq=cq, recv_cq=cq, options=QpOptions())
+                make_one(kind, pd, channel, cq)
         assert raised.value.errno == errno.EMFILE
         destroyed = card.commands[-1]
-        if what == "queue":
-            assert destroyed == admin.DestroyCq(max(card.cqs))
-        else:
-            assert destroyed == admin.DestroyQp(max(card.qps))
-        assert len(descriptors()) == len(before) + (2 if what == "queue" else 1) + (what == "pair")  # the card's own
+        assert destroyed == (admin.DestroyCq(max(card.cqs)) if kind == "cq" else admin.DestroyQp(max(card.qps)))
+        of_the_card = 3 if kind == "cq" else 2
+        assert len(descriptors()) == len(before) + of_the_card
 
 
 def test_a_doorbell_after_the_end_reaches_no_other_descriptor(rig: Rig) -> None:
