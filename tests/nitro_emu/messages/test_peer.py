@@ -177,6 +177,8 @@ async def test_end__a_program_that_hangs(run_dir: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(peers, "TICK_S", 0.01)
     monkeypatch.setattr(peers.MessagePeer, "_pong", lambda _: None)
     async with pair(run_dir) as (client, server):
+        assert server._timer is not None
+        server._timer.cancel()  # a program that hangs asks for no sign of life either
         assert await client.wait_ended() is Status.LOCAL_ERROR_UNRESP_REMOTE
         with pytest.raises(PeerError, match="no packet from its program for"):
             await client.recv()
