@@ -23,7 +23,7 @@ def interface_mtu(host: str) -> int | None:
         names = [name for _, name in socket.if_nameindex()]
         for name in _names_of_ipv6(host) if ":" in host else names:
             if ":" in host or _ipv4_of(sock, name) == host:
-                return struct.unpack_from("=i", _ioctl(sock, _SIOCGIFMTU, name), _NAME_BYTES)[0]  # type: ignore[no-any-return]  # struct's
+                return int(struct.unpack_from("=i", _ioctl(sock, _SIOCGIFMTU, name), _NAME_BYTES)[0])
     return None
 
 

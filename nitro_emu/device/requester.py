@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -156,7 +156,7 @@ class Requester:
                 for index in range(run.first, run.first + run.length):
                     self._process_one(qp, raw[index * size : (index + 1) * size], phase=phase)
             else:
-                self._process_run(qp, raw, run, phase=phase)
+                self._process_run(qp, raw, run, size=size, phase=phase)
 
     def _process_one(self, qp: QueuePair, raw: bytes, *, phase: int) -> None:
         try:
@@ -243,9 +243,8 @@ class Requester:
             if sges:
                 wr.local_key, wr.local_offset = sges[0].lkey, sges[0].address
 
-    def _process_run(self, qp: QueuePair, raw: bytes, run: Run, *, phase: int) -> None:
-        """Carry out a run of equal sends. What only some of them get wrong is found for each by itself."""
-        size = len(raw) // (len(raw) // qp.sq.wqe_bytes) if qp.sq else 0
+    def _process_run(self, qp: QueuePair, raw: bytes, run: Run, *, size: int, phase: int) -> None:
+        """Carry out a run of equal sends, entries of `size` bytes. What only some get wrong is found for each singly."""
         first = raw[run.first * size : (run.first + 1) * size]
         try:
             request = self._plan(qp, self._decode_untrusted(first, phase=phase))
@@ -465,8 +464,7 @@ class Requester:
         if qp.sq is None:
             return
         size = qp.sq.wqe_bytes
-        starts: Iterable[int] = range(0, len(raw), size)
-        for at in starts:
+        for at in range(0, len(raw), size):
             op = raw[at + 2] & io.OP_MASK
             req_id = io.req_id_of(raw[at : at + 2])
             self._complete_entries(qp, [req_id], status=Status.FLUSHED, op=op, length=0)

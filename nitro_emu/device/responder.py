@@ -1,7 +1,7 @@
 """What arrives from other cards: admission by queue pairs, landing in posted buffers, completions.
 
-1. The key of a send names the queue pair, its queue key and the sender's queue pair; that of a write or a read the
-   rkey and both queue pairs (`send_key`, `memory_key`). The transport carries it and does not look at it.
+1. The key of a send is the queue pair (16 bits), the sender's queue pair (16) and the queue key (32); that of a write
+   or a read is the rkey (32), the queue pair and the sender's. The transport carries it and does not look at it.
 2. A send is admitted before it is acknowledged: its queue pair must exist, receive, have the queue key, and a posted
    buffer that is long enough. What is not admitted is refused with a status, and disturbs nothing else.
 3. A send's payload is copied once, from the receive region to the posted buffers, and its credit is returned at once.

@@ -250,6 +250,7 @@ class VirtualFunction:
         if qp.sq is None or qp.state not in _FETCHING:
             return
         phase = qp.sq.phase
+        qp.is_blocked = False
         try:
             raw = qp.sq.fetch(self._sq_share)
             if raw and qp.state is _RTS:
