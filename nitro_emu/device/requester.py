@@ -244,7 +244,7 @@ class Requester:
                 wr.local_key, wr.local_offset = sges[0].lkey, sges[0].address
 
     def _process_run(self, qp: QueuePair, raw: bytes, run: Run, *, size: int, phase: int) -> None:
-        """Carry out a run of equal sends, entries of `size` bytes. What only some get wrong is found for each singly."""
+        """Carry out a run of equal sends, entries of `size` bytes. What only some get wrong is found for each one."""
         first = raw[run.first * size : (run.first + 1) * size]
         try:
             request = self._plan(qp, self._decode_untrusted(first, phase=phase))

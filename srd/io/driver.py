@@ -270,7 +270,7 @@ class Driver:
         if not ready and not self._wake_due:
             return False
         self._wake_due = False
-        self._ready = ready
+        self._ready = ready or None  # an empty list would keep a later turn, such as a timer's, from looking
         self._turn(read=bool(ready))
         return True
 

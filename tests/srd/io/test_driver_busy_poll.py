@@ -86,6 +86,16 @@ async def test_busy_poll__reads_while_it_has_more_to_send_unless_a_reply_is_due(
 
 
 @pytest.mark.sources
+async def test_poll__that_finds_nothing_to_read_does_not_keep_the_next_turn_from_looking() -> None:
+    """A timer's turn reads before it handles timeouts, or what was acknowledged is declared lost."""
+    async with pair(config=SPINNING) as (one, _, _, _):
+        driver_of_one = one._engine._driver
+        driver_of_one._wake_due = True
+        assert driver_of_one.poll()
+        assert driver_of_one._ready is None
+
+
+@pytest.mark.sources
 async def test_rx_coalesce__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "BUSY_S", PATIENCE_S)  # on a busy host turns are spaced out anyway
     async with node(accepting=True) as two, node(accepting=False) as one:
