@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 import threading
 import weakref
 from collections import deque
@@ -102,8 +103,11 @@ class Link:
 
     def _connect(self, path: Path) -> None:
         try:
-            self._socket.settimeout(ADMIN_TIMEOUT_S)
+            # A blocking connect waits for room in a full backlog; one with Python's own timeout fails at once (EAGAIN).
+            limit = struct.pack("ll", int(ADMIN_TIMEOUT_S), 0)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             self._socket.connect(str(path))
+            self._socket.settimeout(ADMIN_TIMEOUT_S)
         except OSError as error:
             raise VerbsError(
                 error.errno or errno.EIO, f"{path}: cannot be opened: {error.strerror or error}"
