@@ -5,6 +5,8 @@ NitroError           anything this package raises on purpose
 ├── CardError        the card cannot start, or cannot go on
 ├── AdminError       an admin command was refused; carries a status of the admin queue
 ├── VerbsError       a verbs call failed; carries a positive errno
+├── TrustError       a signature, measurement, document or permission that does not hold
+├── VpcError         a mapping of the control plane that cannot be used
 └── AbiError         an entry from the other process that is malformed
 """
 
@@ -49,6 +51,14 @@ class VerbsError(NitroError):
     def __str__(self) -> str:
         """Return the text."""
         return str(self.args[1])
+
+
+class TrustError(NitroError):
+    """A signature, a measurement, a document or a permission does not hold; the message is the first reason."""
+
+
+class VpcError(NitroError):
+    """A mapping of the control plane cannot be used; the message names the reason and the remedy."""
 
 
 class AbiError(NitroError):

@@ -33,7 +33,8 @@ PROTO_MAY_IMPORT = {
 
 # Third-party libraries that only these packages import.
 ONLY_IN: dict[str, str | tuple[str, ...]] = {
-    "cryptography": "srd.secure",
+    "cbor2": "nitro_emu.trust",
+    "cryptography": ("srd.secure", "nitro_emu.trust", "nitro_emu.chip", "nitro_emu.vpc"),
     "pyroute2": "netns",
     "uvloop": ("srd", "nitro_emu.daemon"),
     "prometheus_client": "nitro_emu.metrics",
