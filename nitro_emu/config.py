@@ -11,6 +11,13 @@
         uid: 1000
         security: {mode: psk, psk_file: tenant.psk}
 
+With a control plane virtual functions are interfaces in VPCs, and with a security chip the card proves what it runs:
+
+    control_plane: {key: control-plane.pub.pem}
+    chip: {directory: /run/nitro-chip-a, manifest: card-a.manifest}
+    vfs:
+      - {name: efa_0, address: 10.0.1.1, vpc: red, private_address: 172.31.0.5, bandwidth: 10G, packets_per_second: 1M}
+
 Names of files are relative to the settings' file. A size is a number of bytes, or a text such as 24M with K, M, G or T
 for powers of 1024. Every mistake is one line with file, key, value and remedy: ConfigError. Only the first is reported.
 """
@@ -23,6 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -39,6 +47,7 @@ from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.errors import AbiError, ConfigError
 from nitro_emu.yaml_file import MAX_FILE_BYTES, Position, first_mistake, mapping_of
 from srd.errors import UsageError
+from srd.io.allowance import MIN_BANDWIDTH_BPS, MIN_PACKETS_PER_SECOND, Allowance
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.io.rx_memory import SLOTS
 from srd.proto.config import MAX_PATHS
@@ -66,6 +75,9 @@ MAX_MEMORY_BYTES: Final = 4 << 30
 
 MAX_POLL_S: Final = 1.0
 """To poll for longer, set `busy_poll`."""
+
+PCR_BYTES: Final = 48
+"""SHA-384."""
 
 _NAME: Final = r"[a-z0-9_-]{1,32}"
 
@@ -98,7 +110,27 @@ def _directory_untrusted(value: object) -> object:
     return Path(value)
 
 
+def _rate_untrusted(value: object) -> object:
+    """Return a rate as a number; what is none stays as it is, for pydantic to refuse."""
+    if not isinstance(value, str):
+        return value
+    unit = "KMGT".find(value[-1:].upper()) + 1 if value else 0
+    digits = value[:-1] if unit else value
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
+        raise ValueError(f"{value!r} is no rate; give a number a second, or one with K, M, G or T, such as 10G")
+    return int(digits) * 1000**unit
+
+
+def _pcr_untrusted(value: object) -> object:
+    """Return a PCR's value from its hexadecimal digits."""
+    if not isinstance(value, str) or len(value) != 2 * PCR_BYTES or not set(value) <= set("0123456789abcdefABCDEF"):
+        raise ValueError(f"{str(value)[:100]!r} is no PCR; give {2 * PCR_BYTES} hexadecimal digits in quotes")
+    return bytes.fromhex(value)
+
+
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
+Rate = Annotated[int, BeforeValidator(_rate_untrusted)]
+Pcr = Annotated[bytes, BeforeValidator(_pcr_untrusted)]
 Size = Annotated[int, BeforeValidator(_size_untrusted)]
 File = Annotated[Path, BeforeValidator(_file_untrusted)]
 Directory = Annotated[Path, BeforeValidator(_directory_untrusted)]
@@ -164,6 +196,57 @@ class SecurityFields(_Strict):
             raise ConfigError(f"security: {error}") from error
 
 
+class ControlPlaneFields(_Strict):
+    """Who says which interfaces there are (`nitro-vpc`)."""
+
+    key: File
+    """The public key that its mappings are signed with: `nitro-vpc make-key` writes it to KEY.pub.pem."""
+
+    listen: str | None = None
+    """ADDR:PORT at which mappings are accepted over TCP. Default: only at the control socket. A mapping proves by its
+    signature where it comes from, so the connection needs no protection; it is not secret."""
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str | None) -> str | None:
+        if value is not None:
+            _host_port(value)
+        return value
+
+    @property
+    def listen_address(self) -> tuple[str, int] | None:
+        """Host and port, or None."""
+        return None if self.listen is None else _host_port(self.listen)
+
+
+class ChipFields(_Strict):
+    """The security chip that measures this card, and keeps its key (`nitro-chip`)."""
+
+    directory: Directory
+    """The chip's directory, with its socket."""
+
+    manifest: File
+    """The signed list of what the card may run: `nitro-chip sign-manifest` makes it."""
+
+
+class AttestationFields(_Strict):
+    """What other cards have to prove before they are sent anything, or accepted."""
+
+    root: File
+    """The root certificate (PEM) of their chips: `nitro-chip root` prints it."""
+
+    pcrs: dict[int, Pcr] = Field(default_factory=dict, strict=False)
+    """Values that their measurements must have, by number: 0 is the software, 2 the settings."""
+
+    @field_validator("pcrs")
+    @classmethod
+    def _check_pcrs(cls, value: dict[int, bytes]) -> dict[int, bytes]:
+        for number in value:
+            if not 0 <= number <= 31:
+                raise ValueError(f"pcrs: {number} is no PCR; there are 0 to 31")
+        return value
+
+
 class VfConfig(_Strict):
     """The settings of one virtual function: a tenant's interface, an RDMA device of its own."""
 
@@ -181,7 +264,20 @@ class VfConfig(_Strict):
     """The user who may open the device, besides root. Default: the card's own user."""
 
     security: SecurityFields = SecurityFields()
-    """How peers are encrypted and known."""
+    """How peers are encrypted and known. In a VPC it is not set: keys are those of the cards in the mapping."""
+
+    vpc: Name | None = None
+    """The VPC in which this VF is an interface. Default: none; its address is the GID, and everybody may reach it."""
+
+    private_address: str | None = None
+    """Its address in the VPC, which its tenant sees. Other VPCs may have the same."""
+
+    bandwidth: Rate | None = Field(default=None, ge=MIN_BANDWIDTH_BPS)
+    """The most bits a second, in each direction. Default: no limit. What is more waits, and counts in
+    `bw_in_allowance_exceeded` and `bw_out_allowance_exceeded`."""
+
+    packets_per_second: Rate | None = Field(default=None, ge=MIN_PACKETS_PER_SECOND)
+    """The most packets a second, in each direction; `pps_allowance_exceeded`."""
 
     paths: int = Field(default=8, ge=1, le=MAX_PATHS)
     """UDP source ports that a peer's packets are sprayed over, each a socket: 256 VFs fit into the usual 4,096
@@ -232,6 +328,15 @@ class VfConfig(_Strict):
     def _check(self) -> Self:
         if self.name == CONTROL_SOCKET.removesuffix(".sock"):
             raise ValueError(f"name: {self.name!r} is the control socket's; give another")
+        if (self.vpc is None) is not (self.private_address is None):
+            raise ValueError("vpc and private_address belong together; give both, or none")
+        if self.vpc is not None and self.security != SecurityFields():
+            raise ValueError(f"security stands beside vpc {self.vpc}, whose keys are the cards'; remove it")
+        if self.private_address is not None:
+            try:
+                gid_of(self.private_address, port=IPV6_PORT)
+            except AbiError as error:
+                raise ValueError(f"private_address: {error}; give an address of the VPC's subnet") from error
         if ":" in self.address and self.port != DEFAULT_PORT:
             raise ValueError(f"port: {self.port} is not {DEFAULT_PORT}, which IPv6 always has; use another address")
         try:
@@ -239,6 +344,13 @@ class VfConfig(_Strict):
         except AbiError as error:
             raise ValueError(f"address: {error}; give an address of this host") from error
         return self
+
+    @property
+    def allowance(self) -> Allowance | None:
+        """What the tenant may send and receive; None: anything."""
+        if self.bandwidth is None and self.packets_per_second is None:
+            return None
+        return Allowance(bandwidth_bps=self.bandwidth, packets_per_second=self.packets_per_second)
 
     @property
     def chunk_bytes(self) -> int:
@@ -281,7 +393,28 @@ class CardConfig(_Strict):
     """ADDR:PORT at which Prometheus metrics are served over HTTP. Default: nowhere, since a card opens no port that
     nobody asked for."""
 
+    control_plane: ControlPlaneFields | None = None
+    """Who says which interfaces there are. VFs in a VPC need it."""
+
+    key_file: File | None = None
+    """The card's private key, by which the mapping knows it, if there is no chip to keep it. Default: one that is made
+    at the first start (see `CardConfig.card_key_file`)."""
+
+    chip: ChipFields | None = None
+    """The security chip. Without one, the card runs whatever it is, and cannot prove anything."""
+
+    require_attestation: AttestationFields | None = None
+    """What other cards have to prove. Default: nothing but their keys."""
+
+    confine: bool = True
+    """Whether the process gives up, once it serves, what it needs no more (`nitro_emu.trust.confinement`): debuggers
+    and profilers cannot look at it. A live update does not take it back."""
+
+    audit_log: Directory | None = None
+    """File of the audit log. Default: beside the keys, since the run directory is emptied at boot."""
+
     _sha384: str = PrivateAttr(default="")
+    _path: Path | None = PrivateAttr(default=None)
 
     @field_validator("metrics")
     @classmethod
@@ -300,6 +433,14 @@ class CardConfig(_Strict):
             names.add(vf.name)
             if (other := sockets.setdefault((vf.address, vf.port), vf.name)) != vf.name:
                 raise ValueError(f"vfs: {other} and {vf.name} have both {vf.address} port {vf.port}; change one port")
+        in_vpc = [vf.name for vf in self.vfs if vf.vpc is not None]
+        if in_vpc and self.control_plane is None:
+            raise ValueError(f"vfs: {in_vpc[0]} is in a VPC, and nobody maps it; give control_plane: with its key")
+        if self.key_file is not None and self.chip is not None:
+            raise ValueError("key_file stands beside chip, which keeps the key; remove one of the two")
+        without_keys = [vf.name for vf in self.vfs if vf.security.mode != "keys"]
+        if self.require_attestation is not None and without_keys:
+            raise ValueError(f"vfs: {without_keys[0]} has no keys, to which attestation is bound; set mode keys")
         longest = max(len(f"{name}.sock") for name in (*names, "control"))
         if (length := len(str(self.run_dir).encode())) > (most := MAX_SOCKET_PATH_BYTES - longest - 1):
             raise ValueError(
@@ -310,11 +451,14 @@ class CardConfig(_Strict):
     def model_post_init(self, context: Any, /) -> None:
         """Keep the hash of the file that these settings come from."""
         self._sha384 = (context or {}).get("sha384", "")
+        self._path = (context or {}).get("path")
 
     def with_run_dir(self, run_dir: Path) -> Self:
         """Return these settings with another run directory. Raises ConfigError."""
         try:
-            return self.model_validate({**self.model_dump(), "run_dir": run_dir}, context={"sha384": self._sha384})
+            return self.model_validate(
+                {**self.model_dump(), "run_dir": run_dir}, context={"sha384": self._sha384, "path": self._path}
+            )
         except ValidationError as error:
             raise ConfigError(first_mistake(error, known_keys=_known_keys)) from None
 
@@ -322,6 +466,21 @@ class CardConfig(_Strict):
     def sha384(self) -> str:
         """SHA-384 of the file in hexadecimal, for attestation; of these settings as JSON if they are from no file."""
         return self._sha384 or hashlib.sha384(self.model_dump_json().encode()).hexdigest()
+
+    @property
+    def path(self) -> Path | None:
+        """The file that these settings come from, which a security chip measures."""
+        return self._path
+
+    @property
+    def audit_path(self) -> Path:
+        """The file of the audit log."""
+        return self.audit_log or directory() / "cards" / self.name / "audit.log"
+
+    @property
+    def card_key_file(self) -> Path:
+        """The file of the card's private key, if no chip keeps it."""
+        return self.key_file or directory() / "cards" / self.name / "card.key"
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
@@ -332,8 +491,19 @@ class CardConfig(_Strict):
         """Return where a VF's key and known hosts are by default: of the card's user, and of this VF alone."""
         return directory() / "cards" / self.name / vf.name
 
+    def card_key(self) -> X25519PrivateKey:
+        """Return the card's private key from its file; a missing default one is made. Raises ConfigError."""
+        path = self.card_key_file
+        try:
+            return create(path) if self.key_file is None and not path.exists() else load_key(path)
+        except UsageError as error:
+            raise ConfigError(f"key_file: {error}") from error
+
     def security_of(self, vf: VfConfig) -> SecurityConfig:
-        """Return the setting for a VF's endpoint; a missing default key is made. Raises ConfigError."""
+        """Return the setting for a VF's endpoint; a missing default key is made. Raises ConfigError.
+
+        Not for a VF in a VPC, whose security is the card's.
+        """
         try:
             return vf.security.read(default_directory=self.key_directory(vf))
         except ConfigError as error:
@@ -359,7 +529,7 @@ def load(path: Path) -> CardConfig:
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as failure:
         raise ConfigError(f"{path}: cannot be read: {failure.strerror}; name the card's YAML file") from None
-    context = {"base": path.parent, "sha384": hashlib.sha384(content).hexdigest()}
+    context = {"base": path.parent, "sha384": hashlib.sha384(content).hexdigest(), "path": path.absolute()}
     try:
         document = mapping_of(content, wanted="holds no settings; give vfs: with a name and an address each")
         return CardConfig.model_validate({"name": path.stem, **document}, context=context)
@@ -369,8 +539,16 @@ def load(path: Path) -> CardConfig:
         raise ConfigError(f"{path}: {error}") from None
 
 
+_PARTS: Final[dict[str, type[BaseModel]]] = {
+    "security": SecurityFields,
+    "control_plane": ControlPlaneFields,
+    "chip": ChipFields,
+    "require_attestation": AttestationFields,
+}
+
+
 def _known_keys(position: Position) -> Sequence[str]:
     """Return the keys of the part of the file at `position`, where an unknown one was found."""
     if not position:
         return list(CardConfig.model_fields)
-    return list((SecurityFields if position[-1] == "security" else VfConfig).model_fields)
+    return list(_PARTS.get(str(position[-1]), VfConfig).model_fields)

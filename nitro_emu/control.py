@@ -5,108 +5,135 @@ A Unix stream socket in the run directory. A request is a line with a JSON objec
     {"command": "status"}                                {"ok": {"name": "card-a", ...}}
     {"command": "stats"}                                 {"ok": {"vfs": {"efa_0": {"port": {"tx_bytes": 0, ...}}}}}
     {"command": "logs", "after": 17, "wait_s": 10}       {"ok": {"records": [{"number": 18, ...}]}}
-    {"command": "attest", "nonce": "00ff"}               {"ok": {"signed": false, ...}}
-    {"command": "fly"}                                   {"error": "no command 'fly'; there are attest, logs, ..."}
+    {"command": "attest", "nonce": "00ff"}               {"ok": {"signed": true, "document": "hEShATgi..."}}
+    {"command": "audit"}                                 {"ok": {"path": "/var/log/...", "records": 17, "head": "5f.."}}
+    {"command": "map", "document": "hEShATgi..."}        {"ok": {"version": 12, ...}}
+    {"command": "update", "manifest": "/opt/m.cbor"}     {"ok": {...}}
+    {"command": "fly"}                                   {"error": "no command 'fly'; there are attest, audit, ..."}
+
+    server = ControlServer(card, log=ring, audit=AuditLog(path), vf_uids=frozenset({1000}), alarms=alarms)
+    await server.start()
+    await server.serve_tcp(("10.0.0.1", 7471))           # if the control plane is on another host
 
 Rules.
-1. Only root and the card's user are served: the kernel tells who has connected (SO_PEERCRED).
-2. Whatever a client sends ends at most its own connection. A line is bounded, as are the clients.
-3. Nothing here changes the card.
+1. The kernel tells who has connected (SO_PEERCRED), and `nitro_emu.trust.policy` what they may ask for. With tenants
+   the socket is open to all users (0666), as a tenant may ask for an attestation document; others are sent away.
+2. Over TCP nobody is known. The policy lets through `map` alone, whose document proves its author by a signature.
+3. Every request is recorded, also refused ones, before it is answered; see `nitro_emu.control_gate`.
+4. Whatever a client sends ends at most its own connection. A line is bounded, as are the clients of each caller, so
+   that a tenant keeps no administrator out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import logging
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
-from nitro_emu.attestation import MAX_NONCE_BYTES, image_sha384, unsigned_statement
-from nitro_emu.config import CONTROL_SOCKET, CardConfig
+from nitro_emu.config import CONTROL_SOCKET
+from nitro_emu.control_calls import MAX_WAIT_S, Calls, ControlledCard
+from nitro_emu.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, Gate, RequestError
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
+from nitro_emu.trust.alarms import Alarms
+from nitro_emu.trust.audit_log import AuditLog
+from nitro_emu.trust.policy import Principal, is_allowed, principal_of
 
-MAX_REQUEST_BYTES: Final = 64 << 10
+__all__ = ["MAX_WAIT_S", "ControlClient", "ControlServer", "ControlledCard", "ask"]
+
 MAX_REPLY_BYTES: Final = 16 << 20
 """The statistics of 256 VFs take 400 KiB, 1,000 records of the longest messages 4 MiB."""
 
-MAX_CLIENTS: Final = 32
-"""Clients at the same time; more are told so. Only root and one user connect, and each command is one client."""
+MAX_CLIENTS: Final[Mapping[Principal, int]] = {
+    Principal.ROOT: 32,
+    Principal.CARD_USER: 32,
+    Principal.TENANT: 2,
+    Principal.CONTROL_PLANE: 2,
+    Principal.UNKNOWN: 0,
+}
+"""Clients at the same time of each caller, a user or a host; more are told so. Each command is one client."""
 
-MAX_WAIT_S: Final = 10.0
-"""How long a request for log records waits for one: so often a client that follows the log asks again."""
+MAX_TCP_CLIENTS: Final = 16
+"""Of all hosts together."""
+
+IDLE_TIMEOUT_S: Final = 30.0
+"""How long a tenant or a host may take for a request and its reply; administrators may take any time."""
 
 REPLY_TIMEOUT_S: Final = 30.0
 """How long `ask` waits for a reply: longer than a request may take on a busy host."""
 
+_ADMINISTRATORS: Final = frozenset({Principal.ROOT, Principal.CARD_USER})
 _BACKLOG: Final = 64
 _UCRED: Final = struct.Struct("iII")  # pid, uid, gid
 _log: Final = logging.getLogger(__name__)
 
 
-class ControlledCard(Protocol):
-    """What a card offers to the control socket."""
-
-    @property
-    def config(self) -> CardConfig:
-        """Its settings."""
-
-    def status(self) -> dict[str, Any]:
-        """Return its state and that of its VFs."""
-
-    def stats(self) -> dict[str, Any]:
-        """Return {"vfs": {name: {"port": {...}, "device": {...}, "resources": {...}, "qkey_viol": n ...}}}."""
-
-
-class RequestError(NitroError):
-    """A request is malformed, or asks for what there is not; the client gets the message."""
-
-
 class ControlServer:
     """Serves the control socket of one card, on the running event loop."""
 
-    def __init__(self, card: ControlledCard, *, log: LogRing, image: str | None = None) -> None:
-        """Prepare to serve. `image`: SHA-384 of the software; default: measured now, of the files as they are now."""
-        self._card = card
-        self._log_ring = log
-        self._image = image_sha384() if image is None else image
+    def __init__(
+        self,
+        card: ControlledCard,
+        *,
+        log: LogRing,
+        audit: AuditLog | None = None,
+        vf_uids: AbstractSet[int] = frozenset(),
+        alarms: Alarms | None = None,
+        image: str | None = None,
+    ) -> None:
+        """Prepare to serve.
+
+        `audit`: where requests are recorded, open as long as this; default: nowhere. `vf_uids`: the tenants. `image`:
+        SHA-384 of the software, for a card without a security chip; default: measured now.
+        """
+        self._gate = Gate(audit=audit, alarms=alarms or Alarms())
+        self._answers = Calls(card, log=log, audit=audit, image=image).answers
         self._path = card.config.run_dir / CONTROL_SOCKET
-        self._listener: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
-        self._clients: set[asyncio.Task[None]] = set()
-        self._allowed_uids = {0, os.geteuid()}
-        self._commands: Mapping[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
-            "attest": self._attest,
-            "logs": self._logs,
-            "stats": self._stats,
-            "status": self._status,
-        }
+        self._vf_uids = vf_uids
+        self._listeners: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._clients: dict[asyncio.Task[None], Caller] = {}
 
     async def start(self) -> None:
         """Listen. Raises CardError if the socket cannot be made; an old one is to be removed before."""
-        self._listener = _listen(self._path)
-        self._accepting = asyncio.create_task(self._accept(self._listener))
+        self._serve_at(_listen(self._path, mode=0o666 if self._vf_uids else 0o600), caller_of=self._local_caller)
+
+    async def serve_tcp(self, address: tuple[str, int]) -> int:
+        """Listen for mappings over TCP, too; return the port. Raises CardError."""
+        listener = _listen_tcp(address)
+        self._serve_at(listener, caller_of=_caller_over_tcp)
+        return int(listener.getsockname()[1])
 
     async def close(self) -> None:
         """End all clients, and remove the socket. May be called again."""
-        if self._listener is None or self._accepting is None:
+        if not self._listeners:
             return
-        tasks = {self._accepting, *self._clients}
+        tasks = {*self._accepting, *self._clients}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._listener.close()
-        self._listener = None
-        self._path.unlink(missing_ok=True)
+        for listener in self._listeners:
+            if listener.family == socket.AF_UNIX:
+                self._path.unlink(missing_ok=True)
+            listener.close()
+        self._listeners.clear()
 
-    async def _accept(self, listener: socket.socket) -> None:
+    def _serve_at(self, listener: socket.socket, *, caller_of: Callable[[socket.socket], Caller]) -> None:
+        self._listeners.append(listener)
+        self._accepting.append(asyncio.create_task(self._accept(listener, caller_of=caller_of)))
+
+    async def _accept(self, listener: socket.socket, *, caller_of: Callable[[socket.socket], Caller]) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -115,110 +142,95 @@ class ControlServer:
                 _log.warning("control socket: cannot accept: %s", error.strerror)
                 await asyncio.sleep(1)
                 continue
-            task = asyncio.create_task(self._serve(client))
-            self._clients.add(task)
-            task.add_done_callback(self._clients.discard)
+            try:
+                caller = caller_of(client)
+            except OSError:  # it has gone
+                client.close()
+                continue
+            task = asyncio.create_task(self._serve(client, caller=caller))
+            self._clients[task] = caller
+            task.add_done_callback(self._clients.pop)
 
-    async def _serve(self, client: socket.socket) -> None:
-        """Answer one client until it leaves, or breaks the protocol."""
+    def _local_caller(self, client: socket.socket) -> Caller:
+        pid, uid = peer_credentials(client)
+        principal = principal_of(uid, card_uid=os.geteuid(), vf_uids=self._vf_uids)
+        return Caller(principal=principal, uid=uid, pid=pid)
+
+    async def _serve(self, client: socket.socket, *, caller: Caller) -> None:
+        """Answer one client until it leaves, breaks the protocol, or takes too long."""
+        most = MAX_MAP_BYTES if is_allowed(caller.principal, call="map") else MAX_REQUEST_BYTES
         try:
-            uid = peer_uid(client)
-            reader, writer = await asyncio.open_unix_connection(sock=client, limit=MAX_REQUEST_BYTES)
+            reader, writer = await _streams(client, limit=most)
         except OSError:  # it has gone
             client.close()
             return
         try:
-            if (refusal := self._refusal(uid)) is not None:
+            if (refusal := self._refusal(caller)) is not None:
                 await _send(writer, {"error": refusal})
                 return
-            while line := await _line(reader):
-                await _send(writer, await self._reply(line))
+            timeout_s = None if caller.principal in _ADMINISTRATORS else IDLE_TIMEOUT_S
+            while await _within(timeout_s, self._serve_request(reader, writer, caller=caller)):
+                pass
         except RequestError as error:
             with suppress(OSError):  # it has gone
                 await _send(writer, {"error": str(error)})
-        except OSError:
-            pass  # it has gone
+        except (OSError, TimeoutError):
+            pass  # it has gone, or is to go
         finally:
             writer.close()
 
-    def _refusal(self, uid: int) -> str | None:
-        if uid not in self._allowed_uids:
-            return f"uid {uid} may not control this card; ask as root, or as its user"
-        if len(self._clients) > MAX_CLIENTS:
-            return f"{MAX_CLIENTS} clients are connected, which is the limit; try again"
+    async def _serve_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, caller: Caller
+    ) -> bool:
+        """Answer one request; return whether there was one. Raises RequestError, OSError."""
+        if not (line := await _line(reader)):
+            return False
+        await _send(writer, await self._reply(caller, line))
+        return True
+
+    def _refusal(self, caller: Caller) -> str | None:
+        """Return why a client is sent away, if it is."""
+        most = MAX_CLIENTS[caller.principal]
+        if most == 0:
+            reason = f"uid {caller.uid} may not control this card; ask as root, or as its user"
+            try:
+                self._gate.refuse_connection(caller, reason=reason)
+            except NitroError as error:
+                return str(error)
+            return reason
+        clients = Counter(other.key for other in self._clients.values())
+        if clients[caller.key] > most:
+            return f"{most} clients are connected, which is the limit; try again"
+        if caller.host and sum(1 for other in self._clients.values() if other.host) > MAX_TCP_CLIENTS:
+            return f"{MAX_TCP_CLIENTS} hosts are connected, which is the limit; try again"
         return None
 
-    async def _reply(self, line: bytes) -> dict[str, Any]:
+    async def _reply(self, caller: Caller, line: bytes) -> dict[str, Any]:
         try:
-            return {"ok": await self._answer(_request_untrusted(line))}
+            return {"ok": await self._gate.answer(caller, line, calls=self._answers)}
         except NitroError as error:
             return {"error": str(error)}
         except Exception as error:  # noqa: BLE001 - the card goes on, whatever is wrong in what it reports
             _log.warning("control socket: internal error", exc_info=error)
             return {"error": f"internal error: {type(error).__name__}: {error}"}
 
-    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        command = request.pop("command", None)
-        answer = self._commands.get(command) if isinstance(command, str) else None
-        if answer is None:
-            raise RequestError(f"no command {command!r:.100}; there are {', '.join(self._commands)}")
-        return await answer(request)
 
-    # -- commands -----------------------------------------------------------------------------------------------
-
-    async def _status(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        _only(arguments)
-        return self._card.status()
-
-    async def _stats(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        _only(arguments)
-        return self._card.stats()
-
-    async def _logs(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        _only(arguments, "after", "wait_s")
-        after, wait_s = arguments.get("after", 0), arguments.get("wait_s", 0)
-        if not isinstance(after, int) or isinstance(after, bool):
-            raise RequestError(f"after: {after!r:.100} is no number of a record; give an integer")
-        if not isinstance(wait_s, int | float) or isinstance(wait_s, bool) or not 0 <= wait_s <= MAX_WAIT_S:
-            raise RequestError(f"wait_s: {wait_s!r:.100} is not between 0 and {MAX_WAIT_S}")
-        found = await self._log_ring.newer(after, timeout_s=wait_s) if wait_s else self._log_ring.after(after)
-        return {"records": found}
-
-    async def _attest(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        _only(arguments, "nonce")
-        nonce = arguments.get("nonce")
-        if nonce is not None:
-            check_nonce_untrusted(nonce)
-        return unsigned_statement(image=self._image, configuration=self._card.config.sha384, nonce=nonce)
+async def _within(timeout_s: float | None, work: Any) -> bool:
+    async with asyncio.timeout(timeout_s):
+        return bool(await work)
 
 
-def check_nonce_untrusted(nonce: object) -> None:
-    """Check that a nonce is hexadecimal, and not too long. Raises RequestError."""
-    digits = nonce if isinstance(nonce, str) else "?"
-    if len(digits) % 2 or len(digits) > 2 * MAX_NONCE_BYTES or not set(digits) <= set("0123456789abcdefABCDEF"):
-        raise RequestError(f"nonce: {nonce!r:.100} is not up to {MAX_NONCE_BYTES} bytes in hexadecimal")
+async def _streams(client: socket.socket, *, limit: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    opened = asyncio.open_unix_connection if client.family == socket.AF_UNIX else asyncio.open_connection
+    return await opened(sock=client, limit=limit)
 
 
-def _only(arguments: dict[str, Any], *known: str) -> None:
-    if unknown := arguments.keys() - set(known):
-        raise RequestError(f"no argument {min(unknown)!r:.100}; there are {', '.join(known) or 'none'}")
-
-
-def _request_untrusted(line: bytes) -> dict[str, Any]:
-    try:
-        request = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"not JSON: {error!s:.200}") from None
-    if not isinstance(request, dict):
-        raise RequestError("a request is a JSON object")
-    return request
-
-
-def _listen(path: Path) -> socket.socket:
+def _listen(path: Path, *, mode: int) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     before = os.umask(0o177)
     try:
         listener.bind(str(path))
+        path.chmod(mode)  # the credentials are checked in any case
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
@@ -228,10 +240,30 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def peer_uid(client: socket.socket) -> int:
-    """Return the user who connected, as the kernel says."""
-    _, uid, _ = _UCRED.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return int(uid)
+def _listen_tcp(address: tuple[str, int]) -> socket.socket:
+    host, port = address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise CardError(f"{host} port {port}: cannot listen for mappings: {error.strerror}; change it") from error
+    return listener
+
+
+def _caller_over_tcp(client: socket.socket) -> Caller:
+    address = ipaddress.ip_address(client.getpeername()[0].partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return Caller(principal=Principal.CONTROL_PLANE, host=str(mapped or address))
+
+
+def peer_credentials(client: socket.socket) -> tuple[int, int]:
+    """Return the pid and the uid that have connected, as the kernel says."""
+    pid, uid, _ = _UCRED.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return int(pid), int(uid)
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
@@ -239,7 +271,9 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
     try:
         line = await reader.readline()
     except ValueError:
-        raise RequestError(f"a request has at most {MAX_REQUEST_BYTES} bytes, in one line") from None
+        raise RequestError(
+            f"a request has at most {MAX_REQUEST_BYTES} bytes, or {MAX_MAP_BYTES} for a map, in one line"
+        ) from None
     return line if line.endswith(b"\n") else b""
 
 

@@ -128,3 +128,17 @@ class DeviceCounters:
     def as_dict(self) -> dict[str, int]:
         """Return the counters by name, in the driver's order."""
         return asdict(self)
+
+
+@dataclass(slots=True)
+class AllowanceCounters:
+    """Packets queued or dropped because a VF had used up its allowance; ENA's names (`ethtool -S`)."""
+
+    bw_in_allowance_exceeded: int = 0
+    """Received packets, by the bandwidth."""
+
+    bw_out_allowance_exceeded: int = 0
+    """Packets to send, by the bandwidth."""
+
+    pps_allowance_exceeded: int = 0
+    """By the packets per second, in both directions."""

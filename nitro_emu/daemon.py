@@ -18,10 +18,10 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 import uvloop
 
@@ -33,6 +33,8 @@ from nitro_emu.log_ring import LineFormatter, LogRing
 from nitro_emu.metrics import MetricsServer, Stats
 from nitro_emu.run_directory import RunDirectory
 from nitro_emu.sd_notify import sd_notify
+from nitro_emu.trust.alarms import Alarms
+from nitro_emu.trust.audit_log import AuditLog
 from srd.errors import SrdError
 
 DRAIN_TIMEOUT_S: Final = 10.0
@@ -59,14 +61,35 @@ class RunningCard(ControlledCard, Protocol):
     def failure(self) -> str:
         """The reason, then."""
 
+    @property
+    def alarms(self) -> Alarms:
+        """What its owner must know."""
+
     async def start(self) -> None:
         """Make the sockets, and serve. Raises NitroError or SrdError."""
 
     async def drain(self, *, timeout_s: float) -> bool:
         """Let no new program in, tell the others, and wait for the open requests; return whether all have ended."""
 
+    def confine(self) -> Sequence[str]:
+        """Give up what this process needs no more; return what was applied, and what the kernel does not have."""
+
+    @property
+    def updating(self) -> asyncio.Event:
+        """Set when an update was accepted."""
+
+    def prepare_replacement(self) -> Callable[[], NoReturn]:
+        """Return what replaces this process, to be called when everything is closed. Raises NitroError."""
+
     def close(self) -> None:
         """End everything at once; also after a failed start."""
+
+
+class _Outcome(NamedTuple):
+    """How a card has ended: its exit status, or what replaces the process after an update."""
+
+    status: int
+    replace: Callable[[], NoReturn] | None = None
 
 
 class _StopSignals:
@@ -106,18 +129,21 @@ def run(config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], a
     _raise_descriptor_limit()
     with _logging(config, as_json=as_json) as ring:
         try:
-            return uvloop.run(_serve(config, make_card=make_card, ring=ring, as_json=as_json))
+            outcome = uvloop.run(_serve(config, make_card=make_card, ring=ring, as_json=as_json))
         except (NitroError, SrdError, DevmemError):
             raise
         except Exception as error:
             if config.log_level == "debug":
                 traceback.print_exc()
             raise CardError(f"{config.name}: internal error: {type(error).__name__}: {error}") from error
+    if outcome.replace is not None:
+        outcome.replace()
+    return outcome.status
 
 
 async def _serve(
     config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], ring: LogRing, as_json: bool
-) -> int:
+) -> _Outcome:
     stop = _StopSignals()
     sockets = [vf.name for vf in config.vfs] + [Path(CONTROL_SOCKET).stem]
     async with AsyncExitStack() as opened:
@@ -126,14 +152,29 @@ async def _serve(
         card = make_card(config)
         opened.callback(card.close)
         if not await _done_before(stop.first, card.start()):
-            return 0
+            return _Outcome(0)
         await _open_doors(card, ring=ring, opened=opened)
+        for measure in card.confine():
+            _log.info("confined: %s", measure)
         _tune_collector()
         _say_ready(config, as_json=as_json)
-        if not await _done_before(card.failed, stop.first.wait()):
+        if not await _done_before(card.failed, _first(stop.first, card.updating)):
             raise CardError(f"{config.name}: {card.failure}")
-        sd_notify("STOPPING=1")
-        return 0 if await _done_before(stop.second, _drain(card)) else 1
+        replace = None
+        if card.updating.is_set() and not stop.first.is_set():
+            replace = card.prepare_replacement()
+        sd_notify("RELOADING=1" if replace else "STOPPING=1")
+        return _Outcome(0, replace) if await _done_before(stop.second, _drain(card)) else _Outcome(1)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait for the first of these events."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
 
 
 async def _drain(card: RunningCard) -> None:
@@ -143,13 +184,29 @@ async def _drain(card: RunningCard) -> None:
 
 async def _open_doors(card: RunningCard, *, ring: LogRing, opened: AsyncExitStack) -> None:
     """Start the control socket, and the metrics if they are configured."""
-    control = ControlServer(card, log=ring)
-    await control.start()
+    config = card.config
+    audit = opened.enter_context(_audit_log(config))
+    vf_uids = frozenset(vf.uid for vf in config.vfs if vf.uid is not None)
+    control = ControlServer(card, log=ring, audit=audit, vf_uids=vf_uids, alarms=card.alarms)
     opened.push_async_callback(control.close)
+    await control.start()
+    if config.control_plane is not None and (address := config.control_plane.listen_address) is not None:
+        port = await control.serve_tcp(address)
+        _log.info("mappings are accepted at %s port %d", address[0], port)
     if (address := card.config.metrics_address) is not None:
         metrics = MetricsServer(address, stats=_stats_for_threads(card))
         opened.push_async_callback(asyncio.to_thread, metrics.close)
         _log.info("metrics at http://%s:%d/metrics", address[0], metrics.port)
+
+
+def _audit_log(config: CardConfig) -> AuditLog:
+    """Open the audit log; the directory of the default one is made. Raises CardError or TrustError."""
+    if config.audit_log is None:
+        try:
+            config.audit_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise CardError(f"{config.audit_path.parent}: {error.strerror}; set audit_log to another file") from error
+    return AuditLog(config.audit_path)
 
 
 def _stats_for_threads(card: RunningCard) -> Callable[[], Stats]:

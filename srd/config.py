@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from srd.io.allowance import Allowance
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.io.rx_memory import SLOTS
 from srd.proto.config import ProtocolConfig
@@ -48,6 +49,10 @@ class EndpointConfig:
     busy_poll: bool = False
     """Whether to poll the sockets continuously instead of sleeping, as an EFA application polls its completion queue.
     It uses a whole CPU and saves the wake-up latency. Turns are not coalesced then."""
+
+    allowance: Allowance | None = None
+    """How many bytes and packets per second are sent at most, and received, over all peers; None: no limit, since a host
+    of one's own needs none. A network card gives each of its virtual functions an allowance."""
 
     close_timeout_s: float = 2.0
     """How long `Peer.close` and `Endpoint.close` wait for open requests, in seconds; then these end with FLUSHED.

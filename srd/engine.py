@@ -27,6 +27,7 @@ from devmem.region import Region
 from srd.config import EndpointConfig
 from srd.errors import SrdError, UsageError
 from srd.io.addresses import canonical, host_port_text, host_text
+from srd.io.allowance import AllowanceExceeded
 from srd.io.driver import Driver
 from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu, socket_id
 from srd.io.syscalls import Address
@@ -100,6 +101,7 @@ class Engine:
                 open_socket=partial(_open_another, address, family=family),
                 busy_poll=config.busy_poll,
                 adaptive_poll_s=config.adaptive_poll_s,
+                allowance=config.allowance,
                 on_event=self._take_event,
                 on_failure=self._fail,
             )
@@ -277,6 +279,11 @@ class Engine:
             self._take_event(event)
 
     # -- lifecycle ----------------------------------------------------------------------------------------------
+
+    @property
+    def allowance_exceeded(self) -> AllowanceExceeded:
+        """Packets that had to wait for the allowance of `config.allowance`; zeros without one."""
+        return self._driver.allowance_exceeded
 
     @property
     def dropped_packets(self) -> int:

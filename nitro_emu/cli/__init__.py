@@ -14,12 +14,14 @@ import click
 from nitro_emu.cli.failures import run_program
 
 COMMANDS: Final = {
-    "attest": "nitro_emu.cli.ask:attest",
+    "attest": "nitro_emu.cli.attest:attest",
+    "audit": "nitro_emu.cli.audit:audit",
     "env": "nitro_emu.cli.env:env",
     "logs": "nitro_emu.cli.ask:logs",
     "run": "nitro_emu.cli.run:run_command",
     "stats": "nitro_emu.cli.ask:stats",
     "status": "nitro_emu.cli.ask:status",
+    "update": "nitro_emu.cli.update:update",
 }
 """Module and object of each command."""
 

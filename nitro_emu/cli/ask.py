@@ -1,4 +1,4 @@
-"""`nitro-card status`, `stats`, `logs` and `attest`: what a running card says about itself."""
+"""`nitro-card status`, `stats` and `logs`: what a running card says about itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from nitro_emu.cli.options import json_option, run_dir_option
 from nitro_emu.cli.tables import print_fields, print_table, table, table_of
-from nitro_emu.control import MAX_WAIT_S, ControlClient, RequestError, ask, check_nonce_untrusted
+from nitro_emu.control import MAX_WAIT_S, ControlClient, ask
 from nitro_emu.errors import CardError
 from nitro_emu.log_ring import Record, text_of
 
@@ -93,19 +93,3 @@ def logs(*, run_dir: Path, follow: bool, as_json: bool) -> None:
             if not follow:
                 return
             wait_s = MAX_WAIT_S
-
-
-@click.command()
-@run_dir_option
-@click.option("--nonce", metavar="HEX", help="Bytes that the statement repeats, so that it is not an old one.")
-def attest(*, run_dir: Path, nonce: str | None) -> None:
-    """Print what the card states about the software that it runs and its settings, as JSON.
-
-    A card without a security chip cannot sign the statement, which says so.
-    """
-    arguments = {} if nonce is None else {"nonce": nonce}
-    try:
-        check_nonce_untrusted("" if nonce is None else nonce)
-    except RequestError as error:
-        raise click.UsageError(f"--{error}") from error
-    click.echo(json.dumps(ask(run_dir, "attest", **arguments), indent=2))

@@ -51,7 +51,7 @@ from nitro_emu.abi.admin import (
     Reply,
     SetFeature,
 )
-from nitro_emu.abi.gid import address_of_untrusted
+from nitro_emu.abi.gid import gid_text
 from nitro_emu.abi.io import CQE_BYTES, CQE_EX_BYTES, RX_DESC_BYTES
 from nitro_emu.abi.memory import (
     PAGE_BYTES,
@@ -72,7 +72,7 @@ from nitro_emu.device.recv_queue import RecvQueue
 from nitro_emu.device.send_queue import SendQueue
 from nitro_emu.device.shared import EventSender, shared_region
 from nitro_emu.device.user_context import UAR, CqSlot, QpSlot, Uar, UserContext
-from nitro_emu.errors import AbiError, AdminError
+from nitro_emu.errors import AdminError, VpcError
 
 Answer = tuple[Reply, tuple[int, ...]]
 """A reply, and the descriptors that go with it; the program gets duplicates."""
@@ -351,11 +351,10 @@ class AdminCommands:
     def _create_ah(self, command: CreateAh, _descriptors: list[int]) -> Answer:
         domain = self._domain(command.pd)
         try:
-            host, _ = address_of_untrusted(command.dest_addr)
-        except AbiError as error:
-            raise _illegal(str(error)) from None
-        if (":" in host) is not (":" in self._vf.config.address):
-            raise _illegal(f"gid: {host} is of another address family than this device")
+            self._vf.tenancy.destination(command.dest_addr)
+        except VpcError as error:
+            self._vf.introducer.on_denied(str(error))
+            raise _illegal(f"gid: {gid_text(command.dest_addr)} cannot be reached") from None
         number = self._vf.tables.handles.reserve()
         handle = AddressHandle(number, domain, command.dest_addr, self._vf.remote(command.dest_addr))
         self._vf.tables.handles.add(number, handle)

@@ -7,18 +7,22 @@ import logging
 import os
 import socket
 import struct
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from nitro_emu.abi.admin import AenqGroup
 from nitro_emu.abi.memory import CardState
 from nitro_emu.config import CardConfig
+from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.user_context import UserContext
 from nitro_emu.device.virtual_function import VirtualFunction
-from nitro_emu.errors import CardError
+from nitro_emu.errors import CardError, VpcError
+from nitro_emu.trust.alarms import Alarms
 from srd.errors import UsageError
 
 KEEP_ALIVE_S: Final = 1.0
@@ -115,18 +119,23 @@ class Card:
 
     def __init__(self, config: CardConfig) -> None:
         self.config = config
+        self._trust: CardTrust | None = None
         self.log = logging.getLogger("nitro_emu")
         self.failed = asyncio.Event()
         """Set when an engine has failed: the card cannot go on."""
         self.failure = ""
+        self.updating = asyncio.Event()
+        """Set when an update was accepted: the process is to replace itself."""
+        self._new_manifest = Path()
         self._devices: list[Device] = []
         self._poller: Poller | None = None
         self._state = CardState.READY
         self._keep_alive: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Open all virtual functions. Raises NitroError when one cannot be had; then none is."""
+        """Boot, and open all virtual functions. Raises NitroError when one cannot be had; then none is."""
         loop = asyncio.get_running_loop()
+        self._trust = CardTrust.open(self.config)
         self._poller = Poller(poll_s=self.config.poll_s, busy_poll=self.config.busy_poll)
         with ExitStack() as opened:
             opened.callback(self._poller.close)
@@ -137,18 +146,40 @@ class Card:
             opened.pop_all()
         self._keep_alive = loop.call_later(KEEP_ALIVE_S, self._on_keep_alive)
 
+    @property
+    def trust(self) -> CardTrust:
+        """Keys and permissions. Raises CardError before `start`."""
+        if self._trust is None:
+            raise CardError(f"{self.config.name} has not started")
+        return self._trust
+
+    @property
+    def alarms(self) -> Alarms:
+        """What its owner must know."""
+        return self.trust.alarms
+
     def _open(self, poller: Poller, name: str) -> Device:
         vf_config = next(each for each in self.config.vfs if each.name == name)
+        trust = self.trust
         try:
-            security = self.config.security_of(vf_config)
+            security = trust.security_of(vf_config)
         except UsageError as error:
             raise CardError(f"{name}: {error}") from error
         vf = VirtualFunction(
-            vf_config, security=security, poller=poller, on_failure=lambda reason: self._fail(name, reason)
+            vf_config,
+            security=security,
+            tenancy=trust.tenancy_of(vf_config),
+            attestation=trust.attestation,
+            alarms=trust.alarms,
+            check_egress=trust.guard.check,
+            poller=poller,
+            on_failure=lambda reason: self._fail(name, reason),
         )
         with ExitStack() as opened:
             opened.callback(vf.close)
             vf.start()
+            if vf_config.vpc is not None and trust.network is not None:
+                trust.network.on_change(vf.on_new_mapping)
             device = Device(vf, self.config.run_dir / f"{name}.sock")
             opened.pop_all()
         return device
@@ -181,6 +212,8 @@ class Card:
     def close(self) -> None:
         """End all programs' connections and all virtual functions, even if steps raise."""
         with ExitStack() as stack:
+            if self._trust is not None:
+                stack.callback(self._trust.close)
             if self._keep_alive is not None:
                 stack.callback(self._keep_alive.cancel)
             if self._poller is not None:
@@ -196,11 +229,41 @@ class Card:
             "name": self.config.name,
             "state": self._state.name.lower(),
             "vfs": {device.vf.config.name: _status(device) for device in self._devices},
+            "trust": self.trust.status(),
         }
 
     def stats(self) -> dict[str, Any]:
         """Return the counters of all virtual functions."""
-        return {"vfs": {device.vf.config.name: _stats(device) for device in self._devices}}
+        vfs = {device.vf.config.name: _stats(device) for device in self._devices}
+        return {"vfs": vfs, "alarms": dict(self.trust.alarms.counts)}
+
+    # -- what the control socket asks of it ---------------------------------------------------------------------------
+
+    def set_map(self, document: bytes) -> dict[str, Any]:
+        """Take a mapping of the control plane. Raises VpcError with the reason why it does not count."""
+        if self.trust.network is None:
+            raise VpcError("this card has no control plane; set control_plane: key in its settings")
+        return self.trust.network.set_map_untrusted(document)
+
+    async def attest(self, *, nonce: bytes | None, user_data: bytes | None, public_key: bytes | None) -> bytes | None:
+        """Return a document of the security chip; None without one. Raises TrustError when it does not answer."""
+        chip = self.trust.chip
+        return None if chip is None else await chip.attest(nonce=nonce, user_data=user_data, public_key=public_key)
+
+    def update(self, manifest: str) -> dict[str, Any]:
+        """Check a new manifest, and have the process replace itself by what it lists. Raises TrustError."""
+        version = self.trust.check_update(Path(manifest))
+        self._new_manifest = Path(manifest)
+        self.updating.set()
+        return {"version": version}
+
+    def confine(self) -> Sequence[str]:
+        """Give up what the process needs no more; return what was applied. Raises TrustError."""
+        return self.trust.confine()
+
+    def prepare_replacement(self) -> Callable[[], NoReturn]:
+        """Publish the manifest of the update; return what replaces this process, to be called when all is closed."""
+        return self.trust.replacement(self._new_manifest)
 
 
 def _status(device: Device) -> dict[str, Any]:
@@ -212,6 +275,8 @@ def _status(device: Device) -> dict[str, Any]:
         "mtu_bytes": vf.mtu_bytes,
         "security": vf.security_mode,
         "programs": sorted(connection.context.pid for connection in device.connections),
+        "vpc": vf.config.vpc,
+        "private_address": vf.config.private_address,
         "peers": len(vf.engine().peers),
     }
 
@@ -224,6 +289,8 @@ def _stats(device: Device) -> dict[str, Any]:
         "device": vf.device.as_dict(),
         "qkey_viol": vf.responder.qkey_violations,
         "bytes_copied": vf.bytes_copied,
+        "vpc": asdict(vf.tenancy.counters),
+        "allowance": asdict(vf.allowance_counters()),
         "resources": {
             "qps": len(tables.queue_pairs),
             "cqs": len(tables.completion_queues),

@@ -1,12 +1,12 @@
 """The peers behind address handles: opened when the first request needs them, and again after they have ended.
 
-    IDLE --post--> OPENING --opened--> OPEN --ended--> IDLE
-                   OPENING --ended (no answer, refused)--> IDLE; what waited ends with the status
+    IDLE --post--> OPENING --opened--> NAMING --WELCOME--> OPEN --ended--> IDLE
+                   OPENING, NAMING --ended (no answer, refused)--> IDLE; what waited ends with the status
 
 1. All address handles of a virtual function with the same GID share one peer. Creating one never waits for the network.
 2. A peer that this end has opened is used for sending only; what the other end sends comes over a peer of its own.
-3. The first message over a peer names this end's GID (`HELLO_KEY`), since its packets may come from any source port.
-   Messages that overtake it wait for it at the receiver.
+3. Where a GID is, and whether it may be sent to, is looked up for each new peer (`tenancy`).
+4. Requests are posted once the responder has let this end in (`introduction`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final
 
-from nitro_emu.abi.gid import GID_BYTES, address_of_untrusted
+import numpy as np
+import numpy.typing as npt
+
+from nitro_emu.abi.gid import gid_text
+from nitro_emu.device.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST
+from nitro_emu.device.tenancy import Destination, Tenancy
+from nitro_emu.errors import TrustError, VpcError
 from srd.engine import Engine
 from srd.errors import SrdError
 from srd.io.addresses import host_port_text
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-
-HELLO_KEY: Final = 0
-"""The key of the message that names the sender's GID. No queue pair has the number 0."""
-HELLO_REQUEST: Final = 0
-"""The number of its work request; others begin behind it."""
+from srd.secure.keys import fingerprint
 
 
 class RemoteState(Enum):
@@ -35,6 +36,7 @@ class RemoteState(Enum):
 
     IDLE = auto()
     OPENING = auto()
+    NAMING = auto()
     OPEN = auto()
 
 
@@ -46,19 +48,30 @@ class Remote:
         gid: bytes,
         *,
         engine: Callable[[], Engine],
-        hello_address: int,
+        tenancy: Tenancy,
+        check_egress: Callable[[str], None],
         on_opening: Callable[[int, Remote], None],
+        on_denied: Callable[[str], None],
     ) -> None:
-        """`hello_address`: where this end's own GID lies; `on_opening` is called with the number of a new peer."""
+        """Prepare to send to a GID.
+
+        `check_egress` raises TrustError for a host that the card may not send to; `on_opening` is called with the
+        number of a new peer; `on_denied` with the reason why there is none.
+        """
         self.gid = gid
         self.users = 0
         """Address handles."""
         self.state = RemoteState.IDLE
         self.peer: int | None = None
-        self.name = host_port_text(*address_of_untrusted(gid))
+        self.name = gid_text(gid)
+        self.destination: Destination | None = None
+        """Where its peer is, or was the last time."""
         self._engine = engine
-        self._hello_address = hello_address
+        self._tenancy = tenancy
+        self._check_egress = check_egress
         self._on_opening = on_opening
+        self._on_denied = on_denied
+        self._hello: npt.NDArray[np.uint8] = np.empty(0, np.uint8)  # while it is sent
         self._posts: deque[tuple[Callable[[int], None], Callable[[Status], None]]] = deque()
 
     @property
@@ -81,34 +94,58 @@ class Remote:
             self._open()
 
     def _open(self) -> None:
-        host, port = address_of_untrusted(self.gid)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        address = (host, port, 0, 0) if ":" in host else (host, port)
-        engine = self._engine()
         try:
-            check = engine.trust.credential_check(host, name=self.name, expected=None)
-            self.peer = engine.connect(address, family=family, name=self.name, check_credential=check)
-        except SrdError:
+            destination = self._tenancy.destination(self.gid)
+            self._check_egress(destination.host)
+            self.peer = self._connect(destination)
+        except (VpcError, TrustError) as error:
+            self._on_denied(str(error))
+        except SrdError as error:
+            self._on_denied(f"{self.name}: {error}")
+        if self.peer is None:
             self._fail_waiting(Status.LOCAL_ERROR_UNREACH_REMOTE)
             return
         self.state = RemoteState.OPENING
         self._on_opening(self.peer, self)
 
+    def _connect(self, destination: Destination) -> int:
+        host, port = destination.host, destination.port
+        self.destination, self.name = destination, host_port_text(host, port)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        address = (host, port, 0, 0) if ":" in host else (host, port)
+        expected = None if destination.public_key is None else fingerprint(destination.public_key)
+        engine = self._engine()
+        check = engine.trust.credential_check(host, name=self.name, expected=expected)
+        return engine.connect(address, family=family, name=self.name, check_credential=check)
+
     def on_opened(self) -> None:
-        """Send what waited, after the message that names this end."""
+        """Note that the peer is open; it is to be sent a HELLO."""
+        self.state = RemoteState.NAMING
+
+    def say_hello(self, message: bytes) -> None:
+        """Send the HELLO; requests wait for the WELCOME."""
+        if self.peer is None:
+            return
+        self._hello = np.frombuffer(message, np.uint8)
+        request = WorkRequest(INTRODUCTION_REQUEST, len(message), int(self._hello.ctypes.data), key=INTRODUCTION_KEY)
+        self._engine().post(self.peer, request)
+
+    def on_welcomed(self) -> None:
+        """Send what waited."""
         if self.peer is None:
             return
         self.state = RemoteState.OPEN
-        hello = WorkRequest(HELLO_REQUEST, GID_BYTES, self._hello_address, key=HELLO_KEY)
-        self._engine().post(self.peer, hello)
         while self._posts and self.state is RemoteState.OPEN:
             post, _ = self._posts.popleft()
             post(self.peer)
 
     def on_ended(self, status: Status) -> None:
         """End what waited; the next request opens a new peer."""
+        was_let_in = self.state is RemoteState.OPEN
         self.state, self.peer = RemoteState.IDLE, None
-        self._fail_waiting(status if status is not Status.OK else Status.REMOTE_ERROR_ABORT)
+        if status in (Status.OK, Status.FLUSHED):  # one of the two ends has closed it
+            status = Status.REMOTE_ERROR_ABORT if was_let_in else Status.LOCAL_ERROR_UNREACH_REMOTE
+        self._fail_waiting(status)
 
     def _fail_waiting(self, status: Status) -> None:
         waiting, self._posts = self._posts, deque()

@@ -353,6 +353,8 @@ class Requester:
         if status is Status.REMOTE_ERROR_RNR and self._retries(found):
             self._retry_later(found, index)
         elif found.epoch == found.qp.epoch:
+            if status is Status.FLUSHED and not found.is_cancelled:  # its peer was given up: it is not allowed any more
+                status = Status.LOCAL_ERROR_UNREACH_REMOTE
             req_ids = found.req_ids[index : index + count]
             self._complete_entries(found.qp, req_ids, status=status, op=found.op, length=found.length)
         self._release(found, count)

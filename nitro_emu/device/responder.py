@@ -6,7 +6,7 @@
    buffer that is long enough. What is not admitted is refused with a status, and disturbs nothing else.
 3. A send's payload is copied once, from the receive region to the posted buffers, and its credit is returned at once.
    Payload of writes and of answers to reads lands in registered memory.
-4. What arrives before its sender has named itself (see `remote`) waits.
+4. Nothing but a HELLO is accepted from a peer before it was let in (`introduction`).
 """
 
 from __future__ import annotations
@@ -18,23 +18,29 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nitro_emu.abi import io
 from nitro_emu.abi.admin import MrPermission
-from nitro_emu.abi.gid import GID_BYTES, address_of_untrusted
 from nitro_emu.counters import PortCounters
 from nitro_emu.device.completion_queue import rx_lane, rx_source_lane
+from nitro_emu.device.introduction import (
+    INTRODUCTION_KEY,
+    INTRODUCTION_REQUEST,
+    MAX_INTRODUCTION_BYTES,
+    Hello,
+)
 from nitro_emu.device.landing import Piece, land_batch, land_message
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.queue_pair import QueuePair
 from nitro_emu.device.recv_queue import Buffer, RecvQueue, RecvRequest
-from nitro_emu.device.remote import HELLO_KEY
 from nitro_emu.errors import AbiError
 from srd.engine import Engine
 from srd.io.addresses import host_text
 from srd.proto.events import REGION_SHIFT, MessageAborted, MessageReceived, MessagesReceived, WriteReceived
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 
 # Plain integers: an enum's member is looked up, combined and compared by functions in Python.
 _SEND: Final = int(io.SendOp.SEND)
@@ -44,7 +50,7 @@ _REMOTE_WRITE: Final = int(MrPermission.REMOTE_WRITE)
 _REMOTE_READ: Final = int(MrPermission.REMOTE_READ)
 _OFFSET_MASK: Final = (1 << REGION_SHIFT) - 1
 NAMING_S: Final = 5.0
-"""Time in which a peer has to name itself; what it has sent takes receive requests and memory until then."""
+"""Time in which a peer has to name itself, before it is closed."""
 FETCHED: Final = 64
 """Descriptors that are fetched at once for messages: a segment train of these."""
 Arrival = MessageReceived | MessagesReceived | WriteReceived
@@ -56,8 +62,13 @@ class Source:
 
     host: str
     gid: bytes | None = None
-    """None: it has not named itself yet."""
-    waiting: list[Arrival] = field(default_factory=list)
+    """None: it was not let in yet."""
+    hello: Hello | None = None
+    """What it said when it named itself."""
+    is_naming: bool = False
+    """Whether its HELLO was admitted; there is one."""
+    welcome: npt.NDArray[np.uint8] | None = None
+    """The answer, while it is sent."""
     queue_pairs: set[int] = field(default_factory=set)
     """Numbers of those that have reserved receive requests for it."""
 
@@ -74,12 +85,14 @@ class Responder:
         find_memory: Callable[[int], MemoryRegion | None],
         find_remote_memory: Callable[[int], MemoryRegion | None],
         is_outgoing: Callable[[int], bool],
+        on_introduction: Callable[[int, bytes], None],
         on_broken: Callable[[QueuePair, str], None],
     ) -> None:
         """Take what it needs of the virtual function.
 
         `find_memory`: by lkey, `find_remote_memory`: by rkey; `is_outgoing`: whether this end has opened a peer;
-        `on_broken`: called when a program broke the rules of a ring.
+        `on_introduction`: called with a peer's number and its HELLO or WELCOME; `on_broken`: called when a program
+        broke the rules of a ring.
         """
         self._sources: dict[int, Source] = {}
         self.qkey_violations = 0
@@ -90,17 +103,18 @@ class Responder:
         self._memory = find_memory
         self._remote_memory = find_remote_memory
         self._is_outgoing = is_outgoing
+        self._on_introduction = on_introduction
         self._on_broken = on_broken
 
     # -- admission (srd.proto.memory.Inbox) -----------------------------------------------------------------------
 
     def admit(self, key: int, *, peer: int, length: int, count: int) -> Status | None:
         """Reserve receive requests for sends."""
-        source = self._source(peer)
+        if key == INTRODUCTION_KEY:
+            return self._admit_introduction(peer, length=length, count=count)
+        source = self._named(peer)
         if source is None:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
-        if key == HELLO_KEY:
-            return None if length == GID_BYTES and count == 1 and source.gid is None else Status.REMOTE_ERROR_ABORT
         qp = self._queue_pair(key >> 48)
         if qp is None or not qp.receives:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
@@ -116,9 +130,21 @@ class Responder:
         qp.reserve_send(peer, length=length, requests=requests)
         return None
 
+    def _admit_introduction(self, peer: int, *, length: int, count: int) -> Status | None:
+        """Let a HELLO pass, once, and any WELCOME."""
+        if length > MAX_INTRODUCTION_BYTES or count != 1:
+            return Status.REMOTE_ERROR_BAD_LENGTH
+        if self._is_outgoing(peer):
+            return None
+        source = self._source(peer)
+        if source.is_naming:
+            return Status.REMOTE_ERROR_ABORT
+        source.is_naming = True
+        return None
+
     def admit_write(self, key: int, *, peer: int) -> Status | None:
         """Reserve a receive request for the notification of a write."""
-        source, qp = self._source(peer), self._queue_pair(key >> 16 & 0xFFFF)
+        source, qp = self._named(peer), self._queue_pair(key >> 16 & 0xFFFF)
         if source is None or qp is None or not qp.receives:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
         if qp.is_unsolicited:
@@ -141,10 +167,19 @@ class Responder:
         """Return the requester's queue pair: answers to different ones take turns."""
         return key & 0xFFFF
 
-    def _source(self, peer: int) -> Source | None:
-        """Return the source behind a peer, which is known from its first packet on; None: this end has opened it."""
+    def _named(self, peer: int) -> Source | None:
+        """Return the source behind a peer that was let in."""
         source = self._sources.get(peer)
-        if source is None and not self._is_outgoing(peer):
+        return None if source is None or source.gid is None else source
+
+    def add_source(self, peer: int) -> None:
+        """Note a peer that another card has opened; it has to name itself."""
+        self._source(peer)
+
+    def _source(self, peer: int) -> Source:
+        """Return the source behind a peer, which is known from its first packet on, before its event was delivered."""
+        source = self._sources.get(peer)
+        if source is None:
             source = self._sources[peer] = Source(host_text(self._engine().peer(peer).address))
             asyncio.get_running_loop().call_later(NAMING_S, self._expire, peer)
             self.choose_prediction()
@@ -237,7 +272,7 @@ class Responder:
 
     def _remote_place(self, key: int, *, peer: int, offset: int, length: int, right: int) -> int | None:
         memory, qp = self._remote_memory(key >> 32), self._queue_pair(key >> 16 & 0xFFFF)
-        if qp is None or not qp.receives or self._is_outgoing(peer):
+        if qp is None or not qp.receives or self._named(peer) is None:
             return None
         if not length:
             return 0  # nothing is touched, so nothing has to be registered
@@ -248,32 +283,34 @@ class Responder:
     # -- arrival ------------------------------------------------------------------------------------------------
 
     def on_arrival(self, event: Arrival) -> None:
-        """Deliver what has arrived, or keep it until its sender has named itself."""
+        """Deliver what has arrived."""
         source = self._sources.get(event.peer)
-        if source is None:  # of a peer that this end has opened, or that has ended
+        if event.key == INTRODUCTION_KEY and isinstance(event, MessageReceived):
+            message = b"".join(bytes(self._engine().queues.view(extent)) for extent in event.extents)
             self._release(event)
-        elif event.key == HELLO_KEY and isinstance(event, MessageReceived):
-            self._on_hello(source, event)
-        elif source.gid is None:
-            source.waiting.append(event)
+            self._on_introduction(event.peer, message)
+        elif source is None or source.gid is None:  # it has ended
+            self._release(event)
         else:
             self._deliver(event, source.gid)
 
-    def _on_hello(self, source: Source, event: MessageReceived) -> None:
-        """Note the sender's GID, if its host is where its packets come from."""
-        gid = b"".join(bytes(self._engine().queues.view(extent)) for extent in event.extents)
-        self._release(event)
-        try:
-            host, _ = address_of_untrusted(gid)
-        except AbiError:
-            host = ""
-        if host != source.host:
-            self._engine().close_peer(event.peer)
+    def host_of(self, peer: int) -> str | None:
+        """Return the host of a peer that another card has opened; None: it has ended."""
+        source = self._sources.get(peer)
+        return None if source is None else source.host
+
+    def let_in(self, peer: int, *, hello: Hello, welcome: bytes) -> None:
+        """Accept what a peer sends from now on, and tell it so."""
+        if (source := self._sources.get(peer)) is None:
             return
-        source.gid = gid
-        waiting, source.waiting = source.waiting, []
-        for arrival in waiting:
-            self._deliver(arrival, gid)
+        source.gid, source.hello = hello.source, hello
+        source.welcome = np.frombuffer(welcome, np.uint8)
+        address = int(source.welcome.ctypes.data)
+        self._engine().post(peer, WorkRequest(INTRODUCTION_REQUEST, len(welcome), address, key=INTRODUCTION_KEY))
+
+    def let_in_sources(self) -> list[tuple[int, str, Hello]]:
+        """Return the peers that were let in: number, host, HELLO."""
+        return [(peer, source.host, source.hello) for peer, source in self._sources.items() if source.hello is not None]
 
     def _release(self, event: Arrival) -> None:
         if isinstance(event, MessageReceived):
@@ -376,7 +413,7 @@ class Responder:
     def on_aborted(self, event: MessageAborted) -> None:
         """Give back what was reserved for a message that will never arrive."""
         qp = self._queue_pair(event.key >> 48 if event.opcode == Opcode.SEND else event.key >> 16 & 0xFFFF)
-        if qp is None or qp.rq is None or event.key == HELLO_KEY:
+        if qp is None or qp.rq is None or event.key == INTRODUCTION_KEY:
             return
         if event.opcode == Opcode.SEND:
             qp.rq.give_back(qp.take_send(event.peer, length=event.length, count=1))
@@ -390,8 +427,6 @@ class Responder:
         self.choose_prediction()
         if source is None:
             return
-        for arrival in source.waiting:  # it never named itself: their memory is free again
-            self._release(arrival)
         for number in source.queue_pairs:
             if (qp := self._queue_pair(number)) is not None:
                 qp.forget(peer)

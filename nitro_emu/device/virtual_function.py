@@ -14,22 +14,24 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from devmem.region import Region
 from nitro_emu.abi.admin import QpState
-from nitro_emu.abi.gid import GID_BYTES, gid_of
 from nitro_emu.abi.limits import MAX_KEY, MAX_RQ_DEPTH
 from nitro_emu.config import VfConfig
-from nitro_emu.counters import DeviceCounters, PortCounters
+from nitro_emu.counters import AllowanceCounters, DeviceCounters, PortCounters
 from nitro_emu.device.interface import interface_mtu
+from nitro_emu.device.introducer import Introducer
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
+from nitro_emu.device.peer_attestation import PeerAttestation
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.queue_pair import QueuePair
 from nitro_emu.device.remote import Remote
 from nitro_emu.device.requester import Requester
 from nitro_emu.device.responder import Responder
 from nitro_emu.device.tables import Table
+from nitro_emu.device.tenancy import Tenancy
 from nitro_emu.errors import AbiError, CardError
+from nitro_emu.trust.alarms import Alarms, RateLimit
 from srd.config import EndpointConfig
 from srd.engine import Engine
 from srd.errors import SrdError
@@ -46,7 +48,8 @@ from srd.proto.peer import PeerCore
 from srd.proto.wire.data import HEADER_BYTES
 from srd.proto.wire.protected import TAG_BYTES
 from srd.proto.wire.status import Status
-from srd.secure.config import Plain, SecurityConfig
+from srd.secure.config import Keys, Plain, SecurityConfig
+from srd.secure.noise import public_bytes
 
 MAX_DATAGRAM_BYTES: Final = 8972
 """Longest datagram without a setting: of an MTU of 9000; see `srd.config.EndpointConfig.datagram_bytes`."""
@@ -95,29 +98,38 @@ class VirtualFunction:
     """One device. `start` it in a running event loop; `close` it."""
 
     def __init__(
-        self, config: VfConfig, *, security: SecurityConfig, poller: Poller, on_failure: Callable[[str], None]
+        self,
+        config: VfConfig,
+        *,
+        security: SecurityConfig,
+        tenancy: Tenancy,
+        attestation: PeerAttestation,
+        alarms: Alarms,
+        check_egress: Callable[[str], None],
+        poller: Poller,
+        on_failure: Callable[[str], None],
     ) -> None:
-        """`on_failure` is called with the reason when the engine has failed."""
+        """`check_egress`: see `Remote`; `on_failure` is called with the reason when the engine has failed."""
         self.config = config
         self.poller = poller
+        self.tenancy = tenancy
         self.tables = Tables.of(config)
         self.port = PortCounters()
         self.device = DeviceCounters()
         self.log = logging.getLogger(f"nitro_emu.{config.name}")
+        self._log_limit = RateLimit()  # a tenant causes as many records as it likes
+        self.log.addFilter(self._log_limit)
         self._security = security
+        self._check_egress = check_egress
         self._on_failure = on_failure
         self._engine: Engine | None = None
         self._remotes: dict[bytes, Remote] = {}
         self._outgoing: dict[int, Remote] = {}  # by number of the peer that this end opened
         self._cores: dict[int, PeerCore] = {}  # of all peers, for their counters
-        self._own_gid = Region(GID_BYTES, name="nitro-gid")
         try:
-            self.gid = gid_of(config.address, port=config.port)
             self.mtu_bytes = self._datagram_bytes() - HEADER_BYTES - TAG_BYTES * (not isinstance(security, Plain))
         except AbiError as error:
             raise CardError(f"{config.name}: {error}") from error
-        with memoryview(self._own_gid) as view:
-            view[:GID_BYTES] = self.gid
         self.requester = Requester(
             engine=self.engine,
             counters=self.port,
@@ -133,7 +145,19 @@ class VirtualFunction:
             find_memory=self.tables.memory.get,
             find_remote_memory=self.tables.by_rkey.get,
             is_outgoing=self._outgoing.__contains__,
+            on_introduction=self._on_introduction,
             on_broken=self.break_queue_pair,
+        )
+        key = security.private_key if isinstance(security, Keys) else None
+        self.introducer = Introducer(
+            engine=self.engine,
+            tenancy=tenancy,
+            attestation=attestation,
+            alarms=alarms,
+            responder=self.responder,
+            outgoing=self._outgoing,
+            public_key=b"" if key is None else public_bytes(key),
+            log=self.log,
         )
         self._sq_share = SQ_SHARE
         self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
@@ -158,6 +182,7 @@ class VirtualFunction:
             chunk_bytes=config.chunk_bytes,
             datagram_bytes=self._datagram_bytes(),
             security=self._security,
+            allowance=config.allowance,
         )
         try:
             self._engine = Engine(
@@ -182,6 +207,11 @@ class VirtualFunction:
         if self._engine is None:
             raise CardError(f"{self.config.name} has not started")
         return self._engine
+
+    @property
+    def gid(self) -> bytes:
+        """What its programs are addressed by."""
+        return self.tenancy.gid
 
     def poll(self) -> bool:
         """Do at once what is due at the engine; return whether that was anything."""
@@ -220,7 +250,8 @@ class VirtualFunction:
     def close(self) -> None:
         """Close the engine, and release the memory."""
         with ExitStack() as stack:
-            stack.callback(self._own_gid.close)
+            stack.callback(self.log.removeFilter, self._log_limit)
+            stack.callback(self.introducer.close)
             if self._engine is not None:
                 stack.callback(self._engine.close)
 
@@ -326,7 +357,12 @@ class VirtualFunction:
         remote = self._remotes.get(gid)
         if remote is None:
             remote = self._remotes[gid] = Remote(
-                gid, engine=self.engine, hello_address=self._own_gid.address, on_opening=self._outgoing.__setitem__
+                gid,
+                engine=self.engine,
+                tenancy=self.tenancy,
+                check_egress=self._check_egress,
+                on_opening=self._outgoing.__setitem__,
+                on_denied=self.introducer.on_denied,
             )
         remote.users += 1
         return remote
@@ -386,19 +422,17 @@ class VirtualFunction:
         self._cores[event.peer] = self.engine().peer(event.peer)
         self.responder.choose_prediction()
         if event.incoming:
+            self.responder.add_source(event.peer)
             self.engine().accepted(event.peer)
             return
         remote = self._outgoing.get(event.peer)
         if remote is None:
             return
-        trust = self.engine().trust
-        if trust.known_hosts is not None:
-            try:
-                identity = trust.identity(self.engine().peer(event.peer).credential)
-                trust.known_hosts.add(remote.name, identity.public_key)
-            except SrdError as error:
-                self.log.warning("%s: its key cannot be noted: %s", remote.name, error)
         remote.on_opened()
+        self.introducer.say_hello(event.peer, remote)
+
+    def _on_introduction(self, peer: int, message: bytes) -> None:
+        self.introducer.on_introduction(peer, message)
 
     def _on_ended(self, event: PeerEnded) -> None:
         self._count_ended(event)
@@ -409,6 +443,10 @@ class VirtualFunction:
         if event.status is not Status.OK:
             self.log.warning("%s: %s (%s)", remote.name, event.reason, event.status.name)
         remote.on_ended(event.status)
+
+    def on_new_mapping(self) -> None:
+        """End the peers that a new mapping does not allow any more."""
+        self.introducer.end_what_is_not_allowed(list(self._remotes.values()))
 
     # -- counters -----------------------------------------------------------------------------------------------------
 
@@ -426,6 +464,15 @@ class VirtualFunction:
             _add(total, core, is_incoming=number not in self._outgoing)
         total.rx_drops += self.engine().dropped_packets
         return total
+
+    def allowance_counters(self) -> AllowanceCounters:
+        """Return what has waited because the tenant's allowance was used up."""
+        exceeded = self.engine().allowance_exceeded
+        return AllowanceCounters(
+            bw_in_allowance_exceeded=exceeded.bandwidth_in,
+            bw_out_allowance_exceeded=exceeded.bandwidth_out,
+            pps_allowance_exceeded=exceeded.packets_per_second,
+        )
 
 
 def _add(total: PortCounters, core: PeerCore, *, is_incoming: bool) -> None:

@@ -15,7 +15,11 @@ Theory of operation.
 4. When a socket is full, the bursts that it refused stay queued, and nothing is sent until it is writable again.
 5. With `busy_poll` the loop never sleeps: each iteration of the event loop polls the sockets up to `SPINS` times.
    Turns are not coalesced, and what was posted to the core goes out at the next poll.
-6. The core's clock is `time.monotonic()` in seconds; its deadlines go into a timerfd.
+6. An endpoint with an allowance (see `allowance`) sends no data while the outgoing one is exhausted, and reads nothing
+   while the incoming one is. What both wait for is a time, so the timer ends the wait, and nothing is polled until then.
+   Control packets go out nevertheless. Timeouts are left alone while nothing may be read, for the reason of rule 1 of
+   `_finish_turn`: ACKs may wait unread.
+7. The core's clock is `time.monotonic()` in seconds; its deadlines go into a timerfd.
 
 States, each entered at the end of a turn:
 
@@ -23,6 +27,7 @@ States, each entered at the end of a turn:
     WAITING     yes             reads (if readable), delivers, sends      did neither of the following
     YIELDED     yes             sends the application's reply first       delivered what may be replied to (rule 2)
     COALESCING  no              reads, when the delay of rule 3 is over   carried a stream, soon after another such turn
+    LIMITED     no              reads, when the allowance permits it      ended with the incoming allowance exhausted
     CLOSED      no              none                                      failed, or `close` was called
 """
 
@@ -37,9 +42,11 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum, auto
 
 from srd.io.adaptive_poll import AdaptivePoller
-from srd.io.rx_memory import SLOTS, RxMemory
+from srd.io.allowance import MARK_AFTER_S, Allowance, AllowanceExceeded, DirectionLimit
+from srd.io.rx_buffers import SUPER_BYTES
+from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
 from srd.io.secure_tx import SecureTransmitter
-from srd.io.socket import dropped_packets, unreachable_addresses
+from srd.io.socket import IP_UDP_BYTES, dropped_packets, unreachable_addresses
 from srd.io.timer import TimerFd
 from srd.io.tx import MAX_TRIES, Transmitter
 from srd.proto.core import EndpointCore
@@ -53,7 +60,8 @@ from srd.proto.events import (
     WriteReceived,
 )
 from srd.proto.wire.control import Datagram
-from srd.proto.wire.data import Address, Burst
+from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, MAX_TRAIN_PACKETS, Address, Burst
+from srd.proto.wire.protected import TAG_BYTES
 from srd.proto.wire.status import Status
 
 BATCHES_PER_TURN = 4
@@ -87,6 +95,7 @@ class DriverState(IntEnum):
     WAITING = auto()
     YIELDED = auto()
     COALESCING = auto()
+    LIMITED = auto()
     CLOSED = auto()
 
 
@@ -94,6 +103,7 @@ POLLS_SOCKETS = {
     DriverState.WAITING: True,
     DriverState.YIELDED: True,
     DriverState.COALESCING: False,
+    DriverState.LIMITED: False,
     DriverState.CLOSED: False,
 }
 """Whether the event loop polls the sockets."""
@@ -123,6 +133,7 @@ class Driver:
         open_socket: Callable[[], socket.socket],
         busy_poll: bool = False,
         adaptive_poll_s: float,
+        allowance: Allowance | None = None,
         on_event: Callable[[Event], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
@@ -131,7 +142,7 @@ class Driver:
         `queue` receives from `sockets`; `add_queue` adds further queues. `open_socket` opens the socket of a standby
         path when the core first uses that path; it may raise OSError. `on_failure` is called once for an internal
         error, after the driver has closed itself. `adaptive_poll_s`: see `EndpointConfig`. `secure`: whether bursts are
-        encrypted.
+        encrypted. `allowance`: what may be carried, None: no limit.
         """
         self._core = core
         self._sockets = {sock.fileno(): sock for sock in sockets}
@@ -163,6 +174,12 @@ class Driver:
         self._adaptive_poll_s = adaptive_poll_s
         self._dropped = 0  # packets dropped by the kernel up to `close`
         self._is_shared = False
+        self._incoming = None if allowance is None else DirectionLimit(allowance)
+        self._outgoing = None if allowance is None else DirectionLimit(allowance)
+        self._overhead_bytes = IP_UDP_BYTES[sockets[0].family] + HEADER_BYTES + (TAG_BYTES if secure else 0)
+        self._packet_bytes = self._overhead_bytes - HEADER_BYTES + core.datagram_bytes  # of a full packet
+        self._send_at: float | None = None  # when data that the outgoing allowance holds back may go
+        self._is_behind = False  # whether what is sent was held back before
         self.turns = 0  # that read
         self._ready: list[tuple[int, int]] | None = None  # sockets that are readable; None: not known
         if busy_poll:
@@ -231,6 +248,15 @@ class Driver:
             return self._dropped
         return sum(dropped_packets(sock) for sock in self._sockets.values())
 
+    @property
+    def allowance_exceeded(self) -> AllowanceExceeded:
+        """What had to wait for the allowance; zeros without one."""
+        incoming, outgoing = self._incoming, self._outgoing
+        if incoming is None or outgoing is None:
+            return AllowanceExceeded()
+        packets = incoming.packets_exceeded + outgoing.packets_exceeded
+        return AllowanceExceeded(incoming.bandwidth_exceeded, outgoing.bandwidth_exceeded, packets)
+
     def _socket(self, path: int) -> socket.socket:
         """Return a path's socket. A standby path's socket is opened on first use."""
         while path >= len(self._paths):
@@ -275,8 +301,8 @@ class Driver:
         return True
 
     def _poll_sockets(self) -> list[tuple[int, int]]:
-        """Return the readable sockets. In a shared turn one at a time: the kernel puts it behind the others."""
-        return self._epoll.poll(0, 1 if self._is_shared else -1)
+        """Return the readable sockets. In a bounded turn one at a time: the kernel puts it behind the others."""
+        return self._epoll.poll(0, 1 if self._is_shared or self._incoming is not None else -1)
 
     @property
     def yields(self) -> bool:
@@ -297,6 +323,7 @@ class Driver:
         if self._closed:
             return
         self._this_turn = Turn()
+        read = read and not self._may_not_read()
         try:
             received = read and self._read()
             self._deliver()
@@ -310,6 +337,11 @@ class Driver:
         if not self._closed:  # an event's handler may have closed the driver
             self._enter(self._state_after(read=read, received=received, yields=yields))
             deadlines = [at for at in (self._core.poll_timeout(), self._coalesce_until) if at is not None]
+            if self._incoming is not None:
+                if self._state is DriverState.LIMITED:  # timeouts are left alone until then
+                    deadlines = [self._incoming.ready_at]
+                if self._send_at is not None and not self._blocked():
+                    deadlines.append(self._send_at)
             self._timer.arm(min(deadlines, default=None))
 
     def _finish_turn(self, *, read: bool, answered: bool) -> bool:
@@ -334,11 +366,12 @@ class Driver:
         received = False
         self.turns += 1
         ready, self._ready = self._ready, None
-        until = time.monotonic() + SHARED_TURN_S if self._is_shared else 0.0
+        is_bounded = self._is_shared or self._incoming is not None
+        until = time.monotonic() + SHARED_TURN_S if is_bounded else 0.0
         while ready := self._poll_sockets() if ready is None else ready:
             for fd, _ in ready:
                 received |= self._read_socket(self._sockets[fd])
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or self._may_not_read():
                 break
             ready = None
         if received:
@@ -362,6 +395,8 @@ class Driver:
 
     def _state_after(self, *, read: bool, received: bool, yields: bool) -> DriverState:
         """Return the state after a turn, depending on what it carried and when the one before was."""
+        if not yields and self._may_not_read():
+            return DriverState.LIMITED
         if not read:  # it only sent
             return DriverState.COALESCING if self._state is DriverState.COALESCING else DriverState.WAITING
         if received and not self._busy_poll:
@@ -390,6 +425,8 @@ class Driver:
         received = False
         queue = self._queues.get(sock.fileno(), self._queue)
         for _ in range(1 if self._is_shared else BATCHES_PER_TURN):
+            if self._incoming is not None:
+                queue.batch_messages = self._allowed_messages(self._incoming)
             try:
                 batch = queue.receive(sock)
             except OSError:  # an ICMP error about a datagram sent earlier: received datagrams still wait
@@ -401,6 +438,8 @@ class Driver:
             received = True
             self._this_turn.read_bytes += batch.payload_bytes
             now = time.monotonic()
+            if self._incoming is not None:
+                self._charge_batch(batch, self._incoming, now=now)
             self._process_control()  # those of earlier batches, to keep the order of arrival
             controls = batch.controls
             if batch.datagrams and controls:  # deferred, so that the application can reply first
@@ -412,9 +451,36 @@ class Driver:
             if result.copies and queue.predictor.context is None:  # the peers may have queues of their own
                 self._clear_hints()
             queue.commit(batch, result)
-            if not batch.full:
+            if not batch.full or self._may_not_read():
                 break
         return received
+
+    def _may_not_read(self) -> bool:
+        """Whether the incoming allowance is exhausted."""
+        return self._incoming is not None and time.monotonic() < self._incoming.ready_at
+
+    def _allowed_messages(self, incoming: DirectionLimit) -> int:
+        """Return how many messages (segment trains) the next batch may have."""
+        most = SHARED_MESSAGES if self._is_shared else SLOTS
+        room = incoming.room(time.monotonic(), item_bytes=SUPER_BYTES, item_packets=MAX_TRAIN_PACKETS)
+        return min(most, max(room, 1))
+
+    def _charge_batch(self, batch: RxBatch, incoming: DirectionLimit, *, now: float) -> None:
+        """Charge what was read; count what had to wait for the allowance, and mark what waited for long."""
+        header_bytes = self._overhead_bytes - HEADER_BYTES
+        packets, size_bytes, waited = len(batch.controls), header_bytes * len(batch.controls), 0
+        for data, _, received_at in batch.controls:
+            size_bytes += len(data)
+            waited += received_at < incoming.ready_at
+        for datagram in batch.datagrams:
+            packets += datagram.count
+            size_bytes += datagram.payload_bytes + datagram.count * self._overhead_bytes
+            if datagram.received_at < incoming.ready_at:
+                waited += datagram.count
+                datagram.ecn_ce = datagram.ecn_ce or now - datagram.received_at > MARK_AFTER_S
+        if waited:
+            incoming.count_waited(waited)
+        incoming.charge(size_bytes, packets=packets, now=now)
 
     def _process_control(self) -> None:
         """Pass the deferred control packets, which came with data, to the core."""
@@ -477,7 +543,11 @@ class Driver:
             if now >= until:
                 self._transmit()
                 return True
-            out, self._deferred = self._deferred or self._core.poll_transmit(now, acks_last=acks_last), None
+            if self._outgoing is None:
+                out = self._deferred or self._core.poll_transmit(now, acks_last=acks_last)
+            else:
+                out = self._deferred or self._poll_allowed(self._outgoing, acks_last=acks_last, now=now)
+            self._deferred = None
             if out is None:
                 break
             if isinstance(out, Datagram):
@@ -499,6 +569,22 @@ class Driver:
             self._transmitter.add(out)
         self._transmit()
         return out is not None and not self._blocked()
+
+    def _poll_allowed(self, outgoing: DirectionLimit, *, acks_last: bool, now: float) -> Burst | Datagram | None:
+        """Return the next thing that the core sends within the outgoing allowance, and charge it."""
+        room = outgoing.room(now, item_bytes=self._packet_bytes)
+        out = self._core.poll_transmit(now, acks_last=acks_last, most_packets=min(room, MAX_BURST_PACKETS))
+        if out is None:
+            self._is_behind = self._core.holds_data
+            self._send_at = outgoing.ready_at if self._is_behind else None
+        elif isinstance(out, Datagram):
+            size_bytes = len(out.data) + self._overhead_bytes - HEADER_BYTES
+            outgoing.charge(size_bytes, packets=1, now=now)
+        else:
+            if self._is_behind:
+                outgoing.count_waited(out.count)
+            outgoing.charge(out.payload_bytes + out.count * self._overhead_bytes, packets=out.count, now=now)
+        return out
 
     def _blocked(self) -> bool:
         """Whether a socket is full; nothing is sent until it is writable."""

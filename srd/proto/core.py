@@ -57,6 +57,7 @@ from srd.proto.wire.control import (
     decode_untrusted,
 )
 from srd.proto.wire.data import (
+    MAX_BURST_PACKETS,
     MIN_DATAGRAM_BYTES,
     Address,
     Burst,
@@ -125,6 +126,7 @@ class EndpointCore:
         self._hosts: dict[object, int] = {}  # number of peers of each host
         self._unaccepted: set[int] = set()  # numbers of the incoming peers without a call of `accepted` yet
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, round-robin
+        self._held: dict[int, None] = {}  # of those whose data was held back by `poll_transmit`, likewise
         self._events: EventQueue = deque()
         self._traced = 0  # how many of these, from the first on, are in the trace
         self._timers = Timers()
@@ -233,6 +235,11 @@ class EndpointCore:
         if peer is None:
             raise UsageError(f"peer {number} has ended")
         return peer
+
+    @property
+    def datagram_bytes(self) -> int:
+        """The largest datagram that this end sends or receives."""
+        return self._datagram_bytes
 
     @property
     def open_peers(self) -> list[int]:
@@ -463,27 +470,41 @@ class EndpointCore:
 
     # -- output -------------------------------------------------------------------------------------------------
 
-    def poll_transmit(self, now: float, *, acks_last: bool = False) -> Burst | Datagram | None:
-        """Return the next thing to send. `acks_last`: for each peer data goes before control packets."""
+    def poll_transmit(
+        self, now: float, *, acks_last: bool = False, most_packets: int = MAX_BURST_PACKETS
+    ) -> Burst | Datagram | None:
+        """Return the next thing to send. `acks_last`: for each peer data goes before control packets.
+
+        `most_packets`: of a burst; 0: data is held back, `holds_data` is whether there is any.
+        """
         if self._stateless.replies:
             return self._stateless.replies.popleft()
+        if self._held and most_packets:
+            self._ready, self._held = {**self._held, **self._ready}, {}  # they keep their turns
         while self._ready:
             number = next(iter(self._ready))
             del self._ready[number]
             peer = self._peers.get(number)
             if peer is None:
                 continue
-            out: Burst | Datagram | None = peer.poll_burst(now=now) if acks_last else None
+            out: Burst | Datagram | None = peer.poll_burst(now=now, most_packets=most_packets) if acks_last else None
             if out is None and peer.control_due:
                 out = peer.poll_control(now=now)
                 peer.control_due = out is not None
             if out is None and not acks_last:
-                out = peer.poll_burst(now=now)
+                out = peer.poll_burst(now=now, most_packets=most_packets)
             if out is not None:
                 self._ready[number] = None  # to the end of the queue
                 return out
+            if not most_packets and peer.is_held:
+                self._held[number] = None
             self._timers.arm(number, at=peer.poll_timeout(now=now))
         return None
+
+    @property
+    def holds_data(self) -> bool:
+        """Whether a peer would send now, but for `most_packets`. Valid once `poll_transmit` has returned None."""
+        return bool(self._held)
 
     def still_needed(self, burst: Burst, *, peer: int) -> bool:
         """Whether a burst may still be sent after requests of `peer` have completed; not if it may read their memory.
@@ -557,6 +578,7 @@ class EndpointCore:
             if not peer.is_confirmed:
                 self._unaccepted.discard(peer.number)
             self._ready.pop(peer.number, None)
+            self._held.pop(peer.number, None)
             self._active_peers.busy.discard(peer.number)
             self._timers.arm(peer.number, at=None)
 

@@ -55,7 +55,7 @@ from srd.proto.wire.control import (
     Refuse,
     RefuseReason,
 )
-from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Address, Burst, ReceivedBurst
+from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, MAX_BURST_PACKETS, Address, Burst, ReceivedBurst
 from srd.proto.wire.protected import CONTROL_OVERHEAD_BYTES, STAGE_BYTES, TAG_BYTES
 from srd.proto.wire.status import Status, refusal_untrusted
 
@@ -574,12 +574,17 @@ class PeerCore:
             return self._probe(*self.sender.probe_any(round_robin=self._probes_due > 0), now=now)
         return self._poll_close(self.sender, now=now)
 
-    def poll_burst(self, *, now: float) -> Burst | None:
-        """Return the next burst of data."""
+    @property
+    def is_held(self) -> bool:
+        """Whether the last call of `poll_burst` would have returned a burst, had it been allowed a packet."""
+        return self.sender is not None and self.state is not PeerState.ENDED and self.sender.is_held
+
+    def poll_burst(self, *, now: float, most_packets: int = MAX_BURST_PACKETS) -> Burst | None:
+        """Return the next burst of data, of `most_packets` at most; 0: only find out whether there is one."""
         if (sender := self.sender) is None or self.state not in (PeerState.OPEN, PeerState.DRAINING):
             return None
         resent = sender.retransmitted
-        if (burst := sender.poll_burst(now=now)) and self.trace is not None:
+        if (burst := sender.poll_burst(now=now, most_packets=most_packets)) and self.trace is not None:
             again = sender.retransmitted > resent
             self.trace.burst_sent(burst, retransmission=again, inflight_bytes=sender.inflight_bytes, now=now)
         return burst

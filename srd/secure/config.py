@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,8 +141,9 @@ class Keys:
     known_hosts: Path | None = None
     """The file of the responders' keys; None: this user's, in the same directory."""
 
-    authorized: frozenset[bytes] | None = None
-    """Public keys of the initiators that may open a peer; None: any. Others are refused in the handshake."""
+    authorized: Container[bytes] | None = None
+    """Public keys of the initiators that may open a peer; None: any. Others are refused in the handshake. It is asked for
+    each new peer, so it may change."""
 
     psk: bytes = NO_PSK
     """A symmetric key that both ends must have as well, 32 bytes; it holds where X25519 is broken one day (by a quantum
@@ -154,7 +156,7 @@ class Keys:
 
     def __repr__(self) -> str:
         """Return a text without secrets."""
-        return f"Keys(known_hosts={self.known_hosts}, authorized={self.authorized and len(self.authorized)})"
+        return f"Keys(known_hosts={self.known_hosts}, authorized={self.authorized is not None})"
 
     def open(self, *, socket_id: bytes) -> Trust:
         """Return what an endpoint needs; `socket_id`: see `srd.io.socket`. Raises UsageError for unusable files."""

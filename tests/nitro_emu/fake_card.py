@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from nitro_emu.cli.failures import run_program
 from nitro_emu.config import CardConfig, VfConfig, load
 from nitro_emu.counters import DeviceCounters, PortCounters
 from nitro_emu.daemon import run
-from nitro_emu.errors import CardError
+from nitro_emu.errors import CardError, TrustError
+from nitro_emu.trust.alarms import Alarms
 
 
 def config_in(run_dir: Path, **changes: Any) -> CardConfig:
@@ -27,7 +28,13 @@ class FakeCard:
         self.config = config
         self.failed = asyncio.Event()
         self.failure = ""
+        self.updating = asyncio.Event()
+        self.alarms = Alarms()
         self.ports = {vf.name: PortCounters() for vf in config.vfs}
+        self.maps: list[bytes] = []
+        self.manifests: list[str] = []
+        self.document: bytes | None = None
+        self.attested: list[dict[str, bytes | None]] = []
         self._behaviour = behaviour
 
     async def start(self) -> None:
@@ -53,6 +60,12 @@ class FakeCard:
             raise ZeroDivisionError("in the drain")
         return self._behaviour != "drains in part"
 
+    def confine(self) -> Sequence[str]:
+        return []
+
+    def prepare_replacement(self) -> Callable[[], NoReturn]:
+        raise CardError("a fake card is not replaced")
+
     def close(self) -> None:
         logging.getLogger("nitro_emu.device").info("closed")
 
@@ -61,6 +74,20 @@ class FakeCard:
 
     def stats(self) -> dict[str, Any]:
         return {"vfs": {name: stats_of(port) for name, port in self.ports.items()}}
+
+    def set_map(self, document: bytes) -> dict[str, Any]:
+        if document == b"forged":
+            raise TrustError("the signature does not hold")
+        self.maps.append(document)
+        return {"version": len(self.maps)}
+
+    def update(self, manifest: str) -> dict[str, Any]:
+        self.manifests.append(manifest)
+        return {"version": len(self.manifests)}
+
+    async def attest(self, *, nonce: bytes | None, user_data: bytes | None, public_key: bytes | None) -> bytes | None:
+        self.attested.append({"nonce": nonce, "user_data": user_data, "public_key": public_key})
+        return self.document
 
 
 def stats_of(port: PortCounters) -> dict[str, Any]:

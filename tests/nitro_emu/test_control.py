@@ -20,14 +20,15 @@ from hypothesis import strategies as st
 import nitro_emu.control
 from nitro_emu.control import (
     MAX_CLIENTS,
-    MAX_REQUEST_BYTES,
     ControlClient,
     ControlledCard,
     ControlServer,
     ask,
 )
+from nitro_emu.control_gate import MAX_MAP_BYTES, Caller
 from nitro_emu.errors import CardError
 from nitro_emu.log_ring import LogRing, Record
+from nitro_emu.trust.policy import Principal
 from tests.nitro_emu.fake_card import BrokenCard, FakeCard, config_in
 from tests.patience import PATIENCE_S
 
@@ -110,7 +111,7 @@ async def test_socket_is_for_its_user_alone_and_goes_with_the_server(tmp_path: P
         (b"[" * 60_000 + b"\n", "not JSON"),
         (b"9" * 60_000 + b"\n", "not JSON"),
         (b"3\n", "a request is a JSON object"),
-        (b"{}\n", "no command None; there are attest, logs, stats, status"),
+        (b"{}\n", "no command None; there are attest, audit, logs, map, stats, status, update"),
         (b'{"command": []}\n', "no command []"),
         (b'{"command": "' + b"x" * 60_000 + b'"}\n', "no command 'xxx"),
         (b'{"command": "status", "verbose": 1}\n', "no argument 'verbose'; there are none"),
@@ -136,8 +137,8 @@ async def test_malformed_requests_are_answered_and_the_connection_goes_on(
 
 async def test_line_without_end_closes_the_connection(tmp_path: Path) -> None:
     async with serving(tmp_path):
-        (reply,) = await replies(tmp_path, b"x" * (2 * MAX_REQUEST_BYTES))
-        assert "at most 65536 bytes" in reply["error"]
+        (reply,) = await replies(tmp_path, b"x" * (MAX_MAP_BYTES + 1))
+        assert "at most 65536 bytes, or 2097152 for a map" in reply["error"]
         assert await replies(tmp_path, b'{"command": "status"}') == []  # cut off, so not a request
         assert await asked(tmp_path, "status")
 
@@ -167,7 +168,7 @@ async def test_several_clients_at_the_same_time(tmp_path: Path) -> None:
 
 async def test_too_many_clients_are_told_so(tmp_path: Path) -> None:
     async with serving(tmp_path):
-        clients = [await asyncio.to_thread(ControlClient, tmp_path) for _ in range(MAX_CLIENTS)]
+        clients = [await asyncio.to_thread(ControlClient, tmp_path) for _ in range(MAX_CLIENTS[Principal.ROOT])]
         for client in clients:
             await asyncio.to_thread(client.ask, "status")
         with pytest.raises(CardError, match="32 clients are connected"):
@@ -177,7 +178,7 @@ async def test_too_many_clients_are_told_so(tmp_path: Path) -> None:
 
 
 async def test_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nitro_emu.control, "peer_uid", lambda _client: os.geteuid() + 1)
+    monkeypatch.setattr(nitro_emu.control, "peer_credentials", lambda _client: (1, os.geteuid() + 1))
     async with serving(tmp_path):
         with pytest.raises(CardError, match=r"uid \d+ may not control this card"):
             await asked(tmp_path, "status")
@@ -265,7 +266,7 @@ async def test_client_that_leaves_before_it_is_told_what_is_wrong(
     server = ControlServer(FakeCard(config_in(tmp_path)), log=LogRing(), image=IMAGE)
     theirs, ours = socket.socketpair(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     with theirs:
-        serving_it = asyncio.create_task(server._serve(ours))
+        serving_it = asyncio.create_task(server._serve(ours, caller=Caller(principal=Principal.ROOT, uid=0)))
         with suppress(OSError):
-            await asyncio.get_running_loop().sock_sendall(theirs, b"x" * (2 * MAX_REQUEST_BYTES))
+            await asyncio.get_running_loop().sock_sendall(theirs, b"x" * (MAX_MAP_BYTES + 1))
         await asyncio.wait_for(serving_it, PATIENCE_S)

@@ -82,6 +82,7 @@ class Sender:
         "_window_packets",
         "ack_path",
         "controller",
+        "is_held",
         "max_message_bytes",
         "packets",
         "paths",
@@ -118,6 +119,7 @@ class Sender:
         # A message starts only when all of it is granted, so one larger than the whole credit could never start.
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
+        self.is_held = False  # whether the last call of `poll_burst` held back data
         self.ack_path = NO_ACK_PATH  # ack path of the last ack that arrived
         self._protection = protection
         self._trace = trace
@@ -334,7 +336,7 @@ class Sender:
         if (deadline_at := self.queue.work_queue.deadline_at) is not None and deadline_at < at:
             at = deadline_at
         at = min(at, self._table.probe_at())
-        if self._may_send() and self._has_work():
+        if self._may_send() and self._has_work() and not self.is_held:
             at = min(at, self._pacer.release_at())
         return None if at == math.inf else max(at, now)
 
@@ -364,20 +366,30 @@ class Sender:
 
     # -- transmission -------------------------------------------------------------------------------------------
 
-    def poll_burst(self, *, now: float) -> Burst | None:
-        """Return the next burst that window, pacing and credit allow."""
+    def poll_burst(self, *, now: float, most_packets: int = MAX_BURST_PACKETS) -> Burst | None:
+        """Return the next burst that window, pacing and credit allow, of `most_packets` at most.
+
+        With 0 it returns None, and `is_held` is whether there would have been one.
+        """
+        self.is_held = False
         if not self._may_send() or now < self._pacer.release_at():
             if not self._inflight_limit.is_reached(
                 self._table.inflight_bytes
             ):  # at that limit the window need not grow
                 self._send_limit.on_limited(now)
             return None
+        if not most_packets:
+            self.is_held = self._has_work()
+            return None
         window_packets = int(self.controller.window_bytes) // self._datagram_bytes
         limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, self._burst_packets)
         if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
             limit = min(limit, window_packets // BURSTS_PER_WINDOW)
+        limit = min(limit, most_packets)
         limit = max(limit - limit % self._train_packets if limit > self._train_packets else limit, 1)
-        return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
+        if self._lost:
+            return self._retransmit(limit, most_packets=most_packets, now=now)
+        return self._send_new(limit, most_packets=most_packets, now=now)
 
     def _may_send(self) -> bool:
         within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
@@ -393,14 +405,14 @@ class Sender:
         reserved = ABORT_PSNS + self._scheduler.partial_flows
         return window_packets - reserved - (self._inflight.next_psn - self._inflight.base)
 
-    def _retransmit(self, limit: int, *, now: float) -> Burst | None:
+    def _retransmit(self, limit: int, *, most_packets: int = MAX_BURST_PACKETS, now: float) -> Burst | None:
         while self._lost:
             lost = self._lost.pop(0)
             psns, first, count = lost.psns, lost.first, lost.count
             missing, most = self._inflight.missing(first, count=count), limit
             if (batch := psns.message.batch) is not None:  # aborted messages each carry their own end PSN
                 singly = psns.message.aborted or batch.refused
-                most = 1 if singly else max_packets(limit, psns.packet_bytes, self._datagram_bytes)
+                most = 1 if singly else min(max_packets(limit, psns.packet_bytes, self._datagram_bytes), most_packets)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, most)
                 rest = skip + sent
@@ -414,9 +426,9 @@ class Sender:
                     path.counters.retransmitted_bytes += sent * psns.packet_bytes
                     self.retransmitted += sent
                 return self._transmit(psns, first + skip, count=sent, path=path, now=now)
-        return self._send_new(limit, now=now)
+        return self._send_new(limit, most_packets=most_packets, now=now)
 
-    def _send_new(self, limit: int, *, now: float) -> Burst | None:
+    def _send_new(self, limit: int, *, most_packets: int, now: float) -> Burst | None:
         wqe, room = self._scheduler.head(), self._window_room_packets()
         if wqe is None or room <= 0:
             self._send_limit.on_app_limited()
@@ -432,7 +444,7 @@ class Sender:
         else:
             offset, packet_bytes = batch.packetized, HEADER_BYTES + wqe.length
             count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
-            count = min(count, max_packets(limit, packet_bytes, self._datagram_bytes))
+            count = min(count, max_packets(limit, packet_bytes, self._datagram_bytes), most_packets)
         count, clocked = min(count, room), self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
         path, count = self._selector.select(self._active, packets=count, now=now, cwnd_limited=clocked)
         psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)

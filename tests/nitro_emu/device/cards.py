@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import signal
 import sys
 import time
@@ -108,7 +108,14 @@ def card(
     directory.mkdir(exist_ok=True)
     settings = f"{PLAIN}{limits and ', ' + limits}"
     config = card_file(directory, vfs=[loopback_vf(name, more=settings) for name in vfs], more=more)
-    running = Card(_started(config, prefix=prefix), directory / "run", config, prefix)
+    with running_card_of(config, run_dir=directory / "run", prefix=prefix) as running:
+        yield running
+
+
+@contextmanager
+def running_card_of(config: Path, *, run_dir: Path, prefix: Sequence[str] = ()) -> Iterator[Card]:
+    """Run a card with these settings, as `card` does."""
+    running = Card(_started(config, prefix=prefix), run_dir, config, prefix)
     try:
         yield running
         if running.process.popen.poll() is None:
@@ -123,11 +130,13 @@ def card(
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Ask again until it is so: for what nobody sends an event about."""
+    """Ask again until it is so: for what nobody sends an event about. After some tries less often, as asking costs."""
     give_up_at = time.monotonic() + PATIENCE_S
-    while not condition():
+    for tries in itertools.count():
+        if condition():
+            return
         assert time.monotonic() < give_up_at, f"{what}: not within {PATIENCE_S} s"
-        os.sched_yield()
+        time.sleep(0 if tries < 50 else 0.01)
 
 
 class Tenant:

@@ -1,0 +1,349 @@
+"""The card's end of its connection to the chip.
+
+    chip = ChipClient.connect(Path("/var/lib/nitro-chip"))       # or ChipClient.from_fd(fd) after a re-exec
+    report = chip.boot(image_root=root, manifest=manifest, configuration=file, secret=buffer)
+    document = await chip.attest(nonce=nonce, user_data=None, public_key=None)
+
+Rules.
+1. `boot` and `check_update` block, for a time that is bounded; `attest` waits on the event loop, for a time that is
+   bounded. One of them at a time uses the connection; several `attest` calls take turns.
+2. A chip that has gone, or does not answer in time, is a TrustError. The card goes on; it can attest no more.
+3. The secret is received into the caller's buffer, and is in no other memory of this process.
+4. What the chip reports it has measured from the files itself. A card reads its settings' file on its own: it must
+   compare that with `BootReport.configuration`, as the file may have changed in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from nitro_emu.chip.messages import (
+    CHIP_SOCKET,
+    MAX_REQUEST_BYTES,
+    MAX_RESPONSE_BYTES,
+    SECRET_BYTES,
+    Message,
+    decode_untrusted,
+    encode,
+    one_line,
+)
+from nitro_emu.chip.pcrs import BOOT_PCRS, MAX_EVENTS, Event, event_untrusted
+from nitro_emu.errors import TrustError
+from nitro_emu.trust.manifest import PCR_CONFIGURATION, PCR_IMAGE
+from nitro_emu.trust.measure import DIGEST_BYTES
+
+BOOT_TIMEOUT_S: Final = 60.0
+"""The chip reads and hashes an image of at most 1 GiB; usually 0.2 s."""
+
+ATTEST_TIMEOUT_S: Final = 10.0
+"""Two signatures, and at times a new key: a few milliseconds."""
+
+_GONE: Final = "the chip has gone; start it with nitro-chip run, then start the card again"
+
+
+@dataclass(frozen=True, slots=True)
+class BootReport:
+    """What the chip has measured and verified."""
+
+    pcrs: Mapping[int, bytes]
+    """Registers 0 to 15, 48 bytes each."""
+
+    version: int
+    """The manifest's."""
+
+    events: tuple[Event, ...]
+    """What was added to the registers, in order."""
+
+    @property
+    def image(self) -> bytes:
+        """SHA-384 of the image, as `nitro_emu.trust.measure.image_sha384` returns it."""
+        return self._measured(PCR_IMAGE)
+
+    @property
+    def configuration(self) -> bytes:
+        """SHA-384 of the settings' file that was verified."""
+        return self._measured(PCR_CONFIGURATION)
+
+    def _measured(self, index: int) -> bytes:
+        return next((event.digest for event in self.events if event.index == index), b"")
+
+
+class ChipClient:
+    """A connection to a chip. Not for several threads."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Take over a connection (`connect` and `from_fd` make clients)."""
+        connection.settimeout(0)
+        self._socket = connection
+        self._number = int.from_bytes(os.urandom(6))  # answers to what ran here before a re-exec have others
+        self._turn = asyncio.Lock()
+        self._has_gone = False
+        self._stop_waiting: Callable[[], None] | None = None
+
+    @classmethod
+    def connect(cls, path: Path) -> Self:
+        """Connect to the chip at a socket, or in the chip's directory. Raises TrustError if none answers."""
+        path = path / CHIP_SOCKET if path.is_dir() else path
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.settimeout(0)  # a backlog that is full is an error then
+        try:
+            connection.connect(str(path))
+        except OSError as error:
+            connection.close()
+            reason = error.strerror or str(error)
+            raise TrustError(f"{path}: no chip answers ({reason}); start it with: nitro-chip run DIR") from error
+        return cls(connection)
+
+    @classmethod
+    def from_fd(cls, fd: int) -> Self:
+        """Take over the connection of a card that was re-executed. Raises TrustError if `fd` is no such connection."""
+        try:
+            connection = socket.socket(fileno=fd)
+        except OSError as error:
+            raise TrustError(f"descriptor {fd} is no connection to a chip ({error.strerror}); start again") from error
+        if connection.family != socket.AF_UNIX or connection.type != socket.SOCK_SEQPACKET:
+            connection.detach()
+            raise TrustError(f"descriptor {fd} is no connection to a chip, but another socket; start the card again")
+        connection.set_inheritable(False)
+        return cls(connection)
+
+    @property
+    def fd(self) -> int:
+        """The connection's descriptor; see `keep_over_exec`."""
+        return self._socket.fileno()
+
+    def keep_over_exec(self) -> int:
+        """Let a process that this one executes have the connection, and return its descriptor for `from_fd`."""
+        self._socket.set_inheritable(True)
+        return self._socket.fileno()
+
+    def boot(
+        self,
+        *,
+        image_root: Path,
+        manifest: Path,
+        configuration: Path,
+        secret: bytearray | memoryview,
+        timeout_s: float = BOOT_TIMEOUT_S,
+    ) -> BootReport:
+        """Let the chip measure the card, also again, and write the card's X25519 private key into `secret` (32 bytes).
+
+        Raises TrustError("SEALED: reason") if the chip refuses, and for a chip that has gone; `secret` is zeros then.
+        """
+        view = memoryview(secret).cast("B")
+        if view.nbytes != SECRET_BYTES or view.readonly:
+            raise TrustError(f"secret: {view.nbytes} bytes; give a buffer of {SECRET_BYTES} that can be written")
+        view[:] = bytes(SECRET_BYTES)
+        ends_at = time.monotonic() + timeout_s
+        files = _paths(image_root=image_root, manifest=manifest, configuration=configuration)
+        answer = self._ask("Boot", files, ends_at=ends_at)
+        if (reason := answer.fields.get("reason")) is not None:
+            raise TrustError(f"SEALED: {one_line(str(reason))}")
+        report = _report_untrusted(answer.fields)
+        try:
+            self._receive_secret(view, ends_at=ends_at)
+        except TrustError:
+            view[:] = bytes(SECRET_BYTES)
+            raise
+        return report
+
+    def check_update(
+        self, *, image_root: Path, manifest: Path, configuration: Path, timeout_s: float = BOOT_TIMEOUT_S
+    ) -> int:
+        """Return the version of a new manifest if the chip would boot the files as they are now; changes nothing.
+
+        Raises TrustError with the chip's reason, such as a version below the one that runs.
+        """
+        files = _paths(image_root=image_root, manifest=manifest, configuration=configuration)
+        answer = self._ask("CheckUpdate", files, ends_at=time.monotonic() + timeout_s)
+        version = answer.fields.get("version")
+        if not isinstance(version, int) or isinstance(version, bool):
+            raise TrustError(f"the chip's answer has the version {version!r:.50}; it is of another version: restart it")
+        return version
+
+    def status(self, *, timeout_s: float = BOOT_TIMEOUT_S) -> dict[str, Any]:
+        """Return the state of the chip and its card. Raises TrustError."""
+        return dict(self._ask("Status", None, ends_at=time.monotonic() + timeout_s).fields)
+
+    async def attest(
+        self,
+        *,
+        nonce: bytes | None,
+        user_data: bytes | None,
+        public_key: bytes | None,
+        timeout_s: float = ATTEST_TIMEOUT_S,
+    ) -> bytes:
+        """Return a signed attestation document (COSE_Sign1). Raises TrustError, also when the chip has gone."""
+        fields = {"user_data": user_data, "nonce": nonce, "public_key": public_key}
+        async with self._turn:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    answer = await self._ask_on_loop("Attestation", fields)
+            except TimeoutError:
+                raise TrustError(f"the chip has not answered for {timeout_s:g} s; look at nitro-chip status") from None
+        document = answer.fields.get("document")
+        if not isinstance(document, bytes):
+            raise TrustError("the chip's answer has no document; it is of another version: restart it")
+        return document
+
+    def close(self) -> None:
+        """End the connection, which resets the chip; an attestation under way fails. May be called again."""
+        self._has_gone = True
+        if self._stop_waiting is not None:
+            self._stop_waiting()  # before the loop's selector has a descriptor that is closed
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def _ask(self, name: str, fields: Mapping[str, Any] | None, *, ends_at: float) -> Message:
+        if self._turn.locked():
+            raise TrustError(f"{name}: an attestation is under way on this connection; wait until it has ended")
+        packet = self._request(name, fields)
+        while not self._try_send(packet):
+            self._wait(select.POLLOUT, ends_at=ends_at)
+        while True:
+            received = self._try_receive()
+            if received is None:
+                self._wait(select.POLLIN, ends_at=ends_at)
+            elif (answer := self._answer_untrusted(received, name=name)) is not None:
+                return answer
+
+    async def _ask_on_loop(self, name: str, fields: Mapping[str, Any]) -> Message:
+        packet = self._request(name, fields)
+        while not self._try_send(packet):
+            await self._ready(for_writing=True)
+        while True:
+            received = self._try_receive()
+            if received is None:
+                await self._ready(for_writing=False)
+            elif (answer := self._answer_untrusted(received, name=name)) is not None:
+                return answer
+
+    def _request(self, name: str, fields: Mapping[str, Any] | None) -> bytes:
+        if self._has_gone:
+            raise TrustError(_GONE)
+        self._number += 1
+        packet = encode(self._number, name, fields)
+        if len(packet) > MAX_REQUEST_BYTES:
+            raise TrustError(f"{name} has {len(packet)} bytes; the chip takes {MAX_REQUEST_BYTES}: shorten what it has")
+        return packet
+
+    def _answer_untrusted(self, packet: bytes, *, name: str) -> Message | None:
+        """Return the answer to the last request; None for one that comes too late. Raises TrustError for a refusal."""
+        answer = decode_untrusted(packet, name="the chip's answer", max_bytes=MAX_RESPONSE_BYTES)
+        if answer.number not in {0, self._number}:
+            return None
+        if answer.name == "Refused":  # with the number 0 if the connection is not served at all
+            raise TrustError(one_line(answer.text))
+        if answer.name == "Error":
+            raise TrustError(f"the chip answers {name} with {answer.text:.50}")
+        if answer.name != name:
+            raise TrustError(f"the chip answers {name} with {answer.name:.50}; it is of another version: restart it")
+        return answer
+
+    # -- the socket ---------------------------------------------------------------------------------------------
+
+    def _try_send(self, packet: bytes) -> bool:
+        try:
+            self._socket.send(packet)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._gone() from error
+        return True
+
+    def _try_receive(self) -> bytes | None:
+        try:
+            packet = self._socket.recv(MAX_RESPONSE_BYTES + 1)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise self._gone() from error
+        if not packet:
+            raise self._gone()
+        return packet
+
+    def _receive_secret(self, view: memoryview, *, ends_at: float) -> None:
+        """Receive the packet that follows the answer to a Boot."""
+        while True:
+            try:
+                length = self._socket.recv_into(view)
+            except BlockingIOError:
+                self._wait(select.POLLIN, ends_at=ends_at)
+                continue
+            except OSError as error:
+                raise self._gone() from error
+            if length == SECRET_BYTES:
+                return
+            raise self._gone()
+
+    def _wait(self, events: int, *, ends_at: float) -> None:
+        poll = select.poll()
+        poll.register(self._socket, events)
+        left_ms = int((ends_at - time.monotonic()) * 1000)
+        if left_ms <= 0 or not poll.poll(left_ms):
+            self.close()  # what comes later, such as a secret, must not be taken for something else
+            raise TrustError("the chip has not answered in time; look at nitro-chip status, then start the card again")
+
+    async def _ready(self, *, for_writing: bool) -> None:
+        """Wait until the socket may be written or read, or is closed by `close`."""
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def stop() -> None:
+            self._stop_waiting = None
+            (loop.remove_writer if for_writing else loop.remove_reader)(self._socket)
+            if not ready.done():
+                ready.set_result(None)
+
+        self._stop_waiting = stop
+        (loop.add_writer if for_writing else loop.add_reader)(self._socket, stop)
+        try:
+            await ready
+        finally:
+            if self._stop_waiting is stop:
+                stop()
+
+    def _gone(self) -> TrustError:
+        self._has_gone = True
+        return TrustError(_GONE)
+
+
+def _paths(**paths: Path) -> dict[str, str]:
+    """Return paths as the chip needs them: absolute, and in UTF-8. Raises TrustError."""
+    found = {name: os.path.abspath(path) for name, path in paths.items()}  # noqa: PTH100 - resolves no links
+    for name, path in found.items():
+        if not path.isprintable():
+            raise TrustError(f"{name}: {path!r:.200} has characters that cannot be sent; rename it")
+    return found
+
+
+def _report_untrusted(fields: Mapping[str, Any]) -> BootReport:
+    pcrs, version, events = (fields.get(name) for name in ("pcrs", "version", "events"))
+    if (
+        not isinstance(pcrs, dict)
+        or set(pcrs) != set(range(BOOT_PCRS))
+        or not all(isinstance(value, bytes) and len(value) == DIGEST_BYTES for value in pcrs.values())
+        or not isinstance(version, int)
+        or not isinstance(events, list)
+        or len(events) > MAX_EVENTS
+    ):
+        raise TrustError("the chip's answer to Boot has not the fields of one; it is of another version: restart it")
+    return BootReport(pcrs=pcrs, version=version, events=tuple(event_untrusted(event) for event in events))

@@ -1,0 +1,227 @@
+"""The chip's socket: SOCK_SEQPACKET, one thread, nothing that blocks on a client.
+
+Rules.
+1. Only root, the chip's own user and the card's user are served: the kernel tells who has connected (SO_PEERCRED).
+2. Whatever a client sends ends at most its own connection. A client that does not take its answers is disconnected.
+3. One process serves a chip's directory: its lock file is locked (flock) as long as the process lives.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import select
+import selectors
+import socket
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from nitro_emu.chip.chip import Chip
+from nitro_emu.chip.messages import MAX_REQUEST_BYTES, encode
+from nitro_emu.chip.service import Client, Service
+from nitro_emu.errors import TrustError
+
+MAX_CLIENTS: Final = 32
+LOCK_FILE: Final = "chip.lock"
+
+_BACKLOG: Final = 64
+_UCRED: Final = struct.Struct("iII")  # pid, uid, gid
+_log: Final = logging.getLogger(__name__)
+
+
+class ChipServer:
+    """Serves one chip on a socket."""
+
+    def __init__(self, chip: Chip, *, path: Path, card_uid: int | None = None) -> None:
+        """Listen. `card_uid`: a user who may boot the card, besides root and the chip's own. Raises TrustError."""
+        self._service = Service(chip)
+        self._path = path
+        self._uids = {0, os.geteuid()} | ({card_uid} if card_uid is not None else set())
+        self._listener = _listen(path, mode=0o600 if card_uid is None else 0o666)
+        self._selector = selectors.DefaultSelector()
+        self._stop_receiver, self._stop_sender = socket.socketpair()
+        self._stop_sender.settimeout(0)
+        self._is_stopping = False
+        self._clients: set[_Connection] = set()
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._stop_receiver, selectors.EVENT_READ, self._stopped)
+
+    def run(self) -> None:
+        """Serve until `stop` is called."""
+        while not self._is_stopping:
+            for key, _ in self._selector.select():
+                handle: Callable[[], None] = key.data
+                handle()
+
+    @property
+    def stop_fd(self) -> int:
+        """Whatever is written to this descriptor stops the server (`signal.set_wakeup_fd`)."""
+        return self._stop_sender.fileno()
+
+    def stop(self) -> None:
+        """Let `run` return; from another thread."""
+        with suppress(OSError):  # closed already
+            self._stop_sender.send(b"\0")
+
+    def _stopped(self) -> None:
+        self._is_stopping = True
+
+    def close(self) -> None:
+        """End all clients, and remove the socket. May be called again."""
+        if self._listener.fileno() < 0:
+            return
+        for client in [*self._clients]:
+            self._end(client)
+        self._listener.close()
+        with suppress(OSError):
+            self._path.unlink()
+        self._selector.close()
+        self._stop_receiver.close()
+        self._stop_sender.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:  # no descriptor is left, or the client has gone
+            _log.warning("cannot accept: %s", error.strerror)
+            return
+        accepted.settimeout(0)
+        uid = peer_uid(accepted)
+        if uid not in self._uids:
+            _refuse(accepted, f"uid {uid} may not use this chip; run the card as its user, or name it with --card-uid")
+        elif len(self._clients) >= MAX_CLIENTS:
+            _refuse(accepted, f"{MAX_CLIENTS} clients are connected, which is the limit; try again")
+        else:
+            client = _Connection(accepted)
+            self._clients.add(client)
+            self._selector.register(accepted, selectors.EVENT_READ, lambda: self._receive(client))
+
+    def _receive(self, client: _Connection) -> None:
+        """Answer one request."""
+        if client not in self._clients:
+            return
+        try:
+            packet = client.connection.recv(MAX_REQUEST_BYTES + 1)
+            if packet:
+                self._answer(packet, client=client)
+                return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            _log.info("a client is disconnected: %s", error.strerror)
+        self._end(client)
+
+    def _answer(self, packet: bytes, *, client: _Connection) -> None:
+        """Send what answers a packet, and wipe what is secret of it. Raises OSError if the client takes no more."""
+        answers = self._service.answer_untrusted(packet, client=client)
+        try:
+            for answer in answers:
+                client.connection.send(answer)
+        finally:
+            for answer in answers:
+                if isinstance(answer, bytearray):
+                    answer[:] = bytes(len(answer))
+
+    def _end(self, client: _Connection) -> None:
+        self._clients.discard(client)
+        self._selector.unregister(client.connection)
+        client.connection.close()
+        self._service.end(client)
+
+
+class _Connection(Client):
+    """A client's end of a socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+
+    def has_ended(self) -> bool:
+        """Whether the other end has closed the connection, also if requests of it were not read yet."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLRDHUP)
+        return any(events & (select.POLLHUP | select.POLLRDHUP | select.POLLERR) for _, events in poll.poll(0))
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Return the user who connected, as the kernel says."""
+    _, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return int(uid)
+
+
+def _refuse(connection: socket.socket, reason: str) -> None:
+    with connection, suppress(OSError):  # it has gone
+        connection.send(encode(0, "Refused", reason))
+
+
+def _listen(path: Path, *, mode: int) -> socket.socket:
+    """Return a socket that listens; one that a dead chip has left is replaced. Raises TrustError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.settimeout(0)
+    before = os.umask(0o777 & ~mode)
+    try:
+        _remove_left(path)
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or str(error)  # a path that is too long has no strerror
+        raise TrustError(f"{path}: cannot listen: {reason}; name another one with --socket") from error
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _remove_left(path: Path) -> None:
+    """Remove a socket that nobody listens at. Raises OSError if there is anything else."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise FileExistsError(errno.EEXIST, "it is no socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as trial:
+        trial.settimeout(0)
+        try:
+            trial.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except OSError as error:
+            if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
+                raise
+    raise FileExistsError(errno.EADDRINUSE, "a process listens there")
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Keep other processes from serving the chip in a directory. Raises TrustError if one does."""
+    path = directory / LOCK_FILE
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise TrustError(f"{directory}: cannot be used: {error.strerror}; make a chip with: nitro-chip init") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise TrustError(f"{directory}: a process serves this chip already; stop it first") from error
+    try:
+        yield
+    finally:
+        os.close(lock)  # the file stays, so that no two processes lock different ones

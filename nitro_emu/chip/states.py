@@ -1,0 +1,96 @@
+"""The states of the chip's boot, as a table, and what a card may ask in each.
+
+    RESET --power on--> ROM --store is sound--> MEASURE --all is measured--> VERIFY --as signed--> RUN
+                         |                         |                           |
+                         +----------- fault -------+---------------------------+--> SEALED
+
+Each state may be left by a reset, which a card's end and every new boot are. Only RUN has a secret to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from nitro_emu.errors import TrustError
+
+
+class State(Enum):
+    """Where the boot of the card is."""
+
+    RESET = "RESET"
+    """No card has been booted since the last one ended."""
+
+    ROM = "ROM"
+    """The chip checks its own store."""
+
+    MEASURE = "MEASURE"
+    """It measures image, configuration and environment."""
+
+    VERIFY = "VERIFY"
+    """It compares them with the signed manifest."""
+
+    RUN = "RUN"
+    """All is as signed: the card has its secret, and may attest."""
+
+    SEALED = "SEALED"
+    """Something was not; the card gets nothing until a boot that succeeds."""
+
+
+class Step(Enum):
+    """What moves the boot on."""
+
+    POWER_ON = "power on"
+    STORE_SOUND = "store is sound"
+    MEASURED = "measured"
+    AS_SIGNED = "as signed"
+    FAULT = "fault"
+    RESET = "reset"
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Step], State]] = {
+    (State.RESET, Step.POWER_ON): State.ROM,
+    (State.ROM, Step.STORE_SOUND): State.MEASURE,
+    (State.MEASURE, Step.MEASURED): State.VERIFY,
+    (State.VERIFY, Step.AS_SIGNED): State.RUN,
+    (State.ROM, Step.FAULT): State.SEALED,
+    (State.MEASURE, Step.FAULT): State.SEALED,
+    (State.VERIFY, Step.FAULT): State.SEALED,
+    **{(state, Step.RESET): State.RESET for state in State},
+}
+
+ALWAYS: Final = frozenset({"Boot", "Status"})
+
+ANSWERED: Final[Mapping[State, frozenset[str]]] = {
+    **dict.fromkeys(State, ALWAYS),
+    State.RUN: ALWAYS
+    | {
+        "Attestation",
+        "CheckUpdate",
+        "DescribeNSM",
+        "DescribePCR",
+        "ExtendPCR",
+        "GetRandom",
+        "LockPCR",
+        "LockPCRs",
+    },
+}
+"""Requests of the booted card that are answered, by state; those of others are in `ALWAYS`."""
+
+
+class Machine:
+    """The state of one boot after another."""
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state = State.RESET
+
+    def step(self, step: Step) -> State:
+        """Move on, and return the new state. Raises TrustError for a step that the table does not have."""
+        after = TRANSITIONS.get((self.state, step))
+        if after is None:
+            raise TrustError(f"{self.state.value} has no step {step.value!r}; reset the chip")
+        self.state = after
+        return after

@@ -1,0 +1,28 @@
+"""`nitro-card update`: let a running card go on with new software, signed by its vendor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from nitro_emu.cli.options import json_option, run_dir_option
+from nitro_emu.cli.tables import print_fields
+from nitro_emu.control import ask
+
+
+@click.command()
+@run_dir_option
+@json_option
+@click.argument("manifest", type=click.Path(path_type=Path))
+def update(*, run_dir: Path, as_json: bool, manifest: Path) -> None:
+    """Let the card check the software that MANIFEST describes, and go on with it.
+
+    The security chip checks the vendor's signature and measures the files itself. An older version is refused.
+    """
+    found = ask(run_dir, "update", manifest=str(manifest.absolute()))
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        print_fields(found)

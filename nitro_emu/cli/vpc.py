@@ -1,0 +1,266 @@
+"""`nitro-vpc`: the control plane of cards, and what its file means.
+
+Exit status 0: done; 1: it failed, or a card has refused the map; 2: wrong usage. Errors are one line on stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import click
+from rich.table import Table
+
+from nitro_emu.cli.failures import run_program
+from nitro_emu.cli.options import json_option
+from nitro_emu.cli.tables import print_fields, print_table
+from nitro_emu.errors import VpcError
+from nitro_emu.log_ring import LineFormatter
+from nitro_emu.sd_notify import sd_notify
+from nitro_emu.vpc.keys import make_key, read_private_key
+from nitro_emu.vpc.model import VpcMap, load
+from nitro_emu.vpc.push import State
+from nitro_emu.vpc.rules import Interface, Mapping
+from nitro_emu.vpc.server import PUSHES_PER_LIFETIME, ControlPlane, Report, Signer, push_once
+from srd.printable import printable
+
+MAX_PAIRS: Final = 10_000
+"""Rows that `check` prints; of a larger map, those of one interface."""
+
+_file_argument: Final = click.argument("file", type=click.Path(path_type=Path))
+_key_option: Final = click.option(
+    "--key", "key_file", type=click.Path(path_type=Path), required=True, help="Private key that signs the map."
+)
+
+
+@click.group(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="open-srd", prog_name="nitro-vpc")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Tell cards which interfaces there are, in which VPCs, and who may talk to whom.
+
+    First steps:
+
+    \b
+      nitro-vpc check examples/vpc.yaml               show who may talk to whom, and why not
+      nitro-vpc make-key control.pem                  make the key that cards know the map by
+      nitro-vpc serve examples/vpc.yaml --key control.pem
+    """  # noqa: D301 - \b is click's mark for "do not rewrap"
+    if context.invoked_subcommand is None:
+        raise click.UsageError("no command given; nitro-vpc --help lists them")
+
+
+@cli.command("make-key")
+@click.argument("key_file", metavar="KEY.pem", type=click.Path(path_type=Path))
+def make_key_command(*, key_file: Path) -> None:
+    """Make the control plane's key: KEY.pem, and KEY.pub.pem, which the cards' settings name."""
+    click.echo(f"nitro-vpc: {key_file} is the private key; give cards {make_key(key_file)}")
+
+
+# -- check ------------------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@_file_argument
+@click.option("--from", "source", metavar="NAME", help="Only pairs from this interface: NAME or VPC/NAME.")
+@click.option("--to", "destination", metavar="NAME", help="Only pairs to this interface.")
+@json_option
+def check(*, file: Path, source: str | None, destination: str | None, as_json: bool) -> None:
+    """Check FILE, and show for each pair of interfaces whether EFA traffic may be, or the reason why not.
+
+    With --from and --to, explain one pair. Rules are stateful: a pair is about who begins.
+    """
+    mapping = Mapping(load(file), version=1)
+    sources = _named(mapping, source, option="--from")
+    destinations = _named(mapping, destination, option="--to")
+    if source is not None and destination is not None:
+        _explain(mapping, sources[0], destinations[0], as_json=as_json)
+        return
+    if len(sources) * len(destinations) > MAX_PAIRS:
+        raise VpcError(f"{file}: is right, but has more than {MAX_PAIRS} pairs; name one interface with --from")
+    pairs = [(a, b, mapping.refusal(a, b)) for a in sources for b in destinations if a is not b]
+    if as_json:
+        rows = [{"from": str(a), "to": str(b), "allowed": reason is None, "reason": reason} for a, b, reason in pairs]
+        click.echo(json.dumps({"file": str(file), "pairs": rows}, indent=2))
+    else:
+        _print_pairs(pairs)
+
+
+def _named(mapping: Mapping, name: str | None, *, option: str) -> Sequence[Interface]:
+    """Return the interfaces that an option means: all without it, else one."""
+    if name is None:
+        return mapping.interfaces
+    found = [each for each in mapping.interfaces if name in {each.name, str(each)}]
+    if not found:
+        known = [str(each) for each in mapping.interfaces[:8]] + ["..."] * (len(mapping.interfaces) > 8)
+        raise VpcError(f"{option} {name}: no such interface; there are {', '.join(known) or 'none'}")
+    if len(found) > 1:
+        raise VpcError(f"{option} {name}: more than one has that name; give {' or '.join(map(str, found))}")
+    return found
+
+
+def _print_pairs(pairs: Sequence[tuple[Interface, Interface, str | None]]) -> None:
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("from", "to", "may talk", "reason"):
+        made.add_column(column, no_wrap=True)
+    for a, b, reason in pairs:
+        made.add_row(str(a), str(b), "yes" if reason is None else "no", printable(reason or ""))
+    if pairs:
+        print_table(made)
+        click.echo()
+    allowed = sum(reason is None for _, _, reason in pairs)
+    click.echo(f"{allowed} of {len(pairs)} pairs may talk; traffic between cards is always encrypted")
+
+
+def _explain(mapping: Mapping, source: Interface, destination: Interface, *, as_json: bool) -> None:
+    reason, grounds = mapping.refusal(source, destination), mapping.grounds(source, destination)
+    ends = {"from": _described(source), "to": _described(destination)}
+    if as_json:
+        click.echo(json.dumps({**ends, "allowed": reason is None, "reason": reason, "grounds": grounds}, indent=2))
+        return
+    print_fields({name: " ".join(f"{key}={value}" for key, value in end.items()) for name, end in ends.items()})
+    click.echo("may talk" if reason is None else f"may not talk: {printable(reason)}")
+    for line in grounds:
+        click.echo(f"  {printable(line)}")
+
+
+def _described(interface: Interface) -> dict[str, Any]:
+    return {
+        "name": str(interface),
+        "address": interface.address,
+        "groups": ",".join(interface.groups) or "none",
+        "card": interface.card.name,
+        "card_address": interface.card.address,
+        "port": interface.port,
+        "region": interface.card.region,
+    }
+
+
+# -- push and serve ---------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@_file_argument
+@_key_option
+@json_option
+def push(*, file: Path, key_file: Path, as_json: bool) -> int:
+    """Send the map in FILE to its cards once; exit with status 1 if one of them has not accepted it."""
+    signer = Signer(read_private_key(key_file))
+    _raise_descriptor_limit()
+    reports = asyncio.run(push_once(load(file), signer=signer))
+    for report in reports:
+        _print_report(report, as_json=as_json)
+    return int(any(report.outcome.state is not State.ACCEPTED for report in reports))
+
+
+@cli.command()
+@_file_argument
+@_key_option
+@click.option("--json", "as_json", is_flag=True, help="Write what happens, and the log, as JSON lines.")
+def serve(*, file: Path, key_file: Path, as_json: bool) -> int:
+    """Keep the cards in FILE supplied with its map until SIGTERM or SIGINT; follow edits of FILE.
+
+    Prints a line when it is ready, and one for each card whose state changes. SIGHUP reads FILE at once.
+    """
+    signer = Signer(read_private_key(key_file))
+    _raise_descriptor_limit()
+    with _logging(as_json=as_json):
+        try:
+            asyncio.run(_serve(file, signer=signer, as_json=as_json))
+        except VpcError:
+            raise
+        except Exception as error:
+            inner = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+            if isinstance(inner, BrokenPipeError):
+                raise inner from None
+            raise VpcError(f"internal error: {type(inner).__name__}: {inner}") from error
+    return 0
+
+
+async def _serve(file: Path, *, signer: Signer, as_json: bool) -> None:
+    plane = ControlPlane(file, signer=signer, report=lambda report: _print_report(report, as_json=as_json))
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - this runs in one
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    loop.add_signal_handler(signal.SIGHUP, plane.reload)
+    _say_ready(plane.map, file=file, as_json=as_json)
+    with suppress(asyncio.CancelledError):
+        await plane.run()
+    sd_notify("STOPPING=1")
+
+
+def _say_ready(vpc_map: VpcMap, *, file: Path, as_json: bool) -> None:
+    interfaces = sum(len(vpc.interfaces) for vpc in vpc_map.vpcs.values())
+    counts = {"cards": len(vpc_map.cards), "vpcs": len(vpc_map.vpcs), "interfaces": interfaces}
+    every_s = vpc_map.lifetime_s / PUSHES_PER_LIFETIME
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    line = f"nitro-vpc: serves {file}: {listed}, pushed every {every_s:g} s and at each change"
+    sd_notify(f"READY=1\nSTATUS={line}")
+    _print(json.dumps({"event": "ready", "file": str(file), **counts, "every_s": every_s}) if as_json else line)
+
+
+def _print_report(report: Report, *, as_json: bool) -> None:
+    outcome = report.outcome
+    if as_json:
+        fields = {
+            "event": "card",
+            "card": report.card,
+            "push": report.address,
+            "state": outcome.state.value,
+            "edition": report.edition,
+            "version": outcome.version,
+            "reason": outcome.reason,
+        }
+        _print(json.dumps(fields))
+        return
+    line = f"nitro-vpc: {report.card}: {outcome.state.value}"
+    line += f" edition {report.edition} (version {outcome.version})" if outcome.state is State.ACCEPTED else ""
+    _print(line + (f": {printable(outcome.reason)}" if outcome.reason else ""))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many descriptors as the system lets this process have: one connection a card."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextmanager
+def _logging(*, as_json: bool) -> Iterator[None]:
+    """Log to stderr."""
+    root, console = logging.getLogger(), logging.StreamHandler(sys.stderr)
+    console.setFormatter(LineFormatter(as_json=as_json))
+    level = root.level
+    root.setLevel(logging.INFO)
+    root.addHandler(console)
+    try:
+        yield
+    finally:
+        root.removeHandler(console)
+        root.setLevel(level)
+
+
+def main() -> NoReturn:
+    """Run the command line; the entry point of the console script."""
+    run_program(cli, name="nitro-vpc")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""What a card's virtual functions and its process share of keys, permissions and proofs; opened before anything else.
+
+    with CardTrust.open(config) as trust:
+        card = Card(config, trust=trust)
+
+With a security chip (`nitro_emu.chip`) opening is the measured boot: the chip measures the files of this software and
+its settings, compares them with the signed manifest, and only then gives out the card's private key. Otherwise the key
+is in a file. The key lies in locked memory that is wiped at the end; libcrypto keeps a copy of its own, which it wipes,
+too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from nitro_emu.chip.client import ChipClient
+from nitro_emu.chip.messages import CHIP_SOCKET, SECRET_BYTES
+from nitro_emu.config import AttestationFields, CardConfig, VfConfig
+from nitro_emu.device.peer_attestation import PeerAttestation
+from nitro_emu.device.tenancy import OpenTenancy, Tenancy, VpcTenancy
+from nitro_emu.device.vpc_network import VpcNetwork
+from nitro_emu.errors import CardError, ConfigError, TrustError
+from nitro_emu.trust.alarms import Alarms
+from nitro_emu.trust.confinement import confine
+from nitro_emu.trust.egress import EgressGuard
+from nitro_emu.trust.locked import LockedSecret
+from nitro_emu.trust.verify import Expectation
+from srd.secure.config import Keys, SecurityConfig
+from srd.secure.keys import directory as key_directory
+
+CHIP_FD: Final = "NITRO_CHIP_FD"
+"""Environment variable with the descriptor of the connection to the chip, while an update replaces the process."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class CardTrust:
+    """Keys, mapping, alarms, egress guard and attestation of one card."""
+
+    def __init__(
+        self,
+        config: CardConfig,
+        *,
+        key: X25519PrivateKey | None,
+        control_plane: EllipticCurvePublicKey | None,
+        chip: ChipClient | None,
+        required: Expectation | None,
+        opened: ExitStack,
+    ) -> None:
+        """Take what `open` has opened."""
+        self.config = config
+        self.alarms = Alarms()
+        self.guard = EgressGuard(self.alarms)
+        self.network: VpcNetwork | None = None
+        self.chip = chip
+        self._key = key
+        self._opened = opened
+        self._check_attestation = PeerAttestation(
+            attest=None if chip is None else chip.attest,
+            required=required,
+            count_refused=lambda reason: self.alarms.raise_alarm("attestation", reason),
+        )
+        self.guard.set_allowed(None)
+        if control_plane is not None:
+            self.network = VpcNetwork(config.name, control_plane=control_plane, alarms=self.alarms)
+            if all(vf.vpc is not None for vf in config.vfs):
+                self.guard.set_allowed(frozenset())
+                self.network.on_change(self._allow_cards)
+
+    @classmethod
+    def open(cls, config: CardConfig) -> Self:
+        """Boot with the chip, if there is one, and read the keys. Raises NitroError with the reason."""
+        with ExitStack() as opened:
+            control_plane = None if config.control_plane is None else _public_key(config.control_plane.key)
+            required = None if config.require_attestation is None else _expectation(config.require_attestation)
+            chip, key = None, None
+            if config.chip is not None:
+                secret = LockedSecret(SECRET_BYTES)
+                opened.callback(secret.close)
+                chip = _connect(config.chip.directory)
+                opened.callback(chip.close)
+                key = _boot(chip, config, secret=secret)
+            elif control_plane is not None:
+                key = config.card_key()
+            return cls(
+                config, key=key, control_plane=control_plane, chip=chip, required=required, opened=opened.pop_all()
+            )
+
+    def _allow_cards(self) -> None:
+        if self.network is not None:
+            self.guard.set_allowed(self.network.card_addresses)
+
+    @property
+    def attestation(self) -> PeerAttestation:
+        """What the virtual functions show to other cards, and require of them."""
+        return self._check_attestation
+
+    def security_of(self, vf: VfConfig) -> SecurityConfig:
+        """Return the setting for a VF's endpoint. Raises ConfigError."""
+        if vf.vpc is None or self.network is None:
+            return self.config.security_of(vf)
+        return Keys(private_key=self._key, authorized=self.network)
+
+    def tenancy_of(self, vf: VfConfig) -> Tenancy:
+        """Return what a VF knows of its network."""
+        if vf.vpc is None or vf.private_address is None or self.network is None:
+            return OpenTenancy(vf.address, port=vf.port)
+        return VpcTenancy(self.network, vpc=vf.vpc, private_address=vf.private_address, port=vf.port)
+
+    def check_update(self, manifest: Path) -> int:
+        """Have the chip check a new manifest against the files as they are; return its version. Raises TrustError."""
+        if self.chip is None:
+            raise TrustError("this card has no security chip, which checks updates: replace the files, and restart it")
+        return self.chip.check_update(image_root=image_root(), manifest=manifest, configuration=_path(self.config))
+
+    def replacement(self, manifest: Path) -> Callable[[], NoReturn]:
+        """Put a new manifest in place of the old one; return what replaces this process by the software it lists.
+
+        The connection to the chip is handed on, as a confined process opens none. Raises TrustError.
+        """
+        if self.chip is None or self.config.chip is None:
+            raise TrustError("this card has no security chip")
+        _publish(manifest, place=self.config.chip.manifest)
+        descriptor = self.chip.keep_over_exec()
+        guard = self.guard
+
+        def replace() -> NoReturn:
+            guard.allow_exec()
+            os.environ[CHIP_FD] = str(descriptor)
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the same program again
+
+        return replace
+
+    def confine(self) -> list[str]:
+        """Confine this process to what a card needs; return what was applied. Raises TrustError."""
+        config = self.config
+        self.guard.install()
+        if not config.confine:
+            return ["nothing: the settings have confine: false"]
+        directories = {config.run_dir, config.audit_path.parent, key_directory()}
+        if config.chip is not None:
+            directories.add(config.chip.manifest.parent)
+        listens = config.metrics is not None or (
+            config.control_plane is not None and config.control_plane.listen is not None
+        )
+        return confine(landlock_write=sorted(filter(Path.is_dir, directories)), tcp_sockets=listens)
+
+    def status(self) -> dict[str, Any]:
+        """Return what is known of it, without secrets."""
+        return {
+            "chip": None if self.chip is None else "run",
+            "mapping": None if self.network is None else self.network.status(),
+            "alarms": dict(self.alarms.counts),
+        }
+
+    def close(self) -> None:
+        """Wipe the key, and end the connection to the chip."""
+        self.guard.close()
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def image_root() -> Path:
+    """Return the directory of the packages that this process runs."""
+    return Path(__file__).resolve().parent.parent.parent
+
+
+def _connect(directory: Path) -> ChipClient:
+    """Return the connection to the chip; after an update the one that the process before had."""
+    inherited = os.environ.pop(CHIP_FD, "")
+    return ChipClient.from_fd(int(inherited)) if inherited.isdigit() else ChipClient.connect(directory / CHIP_SOCKET)
+
+
+def _publish(manifest: Path, *, place: Path) -> None:
+    """Copy a manifest to where the card's settings name it, in one step."""
+    if manifest == place:
+        return
+    temporary = place.with_name(f".{place.name}.new")
+    try:
+        temporary.write_bytes(manifest.read_bytes())
+        temporary.replace(place)
+    except OSError as error:
+        raise TrustError(f"{place}: the manifest cannot be replaced: {error.strerror}") from error
+
+
+def _path(config: CardConfig) -> Path:
+    if config.path is None:
+        raise CardError("settings that are from no file cannot be measured; start the card with a YAML file")
+    return config.path
+
+
+def _boot(chip: ChipClient, config: CardConfig, *, secret: LockedSecret) -> X25519PrivateKey:
+    if config.chip is None:
+        raise CardError("chip: is not set")
+    report = chip.boot(
+        image_root=image_root(), manifest=config.chip.manifest, configuration=_path(config), secret=secret.view
+    )
+    _log.info("the chip has measured this card: version %d, PCR0 %s", report.version, report.pcrs[0].hex()[:16])
+    return X25519PrivateKey.from_private_bytes(secret.view)
+
+
+def _public_key(path: Path) -> EllipticCurvePublicKey:
+    try:
+        key = load_pem_public_key(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"control_plane: key: {path}: {error}; make one with nitro-vpc make-key") from None
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise ConfigError(f"control_plane: key: {path}: is no key on an elliptic curve; use nitro-vpc make-key")
+    return key
+
+
+def _expectation(fields: AttestationFields) -> Expectation:
+    try:
+        root = x509.load_pem_x509_certificate(fields.root.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"require_attestation: root: {fields.root}: {error}; see nitro-chip root") from None
+    return Expectation(root=root, pcrs=fields.pcrs, at=None)

@@ -1,0 +1,174 @@
+"""Lets peers in, and has this end let in: the introductions of one virtual function, and what a new mapping ends.
+
+    initiator   opened -> (document of the chip) -> HELLO ------> check source, mapping, document     responder
+                check document, post requests <---------- WELCOME <- (document of the chip)
+
+What is wrong with a HELLO or a WELCOME closes the peer. A forged one raises an alarm, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from nitro_emu.device.introduction import Hello, binding, hello_untrusted, pack_welcome, welcome_untrusted
+from nitro_emu.device.peer_attestation import PeerAttestation
+from nitro_emu.device.remote import Remote
+from nitro_emu.device.responder import Responder
+from nitro_emu.device.tenancy import ForgeryError, Tenancy
+from nitro_emu.errors import AbiError, NitroError, TrustError, VpcError
+from nitro_emu.trust.alarms import Alarms
+from srd.engine import Engine
+from srd.errors import SrdError, UsageError
+
+
+class Introducer:
+    """The introductions of a virtual function."""
+
+    def __init__(
+        self,
+        *,
+        engine: Callable[[], Engine],
+        tenancy: Tenancy,
+        attestation: PeerAttestation,
+        alarms: Alarms,
+        responder: Responder,
+        outgoing: Mapping[int, Remote],
+        public_key: bytes,
+        log: logging.Logger,
+    ) -> None:
+        """`outgoing`: the peers that this end has opened; `public_key`: this end's, empty without keys."""
+        self._engine = engine
+        self._tenancy = tenancy
+        self._attestation = attestation
+        self._alarms = alarms
+        self._responder = responder
+        self._outgoing = outgoing
+        self._public_key = public_key
+        self._log = log
+        self._tasks: set[asyncio.Task[None]] = set()  # that wait for a document
+
+    def close(self) -> None:
+        """Wait for no document any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    # -- this end, to others ------------------------------------------------------------------------------------------
+
+    def say_hello(self, peer: int, remote: Remote) -> None:
+        """Introduce this end over a peer that it has opened."""
+        self._note_key(peer, remote)
+        vpc_id, source = self._tenancy.vpc_id, self._tenancy.gid
+
+        def say(document: bytes) -> None:
+            if remote.peer == peer:
+                remote.say_hello(Hello(vpc_id, source, remote.gid, document).pack())
+
+        self._with_document(peer, say)
+
+    def _note_key(self, peer: int, remote: Remote) -> None:
+        """Add a host's key to the known hosts, unless the mapping has it."""
+        trust = self._engine().trust
+        if trust.known_hosts is None or (remote.destination is not None and remote.destination.public_key is not None):
+            return
+        try:
+            trust.known_hosts.add(remote.name, self._key_of(peer))
+        except SrdError as error:
+            self._log.warning("%s: its key cannot be noted: %s", remote.name, error)
+
+    def _with_document(self, peer: int, use: Callable[[bytes], None]) -> None:
+        """Call `use` with this card's document for a peer: at once without a chip."""
+        if not self._attestation.has_chip:
+            use(b"")
+            return
+        task = asyncio.get_running_loop().create_task(self._attest(self._nonce(peer, is_own=True), use))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attest(self, nonce: bytes, use: Callable[[bytes], None]) -> None:
+        document = await self._attestation.document(nonce=nonce, public_key=self._public_key)
+        try:
+            use(document)
+        except UsageError:  # the peer has ended meanwhile
+            return
+
+    def on_denied(self, reason: str) -> None:
+        """Count a destination that the tenant may not send to."""
+        self._tenancy.counters.tx_denied += 1
+        self._log.warning("denied: %s", reason)
+
+    # -- others, to this end ------------------------------------------------------------------------------------------
+
+    def on_introduction(self, peer: int, message: bytes) -> None:
+        """Process a HELLO or a WELCOME; a peer that is not let in is closed."""
+        remote = self._outgoing.get(peer)
+        try:
+            if remote is None:
+                self._on_hello(peer, hello_untrusted(message))
+            else:
+                self._check_document(peer, welcome_untrusted(message))
+                remote.on_welcomed()
+        except (AbiError, VpcError, TrustError) as error:
+            if remote is None:
+                self._on_refused(peer, error)
+            else:
+                self.on_denied(f"{remote.name}: {error}")
+            self._engine().close_peer(peer)
+
+    def _on_hello(self, peer: int, hello: Hello) -> None:
+        host = self._responder.host_of(peer)
+        if host is None:
+            return
+        self._tenancy.check_source(hello, host=host, public_key=self._key_of(peer))
+        self._check_document(peer, hello.document)
+        self._with_document(
+            peer, lambda document: self._responder.let_in(peer, hello=hello, welcome=pack_welcome(document))
+        )
+
+    def _check_document(self, peer: int, document: bytes) -> None:
+        nonce = self._nonce(peer, is_own=False)
+        self._attestation.check_untrusted(document, nonce=nonce, public_key=self._key_of(peer))
+
+    def _on_refused(self, peer: int, error: NitroError) -> None:
+        if isinstance(error, ForgeryError | AbiError):
+            self._tenancy.counters.rx_forged += 1
+            self._alarms.raise_alarm("forged-source", f"{self._log.name}: {error}")
+        else:
+            self._tenancy.counters.rx_denied += 1
+            self._log.warning("peer %d is not let in: %s", peer, error)
+
+    def _key_of(self, peer: int) -> bytes:
+        """Return the public key that a peer has proven to have; nothing without keys."""
+        engine = self._engine()
+        return engine.trust.identity(engine.peer(peer).credential).public_key
+
+    def _nonce(self, peer: int, *, is_own: bool) -> bytes:
+        """Return the nonce of this end's document for a peer, or of the peer's for this end."""
+        core, initiates = self._engine().peer(peer), peer in self._outgoing
+        here, there = (self._public_key, core.own_context), (self._key_of(peer), core.remote_context)
+        initiator, responder = (here, there) if initiates else (there, here)
+        return binding(initiator=initiator, responder=responder, attester_initiates=initiates is is_own)
+
+    # -- a new mapping ------------------------------------------------------------------------------------------------
+
+    def end_what_is_not_allowed(self, remotes: Sequence[Remote]) -> None:
+        """End the peers that the mapping does not allow any more, in both directions."""
+        ended = [each.peer for each in remotes if each.peer is not None and not self._may_reach(each)]
+        for peer, host, hello in self._responder.let_in_sources():
+            try:
+                self._tenancy.check_source(hello, host=host, public_key=self._key_of(peer))
+            except VpcError as error:
+                self._log.warning("peer %d is ended: %s", peer, error)
+                ended.append(peer)
+        self._tenancy.counters.revoked += len(ended)
+        self._engine().abandon(ended)
+
+    def _may_reach(self, remote: Remote) -> bool:
+        try:
+            if self._tenancy.destination(remote.gid) == remote.destination:
+                return True
+            self._log.info("%s has moved", remote.name)
+        except VpcError as error:
+            self._log.warning("%s is ended: %s", remote.name, error)
+        return False

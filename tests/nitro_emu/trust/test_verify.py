@@ -1,0 +1,475 @@
+"""Verification: real documents hold at their time, and each thing that can be wrong is refused with its reason."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import cbor2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, SECP384R1, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nitro_emu.errors import TrustError
+from nitro_emu.trust.cose import parse_untrusted, sign1
+from nitro_emu.trust.documents import NITROTPM_PCRS, AttestationDocument, encode, sign
+from nitro_emu.trust.pki import Authority, make_root, public_key_of
+from nitro_emu.trust.verify import AWS_ROOT_SHA256, Expectation, aws_root_untrusted, is_debug, verify_untrusted
+from tests.nitro_emu.trust.samples import (
+    HOUR,
+    NOW,
+    REAL,
+    SELF_SIGNED,
+    Real,
+    authorities,
+    aws_root,
+    expectation,
+    issue,
+    signed,
+    stated,
+)
+
+Chain = tuple[Authority, ...]
+FLIPS_OF_A_REAL_DOCUMENT = 150
+DAY = timedelta(days=1)
+
+
+def of_aws(real: Real, **changes: object) -> Expectation:
+    expected = Expectation(root=aws_root(), at=real.at, allow_debug=real.debug)
+    return replace(expected, **changes)  # type: ignore[arg-type]
+
+
+def reason(document: bytes, expected: Expectation) -> str:
+    """Return why a document is refused, which must be one line."""
+    with pytest.raises(TrustError) as caught:
+        verify_untrusted(document, expected=expected)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# AWS's documents
+
+
+@pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
+def test_real_documents_hold_at_their_time(real: Real) -> None:
+    found = verify_untrusted(real.signed, expected=of_aws(real))
+    assert found.module_id == real.module_id
+    assert is_debug(found) == real.debug
+    tagged = verify_untrusted(b"\xd2" + real.signed, expected=of_aws(real))
+    assert tagged == found
+    fields = {"pcrs": found.pcrs, "nonce": found.nonce, "public_key": found.public_key, "user_data": found.user_data}
+    assert verify_untrusted(real.signed, expected=of_aws(real, **fields)) == found
+    assert aws_root_untrusted(real.signed) == aws_root()
+
+
+@pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
+@pytest.mark.parametrize(("off", "word"), [(DAY, "no longer at"), (-DAY, "not yet at"), (3 * HOUR, "no longer at")])
+def test_real_documents_fail_at_other_times(real: Real, off: timedelta, word: str) -> None:
+    found = reason(real.signed, of_aws(real, at=real.at + off))
+    assert f"{word} {(real.at + off):%Y-%m-%dT%H:%M:%SZ}" in found
+    assert "is valid 20" in found
+
+
+@pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
+def test_real_documents_fail_today(real: Real) -> None:
+    assert "no longer at" in reason(real.signed, of_aws(real, at=None))
+
+
+@pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
+def test_flipped_bits_of_real_documents_are_refused(real: Real) -> None:
+    document, dice = real.signed, random.Random(real.name)
+    for _ in range(FLIPS_OF_A_REAL_DOCUMENT):
+        flipped = bytearray(document)
+        flipped[dice.randrange(len(document))] ^= 1 << dice.randrange(8)
+        reason(bytes(flipped), of_aws(real))
+
+
+def test_debug_mode_is_refused_unless_allowed() -> None:
+    for real in REAL:
+        if real.debug:
+            assert reason(real.signed, of_aws(real, allow_debug=False)).startswith("PCR0, PCR1 and PCR2 are zero")
+
+
+def test_self_signed_document_is_refused() -> None:
+    document = base64.b64decode(SELF_SIGNED.read_bytes(), validate=True)
+    expected = Expectation(root=aws_root(), at=datetime(2024, 4, 18, tzinfo=UTC))
+    assert reason(document, expected) == "the COSE message's unprotected header is no empty map"
+    with pytest.raises(TrustError, match="unprotected header"):
+        aws_root_untrusted(document)
+
+
+def test_root_of_aws_is_told_from_others() -> None:
+    assert "the document's root is 'aws.nitro-enclaves'" in reason(REAL[2].signed, expectation(at=REAL[2].at))
+    assert f"not the trusted 'aws.nitro-enclaves' ({AWS_ROOT_SHA256})" in reason(signed(), expectation(root=aws_root()))
+    with pytest.raises(TrustError, match=f"'root' .*, not that of AWS Nitro Enclaves \\({AWS_ROOT_SHA256}\\)"):
+        aws_root_untrusted(signed())
+
+
+# Our documents
+
+
+def test_our_documents_hold() -> None:
+    everything = expectation(pcrs=stated().pcrs, nonce=b"nonce", public_key=b"public key", user_data=b"user data")
+    assert verify_untrusted(signed(), expected=everything) == stated()
+
+
+def test_documents_hold_from_first_to_last_second() -> None:
+    for at in (NOW, NOW + 3 * HOUR):
+        assert verify_untrusted(signed(), expected=expectation(at=at)) == stated()
+    assert "'root' is valid 2026-03-04T05:06:07Z" in reason(signed(), expectation(at=NOW - timedelta(microseconds=1)))
+    assert "'leaf' is valid 2026-03-04T05:06:07Z to 2026-03-04T08:06:07Z, no longer at 2026-03-04T08:06:08Z" in reason(
+        signed(), expectation(at=NOW + 3 * HOUR + timedelta(seconds=1))
+    )
+
+
+def test_now_is_the_default() -> None:
+    chain = (root := make_root("root", now=datetime.now(UTC)), root.make_leaf("leaf", now=datetime.now(UTC)))
+    document = signed(chain, timestamp_ms=int(chain[1].certificate.not_valid_before_utc.timestamp() * 1000))
+    assert verify_untrusted(document, expected=Expectation(root=root.certificate)).module_id == "card-a"
+    assert "has no time zone" in reason(document, Expectation(root=root.certificate, at=datetime(2026, 1, 1)))  # noqa: DTZ001
+
+
+def test_documents_of_nitrotpm_hold_and_have_no_debug_mode() -> None:
+    pcrs = {0: bytes(48), 1: bytes(48), 2: bytes(48), 4: b"4" * 48, 23: b"7" * 48}
+    document = signed(pcrs_name=NITROTPM_PCRS, pcrs=pcrs)
+    assert verify_untrusted(document, expected=expectation(pcrs={4: b"4" * 48})).pcrs == pcrs
+
+
+def compact() -> tuple[bytes, Expectation]:
+    """A document with a root, a leaf and three PCRs."""
+    root = issue(None, "r", ca=True, usage="key_cert_sign")
+    chain = (root, issue(root, "l"))
+    pcrs = {0: bytes(range(32))}
+    return signed(chain, pcrs=pcrs, public_key=None, user_data=None, nonce=b"n"), expectation(chain)
+
+
+def test_every_flipped_bit_is_refused() -> None:
+    document, expected = compact()
+    assert verify_untrusted(document, expected=expected).nonce == b"n"
+    for bit in range(len(document) * 8):
+        flipped = bytearray(document)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(TrustError):
+            verify_untrusted(bytes(flipped), expected=expected)
+
+
+def test_every_truncation_is_refused() -> None:
+    document, expected = compact()
+    for size in range(len(document)):
+        with pytest.raises(TrustError):
+            verify_untrusted(document[:size], expected=expected)
+
+
+def test_flipped_bits_of_certificates_that_are_signed_anew_are_refused() -> None:
+    """Whoever has a leaf's key can sign any bytes as certificates: they reach the parser of X.509."""
+    chain = authorities()
+    dice = random.Random(19)
+    for _ in range(600):
+        ders = [bytearray(authority.der) for authority in chain]
+        der = dice.choice(ders)
+        der[dice.randrange(len(der))] ^= 1 << dice.randrange(8)
+        bundle = tuple(bytes(der) for der in ders)
+        document = sign(stated(cabundle=bundle[:-1], certificate=bundle[-1]), key=chain[-1].private_key)
+        reason(document, expectation())
+
+
+# What is expected of the fields
+
+
+EXPECTED: tuple[tuple[dict[str, object], dict[str, object], str], ...] = (
+    ({}, {"pcrs": {3: bytes(48)}}, f"PCR3 is {'04' * 48}; {'00' * 48} is expected"),
+    ({}, {"pcrs": {0: b"\1" * 48, 5: b"\1" * 48, 6: b""}}, f"PCR5 is {'06' * 48}; {'01' * 48} is expected"),
+    ({}, {"pcrs": {16: bytes(48)}}, f"the document has no PCR16; {'00' * 48} is expected"),
+    ({}, {"nonce": b"other"}, "the nonce is 6e6f6e6365; 6f74686572 is expected"),
+    ({}, {"nonce": b""}, "the nonce is 6e6f6e6365; empty is expected"),
+    ({"nonce": b""}, {"nonce": b"\1"}, "the nonce is empty; 01 is expected"),
+    ({"nonce": None}, {"nonce": b"\1"}, "the document has no nonce; 01 is expected"),
+    ({"nonce": None}, {"nonce": b""}, "the document has no nonce; empty is expected"),
+    (
+        {},
+        {"public_key": b"x" * 100},
+        f"the public_key is {b'public key'.hex()}; {'78' * 16}... (100 bytes) is expected",
+    ),
+    ({"public_key": None}, {"public_key": b"\1"}, "the document has no public_key; 01 is expected"),
+    ({}, {"user_data": b"\1"}, f"the user_data is {b'user data'.hex()}; 01 is expected"),
+    ({"user_data": None}, {"user_data": b"\1"}, "the document has no user_data; 01 is expected"),
+    ({"pcrs": {0: bytes(48), 1: bytes(48), 2: bytes(48), 3: b"x" * 48}}, {}, "PCR0, PCR1 and PCR2 are zero"),
+    ({"pcrs": {3: b"x" * 48}}, {}, "PCR0, PCR1 and PCR2 are zero"),
+)
+
+
+@pytest.mark.parametrize(("changes", "expected", "why"), EXPECTED)
+def test_expectations(changes: dict[str, object], expected: dict[str, object], why: str) -> None:
+    assert reason(signed(None, **changes), expectation(None, **expected)).startswith(why)
+
+
+def test_one_pcr_of_debug_mode_that_is_not_zero_is_production() -> None:
+    pcrs = {0: bytes(48), 1: bytes(48), 2: bytes(47) + b"\1"}
+    assert verify_untrusted(signed(pcrs=pcrs), expected=expectation()).pcrs == pcrs
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "holds"),
+    [(-1, False), (0, True), (3 * 3600 * 1000, True), (3 * 3600 * 1000 + 1, False), (10**15, False), (2**63, False)],
+)
+def test_timestamp_is_within_the_leafs_time(milliseconds: int, holds: bool) -> None:  # noqa: FBT001
+    made = int(NOW.timestamp()) * 1000 + milliseconds
+    if holds:
+        assert verify_untrusted(signed(timestamp_ms=made), expected=expectation()).timestamp_ms == made
+    else:
+        found = reason(signed(timestamp_ms=made), expectation())
+        assert found == (
+            f"the document's timestamp {made} ms is not within its certificate's"
+            " 2026-03-04T05:06:07Z to 2026-03-04T08:06:07Z"
+        )
+
+
+# The message and its fields: the errors that other verifiers name
+
+
+def unsigned(**changes: object) -> bytes:
+    """A document with fields that our encoder refuses, signed all the same."""
+    chain = authorities()
+    fields = cbor2.loads(encode(stated()))
+    return sign1(cbor2.dumps({**fields, **changes}), key=chain[-1].private_key)
+
+
+def message(**changes: object) -> bytes:
+    names = ("protected", "unprotected", "payload", "signature")
+    parts = dict(zip(names, cbor2.loads(signed()), strict=True))
+    return cbor2.dumps(list({**parts, **changes}.values()))
+
+
+def of_another_key() -> bytes:
+    return sign(stated(), key=generate_private_key(SECP384R1()))
+
+
+NEGATIVES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "no COSE_Sign1": (lambda: b"{}", "the COSE message is no strict CBOR"),
+    "an empty file": (lambda: b"", "the COSE message is no strict CBOR: it ends 1 bytes too early (at byte 0)"),
+    "bytes after the end": (lambda: signed() + b"\x00", "the COSE message is no strict CBOR: 1 bytes follow its end"),
+    "empty protected header": (lambda: message(protected=b""), "the COSE message's protected header is empty"),
+    "empty payload": (lambda: message(payload=b""), "the COSE message has no payload"),
+    "empty signature": (lambda: message(signature=b""), "the COSE message's signature is no byte string of 96"),
+    "another algorithm": (lambda: message(protected=b"\xa1\x01\x26"), "the COSE message's algorithm is -7, not -35"),
+    "no document": (lambda: sign1(b"\x80", key=authorities()[-1].private_key), "the document is no map of fields"),
+    "a missing field": (lambda: unsigned(certificate=None), "the document's field certificate is missing"),
+    "another digest": (lambda: unsigned(digest="SHA512"), "the document's digest is 'SHA512'"),
+    "timestamp 0": (lambda: unsigned(timestamp=0), "the document's timestamp is 0"),
+    "no PCRs": (lambda: unsigned(pcrs={}), "the document's pcrs is no map of 1 to 32 measurements"),
+    "an index of a PCR": (lambda: unsigned(pcrs={32: bytes(48)}), "the document's pcrs has the index 32"),
+    "a value of a PCR": (lambda: unsigned(pcrs={0: bytes(20)}), "the document's PCR0 is a byte string of 20"),
+    "empty cabundle": (lambda: unsigned(cabundle=[]), "the document's cabundle is empty"),
+    "an item of cabundle": (lambda: unsigned(cabundle=[b""]), "the document's cabundle[0] is a byte string of 0"),
+    "long public key": (lambda: unsigned(public_key=bytes(1025)), "the document's public_key is a byte string of 1025"),
+    "long user data": (lambda: unsigned(user_data=bytes(1025)), "the document's user_data is a byte string of 1025"),
+    "long nonce": (lambda: unsigned(nonce=bytes(1025)), "the document's nonce is a byte string of 1025"),
+    "another key's signature": (of_another_key, "the COSE message's signature does not verify with the signer's key"),
+    "another payload": (
+        lambda: message(payload=encode(stated(nonce=b"other"))),
+        "the COSE message's signature does not verify with the signer's key",
+    ),
+    "no certificate": (lambda: unsigned(certificate=b"x"), "the document's certificate is no certificate"),
+    "no certificate above": (
+        lambda: unsigned(cabundle=[authorities()[0].der, b"x"]),
+        "the document's cabundle[1] is no certificate that can be read",
+    ),
+    "a huge document": (lambda: bytes(1 << 20), "the COSE message has 1048576 bytes; at most 16640 are accepted"),
+}
+
+
+@pytest.mark.parametrize("name", NEGATIVES)
+def test_negatives(name: str) -> None:
+    make, why = NEGATIVES[name]
+    assert reason(make(), expectation()).startswith(why)
+
+
+# The chain
+
+
+def ca(issuer: Authority | None, name: str, **changes: object) -> Authority:
+    wanted: dict[str, object] = {"ca": True, "usage": "key_cert_sign", **changes}
+    return issue(issuer, name, **wanted)  # type: ignore[arg-type]
+
+
+def below(root: Authority, **changes: object) -> Chain:
+    """A chain whose middle certificate has these faults."""
+    middle = ca(root, "middle", **changes)
+    return (root, middle, issue(middle, "leaf"))
+
+
+def with_leaf(root: Authority, **changes: object) -> Chain:
+    return (root, issue(root, "leaf", **changes))  # type: ignore[arg-type]
+
+
+def skipped(root: Authority) -> Chain:
+    """A chain without the certificate that issued the leaf."""
+    return (root, below(root)[-1])
+
+
+def same_name(root: Authority) -> Chain:
+    """A certificate that has the issuer's name, but not its key."""
+    return (root, issue(ca(None, "root"), "leaf"))
+
+
+def too_deep(root: Authority) -> Chain:
+    first = ca(root, "first", path_length=1)
+    second = ca(first, "second")
+    third = ca(second, "third")
+    return (root, first, second, third, issue(third, "leaf"))
+
+
+def leaf_issues(root: Authority) -> Chain:
+    middle = issue(root, "middle")
+    return (root, middle, issue(middle, "leaf"))
+
+
+def upside_down(root: Authority) -> Chain:
+    chain = below(root)
+    return (chain[1], chain[0], chain[2])
+
+
+UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
+CHAINS: dict[str, tuple[Callable[[Authority], Chain], str]] = {
+    "skipped": (skipped, "the certificate 'leaf' names another issuer than 'root', which is above it"),
+    "issuer's name only": (same_name, "the certificate 'leaf' has a signature that is not of 'root'"),
+    "another issuer's name": (
+        lambda root: with_leaf(root, issuer_name="other"),
+        "the certificate 'leaf' names another issuer than 'root'",
+    ),
+    "upside down": (upside_down, "the document's root is 'middle' ("),
+    "path length": (
+        too_deep,
+        "the certificate 'first' allows at most 1 authorities below it, but the chain has 2",
+    ),
+    "path length 0": (
+        lambda root: (
+            root,
+            first := ca(root, "first", path_length=0),
+            second := ca(first, "second"),
+            issue(second, "l"),
+        ),
+        "the certificate 'first' allows at most 0 authorities below it, but the chain has 1",
+    ),
+    "a leaf issues": (leaf_issues, "the certificate 'middle' is not an authority's, but issues another one"),
+    "no basicConstraints": (
+        lambda root: below(root, ca=None),
+        "the certificate 'middle' is not an authority's, but issues another one",
+    ),
+    "no keyCertSign": (
+        lambda root: below(root, usage="crl_sign"),
+        "the certificate 'middle' may not sign certificates (its key usage lacks keyCertSign)",
+    ),
+    "no keyUsage": (lambda root: below(root, usage=""), "the certificate 'middle' may not sign certificates"),
+    "leaf is an authority": (
+        lambda root: with_leaf(root, ca=True),
+        "the certificate 'leaf' is an authority's; a document is signed with a leaf's key",
+    ),
+    "no digitalSignature": (
+        lambda root: with_leaf(root, usage="crl_sign"),
+        "the certificate 'leaf' may not sign documents (its key usage lacks digitalSignature)",
+    ),
+    "leaf without keyUsage": (lambda root: with_leaf(root, usage=""), "the certificate 'leaf' may not sign documents"),
+    "expired in the middle": (
+        lambda root: below(root, end=NOW + HOUR / 2),
+        "the certificate 'middle' is valid 2026-03-04T05:06:07Z to 2026-03-04T05:36:07Z, no longer at",
+    ),
+    "not yet valid in the middle": (
+        lambda root: below(root, start=NOW + 2 * HOUR),
+        "the certificate 'middle' is valid 2026-03-04T07:06:07Z to 2026-03-04T08:06:07Z, not yet at",
+    ),
+    "leaf expired": (lambda root: with_leaf(root, end=NOW + HOUR / 2), "the certificate 'leaf' is valid 2026-03-04T05"),
+    "SHA-256": (
+        lambda root: with_leaf(root, algorithm=SHA256()),
+        "the certificate 'leaf' is not signed with ECDSA and SHA-384",
+    ),
+    "P-256 in the middle": (
+        lambda root: (root, ca(root, "middle", curve=SECP256R1()), issue(root, "leaf")),
+        "the document's cabundle[1] is no certificate that can be used: the certificate 'middle' has a key that is not",
+    ),
+    "unknown critical extension": (
+        lambda root: below(root, extension=UNKNOWN),
+        "the certificate 'middle' has the critical extension 1.2.3.4, which is not known",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_that_are_refused(name: str) -> None:
+    make, why = CHAINS[name]
+    root = ca(None, "root")
+    chain = make(root)
+    assert reason(signed(chain), expectation(chain, root=root.certificate)).startswith(why)
+
+
+def test_leaf_of_p256_is_refused() -> None:
+    root = ca(None, "root")
+    leaf = issue(root, "leaf", curve=SECP256R1())
+    document = sign(stated((root, leaf)), key=generate_private_key(SECP384R1()))
+    assert "'leaf' has a key that is not of P-384" in reason(document, expectation((root, leaf)))
+
+
+def test_roots_own_faults_are_found() -> None:
+    for changes, why in (
+        ({"end": NOW + HOUR / 2}, "'root' is valid"),
+        ({"ca": False}, "'root' is not an authority's"),
+        ({"usage": "crl_sign"}, "'root' may not sign certificates"),
+        ({"path_length": 0}, "'root' allows at most 0 authorities below it, but the chain has 1"),
+    ):
+        chain = below(ca(None, "root", **changes))
+        assert why in reason(signed(chain), expectation(chain))
+
+
+def test_another_root_with_the_same_name_is_refused() -> None:
+    chain, other = below(ca(None, "root")), ca(None, "root")
+    found = reason(signed(chain), expectation(chain, root=other.certificate))
+    assert found.startswith("the document's root is 'root' (")
+    assert "not the trusted 'root' (" in found
+
+
+def test_root_alone_is_no_chain() -> None:
+    """A document that is signed with the root's key itself: an authority signs no documents."""
+    root = ca(None, "root")
+    document = sign(stated((root, root)), key=root.private_key)
+    assert "the certificate 'root' is an authority's" in reason(document, expectation((root,)))
+
+
+def test_signature_is_of_the_leaf_not_of_an_authority() -> None:
+    chain = authorities()
+    document = sign(stated(), key=chain[-2].private_key)
+    assert reason(document, expectation()) == "the COSE message's signature does not verify with the signer's key"
+    assert public_key_of(chain[-1].certificate) != public_key_of(chain[-2].certificate)
+
+
+# Anything
+
+
+@given(st.binary(max_size=200))
+@settings(deadline=None)
+def test_any_bytes_are_refused(data: bytes) -> None:
+    reason(data, expectation())
+
+
+@given(st.binary(max_size=200))
+@settings(deadline=None)
+def test_any_signed_bytes_are_refused(payload: bytes) -> None:
+    reason(sign1(payload or b"\x00", key=authorities()[-1].private_key), expectation())
+
+
+@given(st.binary(min_size=1, max_size=300))
+@settings(deadline=None)
+def test_any_bytes_as_certificates_are_refused(data: bytes) -> None:
+    for changes in ({"certificate": data}, {"cabundle": (data,)}, {"cabundle": (authorities()[0].der, data)}):
+        reason(sign(stated(None, **changes), key=authorities()[-1].private_key), expectation())
+
+
+def test_what_is_returned_is_what_was_signed() -> None:
+    found = verify_untrusted(signed(), expected=expectation())
+    assert isinstance(found, AttestationDocument)
+    assert encode(found) == parse_untrusted(signed()).payload

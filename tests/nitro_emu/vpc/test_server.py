@@ -1,0 +1,370 @@
+"""nitro_emu.vpc.server: every card has the map, soon after each change, and before it expires."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
+
+from nitro_emu.errors import VpcError
+from nitro_emu.vpc import server
+from nitro_emu.vpc.document import MapDocument, open_map_untrusted
+from nitro_emu.vpc.push import State
+from nitro_emu.vpc.server import ControlPlane, Report, Signer, push_once
+from tests.nitro_emu.vpc.fake_card import Answer, FakeCard, ok
+from tests.nitro_emu.vpc.maps import map_of, two_vpcs
+from tests.patience import PATIENCE_S
+
+KEY = generate_private_key(SECP384R1())
+LONG_S = 3600.0
+SOON_S = 0.02
+
+Content = dict[str, Any]
+
+
+class Plane:
+    """A control plane of a file that tests edit, and what it reports."""
+
+    def __init__(self, directory: Path, *, lifetime_s: float = LONG_S) -> None:
+        self.path = directory / "vpc.yaml"
+        self.reports: asyncio.Queue[Report] = asyncio.Queue()
+        self.content = two_vpcs()
+        self.content["lifetime_s"] = lifetime_s
+        for name in ("card-1", "card-2"):
+            self.content["cards"][name]["push"] = str(directory / name)
+        self.write()
+
+    def write(self) -> None:
+        self.path.write_text(yaml.safe_dump(self.content))
+
+    def card(self, name: str, *, answer: Answer = ok, closes: bool = False) -> FakeCard:
+        return FakeCard(self.content["cards"][name]["push"], key=KEY.public_key(), answer=answer, closes=closes)
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[ControlPlane]:
+        plane = ControlPlane(
+            self.path, signer=Signer(KEY), report=self.reports.put_nowait, watch_s=SOON_S, timeout_s=PATIENCE_S
+        )
+        task = asyncio.create_task(plane.run())
+        try:
+            yield plane
+        finally:
+            assert not task.done()
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def report(self, card: str) -> Report:
+        """Return the next report of a card; skip other cards'."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (found := await self.reports.get()).card != card:
+                pass
+        return found
+
+
+@pytest.fixture
+def plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plane:
+    monkeypatch.setattr(server, "RETRY_S", SOON_S)
+    return Plane(tmp_path)
+
+
+def version_of(document: MapDocument) -> int:
+    return document.version
+
+
+# -- documents --------------------------------------------------------------------------------------------------
+
+
+def test_versions_grow_whatever_the_clock_does() -> None:
+    times = iter([1000.0, 1000.0, 1000.0004, 500.0, 2000.5])
+    signer = Signer(KEY, clock=lambda: next(times))
+    versions = [signer.sign(map_of({})).version for _ in range(5)]
+    assert versions == [1_000_000, 1_000_001, 1_000_002, 1_000_003, 2_000_500]
+
+
+def test_versions_of_a_later_process_are_greater() -> None:
+    clock = itertools.count(1000).__next__
+    first = Signer(KEY, clock=clock).sign(map_of({}))
+    assert Signer(KEY, clock=clock).sign(map_of({})).version > first.version
+
+
+def test_document_has_the_version_and_the_time() -> None:
+    signed = Signer(KEY, clock=lambda: 1000.5).sign(map_of(two_vpcs()))
+    opened = open_map_untrusted(signed.document, key=KEY.public_key(), now_s=1000.5)
+    assert (opened.version, opened.issued_at_s) == (signed.version, 1000.5) == (1_000_500, 1000.5)
+
+
+# -- pushes -----------------------------------------------------------------------------------------------------
+
+
+async def test_cards_get_the_map_at_the_start(plane: Plane) -> None:
+    async with plane.card("card-1") as one, plane.card("card-2") as two, plane.run():
+        documents = [await one.next(), await two.next()]
+        assert [document.map for document in documents] == [map_of(plane.content)] * 2
+        assert documents[0].version == documents[1].version
+        reports = {(report := await plane.reports.get()).card: report for _ in range(2)}
+        assert {report.outcome.state for report in reports.values()} == {State.ACCEPTED}
+        assert reports["card-2"].edition == 1
+
+
+async def test_card_that_hangs_does_not_delay_another(plane: Plane) -> None:
+    async with plane.card("card-1", answer=lambda _: None) as one, plane.card("card-2") as two, plane.run():
+        await one.next()
+        await two.next()
+        assert (await plane.report("card-2")).outcome.state is State.ACCEPTED
+
+
+async def test_map_is_renewed_before_it_expires(plane: Plane) -> None:
+    plane.content["lifetime_s"] = 0.3
+    plane.write()
+    async with plane.card("card-1") as one, plane.run():
+        documents = [await one.next() for _ in range(4)]
+        versions = [document.version for document in documents]
+        assert versions == sorted(set(versions))
+        issued = [document.issued_at_s for document in documents]
+        assert issued == sorted(set(issued))
+        assert (await plane.report("card-1")).outcome.state is State.ACCEPTED
+    reports = [plane.reports.get_nowait() for _ in range(plane.reports.qsize())]
+    assert [report for report in reports if report.card == "card-1"] == []  # nothing has changed
+
+
+async def test_card_that_is_not_there_is_tried_again(plane: Plane) -> None:
+    async with plane.run():
+        report = await plane.report("card-1")
+        assert report.outcome.state is State.UNREACHABLE
+        assert "No such file or directory" in report.outcome.reason
+        async with plane.card("card-1") as one:
+            await one.next()
+            assert (await plane.report("card-1")).outcome.state is State.ACCEPTED
+
+
+async def test_card_that_starts_anew_gets_the_map_at_once(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MIN_LINK_S", 0)
+    async with plane.run():
+        first = await served(plane)
+        second = await served(plane)
+        assert second > first  # a card that kept the first would refuse it a second time
+
+
+async def served(plane: Plane) -> int:
+    """Be card-1 until it has the map and the control plane has said so; return the version."""
+    async with plane.card("card-1") as one:
+        version = (await one.next()).version
+        while (await plane.report("card-1")).outcome.state is not State.ACCEPTED:
+            pass
+    assert (await plane.report("card-1")).outcome.state is State.UNREACHABLE
+    return version
+
+
+async def test_card_that_closes_each_connection_is_not_asked_on_and_on(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MIN_LINK_S", LONG_S)
+    async with plane.card("card-1", closes=True) as one, plane.card("card-2") as two, plane.run():
+        for _ in range(server.CLOSES_ALWAYS):
+            await one.next()
+        for number in range(5, 10):  # each edit takes longer than several retries
+            plane.content["lifetime_s"] = LONG_S + number
+            plane.write()
+            while (await two.next()).lifetime_s != LONG_S + number:
+                pass
+            assert (await one.next()).lifetime_s == LONG_S + number
+
+
+async def test_refusal_is_reported_once_whatever_its_numbers(plane: Plane) -> None:
+    plane.content["lifetime_s"] = 0.3
+    plane.write()
+    count = itertools.count(1)
+
+    def refuse(_: object) -> bytes:
+        return f'{{"error": "map: expired {next(count)} s ago"}}\n'.encode()
+
+    async with plane.card("card-1", answer=refuse) as one, plane.run():
+        for _ in range(3):
+            await one.next()
+        report = await plane.report("card-1")
+        assert (report.outcome.state, report.outcome.reason) == (State.REFUSED, "map: expired 1 s ago")
+        one.answer = ok
+        assert (await plane.report("card-1")).outcome.state is State.ACCEPTED
+
+
+# -- edits ------------------------------------------------------------------------------------------------------
+
+
+def withdraw(content: Content) -> None:
+    content["vpcs"]["red"]["groups"]["efa"]["ingress"] = []
+
+
+@pytest.mark.parametrize("how", ["in place", "by renaming"])
+async def test_edit_reaches_the_cards(plane: Plane, how: str) -> None:
+    async with plane.card("card-1") as one, plane.card("card-2") as two, plane.run() as running:
+        before = [(await card.next()).version for card in (one, two)]
+        withdraw(plane.content)
+        if how == "in place":
+            plane.write()
+        else:
+            await asyncio.to_thread(replace, plane)
+        for card, version in zip((one, two), before, strict=True):
+            document = await card.next()
+            assert document.map == map_of(plane.content) == running.map
+            assert document.version > version
+        for card in ("card-1", "card-2"):
+            while (await plane.report(card)).edition != 2:
+                pass
+
+
+def replace(plane: Plane) -> None:
+    path, plane.path = plane.path, plane.path.with_name("new.yaml")
+    plane.write()
+    plane.path.rename(path)
+    plane.path = path
+
+
+async def test_broken_edit_is_logged_once_and_the_last_map_goes_on(
+    plane: Plane, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    plane.content["lifetime_s"] = 0.6
+    good = plane.path.read_text()
+    plane.write()
+    async with plane.card("card-1") as one, plane.run() as running:
+        first = await one.next()
+        plane.content["vpcs"]["red"]["interfaces"]["red-2"]["address"] = "10.9.9.9"
+        plane.write()
+        await until(lambda: bool(errors(caplog)))
+        for _ in range(3):
+            assert (await one.next()).map == first.map == running.map
+        wanted = f"{plane.path}: vpcs.red.interfaces.red-2.address: 10.9.9.9 is not in subnet a (172.31.0.0/24); give"
+        (error,) = errors(caplog)
+        assert error.startswith(wanted)
+        assert error.endswith("; the cards go on with edition 1 of the map")
+        plane.path.write_text(good)
+        while (await one.next()).lifetime_s == first.lifetime_s:
+            pass
+    assert len(errors(caplog)) == 1
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_file_that_goes_and_comes_back(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with plane.card("card-1") as one, plane.run():
+        await one.next()
+        text = plane.path.read_text()
+        plane.path.unlink()
+        await until(lambda: bool(errors(caplog)))
+        assert "cannot be read: No such file or directory; name the control plane's YAML file" in errors(caplog)[0]
+        plane.path.write_text(text)
+        await until(lambda: any("is again what it was" in record.getMessage() for record in caplog.records))
+        assert len(errors(caplog)) == 1
+        withdraw(plane.content)
+        plane.write()
+        assert (await one.next()).map == map_of(plane.content)
+
+
+async def test_reload_pushes_what_has_not_changed(plane: Plane) -> None:
+    async with plane.card("card-1") as one, plane.run() as running:
+        first = await one.next()
+        running.reload()
+        second = await one.next()
+        assert (second.map, second.version > first.version) == (first.map, True)
+
+
+async def test_reload_of_a_broken_file_says_so_each_time(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
+    async with plane.run() as running:
+        plane.path.write_text("vpcs: {")
+        await until(lambda: len(errors(caplog)) == 1)
+        running.reload()
+        await until(lambda: len(errors(caplog)) == 2)
+    assert errors(caplog)[0] == errors(caplog)[1]
+
+
+async def test_card_that_an_edit_adds(plane: Plane) -> None:
+    async with plane.card("card-1") as one, plane.card("card-2") as two, plane.run():
+        await one.next()
+        plane.content["cards"]["card-3"] = {**plane.content["cards"]["card-2"], "push": str(plane.path.with_name("c3"))}
+        plane.content["cards"]["card-3"]["public_key"] = two_vpcs()["cards"]["card-1"]["public_key"].replace("E=", "M=")
+        async with plane.card("card-3") as three:
+            plane.write()
+            assert (await three.next()).map.cards.keys() == {"card-1", "card-2", "card-3"}
+        assert (await two.next()).map.cards.keys() == {"card-1", "card-2"}
+
+
+async def test_card_that_an_edit_removes_gets_the_map_without_it(plane: Plane) -> None:
+    async with plane.card("card-1") as one, plane.card("card-2") as two, plane.run() as running:
+        for card in (one, two):
+            await card.next()
+        removed = plane.content["cards"].pop("card-2")
+        for vpc, name in (("red", "red-2"), ("green", "green-2")):
+            del plane.content["vpcs"][vpc]["interfaces"][name]
+        plane.write()
+        assert (await two.next()).map.cards.keys() == {"card-1"}
+        while (await one.next()).map.cards.keys() != {"card-1"}:
+            pass
+        running.reload()
+        await one.next()
+        assert two.documents.empty()  # it is no longer supplied
+        plane.content["cards"]["again"] = removed
+        plane.write()
+        assert (await two.next()).map.cards.keys() == {"card-1", "again"}
+
+
+async def test_card_that_is_removed_while_it_is_not_there_gets_the_map_later(plane: Plane) -> None:
+    async with plane.card("card-1") as one:
+        async with plane.card("card-2") as two, plane.run():
+            await two.next()
+            await two.close()
+            del plane.content["vpcs"]["green"], plane.content["vpcs"]["red"]["interfaces"]["red-2"]
+            del plane.content["cards"]["card-2"]
+            plane.write()
+            while (await one.next()).map.cards.keys() != {"card-1"}:
+                pass
+            await two.start()
+            assert (await two.next()).map.cards.keys() == {"card-1"}
+
+
+def test_start_with_a_broken_file(plane: Plane) -> None:
+    plane.path.write_text("vpcs: 1")
+    with pytest.raises(VpcError, match=r"vpc.yaml: vpcs: 1 should be a valid mapping"):
+        ControlPlane(plane.path, signer=Signer(KEY), report=plane.reports.put_nowait)
+
+
+# -- once -------------------------------------------------------------------------------------------------------
+
+
+async def test_push_once_sends_to_all_at_the_same_time(plane: Plane) -> None:
+    both = asyncio.Barrier(3)
+    async with plane.card("card-1") as one, plane.card("card-2") as two:
+        for card in (one, two):
+            card.before_answer = both.wait
+        pushing = asyncio.create_task(push_once(map_of(plane.content), signer=Signer(KEY), timeout_s=PATIENCE_S))
+        async with asyncio.timeout(PATIENCE_S):
+            await both.wait()  # each waits for the other, and so would a push after the other
+        reports = await pushing
+        assert [(report.card, report.outcome.state) for report in reports] == [
+            ("card-1", State.ACCEPTED),
+            ("card-2", State.ACCEPTED),
+        ]
+        assert reports[0].outcome.version == reports[1].outcome.version
+
+
+async def test_push_once_says_what_became_of_each(plane: Plane) -> None:
+    async with plane.card("card-1", answer=lambda _: b'{"error": "no"}\n'):
+        reports = await push_once(map_of(plane.content), signer=Signer(KEY), timeout_s=PATIENCE_S)
+    assert [report.outcome.state for report in reports] == [State.REFUSED, State.UNREACHABLE]
