@@ -308,7 +308,8 @@ class ControlClient:
     def ask(self, command: str, **arguments: object) -> dict[str, Any]:
         """Return the card's reply. Raises CardError with the card's reason, or if it does not answer."""
         try:
-            self._socket.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
+            with suppress(BrokenPipeError):  # the card has sent us away, and said why
+                self._socket.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
             line = self._replies.readline(MAX_REPLY_BYTES)
         except TimeoutError:
             raise CardError(f"{self._run_dir}: the card has not answered for {REPLY_TIMEOUT_S:.0f} s") from None

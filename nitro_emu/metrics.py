@@ -1,7 +1,7 @@
 """A card's counters for Prometheus, as text and over HTTP.
 
-Names are EFA's with the prefix efa_, as in efa_tx_bytes_total{vf="efa_0"}. Counters of the device have no prefix of
-their own: no name is in both of EFA's groups.
+Names are EFA's with the prefix efa_, as in efa_tx_bytes_total{vf="efa_0"}, ENA's with the prefix ena_, and nitro_ for
+what only this card counts. Counters of the device have no prefix of their own: no name is in both of EFA's groups.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from nitro_emu.errors import CardError
 Stats = Mapping[str, Any]
 """What `Card.stats` returns."""
 
-_GROUPS: Final = {"port": "EFA's counter of the port", "device": "EFA's counter of the device"}
+_GROUPS: Final = {
+    "port": ("efa_", "EFA's counter of the port"),
+    "device": ("efa_", "EFA's counter of the device"),
+    "allowance": ("ena_", "ENA's counter of packets that waited"),
+    "vpc": ("nitro_vpc_", "Peers and address handles that VPC and security groups refused"),
+}
+"""Groups of counters, with the prefix of their names and what they are."""
 
 
 class VfCollector(Collector):
@@ -31,10 +37,11 @@ class VfCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        vfs: dict[str, Mapping[str, Any]] = self._stats()["vfs"]
-        for group, help_text in _GROUPS.items():
+        stats = self._stats()
+        vfs: dict[str, Mapping[str, Any]] = stats["vfs"]
+        for group, (prefix, help_text) in _GROUPS.items():
             for name in next(iter(vfs.values()), {}).get(group, ()):
-                family = CounterMetricFamily(f"efa_{name}", f"{help_text}, {name}.", labels=["vf"])
+                family = CounterMetricFamily(f"{prefix}{name}", f"{help_text}, {name}.", labels=["vf"])
                 for vf, values in vfs.items():
                     family.add_metric([vf], values[group][name])
                 yield family
@@ -46,9 +53,10 @@ class VfCollector(Collector):
             copied.add_metric([vf], values["bytes_copied"])
             for kind, count in values["resources"].items():
                 resources.add_metric([vf, kind], count)
-        yield violations
-        yield copied
-        yield resources
+        alarms = CounterMetricFamily("nitro_alarms", "Alarms, by kind.", labels=["kind"])
+        for kind, count in stats.get("alarms", {}).items():
+            alarms.add_metric([kind], count)
+        yield from (violations, copied, resources, alarms)
 
 
 def metrics_text(stats: Stats) -> str:

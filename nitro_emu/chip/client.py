@@ -21,6 +21,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -266,8 +267,18 @@ class ChipClient:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise self._gone() from error
+            raise self._refusal() or self._gone() from error
         return True
+
+    def _refusal(self) -> TrustError | None:
+        """Return what the chip has said before it ended the connection; None: nothing."""
+        for _ in range(2):  # the first may only report that the connection was reset
+            with suppress(OSError, TrustError):
+                answer = self._socket.recv(MAX_RESPONSE_BYTES)
+                message = decode_untrusted(answer, name="the chip's answer", max_bytes=MAX_RESPONSE_BYTES)
+                if message.name == "Refused":
+                    return TrustError(one_line(message.text))
+        return None
 
     def _try_receive(self) -> bytes | None:
         try:
@@ -275,7 +286,7 @@ class ChipClient:
         except BlockingIOError:
             return None
         except OSError as error:
-            raise self._gone() from error
+            raise self._refusal() or self._gone() from error
         if not packet:
             raise self._gone()
         return packet

@@ -37,6 +37,7 @@ from nitro_emu.trust.key_files import make_key_files, read_private_key, read_pub
 from nitro_emu.trust.manifest import MAX_VERSION, make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
 from nitro_emu.trust.pki import certificate_pem
+from srd.printable import printable
 
 _log: Final = logging.getLogger(__name__)
 _path: Final = click.Path(path_type=Path)
@@ -241,9 +242,7 @@ def log(*, directory: Path, as_json: bool) -> None:
     events = _events_untrusted(record)
     pcrs, source = _registers(directory, record)
     if as_json:
-        click.echo(
-            json.dumps({**record, "events": [event.as_dict() for event in events], "registers": source}, indent=2)
-        )
+        click.echo(json.dumps({**record, "registers": source}, indent=2))
     else:
         print_fields({name: record.get(name) for name in ("at", "state", "reason", "version")})
         click.echo()
@@ -278,7 +277,7 @@ def _print_events(events: list[Event]) -> None:
     made = table("PCR", "measurement", "of")
     made.columns[2].justify = "left"
     for event in events:
-        made.add_row(str(event.index), event.digest.hex(), event.description)
+        made.add_row(str(event.index), event.digest.hex(), printable(event.description))
     print_table(made)
 
 

@@ -127,15 +127,16 @@ def read_file(path: Path, *, max_bytes: int) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a null byte
         reason = error.strerror if isinstance(error, OSError) else error
         raise TrustError(f"{path} cannot be read: {reason}; name another file") from error
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    content = bytearray()
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise TrustError(f"{path} is no regular file; name one")
-        content = bytearray()
-        try:
-            while block := file.read(min(_BLOCK_BYTES, max_bytes + 1 - len(content))):
-                content += block
-        except OSError as error:
-            raise TrustError(f"{path} cannot be read: {error.strerror}; name another file") from error
+        while block := os.read(descriptor, min(_BLOCK_BYTES, max_bytes + 1 - len(content))):
+            content += block
+    except OSError as error:
+        raise TrustError(f"{path} cannot be read: {error.strerror}; name another file") from error
+    finally:
+        os.close(descriptor)
     if len(content) > max_bytes:
         raise TrustError(f"{path} has more than {max_bytes} bytes; name the right file")
     return bytes(content)

@@ -31,7 +31,6 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_pem_public_key,
 )
-from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import NameOID
 
 from nitro_emu.errors import TrustError
@@ -50,11 +49,12 @@ UNREADABLE: Final = (
     x509.InvalidVersion,
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
-    CryptographyDeprecationWarning,
+    Warning,
 )
 """What `cryptography` raises, here or there, for a certificate that it cannot read.
 
-It only warns of some that RFC 5280 forbids, and of which it says that it will refuse them one day; here they are refused.
+It only warns of some that RFC 5280 forbids, such as a negative serial number or a country of 48 letters. Whoever sends
+such a certificate is refused, and does not get to print on stderr.
 """
 
 _PEM_MARK: Final = b"-----BEGIN "
@@ -212,7 +212,7 @@ def public_key_of(certificate: x509.Certificate) -> EllipticCurvePublicKey:
 
 
 def load_certificate_untrusted(data: bytes, *, name: str) -> x509.Certificate:
-    """Return the certificate in PEM or DER; `name` says in errors what it is. Raises TrustError, as the next one does."""
+    """Return the certificate in PEM or DER; `name` says in errors what it is. Raises TrustError, as for DER."""
     if _PEM_MARK not in data:
         return load_der_untrusted(data, name=name)
     try:
@@ -229,17 +229,24 @@ def load_der_untrusted(der: bytes, *, name: str) -> x509.Certificate:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", CryptographyDeprecationWarning)
+            warnings.simplefilter("error")
             certificate = x509.load_der_x509_certificate(der)
-            common_name(certificate)
-            _ = (certificate.issuer, certificate.extensions, certificate.signature_algorithm_oid)
-            _ = (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
-            public_key_of(certificate)
+            _read_all(certificate)
     except TrustError as error:
         raise TrustError(f"{name} is no certificate that can be used: {error}") from error
     except UNREADABLE as error:
         raise TrustError(f"{name} is no certificate that can be read") from error
+    if not der.endswith(b"\x00" + certificate.signature):  # its bit string must have 0 unused bits
+        raise TrustError(f"{name} is no certificate that can be read: its signature is not in DER")
     return certificate
+
+
+def _read_all(certificate: x509.Certificate) -> None:
+    """Read each part once: `cryptography` parses some of them only then, and raises what it likes."""
+    common_name(certificate)
+    _ = (certificate.issuer, certificate.extensions, certificate.signature_algorithm_oid)
+    _ = (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    public_key_of(certificate)
 
 
 def load_private_key_untrusted(pem: bytes, *, name: str) -> EllipticCurvePrivateKey:

@@ -1,68 +1,89 @@
-"""Two cards on the reference fabric with loss, two tenants each; prints what the tenants saw, and the cards' counters.
+"""Two cards with two tenants on the reference fabric with loss: what they may do, what they may not, and the proofs.
 
-The cards run in the namespaces of the hosts h1 and h2 (one each), and keep their sockets in a directory of their own.
-The tenants are processes outside: they need no network, only the device. `red` sends messages over efa_0, `blue`
-writes to remote memory over efa_1, at the same time.
+The cards run in the namespaces of the hosts h1 and h2, each with a security chip, and keep their sockets in a directory
+of their own. `nitro-vpc` maps two VPCs with the same private addresses. The tenants are processes outside: they need no
+network, only the device. `red` sends messages, `blue` writes to remote memory, at the same time. All that passes a link
+meanwhile is captured, and searched for their data. The last part is what must not be: see checks.py.
 """
 
 from __future__ import annotations
 
-import secrets
 import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
 
 from netns.errors import LabError
 from netns.lab.lab import Lab
 from netns.topology.model import reference
 from nitro_emu.control import ask
 from nitro_emu.errors import NitroError
+from scripts.card_demo import tables
+from scripts.card_demo.checks import Check, attestation, denials, tampering
+from scripts.card_demo.pattern import pattern
+from scripts.card_demo.stage import CHIPS, INTERFACES, Interface, Stage
+from scripts.card_demo.wire import Capture, captured
 from scripts.compare.fabric import Fabric
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
+from srd.errors import SrdError
 
 LAB_NAME: Final = "card-demo"
-HOSTS: Final = ("h1", "h2")
-TENANTS: Final = (("red", "efa_0", "messages", 20_000), ("blue", "efa_1", "writes", 64))
-"""Name, device, work, and how many messages or writes."""
-WORKS: Final = {"messages": "SENDs of 1 KiB", "writes": "RDMA WRITEs of 1 MiB"}
-BOUND_S: Final = 240.0
-_TICK_S: Final = 0.2
-_LEFT: Final = {"tenant", "through", "card", "device"}
+LINK: Final = "h1-leaf1"
+"""The link that is captured: all that h1 sends and gets."""
+FILE_WORDS: Final = 1 << 20
+"""Of the file that is sent in plain text: 4 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a tenant does."""
+
+    tenant: str
+    kind: str
+    usual: int
+    text: str
+
+    @property
+    def ends(self) -> tuple[Interface, Interface]:
+        """Its sender and its receiver."""
+        return INTERFACES[f"{self.tenant}-1"], INTERFACES[f"{self.tenant}-2"]
+
+    def count(self, share: float) -> int:
+        """Return how many messages or writes a share of the usual number is."""
+        return max(round(self.usual * share), 1)
+
+
+WORKS: Final = (
+    Work("red", "messages", 20_000, "SENDs of 1 KiB"),
+    Work("blue", "writes", 64, "RDMA WRITEs of 1 MiB"),
+)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--loss", "loss_percent", default=1.0, show_default=True, help="Loss on every spine, in per cent.")
 @click.option("--share", default=1.0, show_default=True, help="Share of the usual number of messages and writes.")
 def command(*, loss_percent: float, share: float) -> None:
-    """Run two emulated EFA cards over a lossy four-path fabric, with two tenants each."""
+    """Run two emulated EFA cards over a lossy four-path fabric, with two tenants who have the same addresses."""
     with ExitStack() as stack:
         lab = stack.enter_context(_lab())
-        fabric = Fabric(lab)
-        fabric.set_loss(loss_percent)
+        Fabric(lab).set_loss(loss_percent)
         directory = Path(tempfile.mkdtemp(prefix="card-demo-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        pipes = stack.enter_context(ProcessSet())
-        for name, *_ in TENANTS:
-            _make_psk(directory / f"{name}.psk")
-        cards = [_start_card(pipes, lab, host, directory) for host in HOSTS]
+        processes = stack.enter_context(ProcessSet())
         click.echo(f"fabric: {lab.backend}, {len(lab.topology.spines)} paths, {loss_percent:g} % loss on each spine")
-        results = _run_tenants(pipes, cards, share=share)
-        _print(results, [ask(card, "stats") for card in cards])
-    if any(result["wrong"] for result in results.values()):
-        raise BenchError("a tenant saw wrong data")
+        stage = Stage(lab, directory=directory, processes=processes)
+        stage.build()
+        as_expected = _show(stage, share=share)
+    if not as_expected:
+        raise BenchError("not everything came out as expected")
 
 
 @contextmanager
@@ -71,95 +92,101 @@ def _lab() -> Iterator[Lab]:
         yield lab
 
 
-def _make_psk(path: Path) -> None:
-    """Make a tenant's key, which both cards have."""
-    path.touch(mode=0o600)
-    path.write_text(secrets.token_hex(32) + "\n", encoding="ascii")
+def _show(stage: Stage, *, share: float) -> bool:
+    """Do everything, print what came out; return whether it is what was expected."""
+    with captured(stage.lab, LINK, path=stage.directory / "cards.pcapng") as encrypted:
+        results = _run_tenants(stage, share=share)
+    tables.print_transfers(results)
+    tables.print_counters({card: ask(stage.run_dir(card), "stats") for card in CHIPS})
+    first, second = CHIPS
+    checks = _wire(stage, encrypted, transferred=sum(result["bytes"] for result in results.values()))
+    tables.print_checks("on the wire", checks)
+    all_checks = list(checks)
+    for title, found in (
+        ("denied", lambda: denials(stage)),
+        ("attestation", lambda: attestation(stage, first, other=second)),
+        ("tampering", lambda: tampering(stage, first)),
+    ):
+        checks = found()
+        tables.print_checks(title, checks)
+        all_checks += checks
+    return all(check.as_expected for check in all_checks) and not any(result["wrong"] for result in results.values())
 
 
-def _start_card(pipes: ProcessSet, lab: Lab, host: str, directory: Path) -> Path:
-    """Start a card on a host; return the directory of its sockets once it serves."""
-    run_dir = directory / host
-    run_dir.mkdir()
-    config = directory / f"card-{host}.yaml"
-    address = lab.address(host)
-    config.write_text(
-        f"name: card-{host}\nrun_dir: {run_dir}\nvfs:\n"
-        + "".join(
-            f"  - {{name: {device}, address: {address}, port: {19875 + number}, "
-            f"security: {{mode: psk, psk_file: {tenant}.psk}}}}\n"
-            for number, (tenant, device, _, _) in enumerate(TENANTS)
-        ),
-        encoding="utf-8",
-    )
-    argv = [sys.executable, "-m", "nitro_emu.cli", "run", str(config), "--json"]
-    process = pipes.add(ManagedProcess.start(f"card of {host}", command=lab.command(host, argv)))
-    _wait_for(pipes, process, "ready")
-    return run_dir
+# -- transfers ----------------------------------------------------------------------------------------------------
 
 
-def _wait_for(pipes: ProcessSet, process: ManagedProcess, kind: str) -> dict[str, Any]:
-    give_up_at = time.monotonic() + BOUND_S
-    while time.monotonic() < give_up_at:
-        for event in process.events:
-            if event["event"] == kind:
-                return event
-        if process.exit_status is not None:
-            break
-        pipes.wait(until=time.monotonic() + _TICK_S)
-    raise BenchError(f"{process.name}: no {kind}: {process.last_error or 'no output'}")
-
-
-def _tenant(pipes: ProcessSet, name: str, *arguments: str) -> ManagedProcess:
+def _tenant(stage: Stage, name: str, *arguments: str) -> ManagedProcess:
     argv = [sys.executable, "-m", "scripts.card_demo.tenant", *arguments]
-    return pipes.add(ManagedProcess.start(name, command=argv))
+    return stage.processes.add(ManagedProcess.start(name, command=argv))
 
 
-def _run_tenants(pipes: ProcessSet, cards: list[Path], *, share: float) -> dict[str, dict[str, Any]]:
+def _run_tenants(stage: Stage, *, share: float) -> dict[str, dict[str, Any]]:
     """Run all tenants at the same time; return what both ends of each have printed at the end."""
     receivers, senders = {}, {}
-    for name, device, work, usual in TENANTS:
-        common = (work, "--device", device, "--count", str(max(round(usual * share), 1)))
-        receiver = receivers[name] = _tenant(pipes, name, "receive", *common, "--directory", str(cards[1]))
-        address = _wait_for(pipes, receiver, "listening")
+    for work in WORKS:
+        sender, receiver = work.ends
+        count = ("--count", str(work.count(share)))
+        receivers[work] = _tenant(stage, f"{receiver.name}", "receive", work.kind, *_device(stage, receiver), *count)
+        address = stage.wait_for(receivers[work], "listening")
         where = [
             word
             for option in ("gid", "qp_num", "address", "rkey")
             for word in (f"--{option.replace('_', '-')}", str(address[option]))
         ]
-        senders[name] = _tenant(pipes, name, "send", *common, "--directory", str(cards[0]), *where)
+        senders[work] = _tenant(stage, f"{sender.name}", "send", work.kind, *_device(stage, sender), *count, *where)
     return {
-        name: {
-            **_wait_for(pipes, senders[name], "sent"),
-            "wrong": _wait_for(pipes, receivers[name], "received")["wrong"],
-            "work": f"{device}: {usual * share:,.0f} {WORKS[work]}",
+        work.tenant: {
+            **stage.wait_for(senders[work], "sent"),
+            "wrong": stage.wait_for(receivers[work], "received")["wrong"],
+            "addresses": " to ".join(end.address for end in work.ends),
+            "work": f"{work.count(share):,} {work.text}",
         }
-        for name, device, work, usual in TENANTS
+        for work in WORKS
     }
 
 
-def _print(results: dict[str, dict[str, Any]], stats: list[dict[str, Any]]) -> None:
-    console = Console(highlight=False)
-    seen = _table("what the tenants saw", "tenant", "through", "seconds", "MB/s", "own CPU s", "wrong")
-    for name, result in results.items():
-        rate = result["bytes"] / result["seconds"] / 1e6
-        figures = (f"{result['seconds']:.2f}", f"{rate:.1f}", f"{result['cpu_s']:.2f}", str(result["wrong"]))
-        seen.add_row(name, result["work"], *figures)
-    console.print(seen)
-    counted = _table("what the cards counted", "card", "device", "MB sent", "MB received", "packets resent")
-    for host, card in zip(HOSTS, stats, strict=True):
-        for device, vf in card["vfs"].items():
-            port = vf["port"]
-            megabytes = (f"{port[name] / 1e6:.1f}" for name in ("tx_bytes", "rx_bytes"))
-            counted.add_row(f"card-{host}", device, *megabytes, f"{port['retrans_pkts']:,}")
-    console.print(counted)
+def _device(stage: Stage, interface: Interface) -> tuple[str, ...]:
+    return "--device", interface.device, "--directory", str(stage.run_dir(interface.card))
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE)
-    for column in columns:
-        table.add_column(column, justify="left" if column in _LEFT else "right")
-    return table
+# -- the wire -----------------------------------------------------------------------------------------------------
+
+
+def _wire(stage: Stage, encrypted: Capture, *, transferred: int) -> list[Check]:
+    """Search what was captured for the tenants' data; and, as this could fail to find any, a transfer in plain text."""
+    with captured(stage.lab, LINK, path=stage.directory / "plain.pcapng") as plain:
+        _send_plainly(stage)
+    readable = encrypted.matches()
+    found = plain.matches()
+    return [
+        Check("the tenants' transfers", _counted(encrypted, readable), _is_whole(encrypted, transferred) and not readable),
+        Check("the same pattern by srd send --plain", _counted(plain, found), found >= FILE_WORDS // 2),
+    ]
+
+
+def _is_whole(capture: Capture, transferred: int) -> bool:
+    """Whether the capture has at least as many bytes as the tenants have sent."""
+    return capture.size_bytes >= transferred and not capture.dropped
+
+
+def _counted(capture: Capture, matches: int) -> str:
+    lost = f", {capture.dropped:,} not captured" if capture.dropped else ""
+    return f"{capture.packets:,} packets, {capture.size_bytes:,} bytes, {matches:,} matches{lost}"
+
+
+def _send_plainly(stage: Stage) -> None:
+    """Send a file of the pattern from h1 to h2, not encrypted."""
+    source, target = stage.directory / "plain", stage.directory / "plain.received"
+    target.mkdir()
+    source.write_bytes(pattern(0, FILE_WORDS).tobytes())
+    srd = [str(Path(sys.prefix) / "bin" / "srd")]
+    listen = ["recv", "--plain", "--listen", f"{stage.lab.address('h2')}:0", "--output", str(target), "--once", "--json"]
+    receiver = stage.processes.add(ManagedProcess.start("srd recv", command=stage.lab.command("h2", [*srd, *listen])))
+    port = stage.wait_for(receiver, "listening")["port"]
+    send = ["send", "--plain", str(source), f"{stage.lab.address('h2')}:{port}", "--json"]
+    sender = stage.processes.add(ManagedProcess.start("srd send", command=stage.lab.command("h1", [*srd, *send])))
+    stage.wait_for(sender, "sent")
 
 
 def main() -> int:
@@ -167,7 +194,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         command(standalone_mode=False)
-    except (BenchError, LabError, NitroError, click.ClickException) as error:
+    except (BenchError, LabError, NitroError, SrdError, click.ClickException) as error:
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
         print(f"demo-card: {message}", file=sys.stderr)
         return 2 if isinstance(error, click.UsageError) else 1

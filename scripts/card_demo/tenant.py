@@ -13,11 +13,11 @@ from typing import Final
 
 import click
 import numpy as np
-import numpy.typing as npt
 
 from devmem.region import Region
 from nitro_emu import verbs
 from nitro_emu.verbs import Access
+from scripts.card_demo.pattern import Bytes, Words, pattern
 from scripts.harness.events import emit
 
 MESSAGE_BYTES: Final = 1024
@@ -30,7 +30,6 @@ DONE: Final = 1
 """Immediate of the last message: all writes have completed."""
 QUIET_S: Final = 240.0
 """Longest time without a completion before a program gives up."""
-Words = npt.NDArray[np.uint32]
 _ACCESS: Final = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 
 
@@ -49,6 +48,15 @@ class Program:
         self.qp = verbs.QueuePair(self.pd, send_cq=self.sent, recv_cq=self.received, options=options)
         self.qp.to_rts(qkey=QKEY, rnr_retry=7)
 
+    def next_completion(self) -> verbs.WorkCompletion:
+        """Return the next completion of what was sent. Raises SystemExit if there is none for long."""
+        give_up_at = time.monotonic() + QUIET_S
+        while not (found := self.sent.poll(1)):
+            if time.monotonic() > give_up_at:
+                raise SystemExit(f"nothing completed for {QUIET_S:g} s")
+            os.sched_yield()
+        return found[0]
+
     def take(self, queue: verbs.CompletionQueue) -> verbs.Completions:
         """Return what has completed, as soon as something has. Raises SystemExit for an error."""
         give_up_at = time.monotonic() + QUIET_S
@@ -61,13 +69,12 @@ class Program:
         return taken
 
 
-def pattern(first: int, count: int) -> Words:
-    """Return messages from number `first` on, as rows of words: the number, then words of which no two are equal."""
+def messages(first: int, count: int) -> Words:
+    """Return messages from number `first` on, as rows of words: the number, then words of the pattern."""
     words = MESSAGE_BYTES // 4
-    rows = np.arange(first * words, (first + count) * words, dtype=np.uint64).reshape(count, words)
-    rows = rows * np.uint64(2654435761) % np.uint64(1 << 32)
+    rows = pattern(first * words, count * words).reshape(count, words)
     rows[:, 0] = np.arange(first, first + count)
-    return rows.astype(np.uint32)
+    return rows
 
 
 def words_of(program: Program, count: int) -> Words:
@@ -86,7 +93,7 @@ def receive_messages(program: Program, *, count: int) -> int:
         slots = program.take(program.received)["wr_id"].astype(np.int64)
         for slot in slots.tolist():
             number = int(rows[slot, 0])
-            if number >= count or seen[number] or (rows[slot] != pattern(number, 1)[0]).any():
+            if number >= count or seen[number] or (rows[slot] != messages(number, 1)[0]).any():
                 wrong += 1
             else:
                 seen[number] = True
@@ -102,7 +109,7 @@ def send_messages(program: Program, handle: verbs.AddressHandle, qp_num: int, *,
     while number < count or len(free) < DEPTH:
         if free and number < count:
             slots = np.array(free[: count - number], np.uint64)
-            rows[slots.astype(np.int64)] = pattern(number, len(slots))
+            rows[slots.astype(np.int64)] = messages(number, len(slots))
             program.qp.post_sends(
                 handle,
                 remote_qpn=qp_num,
@@ -123,12 +130,12 @@ def receive_writes(program: Program, *, count: int) -> int:
     emit_address(program)
     program.take(program.received)
     landed = np.frombuffer(program.memory_view, np.uint8, count * WRITE_BYTES)
-    expected = np.concatenate([_piece(number) for number in range(count)])
-    return int((landed != expected).sum())
+    return int((landed != _pieces(0, count)).sum())
 
 
-def _piece(number: int) -> npt.NDArray[np.uint8]:
-    return np.random.default_rng(number).integers(0, 256, WRITE_BYTES, np.uint8)
+def _pieces(first: int, count: int) -> Bytes:
+    """Return the bytes of the writes from number `first` on."""
+    return pattern(first * (WRITE_BYTES // 4), count * (WRITE_BYTES // 4)).view(np.uint8)
 
 
 def send_writes(
@@ -142,7 +149,7 @@ def send_writes(
         while free and number < count:
             slot = free.pop()
             at = slot * WRITE_BYTES
-            array[at : at + WRITE_BYTES] = _piece(number)
+            array[at : at + WRITE_BYTES] = _pieces(number, 1)
             program.qp.post_rdma(
                 verbs.SendOp.RDMA_WRITE,
                 handle,

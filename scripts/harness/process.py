@@ -120,6 +120,14 @@ class ProcessSet:
             self._selector.register(stream, selectors.EVENT_READ, child)
         return child
 
+    def stop(self, child: ManagedProcess) -> None:
+        """End one of the processes, or collect what one that has ended has printed."""
+        for stream in (child.process.stdout, child.process.stderr):
+            if stream is not None and stream in self._selector.get_map():
+                self._selector.unregister(stream)
+        self._children.remove(child)
+        child.stop()
+
     def wait(self, *, until: float) -> None:
         """Wait for output of any process until `until` (monotonic), and handle it."""
         for key, _ in self._selector.select(max(0.0, until - time.monotonic())):

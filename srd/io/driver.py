@@ -178,7 +178,10 @@ class Driver:
         self._outgoing = None if allowance is None else DirectionLimit(allowance)
         self._overhead_bytes = IP_UDP_BYTES[sockets[0].family] + HEADER_BYTES + (TAG_BYTES if secure else 0)
         self._packet_bytes = self._overhead_bytes - HEADER_BYTES + core.datagram_bytes  # of a full packet
+        for sock in sockets:
+            self._limit_buffer(sock)
         self._send_at: float | None = None  # when data that the outgoing allowance holds back may go
+        self._unread: set[int] = set()  # sockets that the incoming allowance left unread: the next ones to be read
         self._is_behind = False  # whether what is sent was held back before
         self.turns = 0  # that read
         self._ready: list[tuple[int, int]] | None = None  # sockets that are readable; None: not known
@@ -190,6 +193,7 @@ class Driver:
 
     def add_queue(self, sock: socket.socket, queue: RxMemory) -> None:
         """Receive from a socket that belongs to no path into a queue of its own."""
+        self._limit_buffer(sock)
         self._sockets[sock.fileno()] = sock
         self._queues[sock.fileno()] = queue
         self._epoll.register(sock.fileno(), select.EPOLLIN)
@@ -264,6 +268,7 @@ class Driver:
                 sock = self._open_socket()
             except OSError:  # no descriptor or port is left: share the socket of another path
                 return self._paths[path % len(self._paths)]
+            self._limit_buffer(sock)
             self._paths.append(sock)
             self._sockets[sock.fileno()] = sock
             self._epoll.register(sock.fileno(), select.EPOLLIN)
@@ -301,8 +306,12 @@ class Driver:
         return True
 
     def _poll_sockets(self) -> list[tuple[int, int]]:
-        """Return the readable sockets. In a bounded turn one at a time: the kernel puts it behind the others."""
-        return self._epoll.poll(0, 1 if self._is_shared or self._incoming is not None else -1)
+        """Return the readable sockets. In a shared turn one at a time: the kernel puts it behind the others."""
+        ready = self._epoll.poll(0, 1 if self._is_shared else -1)
+        if self._unread:
+            ready.sort(key=lambda item: item[0] not in self._unread)
+            self._unread.clear()
+        return ready
 
     @property
     def yields(self) -> bool:
@@ -366,12 +375,14 @@ class Driver:
         received = False
         self.turns += 1
         ready, self._ready = self._ready, None
-        is_bounded = self._is_shared or self._incoming is not None
-        until = time.monotonic() + SHARED_TURN_S if is_bounded else 0.0
+        until = time.monotonic() + SHARED_TURN_S if self._is_shared else 0.0
         while ready := self._poll_sockets() if ready is None else ready:
             for fd, _ in ready:
-                received |= self._read_socket(self._sockets[fd])
-            if time.monotonic() >= until or self._may_not_read():
+                if self._unread or (self._incoming is not None and self._may_not_read()):
+                    self._unread.add(fd)
+                else:
+                    received |= self._read_socket(self._sockets[fd])
+            if time.monotonic() >= until or self._unread:
                 break
             ready = None
         if received:
@@ -458,6 +469,13 @@ class Driver:
     def _may_not_read(self) -> bool:
         """Whether the incoming allowance is exhausted."""
         return self._incoming is not None and time.monotonic() < self._incoming.ready_at
+
+    def _limit_buffer(self, sock: socket.socket) -> None:
+        """Give a socket the receive buffer that suits the incoming allowance, but no larger one than it has."""
+        if self._incoming is not None:
+            size_bytes = self._incoming.buffer_bytes(self._packet_bytes)
+            if size_bytes < sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2:  # Linux doubles what is set
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
 
     def _allowed_messages(self, incoming: DirectionLimit) -> int:
         """Return how many messages (segment trains) the next batch may have."""

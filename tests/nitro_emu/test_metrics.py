@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import urllib.request
+from dataclasses import asdict
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nitro_emu.counters import DeviceCounters, PortCounters
+from nitro_emu.counters import AllowanceCounters, DeviceCounters, PortCounters
 from nitro_emu.errors import CardError
 from nitro_emu.metrics import MetricsServer, Stats, metrics_text
 from tests.patience import PATIENCE_S
@@ -23,9 +24,12 @@ def stats() -> Stats:
                 "qkey_viol": 4,
                 "bytes_copied": 5,
                 "resources": {"qps": 2, "cqs": 1},
+                "allowance": asdict(AllowanceCounters(pps_allowance_exceeded=6)),
+                "vpc": {"rx_forged": 7},
             }
             for name, tx_bytes in (("efa_0", 1 << 53), ("efa_1", 0))
-        }
+        },
+        "alarms": {"forged-source": 8},
     }
 
 
@@ -45,7 +49,10 @@ def test_every_counter_of_every_vf_is_there() -> None:
     assert read["efa_qkey_viol_total", "efa_0"] == 4
     assert read["efa_bytes_copied_total", "efa_1"] == 5
     assert read["efa_resources", "qps", "efa_0"] == 2
-    assert len({name for name, *_ in read}) == 22 + 12 + 2 + 1
+    assert read["ena_pps_allowance_exceeded_total", "efa_0"] == 6
+    assert read["nitro_vpc_rx_forged_total", "efa_1"] == 7
+    assert read["nitro_alarms_total", "forged-source"] == 8
+    assert len({name for name, *_ in read}) == 22 + 12 + 3 + 1 + 2 + 1 + 1
 
 
 def test_card_without_vfs_has_no_samples() -> None:

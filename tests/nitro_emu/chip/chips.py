@@ -23,7 +23,7 @@ from nitro_emu.trust.measure import Environment
 from tests.patience import PATIENCE_S
 
 START: Final = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-ENVIRONMENT: Final = Environment(digest=hashlib.sha384(b"environment").digest(), description="cpython 3, 1 distribution")
+ENVIRONMENT: Final = Environment(digest=hashlib.sha384(b"environment").digest(), description="cpython, 1 distribution")
 FILES: Final = {
     "devmem/pool.py": "pool = 1\n",
     "nitro_emu/chip/__init__.py": "",

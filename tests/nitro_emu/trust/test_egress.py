@@ -116,10 +116,13 @@ async def test_connection_of_asyncio_is_refused() -> None:
 
 @pytest.mark.usefixtures("guard")
 def test_allowed_hosts_and_unix_sockets_pass(alarms: Alarms, udp: socket.socket) -> None:
-    udp.sendto(b"x", ("127.0.0.2", 9))
-    udp.connect(("127.0.0.2", 9))
-    udp.send(b"x")
-    udp.sendmsg([b"x"])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.2", 0))
+        udp.sendto(b"x", receiver.getsockname())
+        udp.sendmsg([b"x"], [], 0, receiver.getsockname())
+        udp.connect(receiver.getsockname())
+        udp.send(b"x")
+        udp.sendmsg([b"x"])
     left, right = socket.socketpair()
     with left, right:
         left.sendall(b"x")

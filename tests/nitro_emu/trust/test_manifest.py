@@ -86,7 +86,7 @@ def test_every_flipped_bit_is_refused() -> None:
     for position in range(len(data)):
         changed = bytearray(data)
         changed[position] ^= 1 << position % 8
-        with pytest.raises(TrustError, match="^the manifest (is not as its vendor signed it|says that another)"):
+        with pytest.raises(TrustError, match=r"^the manifest (is not as its vendor signed it|says that another)"):
             open_manifest_untrusted(bytes(changed), key=KEY.public_key())
 
 

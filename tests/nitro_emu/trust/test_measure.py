@@ -134,10 +134,10 @@ def test_an_image_is_bounded(
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     root = sources_in(tmp_path, {**FILES, "srd/sub/subsub/deep.py": "", "srd/other/f.py": ""})
     os.mkfifo(root / "srd" / "other" / "fifo.py")
-    before = os.listdir("/proc/self/fd")
+    before = len([*Path("/proc/self/fd").iterdir()])
     with pytest.raises(TrustError):
         image_files(root)
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 def test_a_name_that_is_no_text_is_measured(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_file(tmp_path: Path) -> None:
 def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for name in ("fifo", "/dev/zero", "."):
-        with pytest.raises(TrustError, match="is no regular file|Is a directory"):
+        with pytest.raises(TrustError, match="is no regular file"):
             file_sha384(tmp_path / name)
     for name in ("missing", "null\0byte"):
         with pytest.raises(TrustError, match="cannot be read"):

@@ -152,6 +152,24 @@ def test_serial_number_of_which_cryptography_only_warns_is_refused() -> None:
         pki.load_der_untrusted(negative, name="FILE")
 
 
+def test_name_of_which_cryptography_only_warns_is_refused() -> None:
+    der = aws_chain()[1].public_bytes(Encoding.DER)
+    country = der.index(b"\x06\x03\x55\x04\x06\x13\x02US") + 4
+    organization = der[:country] + b"\x0a" + der[country + 1 :]  # of a name that has an organization already
+    assert pki.load_der_untrusted(organization, name="FILE").version == x509.Version.v3
+    state = der.index(b"\x06\x03\x55\x04\x0a\x0c\x06Amazon") + 4
+    with pytest.raises(TrustError, match="FILE is no certificate that can be read"):  # a country of 6 letters
+        pki.load_der_untrusted(der[:state] + b"\x06" + der[state + 1 :], name="FILE")
+
+
+def test_signature_has_one_encoding() -> None:
+    der, signature = authorities()[-1].der, authorities()[-1].certificate.signature
+    unused = der.rindex(b"\x00" + signature)
+    for bits in range(1, 8):
+        with pytest.raises(TrustError, match="FILE is no certificate that can be"):
+            pki.load_der_untrusted(der[:unused] + bytes([bits]) + signature, name="FILE")
+
+
 def test_key_of_another_curve_is_named() -> None:
     with pytest.raises(TrustError, match="the certificate 'p256' has a key that is not of P-384"):
         pki.public_key_of(issue(None, "p256", curve=SECP256R1()).certificate)

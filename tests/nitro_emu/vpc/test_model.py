@@ -98,6 +98,10 @@ def test_ipv6() -> None:
     assert found.vpcs["red"].interfaces["red-3"].address == "fd00::9"
 
 
+def test_ranges_of_ipv4_and_ipv6_do_not_overlap() -> None:
+    map_of({"vpcs": {"red": vpc(1, subnets={"four": "10.0.0.0/8", "six": "::a00:0/112"})}})
+
+
 MISTAKES = [
     ("name", "x", "name: no such key; the known ones here are lifetime_s, cards, vpcs, peerings"),
     ("lifetime_s", 0, "lifetime_s: 0 should be greater than or equal to 0.1"),

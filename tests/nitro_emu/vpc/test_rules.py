@@ -310,6 +310,15 @@ def test_interface_of_an_older_map_is_refused_if_it_has_changed() -> None:
     check(mapping_of(content).refusal(one, interface_of(mapping_of(content), "red-2")), "map: red/red-1 (172.31.0.5)")
 
 
+def test_answers_that_are_kept_are_of_one_pair() -> None:
+    mapping = mapping_of(two_vpcs())  # the same addresses in both VPCs
+    for _ in range(2):
+        for source in mapping.interfaces:
+            for destination in mapping.interfaces:
+                within = source.vpc == destination.vpc
+                assert (mapping.refusal(source, destination) is None) is within
+
+
 def test_answers_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MAX_CACHED_PAIRS", 2)
     mapping = mapping_of(peered_vpcs())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,25 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_pri
 
 from nitro_emu.errors import VpcError
 from nitro_emu.vpc import server
-from nitro_emu.vpc.document import MapDocument, open_map_untrusted
+from nitro_emu.vpc.document import open_map_untrusted
 from nitro_emu.vpc.push import State
 from nitro_emu.vpc.server import ControlPlane, Report, Signer, push_once
+from nitro_emu.vpc.watch import Status, look
 from tests.nitro_emu.vpc.fake_card import Answer, FakeCard, ok
-from tests.nitro_emu.vpc.maps import map_of, two_vpcs
+from tests.nitro_emu.vpc.maps import card, map_of, two_vpcs
 from tests.patience import PATIENCE_S
 
 KEY = generate_private_key(SECP384R1())
+START_S = 1000.0
+"""Of the clocks. The control plane's goes on by 1 ms each time it is read, the cards' do not: no document expires."""
 LONG_S = 3600.0
 SOON_S = 0.02
 
 Content = dict[str, Any]
+
+
+def make_signer() -> Signer:
+    return Signer(KEY, clock=itertools.count(START_S, 0.001).__next__)
 
 
 class Plane:
@@ -46,12 +53,18 @@ class Plane:
         self.path.write_text(yaml.safe_dump(self.content))
 
     def card(self, name: str, *, answer: Answer = ok, closes: bool = False) -> FakeCard:
-        return FakeCard(self.content["cards"][name]["push"], key=KEY.public_key(), answer=answer, closes=closes)
+        return FakeCard(
+            self.content["cards"][name]["push"], key=KEY.public_key(), answer=answer, closes=closes, now=lambda: START_S
+        )
 
     @asynccontextmanager
-    async def run(self) -> AsyncIterator[ControlPlane]:
+    async def run(self, *, signer: Signer | None = None) -> AsyncIterator[ControlPlane]:
         plane = ControlPlane(
-            self.path, signer=Signer(KEY), report=self.reports.put_nowait, watch_s=SOON_S, timeout_s=PATIENCE_S
+            self.path,
+            signer=signer or make_signer(),
+            report=self.reports.put_nowait,
+            watch_s=SOON_S,
+            timeout_s=PATIENCE_S,
         )
         task = asyncio.create_task(plane.run())
         try:
@@ -76,8 +89,36 @@ def plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plane:
     return Plane(tmp_path)
 
 
-def version_of(document: MapDocument) -> int:
-    return document.version
+class Log(logging.Handler):
+    """What the control plane logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[str] = []
+        self._records: asyncio.Queue[str] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR:
+            self.errors.append(record.getMessage())
+        self._records.put_nowait(record.getMessage())
+
+    async def next(self, wanted: str) -> str:
+        """Return the next record that contains this text."""
+        async with asyncio.timeout(PATIENCE_S):
+            while wanted not in (found := await self._records.get()):
+                pass
+        return found
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    handler, logger = Log(), logging.getLogger("nitro_emu.vpc")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
 
 
 # -- documents --------------------------------------------------------------------------------------------------
@@ -146,6 +187,24 @@ async def test_card_that_is_not_there_is_tried_again(plane: Plane) -> None:
             assert (await plane.report("card-1")).outcome.state is State.ACCEPTED
 
 
+async def test_card_that_comes_late_gets_a_document_that_is_not_old(plane: Plane) -> None:
+    plane.content["lifetime_s"] = 0.3
+    plane.write()
+    renewed = asyncio.Event()
+    count = itertools.count()
+
+    def clock() -> float:
+        if (number := next(count)) == 4:
+            renewed.set()
+        return START_S + number / 1000
+
+    async with plane.run(signer=Signer(KEY, clock=clock)):
+        async with asyncio.timeout(PATIENCE_S):
+            await renewed.wait()
+        async with plane.card("card-1") as one:
+            assert (await one.next()).issued_at_s >= START_S + 0.004
+
+
 async def test_card_that_starts_anew_gets_the_map_at_once(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MIN_LINK_S", 0)
     async with plane.run():
@@ -206,18 +265,18 @@ def withdraw(content: Content) -> None:
 @pytest.mark.parametrize("how", ["in place", "by renaming"])
 async def test_edit_reaches_the_cards(plane: Plane, how: str) -> None:
     async with plane.card("card-1") as one, plane.card("card-2") as two, plane.run() as running:
-        before = [(await card.next()).version for card in (one, two)]
+        before = [(await each.next()).version for each in (one, two)]
         withdraw(plane.content)
         if how == "in place":
             plane.write()
         else:
             await asyncio.to_thread(replace, plane)
-        for card, version in zip((one, two), before, strict=True):
-            document = await card.next()
+        for each, version in zip((one, two), before, strict=True):
+            document = await each.next()
             assert document.map == map_of(plane.content) == running.map
             assert document.version > version
-        for card in ("card-1", "card-2"):
-            while (await plane.report(card)).edition != 2:
+        for name in ("card-1", "card-2"):
+            while (await plane.report(name)).edition != 2:
                 pass
 
 
@@ -228,51 +287,44 @@ def replace(plane: Plane) -> None:
     plane.path = path
 
 
-async def test_broken_edit_is_logged_once_and_the_last_map_goes_on(
-    plane: Plane, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    plane.content["lifetime_s"] = 0.6
-    good = plane.path.read_text()
+async def test_broken_edit_is_logged_once_and_the_last_map_goes_on(plane: Plane, log: Log) -> None:
+    plane.content["lifetime_s"] = 0.3
     plane.write()
     async with plane.card("card-1") as one, plane.run() as running:
         first = await one.next()
         plane.content["vpcs"]["red"]["interfaces"]["red-2"]["address"] = "10.9.9.9"
         plane.write()
-        await until(lambda: bool(errors(caplog)))
+        error = await log.next("; the cards go on with edition 1 of the map")
+        wanted = f"{plane.path}: vpcs.red.interfaces.red-2.address: 10.9.9.9 is not in subnet a (172.31.0.0/24); give"
+        assert error.startswith(wanted)
         for _ in range(3):
             assert (await one.next()).map == first.map == running.map
-        wanted = f"{plane.path}: vpcs.red.interfaces.red-2.address: 10.9.9.9 is not in subnet a (172.31.0.0/24); give"
-        (error,) = errors(caplog)
-        assert error.startswith(wanted)
-        assert error.endswith("; the cards go on with edition 1 of the map")
-        plane.path.write_text(good)
-        while (await one.next()).lifetime_s == first.lifetime_s:
+        plane.content["vpcs"]["red"]["interfaces"]["red-2"]["address"] = "172.31.0.9"
+        plane.write()
+        while (await one.next()).map != map_of(plane.content):
             pass
-    assert len(errors(caplog)) == 1
+    assert log.errors == [error]
 
 
-def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+async def test_file_that_goes_and_comes_back(plane: Plane, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: asyncio.Queue[None] = asyncio.Queue()
 
+    def counting_look(path: Path) -> Status | None:
+        looks.put_nowait(None)
+        return look(path)
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
-async def test_file_that_goes_and_comes_back(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(server, "look", counting_look)
     async with plane.card("card-1") as one, plane.run():
         await one.next()
         text = plane.path.read_text()
-        plane.path.unlink()
-        await until(lambda: bool(errors(caplog)))
-        assert "cannot be read: No such file or directory; name the control plane's YAML file" in errors(caplog)[0]
-        plane.path.write_text(text)
-        await until(lambda: any("is again what it was" in record.getMessage() for record in caplog.records))
-        assert len(errors(caplog)) == 1
+        for times in (1, 2):
+            plane.path.unlink()
+            await log.next("cannot be read: No such file or directory; name the control plane's YAML file")
+            for _ in range(looks.qsize() + 3):
+                await asyncio.wait_for(looks.get(), PATIENCE_S)
+            plane.path.write_text(text)
+            await log.next("is again what it was; edition 1 of the map")
+            assert len(log.errors) == times  # each time once
         withdraw(plane.content)
         plane.write()
         assert (await one.next()).map == map_of(plane.content)
@@ -286,30 +338,28 @@ async def test_reload_pushes_what_has_not_changed(plane: Plane) -> None:
         assert (second.map, second.version > first.version) == (first.map, True)
 
 
-async def test_reload_of_a_broken_file_says_so_each_time(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
+async def test_reload_of_a_broken_file_says_so_each_time(plane: Plane, log: Log) -> None:
     async with plane.run() as running:
         plane.path.write_text("vpcs: {")
-        await until(lambda: len(errors(caplog)) == 1)
+        first = await log.next("not YAML")
         running.reload()
-        await until(lambda: len(errors(caplog)) == 2)
-    assert errors(caplog)[0] == errors(caplog)[1]
+        assert await log.next("not YAML") == first
 
 
 async def test_card_that_an_edit_adds(plane: Plane) -> None:
     async with plane.card("card-1") as one, plane.card("card-2") as two, plane.run():
         await one.next()
-        plane.content["cards"]["card-3"] = {**plane.content["cards"]["card-2"], "push": str(plane.path.with_name("c3"))}
-        plane.content["cards"]["card-3"]["public_key"] = two_vpcs()["cards"]["card-1"]["public_key"].replace("E=", "M=")
+        plane.content["cards"]["card-3"] = card(3, push=str(plane.path.with_name("card-3")))
         async with plane.card("card-3") as three:
             plane.write()
             assert (await three.next()).map.cards.keys() == {"card-1", "card-2", "card-3"}
-        assert (await two.next()).map.cards.keys() == {"card-1", "card-2"}
+        assert (await two.next()).map.cards.keys() == {"card-1", "card-2"}  # at the start
 
 
 async def test_card_that_an_edit_removes_gets_the_map_without_it(plane: Plane) -> None:
     async with plane.card("card-1") as one, plane.card("card-2") as two, plane.run() as running:
-        for card in (one, two):
-            await card.next()
+        for each in (one, two):
+            await each.next()
         removed = plane.content["cards"].pop("card-2")
         for vpc, name in (("red", "red-2"), ("green", "green-2")):
             del plane.content["vpcs"][vpc]["interfaces"][name]
@@ -326,17 +376,16 @@ async def test_card_that_an_edit_removes_gets_the_map_without_it(plane: Plane) -
 
 
 async def test_card_that_is_removed_while_it_is_not_there_gets_the_map_later(plane: Plane) -> None:
-    async with plane.card("card-1") as one:
-        async with plane.card("card-2") as two, plane.run():
-            await two.next()
-            await two.close()
-            del plane.content["vpcs"]["green"], plane.content["vpcs"]["red"]["interfaces"]["red-2"]
-            del plane.content["cards"]["card-2"]
-            plane.write()
-            while (await one.next()).map.cards.keys() != {"card-1"}:
-                pass
-            await two.start()
-            assert (await two.next()).map.cards.keys() == {"card-1"}
+    async with plane.card("card-1") as one, plane.card("card-2") as two, plane.run():
+        await two.next()
+        await two.close()
+        del plane.content["vpcs"]["green"], plane.content["vpcs"]["red"]["interfaces"]["red-2"]
+        del plane.content["cards"]["card-2"]
+        plane.write()
+        while (await one.next()).map.cards.keys() != {"card-1"}:
+            pass
+        await two.start()
+        assert (await two.next()).map.cards.keys() == {"card-1"}
 
 
 def test_start_with_a_broken_file(plane: Plane) -> None:
@@ -351,9 +400,9 @@ def test_start_with_a_broken_file(plane: Plane) -> None:
 async def test_push_once_sends_to_all_at_the_same_time(plane: Plane) -> None:
     both = asyncio.Barrier(3)
     async with plane.card("card-1") as one, plane.card("card-2") as two:
-        for card in (one, two):
-            card.before_answer = both.wait
-        pushing = asyncio.create_task(push_once(map_of(plane.content), signer=Signer(KEY), timeout_s=PATIENCE_S))
+        for each in (one, two):
+            each.before_answer = both.wait
+        pushing = asyncio.create_task(push_once(map_of(plane.content), signer=make_signer(), timeout_s=PATIENCE_S))
         async with asyncio.timeout(PATIENCE_S):
             await both.wait()  # each waits for the other, and so would a push after the other
         reports = await pushing
@@ -366,5 +415,5 @@ async def test_push_once_sends_to_all_at_the_same_time(plane: Plane) -> None:
 
 async def test_push_once_says_what_became_of_each(plane: Plane) -> None:
     async with plane.card("card-1", answer=lambda _: b'{"error": "no"}\n'):
-        reports = await push_once(map_of(plane.content), signer=Signer(KEY), timeout_s=PATIENCE_S)
+        reports = await push_once(map_of(plane.content), signer=make_signer(), timeout_s=PATIENCE_S)
     assert [report.outcome.state for report in reports] == [State.REFUSED, State.UNREACHABLE]

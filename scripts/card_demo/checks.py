@@ -1,0 +1,247 @@
+"""What the demonstration tries, and whether it came out as it should: denials, attestation, tampering."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography import x509
+
+from nitro_emu import verbs
+from nitro_emu.control import ask
+from nitro_emu.errors import TrustError, VerbsError
+from nitro_emu.trust.measure import MEASURED_PACKAGES, software_root
+from nitro_emu.trust.verify import Expectation, verify_untrusted
+from scripts.card_demo.stage import INTERFACES, Interface, Stage
+from scripts.card_demo.tenant import QKEY, Program
+from scripts.harness.errors import BenchError
+
+NONCE_BYTES: Final = 32
+_OWNER: Final = re.compile(r"\b[a-z]+/(?=[a-z]+-[0-9])")
+"""The VPC in the name of an interface; here the names say it."""
+_GID: Final = re.compile(r"fe80:[0-9a-f:]{34}")
+_LONG_HEX: Final = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{24,}")
+_TAMPERED_FILE: Final = "nitro_emu/__init__.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was tried."""
+
+    what: str
+    outcome: str
+    as_expected: bool = field(kw_only=True)
+
+
+# -- denials ------------------------------------------------------------------------------------------------------
+
+
+def denials(stage: Stage) -> list[Check]:
+    """Ask for addresses that a tenant may not reach, and be a card that cannot attest."""
+    return [
+        _denied_handle(stage, "red-1", "red-3", why="group none has no rule", reason="group"),
+        _denied_handle(stage, "red-1", "blue-3", why="another VPC", reason="no interface"),
+        _without_attestation(stage),
+        _withdrawn_rule(stage, "red-1", "red-2"),
+    ]
+
+
+@contextmanager
+def _program(stage: Stage, name: str) -> Iterator[Program]:
+    """Be a program of a tenant, at its interface."""
+    interface = INTERFACES[name]
+    program = Program(interface.device, directory=stage.run_dir(interface.card), memory_bytes=1 << 16)
+    try:
+        yield program
+    finally:
+        program.context.close()
+
+
+def _denied_handle(stage: Stage, source: str, destination: str, *, why: str, reason: str) -> Check:
+    there = INTERFACES[destination]
+    what = f"{source} to {destination} ({there.address}): {why}"
+    card = INTERFACES[source].card
+    before = _last_record(stage, card)
+    with _program(stage, source) as program:
+        try:
+            verbs.AddressHandle(program.pd, gid=there.gid)
+        except VerbsError as error:
+            said = _denied_records(stage, card, after=before).removeprefix(f"{source} to {destination}: ")
+            return Check(what, f"{errno.errorcode[error.errno]}: {said}", as_expected=reason in said)
+    return Check(what, "an address handle was made", as_expected=False)
+
+
+def _last_record(stage: Stage, card: str) -> int:
+    records = ask(stage.run_dir(card), "logs")["records"]
+    return int(records[-1]["number"]) if records else 0
+
+
+def _denied_records(stage: Stage, card: str, *, after: int) -> str:
+    records: list[dict[str, Any]] = ask(stage.run_dir(card), "logs", after=after)["records"]
+    found = [str(record["message"]) for record in records if "denied" in str(record["message"])]
+    return _GID.sub("the address", _OWNER.sub("", found[-1].removeprefix("denied: "))) if found else "no reason"
+
+
+def _without_attestation(stage: Stage) -> Check:
+    """Send from the card without a chip to one that requires a document."""
+    there = INTERFACES["red-1"]
+    before = _alarms(stage, there.card)
+    with _program(stage, "red-4") as program:
+        handle = _send(program, there, qp_num=1)
+        status = verbs.CompStatus(program.next_completion().vendor_error)
+        del handle
+    alarms = _alarms(stage, there.card) - before
+    outcome = f"{status.name}; {there.card}: {alarms} alarm{'s'[: alarms != 1]}"
+    is_refused = status is verbs.CompStatus.LOCAL_ERROR_UNREACH_REMOTE and alarms > 0
+    return Check("red-4 to red-1: its card has no chip to attest", outcome, as_expected=is_refused)
+
+
+def _send(program: Program, there: Interface, *, qp_num: int) -> verbs.AddressHandle:
+    """Post a message of 64 bytes; the address handle must live until it has completed."""
+    handle = verbs.AddressHandle(program.pd, gid=there.gid)
+    sge = verbs.Sge(program.memory.address, 64, program.memory.lkey)
+    program.qp.post_send(verbs.SendRequest(handle, qp_num, QKEY, 1, (sge,), verbs.WrOpcode.SEND))
+    return handle
+
+
+def _withdrawn_rule(stage: Stage, source: str, destination: str) -> Check:
+    """Withdraw the rule that a message is sent by, which waits for the other end to post a buffer for it."""
+    with _program(stage, source) as program, _program(stage, destination) as receiver:
+        handle = _send(program, INTERFACES[destination], qp_num=receiver.qp.number)
+        before = program.sent.poll(1)
+        stage.withdraw_rules(INTERFACES[source].vpc)
+        started = time.monotonic()
+        status = verbs.CompStatus(program.next_completion().vendor_error)
+        seconds = time.monotonic() - started
+        del handle
+    is_ended = not before and status is verbs.CompStatus.LOCAL_ERROR_UNREACH_REMOTE
+    what = f"{source} to {destination}, under way: its rule is withdrawn"
+    return Check(what, f"{status.name} after {seconds:.2f} s", as_expected=is_ended)
+
+
+def _alarms(stage: Stage, card: str) -> int:
+    return int(ask(stage.run_dir(card), "stats")["alarms"].get("attestation", 0))
+
+
+# -- attestation --------------------------------------------------------------------------------------------------
+
+
+def attestation(stage: Stage, card: str, *, other: str) -> list[Check]:
+    """Ask a card for a document, and verify it; then ask of it what it does not prove."""
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    answer = ask(stage.run_dir(card), "attest", nonce=nonce.hex())
+    document = base64.b64decode(answer.get("document", ""))
+    pcrs = stage.manifests[card].pcrs(vendor=stage.vendor_public)
+    expected = Expectation(root=_root(stage, card), nonce=nonce, pcrs=pcrs)
+    flipped = bytearray(document)
+    flipped[document.find(pcrs[0])] ^= 1
+    numbers = ", ".join(map(str, sorted(pcrs)))
+    return [
+        _verified(f"{card}'s document: root, nonce, PCR {numbers}", document, expected=expected),
+        _refused("  for another nonce", document, expected=replace(expected, nonce=secrets.token_bytes(NONCE_BYTES))),
+        _refused(f"  with the root of {other}", document, expected=replace(expected, root=_root(stage, other))),
+        _refused("  with one bit of PCR 0 changed", bytes(flipped), expected=expected),
+    ]
+
+
+def _root(stage: Stage, card: str) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(stage.root(card).read_bytes())
+
+
+def _verified(what: str, document: bytes, *, expected: Expectation) -> Check:
+    try:
+        found = verify_untrusted(document, expected=expected)
+    except TrustError as error:
+        return Check(what, f"refused: {error}", as_expected=False)
+    return Check(what, f"verified: {found.module_id}", as_expected=True)
+
+
+def _refused(what: str, document: bytes, *, expected: Expectation) -> Check:
+    try:
+        verify_untrusted(document, expected=expected)
+    except TrustError as error:
+        return Check(what, _LONG_HEX.sub(r"\1..", f"refused: {error}"), as_expected=True)
+    return Check(what, "verified", as_expected=False)
+
+
+# -- tampering ----------------------------------------------------------------------------------------------------
+
+
+def tampering(stage: Stage, card: str) -> list[Check]:
+    """End a card, and start it again with changed settings, changed software, an old version, and as it was signed."""
+    stage.processes.stop(stage.running.pop(card))
+    old = stage.manifest(card, version=1)
+    return [
+        _sealed(stage, card, "a byte of its settings changed", _change_settings, reason="is not the signed one"),
+        _sealed(stage, card, "a byte of its software changed", _change_software, reason=f"{_TAMPERED_FILE} was changed"),
+        _sealed(stage, card, "the signed manifest of version 1", _use(old), reason="a rollback is refused"),
+        _runs_again(stage, card),
+    ]
+
+
+Change = Callable[[Stage, str, ExitStack], Sequence[str]]
+"""Changes something until the stack unwinds; returns a command to start the card with."""
+
+
+def _sealed(stage: Stage, card: str, what: str, change: Change, *, reason: str) -> Check:
+    with ExitStack() as stack:
+        process = stage.start_card(card, before=change(stage, card, stack))
+        status = stage.wait_for_end(process)
+    said = process.last_error.removeprefix("nitro-card: ")
+    shown = said.replace(f"{stage.directory}/", "")
+    is_sealed = status != 0 and said.startswith("SEALED: ") and reason in said
+    return Check(f"{card} with {what}", shown, as_expected=is_sealed)
+
+
+def _runs_again(stage: Stage, card: str) -> Check:
+    process = stage.running[card] = stage.start_card(card)
+    try:
+        stage.wait_for(process, "ready")
+    except BenchError as error:
+        return Check(f"{card} as it was signed", str(error), as_expected=False)
+    return Check(f"{card} as it was signed", "runs", as_expected=True)
+
+
+def _restored(path: Path, stack: ExitStack) -> bytes:
+    content = path.read_bytes()
+    stack.callback(path.write_bytes, content)
+    return content
+
+
+def _change_settings(stage: Stage, card: str, stack: ExitStack) -> Sequence[str]:
+    content = _restored(stage.settings(card), stack)
+    stage.settings(card).write_bytes(content.replace(b"As signed", b"as signed", 1))
+    return ()
+
+
+def _change_software(stage: Stage, card: str, stack: ExitStack) -> Sequence[str]:
+    """Run a copy of the software with one byte changed."""
+    del card
+    image = stage.directory / "image"
+    stack.callback(shutil.rmtree, image, ignore_errors=True)
+    for package in MEASURED_PACKAGES:
+        shutil.copytree(software_root() / package, image / package)
+    for group in software_root().glob("*__mypyc.*.so"):
+        shutil.copy2(group, image)
+    changed = image / _TAMPERED_FILE
+    content = changed.read_bytes()
+    changed.write_bytes(content.replace(b".", b"!", 1))
+    return ("env", f"PYTHONPATH={image}")
+
+
+def _use(manifest: Path) -> Change:
+    def change(stage: Stage, card: str, stack: ExitStack) -> Sequence[str]:
+        _restored(stage.manifest(card), stack)
+        shutil.copyfile(manifest, stage.manifest(card))
+        return ()
+
+    return change

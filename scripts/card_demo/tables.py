@@ -1,0 +1,67 @@
+"""How the demonstration prints what came out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from scripts.card_demo.checks import Check
+
+_NUMBERS: Final = {"seconds", "MB/s", "own CPU s", "wrong", "MB sent", "MB received", "packets resent", "denied"}
+_WIDTH: Final = 130
+"""Where the output is no terminal."""
+
+
+def print_transfers(results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print what the tenants have transferred, by VPC."""
+    made = _table(
+        "transfers within a VPC", "VPC", "from, to", "what", "seconds", "MB/s", "own CPU s", "wrong", "as expected"
+    )
+    for name, result in results.items():
+        rate = result["bytes"] / result["seconds"] / 1e6
+        figures = (f"{result['seconds']:.2f}", f"{rate:.1f}", f"{result['cpu_s']:.2f}", str(result["wrong"]))
+        made.add_row(name, result["addresses"], result["work"], *figures, _yes_or_no(not result["wrong"]))
+    _print(made)
+
+
+def print_counters(stats: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the counters of the cards' devices that have sent or received anything."""
+    made = _table("what the cards counted", "card", "device", "MB sent", "MB received", "packets resent")
+    for card, found in stats.items():
+        for device, vf in found["vfs"].items():
+            port = vf["port"]
+            if port["tx_bytes"] or port["rx_bytes"]:
+                megabytes = (f"{port[name] / 1e6:.1f}" for name in ("tx_bytes", "rx_bytes"))
+                made.add_row(card, device, *megabytes, f"{port['retrans_pkts']:,}")
+    _print(made)
+
+
+def print_checks(title: str, checks: Sequence[Check]) -> None:
+    """Print what was tried, and what came out."""
+    made = _table(title, "what", "outcome", "as expected")
+    for check in checks:
+        made.add_row(check.what, check.outcome, _yes_or_no(check.as_expected))
+    _print(made)
+
+
+def _yes_or_no(is_so: object) -> str:
+    return "yes" if is_so else "NO"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE)
+    for column in columns:
+        table.add_column(column, justify="right" if column in _NUMBERS else "left")
+    return table
+
+
+def _print(table: Table) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(highlight=False, width=_WIDTH)
+    console.print(table)

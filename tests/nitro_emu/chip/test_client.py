@@ -1,0 +1,456 @@
+"""nitro_emu.chip.client with nitro_emu.chip.server: a chip in a thread, and chips that do not answer as they should."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import uvloop
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from nitro_emu.chip.chip import Chip
+from nitro_emu.chip.client import BootReport, ChipClient
+from nitro_emu.chip.messages import CHIP_SOCKET, MAX_REQUEST_BYTES, decode_untrusted, encode
+from nitro_emu.chip.pcrs import replay
+from nitro_emu.chip.server import MAX_CLIENTS, ChipServer, locked
+from nitro_emu.chip.states import State
+from nitro_emu.errors import TrustError
+from nitro_emu.trust.measure import file_sha384, image_sha384
+from nitro_emu.trust.verify import Expectation, verify_untrusted
+from tests.nitro_emu.chip.chips import START, Rig, served
+from tests.patience import PATIENCE_S
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture
+def chip(rig: Rig) -> Iterator[Chip]:
+    chip = rig.chip()
+    with served(chip, rig.chip_directory):
+        yield chip
+
+
+@pytest.fixture
+def client(rig: Rig, chip: Chip) -> Iterator[ChipClient]:
+    assert chip
+    with ChipClient.connect(rig.chip_directory) as client:
+        yield client
+
+
+@pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    found: Run = request.param
+    return found
+
+
+async def attest(client: ChipClient, nonce: bytes = b"nonce", **more: Any) -> bytes:
+    return await client.attest(nonce=nonce, user_data=None, public_key=None, **more)
+
+
+# -- boots ------------------------------------------------------------------------------------------------------
+
+
+def test_boot(rig: Rig, client: ChipClient) -> None:
+    secret = bytearray(32)
+    report = rig.boot(client, secret)
+    key = X25519PrivateKey.from_private_bytes(secret)
+    assert key.public_key().public_bytes_raw() == rig.store.load().public_key
+    assert report.version == 1
+    assert (report.image, report.configuration) == (image_sha384(rig.image), file_sha384(rig.configuration))
+    assert replay(report.events) == report.pcrs
+    assert client.status()["state"] == "RUN"
+
+
+def test_boot_into_a_part_of_other_memory(rig: Rig, client: ChipClient) -> None:
+    memory = bytearray(b"." * 96)
+    client.boot(
+        image_root=rig.image,
+        manifest=rig.manifest,
+        configuration=rig.configuration,
+        secret=memoryview(memory)[32:64],
+    )
+    assert memory[:32] == memory[64:] == b"." * 32
+    X25519PrivateKey.from_private_bytes(memory[32:64])
+
+
+def test_boot_says_why_not(rig: Rig, client: ChipClient) -> None:
+    rig.configuration.write_text("")
+    secret = bytearray(b"." * 32)
+    with pytest.raises(TrustError, match=r"^SEALED: the configuration card-a.yaml is not the signed one"):
+        rig.boot(client, secret)
+    assert secret == bytes(32)
+
+
+@pytest.mark.parametrize("wrong", [bytearray(31), bytearray(33), memoryview(bytes(32))])
+def test_boot_needs_a_buffer_of_32_bytes(rig: Rig, client: ChipClient, wrong: bytearray | memoryview) -> None:
+    with pytest.raises(TrustError, match="give a buffer of 32 that can be written"):
+        client.boot(image_root=rig.image, manifest=rig.manifest, configuration=rig.configuration, secret=wrong)
+
+
+def test_relative_paths_are_this_process_s(rig: Rig, client: ChipClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(rig.directory)
+    client.boot(
+        image_root=Path("image"),
+        manifest=Path("card-a.manifest"),
+        configuration=Path("card-a.yaml"),
+        secret=bytearray(32),
+    )
+
+
+def test_paths_that_cannot_be_sent(rig: Rig, client: ChipClient) -> None:
+    for manifest, reason in ((Path("/a\nb"), "cannot be sent"), (Path("/" + "x" * 5000), "the chip takes 4096")):
+        with pytest.raises(TrustError, match=reason):
+            client.boot(image_root=rig.image, manifest=manifest, configuration=rig.configuration, secret=bytearray(32))
+
+
+def test_a_second_card_is_refused_until_the_first_has_ended(rig: Rig, client: ChipClient) -> None:
+    rig.boot(client)
+    with ChipClient.connect(rig.chip_directory) as second:
+        with pytest.raises(TrustError, match="a card runs on this chip already"):
+            rig.boot(second)
+        client.close()
+        rig.boot(second)
+
+
+def test_a_card_boots_again_on_its_connection(rig: Rig, client: ChipClient) -> None:
+    first = rig.boot(client)
+    (rig.image / "srd" / "engine.py").write_text("engine = 2\n")
+    rig.sign(version=2)
+    files = {"image_root": rig.image, "manifest": rig.manifest, "configuration": rig.configuration}
+    assert client.check_update(**files) == 2
+    second = rig.boot(client)
+    assert (first.version, second.version) == (1, 2)
+    assert first.pcrs[0] != second.pcrs[0]
+    rig.sign(version=1)
+    with pytest.raises(TrustError, match=r"^version 1 is below 2"):
+        client.check_update(**files)
+    assert client.status()["state"] == "RUN"
+    with pytest.raises(TrustError, match=r"^SEALED: version 1 is below 2"):
+        rig.boot(client)
+
+
+def test_the_end_of_a_card_resets_the_chip(rig: Rig, chip: Chip, client: ChipClient) -> None:
+    rig.boot(client)
+    client.close()
+    with ChipClient.connect(rig.chip_directory) as other:
+        assert other.status()["state"] == "RESET"
+    assert chip.state is State.RESET
+
+
+# -- attestation ------------------------------------------------------------------------------------------------
+
+
+def test_attest(rig: Rig, client: ChipClient, run: Run) -> None:
+    rig.boot(client)
+    root = rig.store.load().root.certificate
+    document = verify_untrusted(
+        run(attest(client)), expected=Expectation(root=root, at=START + timedelta(minutes=1), nonce=b"nonce")
+    )
+    assert document.pcrs == client.status()["pcrs"]
+
+
+def test_several_attestations_take_turns(rig: Rig, client: ChipClient, run: Run) -> None:
+    rig.boot(client)
+    root = rig.store.load().root.certificate
+
+    async def several() -> list[bytes]:
+        return await asyncio.gather(*(attest(client, bytes([number])) for number in range(20)))
+
+    for number, document in enumerate(run(several())):
+        verify_untrusted(document, expected=Expectation(root=root, at=START, nonce=bytes([number])))
+
+
+def test_attest_before_a_boot(client: ChipClient, run: Run) -> None:
+    with pytest.raises(TrustError, match="the chip answers Attestation with InvalidOperation"):
+        run(attest(client))
+
+
+def test_attest_with_too_much(rig: Rig, client: ChipClient, run: Run) -> None:
+    rig.boot(client)
+    with pytest.raises(TrustError, match="InputTooLarge"):
+        run(attest(client, bytes(1025)))
+    with pytest.raises(TrustError, match="the chip takes 4096"):
+        run(attest(client, bytes(5000)))
+    assert run(attest(client))
+
+
+def test_a_cancelled_attestation_does_not_disturb_the_next(rig: Rig, client: ChipClient, run: Run) -> None:
+    rig.boot(client)
+    root = rig.store.load().root.certificate
+
+    async def cancel_one() -> bytes:
+        first = asyncio.create_task(attest(client, b"first"))
+        await asyncio.sleep(0)  # it has sent its request, whose answer nobody takes
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        return await attest(client, b"second")
+
+    verify_untrusted(run(cancel_one()), expected=Expectation(root=root, at=START, nonce=b"second"))
+    rig.boot(client)
+
+
+def test_blocking_calls_wait_for_no_attestation(rig: Rig, client: ChipClient, run: Run) -> None:
+    rig.boot(client)
+
+    async def both() -> None:
+        first = asyncio.create_task(attest(client))
+        await asyncio.sleep(0)
+        with pytest.raises(TrustError, match="an attestation is under way"):
+            client.status()
+        await first
+
+    run(both())
+
+
+# -- connections ------------------------------------------------------------------------------------------------
+
+
+def test_no_chip(tmp_path: Path) -> None:
+    with pytest.raises(TrustError, match=r"chip\.sock: no chip answers \(No such file or directory\); start it"):
+        ChipClient.connect(tmp_path)
+    with pytest.raises(TrustError, match="no chip answers"):
+        ChipClient.connect(tmp_path / ("x" * 200))
+
+
+def test_a_chip_that_has_gone(rig: Rig, run: Run) -> None:
+    with served(rig.chip(), rig.chip_directory):
+        client = ChipClient.connect(rig.chip_directory)
+        rig.boot(client)
+    for _ in range(2):
+        with pytest.raises(TrustError, match="the chip has gone"):
+            run(attest(client))
+    with pytest.raises(TrustError, match="the chip has gone"):
+        rig.boot(client)
+    client.close()
+
+
+def test_a_chip_that_goes_during_an_attestation(run: Run) -> None:
+    ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client = ChipClient(ours)
+
+    async def go() -> None:
+        waiting = asyncio.create_task(attest(client))
+        await asyncio.get_running_loop().run_in_executor(None, chips.recv, 4096)
+        chips.close()
+        await waiting
+
+    with client, pytest.raises(TrustError, match="the chip has gone"):
+        run(go())
+
+
+def test_closing_ends_an_attestation(run: Run) -> None:
+    ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client = ChipClient(ours)
+
+    async def close() -> None:
+        waiting = asyncio.create_task(attest(client))
+        await asyncio.get_running_loop().run_in_executor(None, chips.recv, 4096)
+        client.close()
+        with pytest.raises(TrustError, match="the chip has gone"):
+            await waiting
+
+    with chips:
+        run(close())
+
+
+def test_a_chip_that_does_not_answer(run: Run) -> None:
+    ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with chips, ChipClient(ours) as client:
+        with pytest.raises(TrustError, match=r"the chip has not answered for 0\.01 s"):
+            run(attest(client, timeout_s=0.01))
+        with pytest.raises(TrustError, match="has not answered in time"):
+            client.status(timeout_s=0.01)
+        with pytest.raises(TrustError, match="the chip has gone"):
+            client.status()
+
+
+def test_a_chip_that_takes_no_requests(run: Run) -> None:
+    ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with chips, ChipClient(ours) as client:
+
+        async def fill() -> None:
+            for _ in range(100_000):
+                await attest(client, bytes(1000), timeout_s=0.0001)
+
+        with pytest.raises(TrustError, match="the chip has not answered"):
+            run(fill())
+        while True:
+            try:
+                ours.send(bytes(2000))
+            except BlockingIOError:
+                break
+        with pytest.raises(TrustError, match="the chip has not answered"):
+            run(attest(client, timeout_s=0.01))
+
+
+def good_report(number: int) -> bytes:
+    pcrs = {index: bytes(48) for index in range(16)}
+    return encode(number, "Boot", {"reason": None, "version": 1, "pcrs": pcrs, "events": []})
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ([lambda n: encode(n, "Status", {})], "answers Boot with Status"),
+        ([lambda n: encode(n, "Boot", {})], "not the fields of one"),
+        ([lambda n: encode(n, "Boot", {"pcrs": {0: bytes(48)}, "version": 1, "events": []})], "not the fields of one"),
+        ([lambda n: encode(n, "Boot", {"reason": 5})], "SEALED: 5"),
+        ([lambda _: b"\xff"], "no strict CBOR"),
+        ([lambda _: encode(0, "Refused", "uid 5\nmay not")], r"uid 5\?may not"),
+        ([good_report, lambda _: bytes(31)], "the chip has gone"),
+        ([lambda n: encode(n - 1, "Error", "InternalError"), lambda n: encode(n, "Error", "X")], "answers Boot with X"),
+    ],
+)
+def test_answers_of_another_chip(rig: Rig, answers: list[Callable[[int], bytes]], reason: str) -> None:
+    ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with chips, ChipClient(ours) as client:
+        number = client._number + 1
+        for answer in answers:
+            chips.send(answer(number))
+        secret = bytearray(b"." * 32)
+        with pytest.raises(TrustError, match=reason):
+            rig.boot(client, secret)
+        assert secret == bytes(32)
+
+
+def test_from_fd_over_a_re_exec(rig: Rig, client: ChipClient) -> None:
+    rig.boot(client)
+    descriptor = client.keep_over_exec()
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom nitro_emu.chip.client import ChipClient\n"
+        "client = ChipClient.from_fd(int(sys.argv[1]))\n"
+        "assert client.status()['state'] == 'RUN'\n"
+        "report = client.boot(image_root=Path(sys.argv[2]), manifest=Path(sys.argv[3]),"
+        " configuration=Path(sys.argv[4]), secret=bytearray(32))\n"
+        "print(report.version)"
+    )
+    rig.sign(version=2)
+    argv = [sys.executable, "-c", program, str(descriptor), str(rig.image), str(rig.manifest), str(rig.configuration)]
+    done = subprocess.run(argv, pass_fds=[descriptor], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
+
+
+def test_from_fd_refuses_other_descriptors(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w") as file, pytest.raises(TrustError, match="no connection to a chip"):
+        ChipClient.from_fd(file.fileno())
+    with socket.socket() as other, pytest.raises(TrustError, match="but another socket"):
+        ChipClient.from_fd(other.fileno())
+    with pytest.raises(TrustError, match="no connection to a chip"):
+        ChipClient.from_fd(1_000_000)
+
+
+def test_descriptors_are_not_inherited_unless_asked(client: ChipClient) -> None:
+    assert not os.get_inheritable(client.fd)
+    assert os.get_inheritable(client.keep_over_exec())
+
+
+# -- the server -------------------------------------------------------------------------------------------------
+
+
+def test_clients_that_break_the_protocol_disturb_no_other(rig: Rig, client: ChipClient) -> None:
+    rig.boot(client)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        stranger.settimeout(PATIENCE_S)
+        stranger.connect(str(rig.chip_directory / CHIP_SOCKET))
+        for packet in (b"\xff", bytes(MAX_REQUEST_BYTES + 1), bytes(100_000), encode(1, "Fly")):
+            stranger.send(packet)
+            assert decode_untrusted(stranger.recv(20_000), name="answer", max_bytes=20_000).name == "Error"
+    assert client.status()["state"] == "RUN"
+
+
+def test_a_client_that_takes_no_answers_is_disconnected(rig: Rig, client: ChipClient) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        stranger.settimeout(PATIENCE_S)
+        stranger.connect(str(rig.chip_directory / CHIP_SOCKET))
+        with suppress(BrokenPipeError, ConnectionResetError):
+            while True:
+                stranger.send(encode(1, "Status"))
+    assert client.status()["state"] == "RESET"
+
+
+def test_connections_are_bounded(rig: Rig, client: ChipClient) -> None:
+    client.status()
+    with ExitStack() as opened:
+        for _ in range(MAX_CLIENTS - 1):
+            opened.enter_context(ChipClient.connect(rig.chip_directory)).status()
+        more = opened.enter_context(ChipClient.connect(rig.chip_directory))
+        with pytest.raises(TrustError, match="32 clients are connected"):
+            more.status()
+    client.status()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize(("card_uid", "is_served"), [(12345, True), (54321, False)])
+def test_only_the_card_s_user_is_served(rig: Rig, tmp_path: Path, card_uid: int, is_served: bool) -> None:  # noqa: FBT001
+    path = tmp_path / "outside.sock"
+    for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        parent.chmod(0o755)
+    server = ChipServer(rig.chip(), path=path, card_uid=card_uid)
+    program = (
+        "import sys, socket\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "s.connect(sys.argv[1])\ntry:\n s.send(bytes.fromhex(sys.argv[2]))\nexcept OSError: pass\n"
+        "print(s.recv(20000).hex())"
+    )
+    argv = [sys.executable, "-c", program, str(path), encode(1, "Status").hex()]
+    with server, subprocess.Popen(argv, stdout=subprocess.PIPE, user=12345, text=True, cwd="/") as stranger:
+        thread = Thread(target=server.run)
+        thread.start()
+        out, _ = stranger.communicate(timeout=PATIENCE_S)
+        server.stop()
+        thread.join(PATIENCE_S)
+    answer = decode_untrusted(bytes.fromhex(out), name="answer", max_bytes=20_000)
+    assert answer.name == ("Status" if is_served else "Refused")
+    assert is_served or "uid 12345 may not use this chip" in answer.text
+
+
+def test_the_socket_is_its_users_alone(rig: Rig, chip: Chip) -> None:
+    assert chip
+    assert stat.S_IMODE((rig.chip_directory / CHIP_SOCKET).stat().st_mode) == 0o600
+
+
+def test_a_socket_that_was_left_is_replaced_others_are_not(rig: Rig, tmp_path: Path) -> None:
+    path = tmp_path / "chip.sock"
+    left = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    left.bind(str(path))
+    left.close()
+    with ChipServer(rig.chip(), path=path):
+        with pytest.raises(TrustError, match="a process listens there"):
+            ChipServer(rig.chip(), path=path)
+        assert path.exists()
+    assert not path.exists()
+    path.write_text("mine")
+    with pytest.raises(TrustError, match="it is no socket"):
+        ChipServer(rig.chip(), path=path)
+    assert path.read_text() == "mine"
+
+
+def test_a_socket_that_cannot_be(rig: Rig, tmp_path: Path) -> None:
+    for name in ("nowhere/chip.sock", "x" * 200):
+        with pytest.raises(TrustError, match="cannot listen"):
+            ChipServer(rig.chip(), path=tmp_path / name)
+
+
+def test_only_one_process_serves_a_chip(rig: Rig) -> None:
+    refused = pytest.raises(TrustError, match="a process serves this chip already")
+    with locked(rig.chip_directory), refused, locked(rig.chip_directory):
+        pass
+    with locked(rig.chip_directory):
+        pass
+    with pytest.raises(TrustError, match="cannot be used"), locked(rig.directory / "nowhere"):
+        pass
+
+
+def test_a_report_knows_what_it_is_of() -> None:
+    assert BootReport(pcrs={}, version=1, events=()).image == b""
