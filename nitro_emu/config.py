@@ -128,10 +128,18 @@ def _pcr_untrusted(value: object) -> object:
     return bytes.fromhex(value)
 
 
+def _pem_untrusted(value: object, info: ValidationInfo) -> object:
+    """Return PEM text as it is, and anything else as a file's name."""
+    if isinstance(value, str) and value.startswith("-----BEGIN "):
+        return value
+    return _file_untrusted(value, info)
+
+
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
 Rate = Annotated[int, BeforeValidator(_rate_untrusted)]
 Pcr = Annotated[bytes, BeforeValidator(_pcr_untrusted)]
 Size = Annotated[int, BeforeValidator(_size_untrusted)]
+Pem = Annotated[str | Path, BeforeValidator(_pem_untrusted)]
 File = Annotated[Path, BeforeValidator(_file_untrusted)]
 Directory = Annotated[Path, BeforeValidator(_directory_untrusted)]
 
@@ -199,8 +207,9 @@ class SecurityFields(_Strict):
 class ControlPlaneFields(_Strict):
     """Who says which interfaces there are (`nitro-vpc`)."""
 
-    key: File
-    """The public key that its mappings are signed with: `nitro-vpc make-key` writes it to KEY.pub.pem."""
+    key: Pem
+    """The public key that its mappings are signed with: `nitro-vpc make-key` writes it to KEY.pub.pem. A file's name,
+    or the PEM text itself; with a security chip the text, since the chip measures the settings and no other files."""
 
     listen: str | None = None
     """ADDR:PORT at which mappings are accepted over TCP. Default: only at the control socket. A mapping proves by its
@@ -232,8 +241,9 @@ class ChipFields(_Strict):
 class AttestationFields(_Strict):
     """What other cards have to prove before they are sent anything, or accepted."""
 
-    root: File
-    """The root certificate (PEM) of their chips: `nitro-chip root` prints it."""
+    root: Pem
+    """The root certificate of their chips: `nitro-chip root` prints it. A file's name or the PEM text, as for
+    `ControlPlaneFields.key`."""
 
     pcrs: dict[int, Pcr] = Field(default_factory=dict, strict=False)
     """Values that their measurements must have, by number: 0 is the software, 2 the settings."""
@@ -436,6 +446,14 @@ class CardConfig(_Strict):
         in_vpc = [vf.name for vf in self.vfs if vf.vpc is not None]
         if in_vpc and self.control_plane is None:
             raise ValueError(f"vfs: {in_vpc[0]} is in a VPC, and nobody maps it; give control_plane: with its key")
+        if self.chip is not None:
+            for name, pem in (
+                ("control_plane.key", self.control_plane and self.control_plane.key),
+                ("require_attestation.root", self.require_attestation and self.require_attestation.root),
+            ):
+                if isinstance(pem, Path):
+                    text = f"{name}: the chip does not measure {pem}; write its text into the settings"
+                    raise ValueError(text)  # noqa: TRY004 - for pydantic
         if self.key_file is not None and self.chip is not None:
             raise ValueError("key_file stands beside chip, which keeps the key; remove one of the two")
         without_keys = [vf.name for vf in self.vfs if vf.security.mode != "keys"]

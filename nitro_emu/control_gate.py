@@ -10,10 +10,12 @@ card is refused before it does so.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,7 +104,11 @@ class Gate:
         except RefusedError as error:
             self._record(caller, call=call, arguments=arguments, outcome="refused", reason=str(error))
             raise
-        except BaseException as error:
+        except asyncio.CancelledError:  # the client has gone, or the card ends: that goes on, recorded or not
+            with suppress(TrustError):
+                self._record(caller, call=call, arguments=arguments, outcome="abandoned")
+            raise
+        except Exception as error:
             outcome = f"failed: {type(error).__name__}"
             self._record(caller, call=call, arguments=arguments, outcome=outcome, reason=str(error))
             if call == "map":

@@ -51,8 +51,8 @@ class EndpointConfig:
     It uses a whole CPU and saves the wake-up latency. Turns are not coalesced then."""
 
     allowance: Allowance | None = None
-    """How many bytes and packets per second are sent at most, and received, over all peers; None: no limit, since a host
-    of one's own needs none. A network card gives each of its virtual functions an allowance."""
+    """How many bytes and packets per second are sent at most, and received, over all peers; None: no limit, since a
+    host of one's own needs none. A network card gives each of its virtual functions an allowance."""
 
     close_timeout_s: float = 2.0
     """How long `Peer.close` and `Endpoint.close` wait for open requests, in seconds; then these end with FLUSHED.

@@ -34,7 +34,14 @@ PROTO_MAY_IMPORT = {
 # Third-party libraries that only these packages import.
 ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "cbor2": "nitro_emu.trust",
-    "cryptography": ("srd.secure", "nitro_emu.trust", "nitro_emu.chip", "nitro_emu.vpc"),
+    "cryptography": (
+        "srd.secure",
+        "nitro_emu.trust",
+        "nitro_emu.chip",
+        "nitro_emu.vpc",
+        "nitro_emu.device",
+        "nitro_emu.config",
+    ),
     "pyroute2": "netns",
     "uvloop": ("srd", "nitro_emu.daemon"),
     "prometheus_client": "nitro_emu.metrics",

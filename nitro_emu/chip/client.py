@@ -123,9 +123,10 @@ class ChipClient:
         return self._socket.fileno()
 
     def keep_over_exec(self) -> int:
-        """Let a process that this one executes have the connection, and return its descriptor for `from_fd`."""
-        self._socket.set_inheritable(True)
-        return self._socket.fileno()
+        """Return a descriptor of the connection for `from_fd`, that stays when this is closed, and over an exec."""
+        descriptor = os.dup(self._socket.fileno())
+        os.set_inheritable(descriptor, True)
+        return descriptor
 
     def boot(
         self,

@@ -36,6 +36,7 @@ from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.confinement import confine
 from nitro_emu.trust.egress import EgressGuard
 from nitro_emu.trust.locked import LockedSecret
+from nitro_emu.trust.measure import software_root
 from nitro_emu.trust.verify import Expectation
 from srd.secure.config import Keys, SecurityConfig
 from srd.secure.keys import directory as key_directory
@@ -123,7 +124,7 @@ class CardTrust:
         """Have the chip check a new manifest against the files as they are; return its version. Raises TrustError."""
         if self.chip is None:
             raise TrustError("this card has no security chip, which checks updates: replace the files, and restart it")
-        return self.chip.check_update(image_root=image_root(), manifest=manifest, configuration=_path(self.config))
+        return self.chip.check_update(image_root=software_root(), manifest=manifest, configuration=_path(self.config))
 
     def replacement(self, manifest: Path) -> Callable[[], NoReturn]:
         """Put a new manifest in place of the old one; return what replaces this process by the software it lists.
@@ -179,11 +180,6 @@ class CardTrust:
         self.close()
 
 
-def image_root() -> Path:
-    """Return the directory of the packages that this process runs."""
-    return Path(__file__).resolve().parent.parent.parent
-
-
 def _connect(directory: Path) -> ChipClient:
     """Return the connection to the chip; after an update the one that the process before had."""
     inherited = os.environ.pop(CHIP_FD, "")
@@ -212,25 +208,29 @@ def _boot(chip: ChipClient, config: CardConfig, *, secret: LockedSecret) -> X255
     if config.chip is None:
         raise CardError("chip: is not set")
     report = chip.boot(
-        image_root=image_root(), manifest=config.chip.manifest, configuration=_path(config), secret=secret.view
+        image_root=software_root(), manifest=config.chip.manifest, configuration=_path(config), secret=secret.view
     )
     _log.info("the chip has measured this card: version %d, PCR0 %s", report.version, report.pcrs[0].hex()[:16])
     return X25519PrivateKey.from_private_bytes(secret.view)
 
 
-def _public_key(path: Path) -> EllipticCurvePublicKey:
+def _public_key(source: str | Path) -> EllipticCurvePublicKey:
     try:
-        key = load_pem_public_key(path.read_bytes())
+        key = load_pem_public_key(_pem(source))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"control_plane: key: {path}: {error}; make one with nitro-vpc make-key") from None
+        raise ConfigError(f"control_plane: key: {error}; make one with nitro-vpc make-key") from None
     if not isinstance(key, EllipticCurvePublicKey):
-        raise ConfigError(f"control_plane: key: {path}: is no key on an elliptic curve; use nitro-vpc make-key")
+        raise ConfigError("control_plane: key: is no key on an elliptic curve; use nitro-vpc make-key")
     return key
 
 
 def _expectation(fields: AttestationFields) -> Expectation:
     try:
-        root = x509.load_pem_x509_certificate(fields.root.read_bytes())
+        root = x509.load_pem_x509_certificate(_pem(fields.root))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"require_attestation: root: {fields.root}: {error}; see nitro-chip root") from None
+        raise ConfigError(f"require_attestation: root: {error}; see nitro-chip root") from None
     return Expectation(root=root, pcrs=fields.pcrs, at=None)
+
+
+def _pem(source: str | Path) -> bytes:
+    return source.read_bytes() if isinstance(source, Path) else source.encode()

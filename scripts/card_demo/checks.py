@@ -182,7 +182,9 @@ def tampering(stage: Stage, card: str) -> list[Check]:
     old = stage.manifest(card, version=1)
     return [
         _sealed(stage, card, "a byte of its settings changed", _change_settings, reason="is not the signed one"),
-        _sealed(stage, card, "a byte of its software changed", _change_software, reason=f"{_TAMPERED_FILE} was changed"),
+        _sealed(
+            stage, card, "a byte of its software changed", _change_software, reason=f"{_TAMPERED_FILE} was changed"
+        ),
         _sealed(stage, card, "the signed manifest of version 1", _use(old), reason="a rollback is refused"),
         _runs_again(stage, card),
     ]

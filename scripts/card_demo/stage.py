@@ -7,13 +7,14 @@ directory. Each card's software and settings are signed by the vendor, twice: ve
 from __future__ import annotations
 
 import base64
-import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 from netns.lab.lab import Lab
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
@@ -154,28 +155,30 @@ class Stage:
         return found.pcrs(vendor=self.vendor_public)[0].hex()
 
     def _settings(self, card: str, *, image: str) -> str:
-        lines = [
-            "# As signed: one changed byte, and the card stays sealed.",
-            f"name: {card}",
-            f"run_dir: {self.run_dir(card)}",
-            f"audit_log: {self.directory / f'{card}.audit'}",
-            "control_plane: {key: control.pub.pem}",
-        ]
+        fields: dict[str, Any] = {
+            "name": card,
+            "run_dir": str(self.run_dir(card)),
+            "audit_log": str(self.directory / f"{card}.audit"),
+            "control_plane": {"key": (self.directory / "control.pub.pem").read_text(encoding="ascii")},
+        }
         if card in CHIPS:
-            lines += [
-                f"chip: {{directory: {self.chip(card)}, manifest: {self.manifest(card)}}}",
-                f'require_attestation: {{root: {self.root(CHIPS[card])}, pcrs: {{0: "{image}"}}}}',
-            ]
+            fields["chip"] = {"directory": str(self.chip(card)), "manifest": str(self.manifest(card))}
+            root = self.root(CHIPS[card]).read_text(encoding="ascii")
+            fields["require_attestation"] = {"root": root, "pcrs": {0: image}}
         else:
-            lines.append(f"key_file: {card}.key")
-        lines.append("vfs:")
-        lines += [
-            f"  - {{name: {each.device}, address: {self.lab.address(CARDS[card])}, port: {each.port}, "
-            f"vpc: {each.vpc}, private_address: {each.address}}}"
+            fields["key_file"] = f"{card}.key"
+        fields["vfs"] = [
+            {
+                "name": each.device,
+                "address": self.lab.address(CARDS[card]),
+                "port": each.port,
+                "vpc": each.vpc,
+                "private_address": each.address,
+            }
             for each in INTERFACES.values()
             if each.card == card
         ]
-        return "\n".join(lines) + "\n"
+        return "# As signed: with one byte changed the card stays sealed.\n" + yaml.safe_dump(fields, sort_keys=False)
 
     def _sign(self, card: str, *, vendor: Path) -> None:
         """Sign what the card is to run, as the version before and as the one that runs."""
@@ -193,7 +196,6 @@ class Stage:
             self.manifest(card).write_bytes(signed)
 
     def _map(self) -> dict[str, Any]:
-        everything = [{"protocol": "all", "group": "efa"}]
         return {
             "lifetime_s": 60,
             "cards": {
@@ -208,7 +210,7 @@ class Stage:
                 vpc: {
                     "id": number,
                     "subnets": {"a": "172.31.0.0/24"},
-                    "groups": {"efa": {"ingress": everything, "egress": everything}, "none": {}},
+                    "groups": {"efa": {"ingress": _all_of("efa"), "egress": _all_of("efa")}, "none": {}},
                     "interfaces": {
                         each.name: {
                             "address": each.address,
@@ -248,12 +250,12 @@ class Stage:
     def withdraw_rules(self, vpc: str) -> None:
         """Take the rules of a VPC's groups out of the control plane's file, which it reads again by itself."""
         changed = self._map()
-        changed["vpcs"][vpc]["groups"] = dict.fromkeys(changed["vpcs"][vpc]["groups"], {})
+        changed["vpcs"][vpc]["groups"] = {group: {} for group in changed["vpcs"][vpc]["groups"]}
         self._write_map(changed)
 
     def _write_map(self, content: dict[str, Any]) -> None:
         temporary = self.map_file.with_suffix(".new")
-        temporary.write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML, too
+        temporary.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
         temporary.replace(self.map_file)
 
     def _start(self, name: str, argv: Sequence[str], *, host: str) -> ManagedProcess:
@@ -282,3 +284,7 @@ class Stage:
         self.processes.stop(process)
         return process.exit_status
 
+
+def _all_of(group: str) -> list[dict[str, str]]:
+    """Return the rule of EFA traffic from or to a group."""
+    return [{"protocol": "all", "group": group}]

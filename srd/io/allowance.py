@@ -2,22 +2,25 @@
 
 Theory of operation. It is what a card gives to each of its virtual functions, as an EC2 instance has an allowance.
 
-1. Each direction has a token bucket for bytes and one for packets. A bucket is charged with what was sent or read. While
+1. Each direction has a token bucket for bytes and one for packets, which are charged with what was sent or read. While
    one is in debt nothing more goes: `ready_at` is when it may go on. So no more is carried in a time T than the rate
-   times T, plus the depth (`burst_s`), plus what may be carried at once: a packet to send, or the segment train that the
-   kernel has joined (64 KiB or 64 packets), which is read as a whole.
+   times T, plus the depth (`burst_s`), plus what cannot be divided: a packet to send, or one batch to read, which has
+   as many segment trains (64 KiB or 64 packets) as there is room for, and at least one.
 2. After a debt the bucket is filled for `RESUME_S` before anything goes on: otherwise an interpreter would be woken for
    each packet. What is beyond that in the bucket makes up for a loop that wakes up late.
 3. Bytes are those of IP packets, all headers included. Control packets (acks) are charged, too. But they are never held
-   back on the way out: without them the other ends could not send, and would take this one for dead.
+   back on the way out: without them the other ends could not send, and would take this one for dead. On the way in they
+   wait behind the data, as they lie in the same sockets. All sockets have their turns.
 4. What is to be sent waits in the core, not in a queue: it is not packetized yet, so it has no time of sending, and no
    round trip is longer for it. The congestion window does not grow meanwhile, as the window is not the limit.
-5. What was received waits in the kernel's socket, which drops what is too much. The senders get to know of it in two
-   ways: the ack delay, since acks report how long packets waited, and, for those that waited longer than `MARK_AFTER_S`,
-   a congestion mark, as a router's queue with CoDel would set (RFC 8289, RFC 3168). The ack delay alone does not slow
-   down windows below the initial one, which are of many senders too much.
+   Retransmissions are charged like any packet.
+5. What was received waits in the kernel's socket, with a buffer for `BUFFER_S`, which drops what is too much. The
+   senders get to know of it in two ways: the ack delay, since acks report how long packets waited, and, for packets
+   that waited longer than `MARK_AFTER_S`, a congestion mark, as a router's queue would set (RFC 3168). The ack delay
+   alone does not slow down windows below the initial one, and those of many senders are too much.
 6. Counters are those of ENA: packets that waited for one of the buckets. A packet that the kernel has dropped meanwhile
-   counts as dropped (`Engine.dropped_packets`), since its cause is not known.
+   counts as dropped (`Engine.dropped_packets`), since its cause is not known. Packets that are refused before the core
+   sees them (malformed, not authentic, no memory) are not charged: the owner of the endpoint gets nothing of them.
 """
 
 from __future__ import annotations
@@ -33,16 +36,18 @@ MARK_AFTER_S = 0.02
 sent again; with CoDel's target of 5 ms it was 3 %, as windows of a single packet need a timeout for each loss, and
 without marks 5 %, as 16 packets of each sender then wait for longer than timeouts."""
 BUFFER_S = 0.2
-"""Size of a socket's receive buffer, as time at the incoming rate: CoDel's interval. What waits for longer would be sent
-again anyway, and a second later its sender would take this end for dead."""
+"""Size of a socket's receive buffer, as time at the incoming rate. What waits for longer would be sent again anyway. It
+is less than the interval of keepalive probes (`probe_after_s`), so that their answers keep peers alive."""
 MIN_BUFFER_BYTES = 256 << 10
 """Smallest receive buffer: some segment trains, and the initial window of a sender."""
 MIN_BANDWIDTH_BPS = 100_000_000
-"""Smallest bandwidth: a segment train of 64 KiB takes it 52 ms, far below the second without an answer after which a
-peer counts as dead."""
+"""Smallest bandwidth: a segment train of 64 KiB takes it 5 ms, which is less than the margin of a timeout
+(`min_rto_s`). At a tenth of that, eight senders that share it lose most of it to retransmissions, and some take the
+other end for dead."""
 MIN_PACKETS_PER_SECOND = 10_000
-"""Likewise: a train of 64 packets takes 64 ms."""
+"""Likewise: a train of 64 packets takes 6.4 ms."""
 MAX_BURST_S = 1.0
+"""A longer burst would exceed the allowance of a second by as much again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +63,9 @@ class Allowance:
     for each, a flood of incoming packets does not keep this endpoint from sending."""
 
     burst_s: float = 0.01
-    """How much may be carried at once after a pause, as time at these rates. It makes up for an event loop that wakes up
-    late: on a busy host a process waits as long to be scheduled (`ProtocolConfig.min_rto_s`). And it is only a hundredth
-    of what is carried in a second."""
+    """How much may be carried at once after a pause, as time at these rates. It makes up for an event loop that wakes
+    up late: on a busy host a process waits as long to be scheduled (`ProtocolConfig.min_rto_s`). And it is only a
+    hundredth of what is carried in a second."""
 
     def __post_init__(self) -> None:
         """Check the values. Raises UsageError."""

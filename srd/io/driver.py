@@ -16,9 +16,9 @@ Theory of operation.
 5. With `busy_poll` the loop never sleeps: each iteration of the event loop polls the sockets up to `SPINS` times.
    Turns are not coalesced, and what was posted to the core goes out at the next poll.
 6. An endpoint with an allowance (see `allowance`) sends no data while the outgoing one is exhausted, and reads nothing
-   while the incoming one is. What both wait for is a time, so the timer ends the wait, and nothing is polled until then.
-   Control packets go out nevertheless. Timeouts are left alone while nothing may be read, for the reason of rule 1 of
-   `_finish_turn`: ACKs may wait unread.
+   while the incoming one is. Both wait for a known time, so the timer ends the wait, and nothing is polled until then.
+   Control packets go out nevertheless. Timeouts are left alone while nothing may be read: ACKs may wait unread, and
+   what they acknowledge would be declared lost.
 7. The core's clock is `time.monotonic()` in seconds; its deadlines go into a timerfd.
 
 States, each entered at the end of a turn:
@@ -435,7 +435,10 @@ class Driver:
         """Read up to `BATCHES_PER_TURN` batches from a socket; return whether anything was received."""
         received = False
         queue = self._queues.get(sock.fileno(), self._queue)
-        for _ in range(1 if self._is_shared else BATCHES_PER_TURN):
+        batches = 1 if self._is_shared else BATCHES_PER_TURN
+        if self._incoming is not None:  # more of them where they are short
+            batches *= (SHARED_MESSAGES if self._is_shared else SLOTS) // self._allowed_messages(self._incoming)
+        for _ in range(batches):
             if self._incoming is not None:
                 queue.batch_messages = self._allowed_messages(self._incoming)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -232,6 +233,22 @@ async def test_call_that_cannot_be_recorded_is_refused_and_changes_nothing(
     assert bench.alarms.counts["audit"] == len(REQUESTS)
     assert any(record.levelno == logging.ERROR for record in caplog.records)
     assert await bench.call(ROOT, "status")
+
+
+async def test_call_that_is_abandoned_ends_whether_it_can_be_recorded_or_not(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**_: object) -> None:
+        raise TrustError("the disk is full")
+
+    for append in (bench.audit.append, full):
+        monkeypatch.setattr(bench.audit, "append", append)
+        asking = asyncio.create_task(bench.call(ROOT, "logs", wait_s=10))
+        await asyncio.sleep(0)  # it has begun
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    assert [record["outcome"] for record in bench.records()] == ["abandoned"]
 
 
 def test_big_request_is_a_map_of_the_usual_form_or_none() -> None:

@@ -76,7 +76,7 @@ class HostileCard:
         self.engine: Engine
         self._home = home
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._changed = asyncio.Condition()
         self._opened: set[int] = set()
         self._ended: dict[int, Status] = {}
@@ -203,7 +203,7 @@ class HostileCard:
 
     async def _start(self) -> None:
         security = Keys(private_key=self.key, known_hosts=self._home / "known_hosts")
-        config = EndpointConfig(security=security, receive_region_bytes=8 << 20)
+        config = EndpointConfig(security=security, adaptive_poll_s=0.0)
         self.engine = Engine(
             config, (self.address, 0), family=socket.AF_INET, accepting=True, memory=self.landing,
             on_event=self._on_event, on_failure=print,

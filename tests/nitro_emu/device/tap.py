@@ -38,7 +38,7 @@ class Tap:
         self._wake, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._selector.register(self._entrance, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._has_changed = threading.Condition()
 
     @property

@@ -10,6 +10,8 @@ import os
 import re
 import resource
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +32,7 @@ from nitro_emu.trust.audit_log import (
     verify_log_untrusted,
 )
 from tests.nitro_emu.trust.test_alarms import Clock
+from tests.patience import PATIENCE_S
 
 
 def add(log: AuditLog, call: str = "update", **changes: Any) -> None:
@@ -180,6 +183,18 @@ def test_log_that_was_made_anew_is_found_with_the_head(path: Path, lines: list[b
         verify_log_untrusted(path, head=head)
 
 
+def test_number_counts_also_in_a_chain_that_holds(path: Path, lines: list[bytes]) -> None:
+    """As somebody leaves it who removes a record and chains the others anew."""
+    chain, made = FIRST_CHAIN, b""
+    for line in [lines[0], *lines[2:]]:
+        body = line.split(b',"chain"')[0] + b"}"
+        chain = hashlib.sha384(chain.encode() + body).hexdigest()
+        made += body[:-1] + f',"chain":"{chain}"}}\n'.encode()
+    path.write_bytes(made)
+    with pytest.raises(TrustError, match="record 2: has the number 3: records were removed"):
+        verify_log_untrusted(path)
+
+
 def test_older_head_is_found_and_what_is_behind_it_counted(path: Path, lines: list[bytes]) -> None:
     found = examine_log_untrusted(path, head=json.loads(lines[1])["chain"])
     assert (found.records, found.after_head) == (5, 3)
@@ -273,6 +288,54 @@ def test_reserve_needs_room(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         log.reserve()
         with pytest.raises(TrustError, match="No space left on device; make room on the disk"):
             log.reserve()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_disk_that_is_really_full(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+from nitro_emu.errors import TrustError
+from nitro_emu.trust.audit_log import AuditLog, verify_log_untrusted
+disk = Path(sys.argv[1])
+call = dict(principal="root", uid=0, pid=1, call="map", arguments=b"", outcome="x" * 300)
+def reason_of(call):
+    try:
+        call()
+    except TrustError as error:
+        return str(error)
+with AuditLog(disk / "log") as log:
+    log.reserve()
+    log.append(**call)
+    filler = os.open(disk / "filler", os.O_WRONLY | os.O_CREAT)
+    try:
+        while os.write(filler, bytes(4096)): pass
+    except OSError: pass
+    reasons = set()
+    for _ in range(300):
+        reasons.add(reason_of(lambda: log.append(**call)))
+    print(reason_of(log.reserve))
+    print(*(reasons - {None}), sep="\\n")
+    os.unlink(disk / "filler"); os.close(filler)
+    log.reserve()
+    log.append(**call)
+verify_log_untrusted(disk / "log", head=log.head)
+"""
+    command = 'mount -t tmpfs -o size=256k none "$1" && exec "$2" -c "$3" "$1"'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", command, "sh", str(tmp_path), sys.executable, program],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    reserve, *appends = done.stdout.splitlines()
+    assert "No space left on device; make room on the disk" in reserve
+    assert appends
+    assert all("make room on the disk" in each for each in appends)
 
 
 def test_polling_is_summarised(path: Path) -> None:

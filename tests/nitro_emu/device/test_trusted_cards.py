@@ -1,0 +1,265 @@
+"""Cards with security chips, all of them processes: boot, attestation, live update, and what seals a card."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from nitro_emu.abi.gid import IPV6_PORT
+from nitro_emu.chip.client import ChipClient
+from nitro_emu.chip.store import Store
+from nitro_emu.control import ask
+from nitro_emu.errors import CardError
+from nitro_emu.trust.manifest import make_manifest, sign_manifest
+from nitro_emu.trust.measure import software_root
+from nitro_emu.trust.verify import Expectation, verify_untrusted
+from nitro_emu.verbs import AddressHandle, CompStatus
+from tests.nitro_emu.device.cards import Card, Tenant, running_card_of, wait_for
+from tests.nitro_emu.device.pattern import pattern
+from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf
+from tests.nitro_emu.processes import loopback_address
+from tests.srd.cli.processes import Process
+
+OK = CompStatus.OK
+VFS = {"card-a": Vf("efa_0", "red", "172.31.0.5"), "card-b": Vf("efa_0", "red", "172.31.0.6")}
+
+
+@dataclass
+class Site:
+    """A vendor, a control plane, and the chips of two cards."""
+
+    directory: Path
+    control_plane: ControlPlane
+    vendor: EllipticCurvePrivateKey = field(default_factory=lambda: generate_private_key(SECP384R1()))
+
+    def __post_init__(self) -> None:
+        self.addresses = {name: loopback_address() for name in VFS}
+        for name, vf in VFS.items():
+            vendor = self.vendor.public_key()
+            store = Store.create(self.chip(name), vendor=vendor, card=name, now=datetime.now(UTC))
+            self.control_plane.add(
+                name,
+                address=self.addresses[name],
+                public_key=store.load().public_key,
+                run_dir=self.run_dir(name),
+                vfs=[vf],
+            )
+
+    def chip(self, name: str) -> Path:
+        return self.directory / f"chip-{name}"
+
+    def run_dir(self, name: str) -> Path:
+        return self.directory / f"run-{name}"
+
+    def config(self, name: str) -> Path:
+        return self.directory / f"{name}.yaml"
+
+    def manifest(self, name: str) -> Path:
+        return self.directory / f"{name}.manifest"
+
+    def root(self, name: str) -> str:
+        """The certificate of a chip's root, in PEM."""
+        return Store(self.chip(name)).load().root.certificate.public_bytes(Encoding.PEM).decode()
+
+    def state(self, name: str) -> str:
+        with ChipClient.connect(self.chip(name)) as client:
+            return str(client.status()["state"])
+
+    def configure(self, name: str, *, more: str = "") -> None:
+        vf = VFS[name]
+        self.config(name).write_text(
+            f"run_dir: {self.run_dir(name)}\naudit_log: {self.directory / f'{name}.audit'}\n"
+            f"chip: {{directory: {self.chip(name)}, manifest: {self.manifest(name)}}}\n"
+            f"control_plane:\n  key: |\n{indented(self.control_plane.public_key_file.read_text(), 4)}"
+            f"vfs:\n  - {{name: {vf.name}, address: {self.addresses[name]}, port: {IPV6_PORT}, vpc: {vf.vpc}, "
+            f"private_address: {vf.private_address}}}\n{more}"
+        )
+
+    def sign(self, name: str, *, version: int = 1, output: Path | None = None) -> Path:
+        output = output or self.manifest(name)
+        made = make_manifest(
+            name=name,
+            version=version,
+            image_root=software_root(),
+            configuration=self.config(name),
+            issued_at_s=int(time.time()),
+        )
+        output.write_bytes(sign_manifest(made, key=self.vendor))
+        return output
+
+    @contextmanager
+    def running_chip(self, name: str) -> Iterator[Process]:
+        with Process([sys.executable, "-m", "nitro_emu.cli.chip", "run", str(self.chip(name)), "--json"]) as chip:
+            chip.event("ready")
+            yield chip
+            if chip.popen.poll() is None:
+                chip.kill(signal.SIGTERM)
+                assert chip.wait() == 0
+
+    @contextmanager
+    def running(self, names: Sequence[str] = tuple(VFS)) -> Iterator[dict[str, Card]]:
+        with ExitStack() as stack:
+            self.chips = {name: stack.enter_context(self.running_chip(name)) for name in names}
+            yield {
+                name: stack.enter_context(running_card_of(self.config(name), run_dir=self.run_dir(name)))
+                for name in names
+            }
+
+
+def indented(text: str, columns: int) -> str:
+    return textwrap.indent(text, " " * columns)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    made = Site(tmp_path, ControlPlane(tmp_path))
+    for name in VFS:
+        made.configure(name)
+        made.sign(name)
+    return made
+
+
+def required(root: str, *, pcrs: str = "{}") -> str:
+    return f"require_attestation:\n  pcrs: {pcrs}\n  root: |\n{indented(root, 4)}"
+
+
+def exchange(left: Tenant, right: Tenant, *, number: int, ah: AddressHandle) -> int:
+    """Send a message; return the sender's status."""
+    data = pattern(number, length=2000)
+    left.bytes[:2000] = data
+    right.receive(number, right.sge(2000, at=100))
+    left.send(ah, right.qp.number, left.sge(2000), wr_id=number)
+    status = left.completion().vendor_error
+    if status == OK:
+        assert right.completion().vendor_error == OK
+        assert (right.bytes[100:2100] == data).all()
+    return status
+
+
+@contextmanager
+def red_tenants(cards: dict[str, Card]) -> Iterator[tuple[Tenant, Tenant]]:
+    left, right = Tenant(cards["card-a"]), Tenant(cards["card-b"])
+    try:
+        yield left, right
+    finally:
+        left.close()
+        right.close()
+
+
+def test_attested_cards__exchange_and_prove_what_they_run(site: Site) -> None:
+    for name, other in (("card-a", "card-b"), ("card-b", "card-a")):
+        site.configure(name, more=required(site.root(other)))
+        site.sign(name)
+    with site.running() as cards, red_tenants_after_push(site, cards) as (left, right):
+        assert exchange(left, right, number=1, ah=AddressHandle(left.pd, gid=right.gid)) == OK
+        assert exchange(right, left, number=2, ah=AddressHandle(right.pd, gid=left.gid)) == OK
+        nonce = os.urandom(20)
+        document = base64.b64decode(ask(cards["card-a"].run_dir, "attest", nonce=nonce.hex())["document"])
+        root = x509.load_pem_x509_certificate(site.root("card-a").encode())
+        found = verify_untrusted(document, expected=Expectation(root=root, at=None, nonce=nonce))
+        assert set(found.pcrs) == set(range(16))
+
+
+@contextmanager
+def red_tenants_after_push(site: Site, cards: dict[str, Card]) -> Iterator[tuple[Tenant, Tenant]]:
+    site.control_plane.push()
+    with red_tenants(cards) as both:
+        yield both
+
+
+@pytest.mark.parametrize("who", ["card-a", "card-b"])
+@pytest.mark.parametrize("wrong", ["root", "pcr"])
+def test_peer__that_does_not_attest_what_is_required_is_not_opened(site: Site, who: str, wrong: str) -> None:
+    """Both directions: the one that requires it may open the peer (card-a), or be asked to (card-b)."""
+    other = "card-b" if who == "card-a" else "card-a"
+    pcrs = "{}" if wrong == "root" else f"{{0: '{'00' * 47}01'}}"
+    site.configure(who, more=required(site.root(who if wrong == "root" else other), pcrs=pcrs))
+    site.sign(who)
+    with site.running() as cards, red_tenants_after_push(site, cards) as (left, right):
+        ah = AddressHandle(left.pd, gid=right.gid)
+        assert exchange(left, right, number=1, ah=ah) == CompStatus.LOCAL_ERROR_UNREACH_REMOTE
+        wait_for(lambda: ask(cards[who].run_dir, "stats")["alarms"].get("attestation") == 1, "the alarm")
+        assert not right.cq.poll(1)
+
+
+def test_chip__killed_leaves_a_running_card_running_and_no_new_one_starts(site: Site) -> None:
+    with site.running() as cards, red_tenants_after_push(site, cards) as (left, right):
+        ah = AddressHandle(left.pd, gid=right.gid)
+        assert exchange(left, right, number=1, ah=ah) == OK
+        site.chips["card-a"].kill(signal.SIGKILL)
+        site.chips["card-a"].wait()
+        assert exchange(left, right, number=2, ah=ah) == OK
+        with pytest.raises(CardError, match="chip"):
+            ask(cards["card-a"].run_dir, "attest")
+        site.control_plane.push()
+        assert exchange(right, left, number=3, ah=AddressHandle(right.pd, gid=left.gid)) == OK
+        cards["card-a"].kill()
+        assert_does_not_start(site, "card-a", reason="no chip answers")
+
+
+def assert_does_not_start(site: Site, name: str, *, reason: str) -> None:
+    with Process([sys.executable, "-m", "nitro_emu.cli", "run", str(site.config(name)), "--json"]) as card:
+        assert card.wait() == 1
+        lines = card.stderr.all()
+        assert reason in lines[-1], lines
+        assert "Traceback" not in "".join(lines)
+
+
+def test_changed_configuration__leaves_the_card_sealed(site: Site) -> None:
+    with site.running_chip("card-a"):
+        content = bytearray(site.config("card-a").read_bytes())
+        site.config("card-a").write_bytes(content.replace(b"172.31.0.5", b"172.31.0.7"))
+        assert_does_not_start(site, "card-a", reason="SEALED: ")
+        assert site.state("card-a") == "SEALED"
+        site.config("card-a").write_bytes(content)
+        with running_card_of(site.config("card-a"), run_dir=site.run_dir("card-a")):
+            assert site.state("card-a") == "RUN"
+
+
+def test_update__to_a_new_version_replaces_the_process_and_goes_on(site: Site) -> None:
+    with site.running() as cards:
+        card = cards["card-a"]
+        with red_tenants_after_push(site, cards) as (left, right):
+            assert exchange(left, right, number=1, ah=AddressHandle(left.pd, gid=right.gid)) == OK
+        site.configure("card-a", more="log_level: debug\n")
+        new = site.sign("card-a", version=2, output=site.directory / "new.manifest")
+        assert ask(card.run_dir, "update", manifest=str(new)) == {"version": 2}
+        card.process.event("ready")  # of the new program, in the same process
+        assert site.manifest("card-a").read_bytes() == new.read_bytes()
+        with red_tenants_after_push(site, cards) as (left, right):
+            assert exchange(left, right, number=2, ah=AddressHandle(left.pd, gid=right.gid)) == OK
+        old = site.sign("card-a", version=1, output=site.directory / "old.manifest")
+        with pytest.raises(CardError, match="version"):
+            ask(card.run_dir, "update", manifest=str(old))
+        ask(card.run_dir, "status")
+
+
+def test_update__that_does_not_fit_the_files_is_refused_and_changes_nothing(site: Site) -> None:
+    with site.running(["card-a"]) as cards:
+        run_dir = cards["card-a"].run_dir
+        before = site.manifest("card-a").read_bytes()
+        new = site.sign("card-a", version=2, output=site.directory / "new.manifest")
+        site.configure("card-a", more="log_level: debug\n")
+        with pytest.raises(CardError, match=r"card-a\.yaml"):
+            ask(run_dir, "update", manifest=str(new))
+        flipped = bytearray(new.read_bytes())
+        flipped[len(flipped) // 2] ^= 1
+        new.write_bytes(flipped)
+        with pytest.raises(CardError):
+            ask(run_dir, "update", manifest=str(new))
+        assert site.manifest("card-a").read_bytes() == before
+        ask(run_dir, "status")

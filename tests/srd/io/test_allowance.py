@@ -1,0 +1,385 @@
+"""srd.io.allowance: the buckets in virtual time, and drivers and endpoints that have an allowance."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srd.config import EndpointConfig
+from srd.errors import UsageError
+from srd.io.allowance import (
+    BUFFER_S,
+    MIN_BANDWIDTH_BPS,
+    MIN_BUFFER_BYTES,
+    MIN_PACKETS_PER_SECOND,
+    RESUME_S,
+    Allowance,
+    AllowanceExceeded,
+    DirectionLimit,
+    TokenBucket,
+)
+from srd.io.driver import DriverState
+from srd.peer import Peer
+from srd.proto.events import MessageReceived, PeerOpened
+from srd.proto.wire.data import Burst
+from srd.proto.wire.status import Status
+from tests.patience import PATIENCE_S
+from tests.srd.io.node import completed, fill, node, open_pair, opened, received
+from tests.srd.loopback import PLAIN, SMALL, content, pair, receive, send
+
+SEED = 19
+MBPS = 1_000_000
+SLOW = Allowance(bandwidth_bps=200 * MBPS)
+SLOW_BYTES_PER_S = 25_000_000
+AT_ONCE_BYTES = 128 << 10
+"""What goes beyond the bucket at most: a segment train of 64 KiB and its headers; twice that, to be safe."""
+
+
+DEBT_S = 0.3
+
+
+def exhaust(limit: DirectionLimit | None) -> DirectionLimit:
+    """Charge an allowance, so that nothing goes for `DEBT_S`."""
+    assert limit is not None
+    depth_s = SLOW.burst_s
+    size_bytes, packets = 0, 0
+    if limit._bytes is not None:
+        size_bytes = int(limit._bytes.per_s * (depth_s + DEBT_S))
+    if limit._packets is not None:
+        packets = int(limit._packets.per_s * (depth_s + DEBT_S))
+    limit.charge(size_bytes, packets=packets, now=time.monotonic())
+    return limit
+
+
+# -- settings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"bandwidth_bps": MIN_BANDWIDTH_BPS - 1}, f"bandwidth_bps: {MIN_BANDWIDTH_BPS - 1} is less than"),
+        ({"packets_per_second": MIN_PACKETS_PER_SECOND - 1}, "packets_per_second: 9999 is less than 10000"),
+        ({"burst_s": 0.0}, "burst_s: 0.0 is not between"),
+        ({"burst_s": 1.5}, "burst_s: 1.5 is not between"),
+    ],
+)
+def test_allowance__refuses_what_makes_no_sense(settings: dict[str, float], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        Allowance(**settings)  # type: ignore[arg-type]  # that is the test
+
+
+# -- buckets, in virtual time ---------------------------------------------------------------------------------------
+
+
+def test_token_bucket__is_full_at_first_and_refills_at_its_rate() -> None:
+    bucket = TokenBucket(1000, depth_s=0.5)
+    assert bucket.tokens(100.0) == pytest.approx(500)
+    bucket.charge(800, now=100.0)
+    assert bucket.tokens(100.0) == pytest.approx(-300)
+    assert bucket.ready_at(0.0) == pytest.approx(100.3)
+    assert bucket.tokens(100.4) == pytest.approx(100)
+    assert bucket.tokens(1000.0) == pytest.approx(500), "no deeper than its depth"
+
+
+def test_limit__goes_on_only_when_the_debt_is_paid_and_the_bucket_filled_for_a_while() -> None:
+    limit = DirectionLimit(Allowance(bandwidth_bps=800 * MBPS, burst_s=0.01))  # 100 bytes in a microsecond
+    assert limit.room(5.0, item_bytes=1000) in (999, 1000)
+    limit.charge(999_000, packets=999, now=5.0)
+    assert limit.room(5.0, item_bytes=9000) == 1, "a packet may go beyond the bucket"
+    limit.charge(9000, packets=1, now=5.0)
+    assert limit.ready_at == pytest.approx(5.0 + 8000 / 1e8 + RESUME_S)
+    assert limit.room(limit.ready_at - 1e-6, item_bytes=1) == 0
+    assert limit.room(limit.ready_at, item_bytes=1000) in (99, 100)
+
+
+def test_limit__counts_by_the_bucket_that_was_in_debt() -> None:
+    limit = DirectionLimit(Allowance(bandwidth_bps=800 * MBPS, packets_per_second=10_000, burst_s=0.01))
+    limit.charge(100, packets=150, now=5.0)
+    limit.count_waited(3)
+    assert (limit.bandwidth_exceeded, limit.packets_exceeded) == (0, 3)
+    limit.charge(3_000_000, packets=1, now=6.0)
+    limit.count_waited(4)
+    assert (limit.bandwidth_exceeded, limit.packets_exceeded) == (4, 3)
+    limit.charge(3_000_000, packets=200, now=7.0)
+    limit.count_waited(5)
+    assert (limit.bandwidth_exceeded, limit.packets_exceeded) == (9, 8)
+
+
+def test_limit__receive_buffers_hold_a_fifth_of_a_second() -> None:
+    assert DirectionLimit(Allowance(bandwidth_bps=8_000 * MBPS)).buffer_bytes(9000) == int(1e9 * BUFFER_S)
+    assert DirectionLimit(Allowance(packets_per_second=10_000)).buffer_bytes(9000) == int(10_000 * BUFFER_S * 9000)
+    assert DirectionLimit(Allowance(packets_per_second=10_000)).buffer_bytes(9) == MIN_BUFFER_BYTES
+
+
+@given(
+    bps=st.integers(MIN_BANDWIDTH_BPS, 100_000 * MBPS),
+    pps=st.integers(MIN_PACKETS_PER_SECOND, 10_000_000),
+    burst_s=st.floats(0.0001, 1.0),
+    steps=st.lists(st.tuples(st.floats(0.0, 0.05), st.integers(28, 9000)), min_size=1, max_size=300),
+)
+def test_limit__no_interval_carries_more_than_rate_burst_and_a_packet(
+    bps: int, pps: int, burst_s: float, steps: list[tuple[float, int]]
+) -> None:
+    """Whoever sends whenever there is room, as many packets as there is room for."""
+    limit = DirectionLimit(Allowance(bandwidth_bps=bps, packets_per_second=pps, burst_s=burst_s))
+    now, sent = 50.0, [(50.0, 0, 0)]
+    for pause_s, size_bytes in steps:
+        now += pause_s
+        count = min(limit.room(now, item_bytes=size_bytes), 256)
+        if count:
+            limit.charge(count * size_bytes, packets=count, now=now)
+        else:
+            assert now < limit.ready_at
+        sent.append((now, count * size_bytes, count))
+    for first in range(0, len(sent), 10):
+        total_bytes = total_packets = 0
+        for at, size_bytes, packets in sent[first:]:
+            total_bytes, total_packets = total_bytes + size_bytes, total_packets + packets
+            elapsed_s = at - sent[first][0]
+            assert total_bytes <= bps / 8 * (elapsed_s + burst_s) + 9000 + 1
+            assert total_packets <= pps * (elapsed_s + burst_s) + 1 + 0.01
+
+
+# -- sending --------------------------------------------------------------------------------------------------------
+
+
+async def test_outgoing__bytes_are_within_the_allowance_and_all_arrive() -> None:
+    payload = content(2 << 20, seed=SEED)
+    async with pair(config=PLAIN, opener=replace(PLAIN, allowance=SLOW)) as (one, two, here, there):
+        started_at = time.monotonic()
+        exhaust(one._engine._driver._outgoing)
+        for _ in range(3):
+            sending = asyncio.ensure_future(send(here, payload))
+            assert await receive(there) == payload
+            assert await sending is Status.OK
+        elapsed_s = time.monotonic() - started_at
+        assert 3 * len(payload) <= SLOW_BYTES_PER_S * (elapsed_s - DEBT_S + SLOW.burst_s) + AT_ONCE_BYTES
+        assert one._engine.allowance_exceeded.bandwidth_out > 0
+        assert one._engine.allowance_exceeded.bandwidth_in == one._engine.allowance_exceeded.packets_per_second == 0
+        assert two._engine.allowance_exceeded == AllowanceExceeded()
+
+
+async def test_outgoing__packets_are_within_the_allowance() -> None:
+    allowance = Allowance(packets_per_second=10_000)
+    async with pair(config=PLAIN, opener=replace(PLAIN, allowance=allowance)) as (one, _, here, there):
+        bodies = [content(100, seed=number) for number in range(1000)]
+        started_at, sent_before = time.monotonic(), here.packets_sent
+        exhaust(one._engine._driver._outgoing)
+        sending = [asyncio.ensure_future(send(here, body)) for body in bodies]
+        assert sorted([await receive(there) for _ in bodies]) == sorted(bodies)
+        assert set(await asyncio.gather(*sending)) == {Status.OK}
+        elapsed_s = time.monotonic() - started_at
+        assert here.packets_sent - sent_before <= 10_000 * (elapsed_s - DEBT_S + allowance.burst_s) + 2
+        assert one._engine.allowance_exceeded.packets_per_second > 0
+
+
+async def test_outgoing__an_encrypted_peer_and_busy_polling_have_the_same_limit() -> None:
+    payload = content(2 << 20, seed=SEED)
+    opener = replace(SMALL, allowance=SLOW, busy_poll=True)
+    async with pair(config=SMALL, opener=opener) as (one, _, here, there):
+        started_at = time.monotonic()
+        exhaust(one._engine._driver._outgoing)
+        sending = asyncio.ensure_future(send(here, payload))
+        assert await receive(there) == payload
+        assert await sending is Status.OK
+        elapsed_s = time.monotonic() - started_at
+        assert len(payload) <= SLOW_BYTES_PER_S * (elapsed_s - DEBT_S + SLOW.burst_s) + AT_ONCE_BYTES
+        assert one._engine.allowance_exceeded.bandwidth_out > 0
+
+
+@pytest.mark.sources
+async def test_outgoing__acks_are_not_held_back_while_data_is() -> None:
+    """The allowance is exhausted for as long as the test lasts: data waits, and what is received is acknowledged."""
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        fill(one, 1 << 20)
+        (opening,) = await two.until(opened)
+        assert isinstance(opening, PeerOpened)
+        two.driver._outgoing = limit = DirectionLimit(SLOW)
+        limit.ready_at = time.monotonic() + 10 * PATIENCE_S
+        two.driver._incoming = DirectionLimit(SLOW)
+        two.post(opening.peer, request=0, offset=0, length=100_000)
+        one.post(peer, request=0, offset=0, length=100_000)
+        await one.until(completed)  # so its packets were acknowledged
+        assert two.core.holds_data
+        assert two.driver._send_at == limit.ready_at
+        sender = two.core.peer(opening.peer).sender
+        assert sender is not None
+        assert sender.packets == 0
+        limit.ready_at = 0.0
+        two.driver.wake()
+        (message,) = await one.until(received)
+        assert isinstance(message, MessageReceived)
+        assert message.length == 100_000
+
+
+@pytest.mark.sources
+async def test_outgoing__waits_without_turns() -> None:
+    """What waits for the allowance wakes the loop when there is enough again, and not before."""
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        fill(one, 1 << 20)
+        one.driver._outgoing = limit = DirectionLimit(SLOW)
+        one.driver._incoming = DirectionLimit(SLOW)
+        limit.ready_at = held_until = time.monotonic() + 0.05
+        sends: list[float] = []
+        send_turn = one.driver._send_turn
+
+        def recording(*, acks_last: bool) -> bool:
+            sends.append(time.monotonic())
+            return send_turn(acks_last=acks_last)
+
+        one.driver._send_turn = recording  # type: ignore[method-assign]
+        one.post(peer, request=0, offset=0, length=50_000)
+        await one.until(completed)
+        early = [at for at in sends if at < held_until]
+        assert len(early) < 20, "the loop span"
+
+
+# -- receiving ------------------------------------------------------------------------------------------------------
+
+
+async def test_incoming__bytes_are_within_the_allowance_and_all_arrive() -> None:
+    payload = content(2 << 20, seed=SEED)
+    async with pair(config=replace(PLAIN, allowance=SLOW), opener=PLAIN) as (one, two, here, there):
+        started_at = time.monotonic()
+        exhaust(two._engine._driver._incoming)
+        for _ in range(3):
+            sending = asyncio.ensure_future(send(here, payload))
+            assert await receive(there) == payload
+            assert await sending is Status.OK
+        elapsed_s = time.monotonic() - started_at
+        assert 3 * len(payload) <= SLOW_BYTES_PER_S * (elapsed_s - DEBT_S + SLOW.burst_s) + AT_ONCE_BYTES
+        assert two._engine.allowance_exceeded.bandwidth_in > 0
+        assert one._engine.allowance_exceeded == AllowanceExceeded()
+
+
+async def test_incoming__several_peers_share_it_and_each_gets_its_bytes() -> None:
+    async with (
+        asyncio.timeout(2 * PATIENCE_S),
+        pair(config=replace(SMALL, allowance=SLOW), opener=SMALL) as (one, two, first, first_there),
+    ):
+        ends: list[tuple[Peer, Peer]] = [(first, first_there)]
+        ends += [(await one.connect("127.0.0.1", port=two.address[1]), await two.accept()) for _ in range(3)]
+        bodies = [content(1 << 20, seed=number) for number in range(len(ends))]
+        sending = [asyncio.ensure_future(send(here, body)) for (here, _), body in zip(ends, bodies, strict=True)]
+        assert [await receive(there) for _, there in ends] == bodies
+        assert set(await asyncio.gather(*sending)) == {Status.OK}
+
+
+@pytest.mark.sources
+async def test_incoming__nothing_is_read_nor_polled_while_it_is_exhausted() -> None:
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        fill(one, 1 << 20)
+        two.driver._outgoing, two.driver._incoming = DirectionLimit(SLOW), (limit := DirectionLimit(SLOW))
+        limit.ready_at = held_until = time.monotonic() + 0.05
+        reads: list[float] = []
+        receive_batch = two.queue.receive
+        polls = 0
+        poll_sockets = two.driver._poll_sockets
+
+        def receiving(sock: object) -> object:
+            reads.append(time.monotonic())
+            return receive_batch(sock)  # type: ignore[arg-type]  # what the driver passes
+
+        def polling() -> list[tuple[int, int]]:
+            nonlocal polls
+            polls += 1
+            return poll_sockets()
+
+        two.queue.receive = receiving  # type: ignore[method-assign,assignment]
+        two.driver._poll_sockets = polling  # type: ignore[method-assign]
+        two.driver.wake()
+        await asyncio.sleep(0)
+        assert two.driver._state is DriverState.LIMITED
+        one.post(peer, request=0, offset=0, length=100_000)
+        (message,) = await two.until(received)
+        assert isinstance(message, MessageReceived)
+        assert two.body(message) == one.outgoing.array[:100_000].tobytes()
+        assert min(reads) >= held_until
+        assert limit.bandwidth_exceeded == 0, "neither bucket was in debt"
+
+
+@pytest.mark.sources
+async def test_incoming__a_flooded_socket_does_not_keep_the_others_from_being_read() -> None:
+    """Sockets that a turn left unread come first in the next one."""
+    async with node(accepting=True) as two:
+        two.driver._outgoing, two.driver._incoming = DirectionLimit(SLOW), (limit := DirectionLimit(SLOW))
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(two.driver._epoll.fileno())
+        order: list[int] = []
+        index = {sock.fileno(): at for at, sock in enumerate(two.sockets)}
+
+        def reading(sock: object) -> bool:
+            order.append(index[sock.fileno()])  # type: ignore[attr-defined]  # a socket
+            limit.ready_at = time.monotonic() + PATIENCE_S  # one read exhausts it
+            return False
+
+        two.driver._read_socket = reading  # type: ignore[method-assign]
+        for sock in two.sockets:
+            sock.sendto(b"x", sock.getsockname())
+        for _ in range(4):
+            limit.ready_at = 0.0
+            two.driver._read()
+        assert len(set(order)) > 1, "always the same one"
+        limit.ready_at = 0.0
+        loop.add_reader(two.driver._epoll.fileno(), two.driver._on_readable)
+
+
+# -- others ---------------------------------------------------------------------------------------------------------
+
+
+async def test_neighbour__in_the_same_loop_is_not_slowed_down() -> None:
+    """The neighbour carries its messages while the other one may send nothing at all."""
+    payload = content(1 << 20, seed=SEED)
+    limited = replace(PLAIN, allowance=Allowance(bandwidth_bps=MIN_BANDWIDTH_BPS))
+    async with (
+        pair(config=PLAIN, opener=limited) as (one, _, slow, slow_there),
+        pair(config=PLAIN) as (_, _, fast, fast_there),
+    ):
+        held = one._engine._driver
+        assert held._outgoing is not None
+        held._outgoing.ready_at = time.monotonic() + 10 * PATIENCE_S
+        slow_sending = asyncio.ensure_future(send(slow, payload))
+        for _ in range(5):
+            sending = asyncio.ensure_future(send(fast, payload))
+            assert await receive(fast_there) == payload
+            assert await sending is Status.OK
+        assert not slow_sending.done()
+        held._outgoing.ready_at = 0.0
+        held.wake()
+        assert await receive(slow_there) == payload
+        assert await slow_sending is Status.OK
+
+
+def test_config__has_none_by_default() -> None:
+    assert EndpointConfig().allowance is None
+
+
+# -- the core -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.sources
+async def test_core__bursts_have_as_many_packets_as_are_allowed() -> None:
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        fill(one, 1 << 20)
+        one.driver.wake = lambda: None  # type: ignore[method-assign]
+        one.post(peer, request=0, offset=0, length=1 << 20)
+        sender = one.core.peer(peer).sender
+        assert sender is not None
+        sender.controller.window_bytes = float(1 << 20)
+        now = time.monotonic()
+        while (out := one.core.poll_transmit(now, most_packets=0)) is not None:
+            assert not isinstance(out, Burst)
+        assert one.core.holds_data
+        burst = one.core.poll_transmit(now, most_packets=3)
+        assert isinstance(burst, Burst)
+        assert burst.count == 3
+        assert not one.core.holds_data
