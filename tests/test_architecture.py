@@ -41,6 +41,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
         "nitro_emu.vpc",
         "nitro_emu.device",
         "nitro_emu.config",
+        "nitro_emu.cli.verify",
     ),
     "pyroute2": "netns",
     "uvloop": ("srd", "nitro_emu.daemon"),

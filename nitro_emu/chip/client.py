@@ -125,7 +125,7 @@ class ChipClient:
     def keep_over_exec(self) -> int:
         """Return a descriptor of the connection for `from_fd`, that stays when this is closed, and over an exec."""
         descriptor = os.dup(self._socket.fileno())
-        os.set_inheritable(descriptor, True)
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
         return descriptor
 
     def boot(

@@ -119,25 +119,27 @@ class ChipServer:
             return
         try:
             packet = client.connection.recv(MAX_REQUEST_BYTES + 1)
-            if packet:
-                self._answer(packet, client=client)
-                return
         except BlockingIOError:
             return
-        except OSError as error:
-            _log.info("a client is disconnected: %s", error.strerror)
-        self._end(client)
+        except OSError:  # it has gone
+            packet = b""
+        if not packet or not self._answer(packet, client=client):
+            self._end(client)
 
-    def _answer(self, packet: bytes, *, client: _Connection) -> None:
-        """Send what answers a packet, and wipe what is secret of it. Raises OSError if the client takes no more."""
+    def _answer(self, packet: bytes, *, client: _Connection) -> bool:
+        """Send what answers a packet, and wipe what is secret of it; return whether the client has taken it."""
         answers = self._service.answer_untrusted(packet, client=client)
         try:
             for answer in answers:
                 client.connection.send(answer)
+        except OSError as error:  # among them BlockingIOError: it does not take what it has asked for
+            _log.info("a client is disconnected, for it takes no answers: %s", error.strerror)
+            return False
         finally:
             for answer in answers:
                 if isinstance(answer, bytearray):
                     answer[:] = bytes(len(answer))
+        return True
 
     def _end(self, client: _Connection) -> None:
         self._clients.discard(client)

@@ -160,26 +160,16 @@ class Card:
 
     def _open(self, poller: Poller, name: str) -> Device:
         vf_config = next(each for each in self.config.vfs if each.name == name)
-        trust = self.trust
         try:
-            security = trust.security_of(vf_config)
+            trust = self.trust.of(vf_config)
         except UsageError as error:
             raise CardError(f"{name}: {error}") from error
-        vf = VirtualFunction(
-            vf_config,
-            security=security,
-            tenancy=trust.tenancy_of(vf_config),
-            attestation=trust.attestation,
-            alarms=trust.alarms,
-            check_egress=trust.guard.check,
-            poller=poller,
-            on_failure=lambda reason: self._fail(name, reason),
-        )
+        vf = VirtualFunction(vf_config, trust=trust, poller=poller, on_failure=lambda reason: self._fail(name, reason))
         with ExitStack() as opened:
             opened.callback(vf.close)
             vf.start()
-            if vf_config.vpc is not None and trust.network is not None:
-                trust.network.on_change(vf.on_new_mapping)
+            if vf_config.vpc is not None and self.trust.network is not None:
+                self.trust.network.on_change(vf.on_new_mapping)
             device = Device(vf, self.config.run_dir / f"{name}.sock")
             opened.pop_all()
         return device

@@ -30,6 +30,7 @@ from nitro_emu.chip.messages import CHIP_SOCKET, SECRET_BYTES
 from nitro_emu.config import AttestationFields, CardConfig, VfConfig
 from nitro_emu.device.peer_attestation import PeerAttestation
 from nitro_emu.device.tenancy import OpenTenancy, Tenancy, VpcTenancy
+from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.device.vpc_network import VpcNetwork
 from nitro_emu.errors import CardError, ConfigError, TrustError
 from nitro_emu.trust.alarms import Alarms
@@ -68,7 +69,7 @@ class CardTrust:
         self.chip = chip
         self._key = key
         self._opened = opened
-        self._check_attestation = PeerAttestation(
+        self._attestation = PeerAttestation(
             attest=None if chip is None else chip.attest,
             required=required,
             count_refused=lambda reason: self.alarms.raise_alarm("attestation", reason),
@@ -103,22 +104,22 @@ class CardTrust:
         if self.network is not None:
             self.guard.set_allowed(self.network.card_addresses)
 
-    @property
-    def attestation(self) -> PeerAttestation:
-        """What the virtual functions show to other cards, and require of them."""
-        return self._check_attestation
-
-    def security_of(self, vf: VfConfig) -> SecurityConfig:
-        """Return the setting for a VF's endpoint. Raises ConfigError."""
-        if vf.vpc is None or self.network is None:
-            return self.config.security_of(vf)
-        return Keys(private_key=self._key, authorized=self.network)
-
-    def tenancy_of(self, vf: VfConfig) -> Tenancy:
-        """Return what a VF knows of its network."""
+    def of(self, vf: VfConfig) -> VfTrust:
+        """Return what a virtual function may do. Raises ConfigError for unusable keys."""
+        security: SecurityConfig
+        tenancy: Tenancy
         if vf.vpc is None or vf.private_address is None or self.network is None:
-            return OpenTenancy(vf.address, port=vf.port)
-        return VpcTenancy(self.network, vpc=vf.vpc, private_address=vf.private_address, port=vf.port)
+            security, tenancy = self.config.security_of(vf), OpenTenancy(vf.address, port=vf.port)
+        else:
+            security = Keys(private_key=self._key, authorized=self.network)
+            tenancy = VpcTenancy(self.network, vpc=vf.vpc, private_address=vf.private_address, port=vf.port)
+        return VfTrust(
+            security=security,
+            tenancy=tenancy,
+            attestation=self._attestation,
+            alarms=self.alarms,
+            check_egress=self.guard.check,
+        )
 
     def check_update(self, manifest: Path) -> int:
         """Have the chip check a new manifest against the files as they are; return its version. Raises TrustError."""

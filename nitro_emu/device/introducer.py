@@ -13,12 +13,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from nitro_emu.device.introduction import Hello, binding, hello_untrusted, pack_welcome, welcome_untrusted
-from nitro_emu.device.peer_attestation import PeerAttestation
 from nitro_emu.device.remote import Remote
 from nitro_emu.device.responder import Responder
-from nitro_emu.device.tenancy import ForgeryError, Tenancy
+from nitro_emu.device.tenancy import ForgeryError
+from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import AbiError, NitroError, TrustError, VpcError
-from nitro_emu.trust.alarms import Alarms
 from srd.engine import Engine
 from srd.errors import SrdError, UsageError
 
@@ -30,22 +29,19 @@ class Introducer:
         self,
         *,
         engine: Callable[[], Engine],
-        tenancy: Tenancy,
-        attestation: PeerAttestation,
-        alarms: Alarms,
+        trust: VfTrust,
         responder: Responder,
         outgoing: Mapping[int, Remote],
-        public_key: bytes,
         log: logging.Logger,
     ) -> None:
-        """`outgoing`: the peers that this end has opened; `public_key`: this end's, empty without keys."""
+        """`outgoing`: the peers that this end has opened."""
         self._engine = engine
-        self._tenancy = tenancy
-        self._attestation = attestation
-        self._alarms = alarms
+        self._tenancy = trust.tenancy
+        self._attestation = trust.attestation
+        self._alarms = trust.alarms
         self._responder = responder
         self._outgoing = outgoing
-        self._public_key = public_key
+        self._public_key = trust.public_key
         self._log = log
         self._tasks: set[asyncio.Task[None]] = set()  # that wait for a document
 

@@ -22,16 +22,15 @@ from nitro_emu.device.interface import interface_mtu
 from nitro_emu.device.introducer import Introducer
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
-from nitro_emu.device.peer_attestation import PeerAttestation
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.queue_pair import QueuePair
 from nitro_emu.device.remote import Remote
 from nitro_emu.device.requester import Requester
 from nitro_emu.device.responder import Responder
 from nitro_emu.device.tables import Table
-from nitro_emu.device.tenancy import Tenancy
+from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import AbiError, CardError
-from nitro_emu.trust.alarms import Alarms, RateLimit
+from nitro_emu.trust.alarms import RateLimit
 from srd.config import EndpointConfig
 from srd.engine import Engine
 from srd.errors import SrdError
@@ -48,8 +47,7 @@ from srd.proto.peer import PeerCore
 from srd.proto.wire.data import HEADER_BYTES
 from srd.proto.wire.protected import TAG_BYTES
 from srd.proto.wire.status import Status
-from srd.secure.config import Keys, Plain, SecurityConfig
-from srd.secure.noise import public_bytes
+from srd.secure.config import Plain
 
 MAX_DATAGRAM_BYTES: Final = 8972
 """Longest datagram without a setting: of an MTU of 9000; see `srd.config.EndpointConfig.datagram_bytes`."""
@@ -97,39 +95,25 @@ class Tables:
 class VirtualFunction:
     """One device. `start` it in a running event loop; `close` it."""
 
-    def __init__(
-        self,
-        config: VfConfig,
-        *,
-        security: SecurityConfig,
-        tenancy: Tenancy,
-        attestation: PeerAttestation,
-        alarms: Alarms,
-        check_egress: Callable[[str], None],
-        poller: Poller,
-        on_failure: Callable[[str], None],
-    ) -> None:
-        """`check_egress`: see `Remote`; `on_failure` is called with the reason when the engine has failed."""
+    def __init__(self, config: VfConfig, *, trust: VfTrust, poller: Poller, on_failure: Callable[[str], None]) -> None:
+        """`on_failure` is called with the reason when the engine has failed."""
         self.config = config
         self.poller = poller
-        self.tenancy = tenancy
+        self.tenancy = trust.tenancy
         self.tables = Tables.of(config)
         self.port = PortCounters()
         self.device = DeviceCounters()
         self.log = logging.getLogger(f"nitro_emu.{config.name}")
         self._log_limit = RateLimit()  # a tenant causes as many records as it likes
         self.log.addFilter(self._log_limit)
-        self._security = security
-        self._check_egress = check_egress
+        self._trust = trust
         self._on_failure = on_failure
         self._engine: Engine | None = None
         self._remotes: dict[bytes, Remote] = {}
         self._outgoing: dict[int, Remote] = {}  # by number of the peer that this end opened
         self._cores: dict[int, PeerCore] = {}  # of all peers, for their counters
-        try:
-            self.mtu_bytes = self._datagram_bytes() - HEADER_BYTES - TAG_BYTES * (not isinstance(security, Plain))
-        except AbiError as error:
-            raise CardError(f"{config.name}: {error}") from error
+        is_encrypted = not isinstance(trust.security, Plain)
+        self.mtu_bytes = self._datagram_bytes() - HEADER_BYTES - TAG_BYTES * is_encrypted
         self.requester = Requester(
             engine=self.engine,
             counters=self.port,
@@ -148,16 +132,8 @@ class VirtualFunction:
             on_introduction=self._on_introduction,
             on_broken=self.break_queue_pair,
         )
-        key = security.private_key if isinstance(security, Keys) else None
         self.introducer = Introducer(
-            engine=self.engine,
-            tenancy=tenancy,
-            attestation=attestation,
-            alarms=alarms,
-            responder=self.responder,
-            outgoing=self._outgoing,
-            public_key=b"" if key is None else public_bytes(key),
-            log=self.log,
+            engine=self.engine, trust=trust, responder=self.responder, outgoing=self._outgoing, log=self.log
         )
         self._sq_share = SQ_SHARE
         self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
@@ -181,7 +157,7 @@ class VirtualFunction:
             receive_region_bytes=config.memory_bytes,
             chunk_bytes=config.chunk_bytes,
             datagram_bytes=self._datagram_bytes(),
-            security=self._security,
+            security=self._trust.security,
             allowance=config.allowance,
         )
         try:
@@ -235,7 +211,7 @@ class VirtualFunction:
     @property
     def security_mode(self) -> str:
         """How its peers are encrypted and known."""
-        return type(self._security).__name__.lower()
+        return type(self._trust.security).__name__.lower()
 
     @property
     def bytes_copied(self) -> int:
@@ -360,7 +336,7 @@ class VirtualFunction:
                 gid,
                 engine=self.engine,
                 tenancy=self.tenancy,
-                check_egress=self._check_egress,
+                check_egress=self._trust.check_egress,
                 on_opening=self._outgoing.__setitem__,
                 on_denied=self.introducer.on_denied,
             )

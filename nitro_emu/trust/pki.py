@@ -121,7 +121,7 @@ def _builder(
     """Return what all certificates have in common; a root's issuer is None."""
     if now.tzinfo is None:
         raise TrustError(f"the time {now.isoformat()} has no time zone; give one, e.g. {now.isoformat()}Z")
-    start = now.astimezone(UTC).replace(microsecond=0)
+    start = now.astimezone(UTC)  # written to the second
     subject = _name(name)
     issuer_key = key if issuer is None else public_key_of(issuer)
     return (

@@ -62,9 +62,9 @@ class RoguePeer:
 class RogueInitiator:
     """A handshake, without a socket: send `packet`, and give it the replies."""
 
-    def __init__(self, hello: Hello, *, secure: bool) -> None:
-        """Begin with a HELLO that has no cookie yet; `secure`: by keys instead of in plain text."""
-        self._handshakes = Keys().open(socket_id=b"").handshakes if secure else None
+    def __init__(self, hello: Hello, *, secure: bool, keys: Keys | None = None) -> None:
+        """Begin with a HELLO that has no cookie yet; `secure`: by keys instead of in plain text, `keys`: which."""
+        self._handshakes = (keys or Keys()).open(socket_id=b"").handshakes if secure else None
         self._hello = replace(hello, security=SecurityMode.KEYS if secure else SecurityMode.PLAIN)
         self._initiation: Initiation | None = None
 

@@ -46,7 +46,7 @@ from srd.io.allowance import MARK_AFTER_S, Allowance, AllowanceExceeded, Directi
 from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
 from srd.io.secure_tx import SecureTransmitter
-from srd.io.socket import IP_UDP_BYTES, dropped_packets, unreachable_addresses
+from srd.io.socket import IP_UDP_BYTES, dropped_packets, limit_receive_buffer, unreachable_addresses
 from srd.io.timer import TimerFd
 from srd.io.tx import MAX_TRIES, Transmitter
 from srd.proto.core import EndpointCore
@@ -332,7 +332,8 @@ class Driver:
         if self._closed:
             return
         self._this_turn = Turn()
-        read = read and not self._may_not_read()
+        if self._incoming is not None:
+            read = read and not self._may_not_read(self._incoming)
         try:
             received = read and self._read()
             self._deliver()
@@ -378,7 +379,7 @@ class Driver:
         until = time.monotonic() + SHARED_TURN_S if self._is_shared else 0.0
         while ready := self._poll_sockets() if ready is None else ready:
             for fd, _ in ready:
-                if self._unread or (self._incoming is not None and self._may_not_read()):
+                if self._unread or (self._incoming is not None and self._may_not_read(self._incoming)):
                     self._unread.add(fd)
                 else:
                     received |= self._read_socket(self._sockets[fd])
@@ -406,7 +407,7 @@ class Driver:
 
     def _state_after(self, *, read: bool, received: bool, yields: bool) -> DriverState:
         """Return the state after a turn, depending on what it carried and when the one before was."""
-        if not yields and self._may_not_read():
+        if self._incoming is not None and not yields and self._may_not_read(self._incoming):
             return DriverState.LIMITED
         if not read:  # it only sent
             return DriverState.COALESCING if self._state is DriverState.COALESCING else DriverState.WAITING
@@ -465,20 +466,18 @@ class Driver:
             if result.copies and queue.predictor.context is None:  # the peers may have queues of their own
                 self._clear_hints()
             queue.commit(batch, result)
-            if not batch.full or self._may_not_read():
+            if not batch.full or (self._incoming is not None and self._may_not_read(self._incoming)):
                 break
         return received
 
-    def _may_not_read(self) -> bool:
+    def _may_not_read(self, incoming: DirectionLimit) -> bool:
         """Whether the incoming allowance is exhausted."""
-        return self._incoming is not None and time.monotonic() < self._incoming.ready_at
+        return time.monotonic() < incoming.ready_at
 
     def _limit_buffer(self, sock: socket.socket) -> None:
         """Give a socket the receive buffer that suits the incoming allowance, but no larger one than it has."""
         if self._incoming is not None:
-            size_bytes = self._incoming.buffer_bytes(self._packet_bytes)
-            if size_bytes < sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2:  # Linux doubles what is set
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
+            limit_receive_buffer(sock, self._incoming.buffer_bytes(self._packet_bytes))
 
     def _allowed_messages(self, incoming: DirectionLimit) -> int:
         """Return how many messages (segment trains) the next batch may have."""

@@ -366,7 +366,13 @@ def test_from_fd_refuses_other_descriptors(tmp_path: Path) -> None:
 
 def test_descriptors_are_not_inherited_unless_asked(client: ChipClient) -> None:
     assert not os.get_inheritable(client.fd)
-    assert os.get_inheritable(client.keep_over_exec())
+    with ChipClient.from_fd(client.keep_over_exec()) as kept:
+        assert not os.get_inheritable(kept.fd)
+    descriptor = client.keep_over_exec()
+    assert os.get_inheritable(descriptor)
+    client.close()
+    with ChipClient.from_fd(descriptor) as kept:
+        assert kept.status()["state"] == "RESET"
 
 
 # -- the server -------------------------------------------------------------------------------------------------

@@ -156,7 +156,18 @@ def test_self_signed_and_debug_documents_are_refused(called: Called) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x84", b"\x00", b"?", b"hEShAT", b"\xff" * 100, bytes(1 << 20), b"A" * (1 << 20)]
+    "data",
+    [
+        b"",
+        b"\x84",
+        b"\x00",
+        b"?",
+        b"hEShAT",
+        b"\xff" * 100,
+        bytes(1 << 20),
+        b"A" * (1 << 20),
+        REAL[2].path.read_bytes() + b"*",
+    ],
 )
 def test_other_files_are_refused(called: Called, data: bytes) -> None:
     done = called("-", "--root", AWS_ROOT_FILE, stdin=data)

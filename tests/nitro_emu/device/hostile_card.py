@@ -31,12 +31,14 @@ from srd.proto.events import (
 )
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
-from srd.proto.work_request import WorkRequest
+from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.secure.config import Keys
 from srd.secure.noise import public_bytes
 from tests.patience import PATIENCE_S
 
-GUESSES_IN_FLIGHT: Final = 512
+GUESSES_IN_FLIGHT: Final = 16
+"""What is refused is sent again: more at a time take longer."""
+BATCHES_IN_FLIGHT: Final = 1
 ROOM_BYTES: Final = 1 << 16
 
 
@@ -150,6 +152,20 @@ class HostileCard:
             waiting.add(request)
             if len(waiting) >= GUESSES_IN_FLIGHT:
                 await self._take(waiting, found, left=GUESSES_IN_FLIGHT // 2)
+        await self._take(waiting, found, left=0)
+        return found
+
+    async def guess_batches(self, peer: int, keys: Iterable[int], *, count: int) -> Counter[Status]:
+        """Post `count` empty sends for each key, as one batch; count how they end."""
+        found: Counter[Status] = Counter()
+        waiting: set[int] = set()
+        addresses = np.full(count, self._payload.ctypes.data, np.uint64)
+        for key in keys:
+            first = next(self._numbers)
+            self._numbers = itertools.count(first + count)
+            self.engine.post_batch(peer, BatchRequest(first, addresses, 0, key=key))
+            waiting.update(range(first, first + count))
+            await self._take(waiting, found, left=BATCHES_IN_FLIGHT * count)
         await self._take(waiting, found, left=0)
         return found
 

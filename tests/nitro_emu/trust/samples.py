@@ -8,14 +8,16 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, EllipticCurve, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384
 from cryptography.x509.oid import NameOID
 
+from nitro_emu.errors import TrustError
 from nitro_emu.trust.documents import AttestationDocument, sign
 from nitro_emu.trust.pki import Authority, load_certificate_untrusted, make_root
-from nitro_emu.trust.verify import Expectation
+from nitro_emu.trust.verify import Expectation, verify_untrusted
 
 DATA = Path(__file__).parents[2] / "data" / "attestation"
 SELF_SIGNED = DATA / "selfsigned_attestation.b64"
@@ -166,3 +168,11 @@ def key_usage(only: str) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def reason(document: bytes, expected: Expectation) -> str:
+    """Return why a document is refused, which must be one line."""
+    with pytest.raises(TrustError) as caught:
+        verify_untrusted(document, expected=expected)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

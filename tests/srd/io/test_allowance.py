@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from srd.config import EndpointConfig
 from srd.errors import UsageError
 from srd.io.allowance import (
     BUFFER_S,
+    MARK_AFTER_S,
     MIN_BANDWIDTH_BPS,
     MIN_BUFFER_BYTES,
     MIN_PACKETS_PER_SECOND,
@@ -24,11 +26,13 @@ from srd.io.allowance import (
     TokenBucket,
 )
 from srd.io.driver import DriverState
+from srd.io.rx_memory import RxBatch
 from srd.peer import Peer
 from srd.proto.events import MessageReceived, PeerOpened
-from srd.proto.wire.data import Burst
+from srd.proto.wire.data import Burst, GroDatagram
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
+from tests.srd.io.exchange import wait_readable
 from tests.srd.io.node import completed, fill, node, open_pair, opened, received
 from tests.srd.loopback import PLAIN, SMALL, content, pair, receive, send
 
@@ -110,7 +114,7 @@ def test_limit__counts_by_the_bucket_that_was_in_debt() -> None:
     assert (limit.bandwidth_exceeded, limit.packets_exceeded) == (9, 8)
 
 
-def test_limit__receive_buffers_hold_a_fifth_of_a_second() -> None:
+def test_limit__receive_buffers_hold_what_comes_in_a_part_of_a_second() -> None:
     assert DirectionLimit(Allowance(bandwidth_bps=8_000 * MBPS)).buffer_bytes(9000) == int(1e9 * BUFFER_S)
     assert DirectionLimit(Allowance(packets_per_second=10_000)).buffer_bytes(9000) == int(10_000 * BUFFER_S * 9000)
     assert DirectionLimit(Allowance(packets_per_second=10_000)).buffer_bytes(9) == MIN_BUFFER_BYTES
@@ -278,32 +282,68 @@ async def test_incoming__nothing_is_read_nor_polled_while_it_is_exhausted() -> N
         peer = await open_pair(one, two)
         fill(one, 1 << 20)
         two.driver._outgoing, two.driver._incoming = DirectionLimit(SLOW), (limit := DirectionLimit(SLOW))
-        limit.ready_at = held_until = time.monotonic() + 0.05
-        reads: list[float] = []
-        receive_batch = two.queue.receive
-        polls = 0
-        poll_sockets = two.driver._poll_sockets
+        limit.ready_at = time.monotonic() + 10 * PATIENCE_S
+        calls: list[str] = []
+        receive_batch, poll_sockets = two.queue.receive, two.driver._poll_sockets
 
-        def receiving(sock: object) -> object:
-            reads.append(time.monotonic())
-            return receive_batch(sock)  # type: ignore[arg-type]  # what the driver passes
+        def receiving(sock: socket.socket) -> RxBatch | None:
+            calls.append("receive")
+            return receive_batch(sock)
 
         def polling() -> list[tuple[int, int]]:
-            nonlocal polls
-            polls += 1
+            calls.append("poll")
             return poll_sockets()
 
-        two.queue.receive = receiving  # type: ignore[method-assign,assignment]
+        two.queue.receive = receiving  # type: ignore[method-assign]
         two.driver._poll_sockets = polling  # type: ignore[method-assign]
         two.driver.wake()
-        await asyncio.sleep(0)
-        assert two.driver._state is DriverState.LIMITED
         one.post(peer, request=0, offset=0, length=100_000)
+        sender = one.core.peer(peer).sender
+        assert sender is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while not sender.packets:  # noqa: ASYNC110 - the driver has no event for it
+                await asyncio.sleep(0)
+        wait_readable(two.sockets[0])
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert two.driver._state is DriverState.LIMITED
+        assert two.driver._timer._wanted_at == limit.ready_at
+        assert not calls
+        limit.ready_at = 0.0
+        two.driver.wake()
         (message,) = await two.until(received)
         assert isinstance(message, MessageReceived)
         assert two.body(message) == one.outgoing.array[:100_000].tobytes()
-        assert min(reads) >= held_until
         assert limit.bandwidth_exceeded == 0, "neither bucket was in debt"
+
+
+@pytest.mark.sources
+async def test_incoming__counts_what_waited_and_marks_what_waited_for_long() -> None:
+    async with node(accepting=True) as two:
+        limit = exhaust(DirectionLimit(SLOW))
+        now, source = limit.ready_at, ("127.0.0.1", 9)
+        batch = RxBatch()
+        batch.datagrams = [
+            GroDatagram(memoryview(b""), count, 0, count * 1000, 1000, source, now + after_s)
+            for count, after_s in ((5, -2 * MARK_AFTER_S), (2, -MARK_AFTER_S / 2), (1, 0.001))
+        ]
+        batch.controls = [(b"ack", source, now - 0.001), (b"ack", source, now + 0.001)]
+        two.driver._charge_batch(batch, limit, now=now + 0.002)
+        assert [datagram.ecn_ce for datagram in batch.datagrams] == [True, False, False]
+        assert (limit.bandwidth_exceeded, limit.packets_exceeded) == (5 + 2 + 1, 0)
+
+
+async def test_incoming__sockets_have_buffers_for_the_allowance() -> None:
+    async with pair(config=replace(PLAIN, allowance=SLOW), opener=PLAIN) as (one, two, _, _):
+        limited, free = (
+            {
+                sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+                for sock in end._engine._driver._sockets.values()
+            }
+            for end in (two, one)
+        )
+        assert max(limited) <= int(SLOW_BYTES_PER_S * BUFFER_S)
+        assert max(limited) < min(free) or max(free) <= int(SLOW_BYTES_PER_S * BUFFER_S)
 
 
 @pytest.mark.sources
