@@ -153,9 +153,10 @@ async def _serve(
         opened.callback(card.close)
         if not await _done_before(stop.first, card.start()):
             return _Outcome(0)
-        await _open_doors(card, ring=ring, opened=opened)
-        for measure in card.confine():
+        audit = opened.enter_context(AuditLog(config.audit_path))
+        for measure in card.confine():  # before threads start, which it would not bind
             _log.info("confined: %s", measure)
+        await _open_doors(card, ring=ring, audit=audit, opened=opened)
         _tune_collector()
         _say_ready(config, as_json=as_json)
         if not await _done_before(card.failed, _first(stop.first, card.updating)):
@@ -182,10 +183,9 @@ async def _drain(card: RunningCard) -> None:
         _log.warning("requests are still open after %s s", DRAIN_TIMEOUT_S)
 
 
-async def _open_doors(card: RunningCard, *, ring: LogRing, opened: AsyncExitStack) -> None:
+async def _open_doors(card: RunningCard, *, ring: LogRing, audit: AuditLog, opened: AsyncExitStack) -> None:
     """Start the control socket, and the metrics if they are configured."""
     config = card.config
-    audit = opened.enter_context(_audit_log(config))
     vf_uids = frozenset(vf.uid for vf in config.vfs if vf.uid is not None)
     control = ControlServer(card, log=ring, audit=audit, vf_uids=vf_uids, alarms=card.alarms)
     opened.push_async_callback(control.close)
@@ -197,16 +197,6 @@ async def _open_doors(card: RunningCard, *, ring: LogRing, opened: AsyncExitStac
         metrics = MetricsServer(address, stats=_stats_for_threads(card))
         opened.push_async_callback(asyncio.to_thread, metrics.close)
         _log.info("metrics at http://%s:%d/metrics", address[0], metrics.port)
-
-
-def _audit_log(config: CardConfig) -> AuditLog:
-    """Open the audit log; the directory of the default one is made. Raises CardError or TrustError."""
-    if config.audit_log is None:
-        try:
-            config.audit_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise CardError(f"{config.audit_path.parent}: {error.strerror}; set audit_log to another file") from error
-    return AuditLog(config.audit_path)
 
 
 def _stats_for_threads(card: RunningCard) -> Callable[[], Stats]:

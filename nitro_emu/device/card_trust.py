@@ -34,7 +34,7 @@ from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.device.vpc_network import VpcNetwork
 from nitro_emu.errors import CardError, ConfigError, TrustError
 from nitro_emu.trust.alarms import Alarms
-from nitro_emu.trust.confinement import confine
+from nitro_emu.trust.confinement import confine, forbid_dumps
 from nitro_emu.trust.egress import EgressGuard
 from nitro_emu.trust.locked import LockedSecret
 from nitro_emu.trust.measure import software_root
@@ -84,6 +84,8 @@ class CardTrust:
     @classmethod
     def open(cls, config: CardConfig) -> Self:
         """Boot with the chip, if there is one, and read the keys. Raises NitroError with the reason."""
+        if config.confine:
+            forbid_dumps()  # before there is a key in memory
         with ExitStack() as opened:
             control_plane = None if config.control_plane is None else _public_key(config.control_plane.key)
             required = None if config.require_attestation is None else _expectation(config.require_attestation)

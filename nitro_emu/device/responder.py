@@ -156,10 +156,13 @@ class Responder:
         qp.reserve_write(peer, requests[0])
         return None
 
-    def refusal(self, key: int) -> Status:
-        """Return why a range is refused: there is no such queue pair, or its memory does not allow it."""
+    def refusal(self, key: int, *, peer: int) -> Status:
+        """Return why a range is refused: there is no such queue pair, or its memory does not allow it.
+
+        A peer that was not let in does not learn which queue pairs there are.
+        """
         qp = self._queue_pair(key >> 16 & 0xFFFF)
-        if qp is None or not qp.receives:
+        if qp is None or not qp.receives or self._named(peer) is None:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
         return Status.REMOTE_ERROR_BAD_ADDRESS
 

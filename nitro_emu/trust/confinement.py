@@ -19,6 +19,9 @@ Four measures, each the kernel's; none can be taken back.
 4. Landlock: no TCP connect; files are created, written and removed beneath the given directories only; no signals to
    other programs.
 
+What is left open. An event loop of libuv has an io_uring from its start, which stays usable: through it a socket of any
+kind could be made unseen by seccomp. Landlock sees its connect all the same. Root can do everything to any process.
+
 A confined process stays confined when it replaces itself (execve). Only the first measure has to be applied anew then,
 and Landlock allows 16 layers: later ones are reported as already there.
 """

@@ -10,6 +10,7 @@
 What it sees. An audit hook of Python is called before connect, sendto, sendmsg, name resolution and the start of a
 program, from whatever module, also a library's. A call that is not allowed raises `EgressRefusedError`, which is a
 TrustError and, as a firewall's refusal, a PermissionError; and it raises an alarm. Sockets of Unix are local and pass.
+A UDP socket that has a port already may be asked by strangers: its answers to them are refused without an alarm.
 
 What it does not see. Code that is not Python's: the packets that `srd.io` hands to sendmmsg by itself, and libuv's
 connects in uvloop. For the first, `check` is called where the engine opens a peer. The second is what
@@ -109,9 +110,11 @@ class EgressGuard:
 
     def _on_address(self, args: tuple[Any, ...]) -> None:
         """Check a datagram's destination; the hot path of control packets."""
-        address = args[1]
+        sock, address = args
         if type(address) is not tuple or address[0] in (self._allowed or ()):
             return  # a Unix socket's path, a connected socket, or allowed
+        if not self._is_allowed(str(address[0])) and sock.getsockname()[1]:
+            raise EgressRefusedError(f"egress guard: no answer to {address!r:.100}")  # a stranger's packet: no alarm
         self.check(str(address[0]))
 
     def _on_connect(self, args: tuple[Any, ...]) -> None:

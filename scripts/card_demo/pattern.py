@@ -28,9 +28,9 @@ def windows_of_pattern(data: bytes | mmap.mmap) -> int:
     """Return at how many places 12 bytes of the pattern begin."""
     found = 0
     for at in range(0, len(data), _BLOCK_BYTES):
-        block = data[at : at + _BLOCK_BYTES + WINDOW_BYTES - 1]
+        block = memoryview(data[at : at + _BLOCK_BYTES + WINDOW_BYTES - 1])
         for shift in range(4):
-            words = np.frombuffer(block, "<u4", count=max(len(block) - shift, 0) // 4, offset=shift)
+            words = np.frombuffer(block[shift : len(block) - (len(block) - shift) % 4], "<u4")
             steps = words[1:] - words[:-1] == np.uint32(STEP)
             found += int(np.count_nonzero(steps[1:] & steps[:-1]))
     return found

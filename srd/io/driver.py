@@ -46,7 +46,7 @@ from srd.io.allowance import MARK_AFTER_S, Allowance, AllowanceExceeded, Directi
 from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
 from srd.io.secure_tx import SecureTransmitter
-from srd.io.socket import IP_UDP_BYTES, dropped_packets, limit_receive_buffer, unreachable_addresses
+from srd.io.socket import IP_UDP_BYTES, dropped_packets, unreachable_addresses
 from srd.io.timer import TimerFd
 from srd.io.tx import MAX_TRIES, Transmitter
 from srd.proto.core import EndpointCore
@@ -174,15 +174,7 @@ class Driver:
         self._adaptive_poll_s = adaptive_poll_s
         self._dropped = 0  # packets dropped by the kernel up to `close`
         self._is_shared = False
-        self._incoming = None if allowance is None else DirectionLimit(allowance)
-        self._outgoing = None if allowance is None else DirectionLimit(allowance)
-        self._overhead_bytes = IP_UDP_BYTES[sockets[0].family] + HEADER_BYTES + (TAG_BYTES if secure else 0)
-        self._packet_bytes = self._overhead_bytes - HEADER_BYTES + core.datagram_bytes  # of a full packet
-        for sock in sockets:
-            self._limit_buffer(sock)
-        self._send_at: float | None = None  # when data that the outgoing allowance holds back may go
-        self._unread: set[int] = set()  # sockets that the incoming allowance left unread: the next ones to be read
-        self._is_behind = False  # whether what is sent was held back before
+        self._limit(allowance, is_secure=secure)
         self.turns = 0  # that read
         self._ready: list[tuple[int, int]] | None = None  # sockets that are readable; None: not known
         if busy_poll:
@@ -191,9 +183,18 @@ class Driver:
             self._loop.add_reader(self._epoll.fileno(), self._on_readable)
         self._loop.add_reader(self._timer.fd, self._on_timer)
 
+    def _limit(self, allowance: Allowance | None, *, is_secure: bool) -> None:
+        """Begin to keep to an allowance, at the creation of the driver."""
+        self._incoming = None if allowance is None else DirectionLimit(allowance)
+        self._outgoing = None if allowance is None else DirectionLimit(allowance)
+        self._overhead_bytes = IP_UDP_BYTES[self._paths[0].family] + HEADER_BYTES + (TAG_BYTES if is_secure else 0)
+        self._packet_bytes = self._overhead_bytes - HEADER_BYTES + self._core.datagram_bytes  # of a full packet
+        self._send_at: float | None = None  # when data that the outgoing allowance holds back may go
+        self._unread: set[int] = set()  # sockets that the incoming allowance left unread: the next ones to be read
+        self._is_behind = False  # whether what is sent was held back before
+
     def add_queue(self, sock: socket.socket, queue: RxMemory) -> None:
         """Receive from a socket that belongs to no path into a queue of its own."""
-        self._limit_buffer(sock)
         self._sockets[sock.fileno()] = sock
         self._queues[sock.fileno()] = queue
         self._epoll.register(sock.fileno(), select.EPOLLIN)
@@ -268,7 +269,6 @@ class Driver:
                 sock = self._open_socket()
             except OSError:  # no descriptor or port is left: share the socket of another path
                 return self._paths[path % len(self._paths)]
-            self._limit_buffer(sock)
             self._paths.append(sock)
             self._sockets[sock.fileno()] = sock
             self._epoll.register(sock.fileno(), select.EPOLLIN)
@@ -473,11 +473,6 @@ class Driver:
     def _may_not_read(self, incoming: DirectionLimit) -> bool:
         """Whether the incoming allowance is exhausted."""
         return time.monotonic() < incoming.ready_at
-
-    def _limit_buffer(self, sock: socket.socket) -> None:
-        """Give a socket the receive buffer that suits the incoming allowance, but no larger one than it has."""
-        if self._incoming is not None:
-            limit_receive_buffer(sock, self._incoming.buffer_bytes(self._packet_bytes))
 
     def _allowed_messages(self, incoming: DirectionLimit) -> int:
         """Return how many messages (segment trains) the next batch may have."""

@@ -42,8 +42,11 @@ def open_socket(address: Address, *, family: socket.AddressFamily, share_port: b
     try:
         if share_port:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        _set_buffer(sock, BUFFER_BYTES, force=syscalls.SO_SNDBUFFORCE, plain=socket.SO_SNDBUF)
-        _set_buffer(sock, BUFFER_BYTES, force=syscalls.SO_RCVBUFFORCE, plain=socket.SO_RCVBUF)
+        for force, plain in ((syscalls.SO_SNDBUFFORCE, socket.SO_SNDBUF), (syscalls.SO_RCVBUFFORCE, socket.SO_RCVBUF)):
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, force, BUFFER_BYTES)
+            except PermissionError:
+                sock.setsockopt(socket.SOL_SOCKET, plain, BUFFER_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, syscalls.SO_TIMESTAMPNS, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, syscalls.IPV6_MTU_DISCOVER, syscalls.IP_PMTUDISC_PROBE)
@@ -72,19 +75,6 @@ def socket_id(address: Address) -> bytes:
     except OSError:
         return os.urandom(16)
     return f"{boot} {namespace} {address!r}".encode()
-
-
-def limit_receive_buffer(sock: socket.socket, size_bytes: int) -> None:
-    """Make a socket's receive buffer as small as `size_bytes`, unless it is smaller."""
-    if size_bytes < sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2:  # Linux doubles what is set
-        _set_buffer(sock, size_bytes, force=syscalls.SO_RCVBUFFORCE, plain=socket.SO_RCVBUF)
-
-
-def _set_buffer(sock: socket.socket, size_bytes: int, *, force: int, plain: int) -> None:
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, force, size_bytes)
-    except PermissionError:
-        sock.setsockopt(socket.SOL_SOCKET, plain, size_bytes)
 
 
 def _enable_ecn(sock: socket.socket, *, family: socket.AddressFamily) -> None:

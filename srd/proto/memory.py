@@ -44,7 +44,7 @@ class Inbox(Protocol):
     def admit_write(self, key: int, *, peer: int) -> Status | None:
         """Take the notification of a write with immediate; return why not, None: taken. Reported as a send is."""
 
-    def refusal(self, key: int) -> Status:
+    def refusal(self, key: int, *, peer: int) -> Status:
         """Return why a write or a read whose range `Memory` does not allow is refused."""
 
     def flow(self, key: int) -> int:

@@ -127,7 +127,7 @@ class Rdma:
 
     def _refusal(self, key: int) -> Status:
         """Return why a range is not allowed."""
-        return Status.REMOTE_ERROR_BAD_ADDRESS if self._inbox is None else self._inbox.refusal(key)
+        return Status.REMOTE_ERROR_BAD_ADDRESS if self._inbox is None else self._inbox.refusal(key, peer=self._peer)
 
     def _admit_write(self, burst: ReceivedBurst) -> Status | None:
         """Have the inbox take the notification of a write that begins; return why it does not."""

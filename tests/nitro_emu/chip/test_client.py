@@ -352,6 +352,7 @@ def test_from_fd_over_a_re_exec(rig: Rig, client: ChipClient) -> None:
     rig.sign(version=2)
     argv = [sys.executable, "-c", program, str(descriptor), str(rig.image), str(rig.manifest), str(rig.configuration)]
     done = subprocess.run(argv, pass_fds=[descriptor], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    os.close(descriptor)
     assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
 
 

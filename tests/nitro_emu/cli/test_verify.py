@@ -104,6 +104,14 @@ def test_all_forms_of_input(called: Called, tmp_path: Path) -> None:
         assert called("-", *options, stdin=data).stdout == expected
 
 
+def test_base64_with_other_characters_is_refused(called: Called) -> None:
+    text = REAL_WITH_KEY.path.read_bytes()
+    for data in (text + b"*", b"\xef\xbb\xbf" + text, text[:100] + b"-" + text[100:]):
+        done = called("-", "--root", "aws", "--at", AT, stdin=data)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == "nitro-verify: -: is neither a COSE_Sign1 message in CBOR nor one in base64\n"
+
+
 def test_expectations_that_are_met(called: Called, ours: tuple[Path, Path], tmp_path: Path) -> None:
     document, root = ours
     (tmp_path / "key").write_bytes(b"public key")
@@ -166,7 +174,6 @@ def test_self_signed_and_debug_documents_are_refused(called: Called) -> None:
         b"\xff" * 100,
         bytes(1 << 20),
         b"A" * (1 << 20),
-        REAL[2].path.read_bytes() + b"*",
     ],
 )
 def test_other_files_are_refused(called: Called, data: bytes) -> None:

@@ -32,7 +32,7 @@ from srd.proto.events import (
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
-from srd.secure.config import Keys
+from srd.secure.config import Keys, Plain
 from srd.secure.noise import public_bytes
 from tests.patience import PATIENCE_S
 
@@ -70,9 +70,11 @@ class _Landing:
 class HostileCard:
     """Runs in a thread with an event loop of its own, for the block. Coroutines are given to `do` or `begin`."""
 
-    def __init__(self, address: str, *, key: X25519PrivateKey, home: Path) -> None:
-        """`address`: of its packets; `key`: the card's; `home`: a directory for what it knows of hosts."""
+    def __init__(self, address: str, *, key: X25519PrivateKey, home: Path, is_plain: bool = False) -> None:
+        """`address`: of its packets; `key`: the card's; `home`: for what it knows of hosts; `is_plain`: in plain text."""
         self.address = address
+        self.arrived: list[bytes] = []
+        self._is_plain = is_plain
         self.key = key
         self.landing = _Landing()
         self.engine: Engine
@@ -210,6 +212,7 @@ class HostileCard:
             case MessageReceived():
                 if event.key == INTRODUCTION_KEY:
                     self._welcomed.add(event.peer)
+                self.arrived += [bytes(self.engine.queues.view(extent)) for extent in event.extents]
                 self.engine.release(event.peer, event.extents, event.length, 1)
             case MessagesReceived():
                 self.engine.release(event.peer, (event.extent,), event.count * event.length, event.count)
@@ -218,7 +221,8 @@ class HostileCard:
         self._notify.set()
 
     async def _start(self) -> None:
-        security = Keys(private_key=self.key, known_hosts=self._home / "known_hosts")
+        keys = Keys(private_key=self.key, known_hosts=self._home / "known_hosts")
+        security = Plain() if self._is_plain else keys
         config = EndpointConfig(security=security, adaptive_poll_s=0.0)
         self.engine = Engine(
             config, (self.address, 0), family=socket.AF_INET, accepting=True, memory=self.landing,

@@ -26,14 +26,14 @@ _WINDOW_BYTES: Final = 8
 class Tap:
     """A relay of UDP in a thread of its own, for the block."""
 
-    def __init__(self, target: Address, *, source: str) -> None:
-        """Forward to `target` from `source`, a host."""
+    def __init__(self, target: Address, *, source: str, entrance: str | None = None) -> None:
+        """Forward to `target` from `source`, a host; `entrance`: where the first card sends to, default: `target`'s."""
         self.recorded: list[bytes] = []
         """All packets of both directions, in order, as they are on the wire."""
         self._target = target
         self._source = source
         self._selector = selectors.DefaultSelector()
-        self._entrance = _socket(target[0])
+        self._entrance = _socket(entrance or target[0])
         self._exits: dict[Address, socket.socket] = {}  # by the first card's socket
         self._wake, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)

@@ -13,8 +13,8 @@ from nitro_emu.verbs import AddressHandle, CompStatus, SendOp
 from tests.nitro_emu.device.cards import GUARD, card, tenants
 from tests.nitro_emu.device.pattern import pattern
 
-RATE_BPS = 10_000_000
-LENGTH = 1 << 19
+RATE_BPS = 100_000_000
+LENGTH = 4 << 20
 BURST_S = 0.01
 """Of `srd.io.allowance.Allowance`."""
 AT_ONCE_BYTES = 2 * (64 << 10)
@@ -48,7 +48,7 @@ def test_bandwidth__bounds_what_a_tenant_sends_and_counts_what_waits(tmp_path: P
 
 def test_packets__bounds_what_a_tenant_receives_without_losing_any(tmp_path: Path) -> None:
     with card(tmp_path / "a", limits="mtu: 1500") as first:
-        with card(tmp_path / "b", limits="mtu: 1500, packets_per_second: 1000") as second:
+        with card(tmp_path / "b", limits="mtu: 1500, packets_per_second: 10000") as second:
             with tenants((first, "efa_0"), (second, "efa_0")) as (left, right):
                 source, target = left.memory(length=LENGTH), right.memory(length=LENGTH + 4096)
                 data = pattern(4, length=LENGTH)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import struct
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from nitro_emu.abi import admin, io, memory
+from nitro_emu.abi import admin, io
 from nitro_emu.abi.admin import AdminStatus
+from nitro_emu.abi.gid import address_of_untrusted, gid_of
 from nitro_emu.control import ask
 from nitro_emu.device.introduction import MAX_INTRODUCTION_BYTES, Hello
 from nitro_emu.verbs import AddressHandle, CompStatus, SendOp, VerbsError
+from nitro_emu.verbs.send_queue import Destination
 from scripts.benches.card_fuzz.raw_device import RawDevice
+from scripts.benches.hostile.run import worker
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
-from tests.nitro_emu.device.cards import GUARD, QKEY, Card, Tenant, wait_for
+from srd.secure.noise import public_bytes
+from tests.nitro_emu.device.cards import GUARD, QKEY, Card, Tenant, card, tenants, wait_for
+from tests.nitro_emu.device.hostile_card import HostileCard
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.stage import (
     BLUE_PORT, HIGH, LOW, MALLORY, OUTCAST, RED_PORT, Bystander, Stage, alarms, gid, push_to, stage, stranger,
@@ -31,9 +38,8 @@ from tests.nitro_emu.device.stage import (
 )  # fmt: skip
 from tests.nitro_emu.device.stranger import HANDSHAKES
 from tests.nitro_emu.device.tap import Tap
-from tests.nitro_emu.device.vpc_cards import EFA_GROUP, ControlPlane, Vf, vpc_cards
+from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
 from tests.nitro_emu.processes import loopback_address
-from tests.srd.cli.processes import Process
 
 FRAMES: Final = 100_000
 GUESSES: Final = 100_000
@@ -177,16 +183,22 @@ def test_hello__of_what_no_rule_allows_is_denied_without_an_alarm(cards: Stage) 
     assert alarms(cards.target) == before[1]
 
 
-def test_hello__from_another_host_with_the_same_key_is_forged(cards: Stage, tmp_path: Path) -> None:
+def test_hello__with_a_cards_key_from_another_cards_address_is_forged(cards: Stage, tmp_path: Path) -> None:
     """A stolen key is of no use elsewhere: the packets must come from the card's address, too."""
-    from tests.nitro_emu.device.hostile_card import HostileCard  # noqa: PLC0415
-
     before = cards.vpc_counters("efa_1")["rx_forged"]
-    with HostileCard(loopback_address(), key=cards.evil.key, home=tmp_path) as thief:
+    with HostileCard(cards.address("card-a"), key=cards.evil.key, home=tmp_path) as thief:
         peer = thief.do(thief.open(cards.host, BLUE_PORT))
         assert not thief.do(thief.say(peer, TRUE_SELF.pack())).is_welcome
         thief.do(thief.ended(peer))
     assert cards.vpc_counters("efa_1")["rx_forged"] == before + 1
+
+
+def test_hello__with_a_cards_key_from_no_cards_address_gets_no_answer(cards: Stage, tmp_path: Path) -> None:
+    before = alarms(cards.target)
+    with HostileCard(loopback_address(), key=cards.evil.key, home=tmp_path) as thief:
+        with pytest.raises(ConnectionRefusedError, match="LOCAL_ERROR_UNREACH_REMOTE"):
+            thief.do(thief.open(cards.host, BLUE_PORT))
+    assert alarms(cards.target)["egress"] > before["egress"]
 
 
 def test_hello__twice_or_too_long_is_refused_and_harms_nothing(cards: Stage) -> None:
@@ -326,3 +338,223 @@ def test_guesses__10e5_of_a_card_that_was_let_in_reach_nobody(tmp_path: Path) ->
         assert on.target.stats("efa_0")["qkey_viol"] == 0
         on.close_tenants()
     assert_log_is_bounded(on.target, since=started)
+
+
+# -- a tenant -------------------------------------------------------------------------------------------------------
+
+
+def test_handles__10e4_of_a_tenant_are_refused_and_counted(tmp_path: Path) -> None:
+    """Random GIDs, cards' own addresses, and those of the other VPC that its own does not have."""
+    started = time.monotonic()
+    with stage(tmp_path) as on:
+        red, rng = on.pair("red", first=1 << 8), random.Random(6)
+        attacked = [gid(OUTCAST), gid(on.host), gid(on.address("card-a")), gid(on.evil.address), bytes(16)]
+        attacked += [gid(f"172.31.{number >> 8}.{number & 255}") for number in range(256, 1000)]
+        attacked += [rng.randbytes(16) for _ in range(HANDLES - len(attacked))]
+        with RawDevice(on.cards["card-a"].socket("efa_1")) as device:
+            domain = device.ask(admin.AllocPd()).reply
+            assert isinstance(domain, admin.AllocPdReply)
+            statuses: Counter[AdminStatus] = Counter()
+            for number, each in enumerate(attacked):
+                statuses[device.ask(admin.CreateAh(each, domain.pd)).status] += 1
+                if number % 100 == 0:
+                    red.exchange()
+        assert statuses == {AdminStatus.ILLEGAL_PARAMETER: HANDLES}
+        found = on.cards["card-a"].stats("efa_1")
+        assert found["vpc"]["tx_denied"] == HANDLES
+        assert found["resources"]["ahs"] == 0
+        assert on.vpc_counters("efa_0") == {"tx_denied": 0, "rx_denied": 0, "rx_forged": 0, "revoked": 0}
+        on.close_tenants()
+    assert_log_is_bounded(on.cards["card-a"], since=started)
+
+
+LOCAL: Final = {CompStatus.LOCAL_ERROR_INVALID_AH, CompStatus.LOCAL_ERROR_INVALID_LKEY}
+REMOTE: Final = {CompStatus.REMOTE_ERROR_BAD_DEST_QPN, CompStatus.REMOTE_ERROR_BAD_ADDRESS}
+
+
+def test_requests__of_a_tenant_with_random_numbers_reach_nobody(cards: Stage) -> None:
+    """Address handles, queue pairs and keys at random, those of the other VPC's tenants among them."""
+    red, rng = cards.pair("red", first=1 << 22), random.Random(7)
+    victims = [cards.bystander("efa_0"), cards.bystander("efa_1")]
+    neighbour = Bystander(cards.tenant("card-a", "efa_0"))
+    evil = cards.tenant("card-a", "efa_1")
+    ah = AddressHandle(evil.pd, gid=gid(LOW))
+    qp_nums = [each.tenant.qp.number for each in victims]
+    rkeys = [victims[0].tenant.mr.rkey, neighbour.tenant.mr.rkey, red.right.mr.rkey]
+    lkeys = [neighbour.tenant.mr.lkey + 1000, rng.getrandbits(24), 0]
+    statuses: Counter[CompStatus] = Counter()
+    for number in range(500):
+        for index in range(evil.qp.send_queue.depth):
+            is_foreign_ah = index % 2 == 1
+            destination = Destination(
+                rng.getrandbits(16) | 1 << 14 if is_foreign_ah else ah.number,
+                rng.choice((*qp_nums, rng.getrandbits(16))),
+                rng.getrandbits(32) & ~1,
+            )
+            lkey = rng.choice((evil.mr.lkey, evil.mr.lkey, *lkeys))
+            if rng.random() < 0.3:
+                sge = io.Sge(evil.mr.address, 64, lkey)
+                evil.qp.send_queue.post(
+                    number, destination=destination, sges=(sge,), inline=None, immediate=None
+                )  # fmt: skip
+                continue
+            evil.qp.send_queue.post_many(
+                rng.choice((SendOp.RDMA_WRITE, SendOp.RDMA_READ)), destination=destination,
+                addresses=evil.mr.address, lengths=64, lkey=lkey, wr_ids=np.array([number], np.uint64),
+                remote_addresses=victims[rng.randrange(2)].tenant.mr.address, rkey=rng.choice((*rkeys, rng.getrandbits(32))),
+            )  # fmt: skip
+        evil.qp.send_queue.ring()
+        statuses.update(CompStatus(done.vendor_error) for done in evil.completions(evil.qp.send_queue.depth))
+        if number % 10 == 0:
+            red.exchange()
+    assert set(statuses) == LOCAL | REMOTE
+    for each in (*victims, neighbour):
+        each.assert_untouched()
+    assert (evil.bytes == GUARD).all(), "it has read something"
+    del ah
+
+
+def test_a_hostile_program__in_one_vpc_is_not_noticed_in_the_other(cards: Stage) -> None:
+    red, bystander = cards.pair("red", first=1 << 23), cards.bystander("efa_0")
+    gids = [gid(address).hex() for address in (LOW, HIGH, OUTCAST, MALLORY)]
+    device = str(cards.cards["card-a"].socket("efa_1"))
+    with worker("fuzzer", "scripts.benches.card_fuzz.host", device, "8", *gids) as fuzzer:
+        for _ in range(20):
+            fuzzer.command("100")
+            red.exchange()
+            assert fuzzer.event("took")["entries"] > 0
+    red.exchange()
+    bystander.assert_untouched()
+
+
+# -- when traffic is encrypted ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of the whitepaper's table (see `nitro_emu.vpc.rules`): what the mapping says, and who is on the path."""
+
+    change: Callable[[ControlPlane], None] = lambda _: None
+    remote: tuple[str, str] = ("red", HIGH)
+    """VPC and private address of the other end."""
+    source: str = "card-a"
+    """The card whose address a middlebox sends from; "": one of its own."""
+    has_handle: bool = True
+    """Whether an address handle is allowed."""
+    is_carried: bool = False
+    other_end_is_plain: bool = False
+
+
+def other_region(control_plane: ControlPlane) -> None:
+    control_plane.cards["card-b"]["region"] = "other"
+
+
+def peered(control_plane: ControlPlane) -> None:
+    control_plane.peerings = [("red", "green")]
+    for vpc, peer in (("red", "green"), ("green", "red")):
+        for direction in ("ingress", "egress"):
+            control_plane.vpcs[vpc]["groups"]["efa"][direction].append({"protocol": "all", "group": f"{peer}/efa"})
+
+
+def peered_in_another_region(control_plane: ControlPlane) -> None:
+    peered(control_plane)
+    other_region(control_plane)
+
+
+def another_key(control_plane: ControlPlane) -> None:
+    key = public_bytes(X25519PrivateKey.generate())
+    control_plane.cards["card-b"]["public_key"] = base64.b64encode(key).decode()
+
+
+GREEN_VF: Final = ("green", "10.9.0.7")
+TABLE: Final = {
+    "capable, same region, same VPC": Case(is_carried=True),
+    "capable, same region, peered VPCs": Case(peered, GREEN_VF, is_carried=True),
+    "capable, same region, VPCs that are not peered": Case(remote=GREEN_VF, has_handle=False),
+    "capable, another region": Case(other_region, has_handle=False),
+    "capable, another region, peered VPCs": Case(peered_in_another_region, GREEN_VF, has_handle=False),
+    "one end is not capable: plain text": Case(other_end_is_plain=True),
+    "one end is not capable: not the key of the mapping": Case(another_key),
+    "a middlebox": Case(source=""),
+    "a middlebox with another card's address": Case(source="card-c"),
+}
+
+
+@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
+def test_traffic__is_encrypted_or_not_carried(tmp_path: Path, case: Case) -> None:
+    """What is on the wire is recorded between the cards: no eight bytes of the payload are in it, whatever happens."""
+    wanted = {
+        "card-a": (Vf("efa_0", "red", LOW),),
+        "card-b": (Vf("efa_0", *case.remote),),
+    }
+    data = pattern(1, length=48_000)
+    with ExitStack() as running:
+        control_plane, on = running.enter_context(vpc_cards(tmp_path, wanted, pushes=False))
+        key = public_bytes(X25519PrivateKey.generate())
+        control_plane.add("card-c", address=loopback_address(), public_key=key, run_dir=tmp_path, vfs=())
+        del control_plane.run_dirs["card-c"]
+        case.change(control_plane)
+        control_plane.push()
+        tap = running.enter_context(on_the_path(control_plane, on["card-a"], case=case, home=tmp_path))
+        left, right = Tenant(on["card-a"]), Tenant(on["card-b"])
+        running.callback(left.close)
+        running.callback(right.close)
+        left.bytes[: len(data)] = data
+        right.receive(1, right.sge(8000))
+        if not case.has_handle:
+            with pytest.raises(VerbsError):
+                AddressHandle(left.pd, gid=right.gid)
+        else:
+            ah = AddressHandle(left.pd, gid=right.gid)
+            left.send(ah, right.qp.number, left.sge(8000), wr_id=1)
+            left.rdma(
+                SendOp.RDMA_WRITE, ah, to=right.qp.number, local=left.sge(len(data)), rkey=right.mr.rkey,
+                address=right.mr.address + 8000, wr_id=2,
+            )  # fmt: skip
+            statuses = {CompStatus(done.vendor_error) for done in left.completions(2)}
+            assert (statuses == {CompStatus.OK}) is case.is_carried
+            assert case.is_carried or statuses <= NOT_CARRIED
+        carried = right.bytes[8000 : 8000 + len(data)]
+        assert (carried == (data if case.is_carried else GUARD)).all()
+        assert (right.bytes[:8000] == (data[:8000] if case.is_carried else GUARD)).all()
+        assert len(b"".join(tap.recorded)) >= (len(data) if case.is_carried else 0)
+        assert not tap.shows(data)
+
+
+NOT_CARRIED: Final = {
+    CompStatus.LOCAL_ERROR_UNREACH_REMOTE, CompStatus.LOCAL_ERROR_UNRESP_REMOTE, CompStatus.REMOTE_ERROR_FEATURE_MISMATCH,
+}  # fmt: skip
+
+
+@contextmanager
+def on_the_path(control_plane: ControlPlane, first: Card, *, case: Case, home: Path) -> Iterator[Tap]:
+    """Have the first card send to a tap instead of the second; or, through it, to an end that speaks plain text."""
+    host = str(control_plane.cards["card-b"]["address"])
+    source = str(control_plane.cards[case.source]["address"]) if case.source else loopback_address()
+    with ExitStack() as opened:
+        target = (host, RED_PORT)
+        if case.other_end_is_plain:
+            plain = HostileCard(loopback_address(), key=X25519PrivateKey.generate(), home=home, is_plain=True)
+            target = opened.enter_context(plain).engine.address
+        tap = opened.enter_context(Tap(target, source=source, entrance=host))
+        vpc, _ = case.remote
+        control_plane.vpcs[vpc]["interfaces"]["card-b-efa-0"]["port"] = tap.port
+        push_to(first, control_plane.document())
+        yield tap
+
+
+def test_tap__would_show_plain_text(tmp_path: Path) -> None:
+    """The recording of the test above, of cards without keys: it has all of the payload."""
+    data = pattern(1, length=8000)
+    with card(tmp_path / "a") as first, card(tmp_path / "b") as second, tenants((first, "efa_0"), (second, "efa_0")) as (
+        left,
+        right,
+    ):
+        host, port = address_of_untrusted(right.gid)
+        with Tap((host, port), source=address_of_untrusted(left.gid)[0]) as tap:
+            left.bytes[: len(data)] = data
+            right.receive(1, right.sge(8000))
+            ah = AddressHandle(left.pd, gid=gid_of(host, port=tap.port))
+            left.send(ah, right.qp.number, left.sge(8000))
+            assert left.completion().vendor_error == right.completion().vendor_error == CompStatus.OK
+            assert tap.shows(data)

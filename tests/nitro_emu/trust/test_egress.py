@@ -157,3 +157,14 @@ def test_installing_twice_counts_a_call_once(guard: EgressGuard, alarms: Alarms)
     with pytest.raises(EgressRefusedError):
         os.fork()
     assert alarms.counts == {"egress": 1}
+
+
+def test_answer_to_a_stranger__is_refused_without_an_alarm(guard: EgressGuard, alarms: Alarms) -> None:
+    """A datagram that arrives at a served port must not raise an alarm about what the card does."""
+    guard.set_allowed(frozenset({"127.0.0.2"}))
+    guard.install()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as served:
+        served.bind(("127.0.0.1", 0))
+        with pytest.raises(EgressRefusedError, match="no answer"):
+            served.sendto(b"x", ("127.0.0.1", 9))
+    assert not alarms.counts

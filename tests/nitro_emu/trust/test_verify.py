@@ -29,6 +29,7 @@ from tests.nitro_emu.trust.samples import (
     aws_root,
     expectation,
     issue,
+    reason,
     signed,
     stated,
 )

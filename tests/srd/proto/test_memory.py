@@ -41,7 +41,7 @@ def test_inbox__takes_all_of_them_or_none() -> None:
     assert inbox.admit(7, peer=1, length=10, count=3) is RNR
     assert inbox.admit(7, peer=1, length=10, count=2) is None
     assert inbox.admit_write(8, peer=1) is None
-    assert inbox.refusal(9) is Status.REMOTE_ERROR_BAD_ADDRESS
+    assert inbox.refusal(9, peer=0) is Status.REMOTE_ERROR_BAD_ADDRESS
     assert inbox.flow(9) == 0
     assert recording.taken == {7: 2, 8: 1}
     assert recording.refused == {7: 3}
