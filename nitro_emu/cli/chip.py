@@ -156,8 +156,8 @@ def run(*, directory: Path, socket_file: Path | None, card_uid: int | None, is_c
         raise click.UsageError(f"--card-uid needs --socket, too: only the chip's user may enter {directory}")
     directory = directory.absolute()
     path = directory / CHIP_SOCKET if socket_file is None else socket_file.absolute()
-    forbid_dumps()
     with _logging(as_json=as_json), locked(directory):
+        forbid_dumps()
         chip = Chip(Store(directory))
         with ChipServer(chip, path=path, card_uid=card_uid) as server, _stopped_by_signals(server):
             if is_confined:

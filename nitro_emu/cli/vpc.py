@@ -25,7 +25,7 @@ from nitro_emu.cli.tables import print_fields, print_table
 from nitro_emu.errors import VpcError
 from nitro_emu.log_ring import LineFormatter
 from nitro_emu.sd_notify import sd_notify
-from nitro_emu.vpc.keys import make_key, read_private_key
+from nitro_emu.trust.key_files import make_key_files, read_private_key
 from nitro_emu.vpc.model import VpcMap, load
 from nitro_emu.vpc.push import State
 from nitro_emu.vpc.rules import Interface, Mapping
@@ -65,7 +65,7 @@ def cli(context: click.Context) -> None:
 @click.argument("key_file", metavar="KEY.pem", type=click.Path(path_type=Path))
 def make_key_command(*, key_file: Path) -> None:
     """Make the control plane's key: KEY.pem, and KEY.pub.pem, which the cards' settings name."""
-    click.echo(f"nitro-vpc: {key_file} is the private key; give cards {make_key(key_file)}")
+    click.echo(f"nitro-vpc: {key_file} is the private key; give cards {make_key_files(key_file)}")
 
 
 # -- check ------------------------------------------------------------------------------------------------------

@@ -20,10 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET, SECRET_BYTES
@@ -38,8 +36,10 @@ from nitro_emu.trust.confinement import confine, forbid_dumps
 from nitro_emu.trust.egress import EgressGuard
 from nitro_emu.trust.locked import LockedSecret
 from nitro_emu.trust.measure import software_root
+from nitro_emu.trust.pki import load_certificate_untrusted, load_public_key_untrusted
 from nitro_emu.trust.verify import Expectation
 from srd.secure.config import Keys, SecurityConfig
+from srd.secure.key_log import VARIABLE as KEY_LOG
 from srd.secure.keys import directory as key_directory
 
 CHIP_FD: Final = "NITRO_CHIP_FD"
@@ -86,6 +86,8 @@ class CardTrust:
         """Boot with the chip, if there is one, and read the keys. Raises NitroError with the reason."""
         if config.confine:
             forbid_dumps()  # before there is a key in memory
+        if config.chip is not None or config.control_plane is not None:
+            _refuse_key_log()
         with ExitStack() as opened:
             control_plane = None if config.control_plane is None else _public_key(config.control_plane.key)
             required = None if config.require_attestation is None else _expectation(config.require_attestation)
@@ -183,6 +185,12 @@ class CardTrust:
         self.close()
 
 
+def _refuse_key_log() -> None:
+    """Raise TrustError if whoever starts the card would get the keys of its tenants' traffic in a file."""
+    if os.environ.get(KEY_LOG):
+        raise TrustError(f"{KEY_LOG} is set, which writes the keys of all peers to a file; unset it")
+
+
 def _connect(directory: Path) -> ChipClient:
     """Return the connection to the chip; after an update the one that the process before had."""
     inherited = os.environ.pop(CHIP_FD, "")
@@ -213,25 +221,28 @@ def _boot(chip: ChipClient, config: CardConfig, *, secret: LockedSecret) -> X255
     report = chip.boot(
         image_root=software_root(), manifest=config.chip.manifest, configuration=_path(config), secret=secret.view
     )
+    if report.configuration.hex() != config.sha384:
+        raise TrustError(f"{config.path}: has changed since this card read it; start it again")
     _log.info("the chip has measured this card: version %d, PCR0 %s", report.version, report.pcrs[0].hex()[:16])
     return X25519PrivateKey.from_private_bytes(secret.view)
 
 
 def _public_key(source: str | Path) -> EllipticCurvePublicKey:
     try:
-        key = load_pem_public_key(_pem(source))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"control_plane: key: {error}; make one with nitro-vpc make-key") from None
-    if not isinstance(key, EllipticCurvePublicKey):
-        raise ConfigError("control_plane: key: is no key on an elliptic curve; use nitro-vpc make-key")
-    return key
+        return load_public_key_untrusted(_pem(source), name="control_plane: key")
+    except OSError as error:
+        raise ConfigError(f"control_plane: key: {source}: {error.strerror}; nitro-vpc make-key makes one") from None
+    except TrustError as error:
+        raise ConfigError(f"{error}; nitro-vpc make-key makes one") from None
 
 
 def _expectation(fields: AttestationFields) -> Expectation:
     try:
-        root = x509.load_pem_x509_certificate(_pem(fields.root))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"require_attestation: root: {error}; see nitro-chip root") from None
+        root = load_certificate_untrusted(_pem(fields.root), name="require_attestation: root")
+    except OSError as error:
+        raise ConfigError(f"require_attestation: root: {fields.root}: {error.strerror}; see nitro-chip root") from None
+    except TrustError as error:
+        raise ConfigError(f"{error}; see nitro-chip root") from None
     return Expectation(root=root, pcrs=fields.pcrs, at=None)
 
 

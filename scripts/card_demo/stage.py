@@ -274,15 +274,15 @@ class Stage:
             self.processes.wait(until=time.monotonic() + _TICK_S)
         raise BenchError(f"{process.name}: no {kind}: {process.last_error or 'no output'}")
 
-    def wait_for_end(self, process: ManagedProcess) -> int:
-        """Return the exit status of a process, and have all of its output. Raises BenchError if it does not end."""
+    def ends_unready(self, process: ManagedProcess) -> bool:
+        """Return whether a process ends before it serves anything; have all of its output, and end it if it serves."""
         give_up_at = time.monotonic() + BOUND_S
-        while process.exit_status is None:
+        while (is_running := process.exit_status is None) and not any(e["event"] == "ready" for e in process.events):
             if time.monotonic() > give_up_at:
-                raise BenchError(f"{process.name}: has not ended for {BOUND_S:g} s")
+                raise BenchError(f"{process.name}: neither serves nor has ended for {BOUND_S:g} s")
             self.processes.wait(until=time.monotonic() + _TICK_S)
         self.processes.stop(process)
-        return process.exit_status
+        return not is_running and process.exit_status != 0
 
 
 def _all_of(group: str) -> list[dict[str, str]]:

@@ -13,7 +13,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from nitro_emu.chip import store as store_module
 from nitro_emu.chip.chip import CardFiles, Chip
 from nitro_emu.chip.pcrs import event_untrusted, replay
 from nitro_emu.chip.states import State
@@ -201,7 +200,7 @@ def test_the_counter_is_on_the_disk_before_the_secret_is_given(rig: Rig, monkeyp
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device", descriptor)
 
-    monkeypatch.setattr(store_module.os, "fsync", fail)
+    monkeypatch.setattr("nitro_emu.chip.store.os.fsync", fail)
     assert_sealed(rig.chip(), rig.files, reason="state.json cannot be written: No space left on device")
 
 

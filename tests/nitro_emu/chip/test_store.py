@@ -13,7 +13,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from nitro_emu.chip import store as store_module
 from nitro_emu.chip.store import INTERMEDIATE, ROOT, ROOT_KEY, SEALED, STATE, VENDOR, Store
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.pki import public_key_pem
@@ -91,6 +90,15 @@ def test_an_edited_version_is_found(rig: Rig) -> None:
         rig.store.load()
 
 
+def test_a_state_in_other_words_is_found(rig: Rig) -> None:
+    path = rig.chip_directory / STATE
+    content = path.read_bytes()
+    for changed in (content + b"\n", content.replace(b"{", b'{"minimum_version": 1, ', 1)):
+        path.write_bytes(changed)
+        with pytest.raises(TrustError, match=r"damaged: state\.json was changed"):
+            rig.store.load()
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"mac": 1}', '{"mac": "é"}', "[" * 100_000])
 def test_a_state_that_is_none_is_found(rig: Rig, text: str) -> None:
     (rig.chip_directory / STATE).write_text(text)
@@ -139,7 +147,7 @@ def test_a_file_is_replaced_or_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device", descriptor)
 
-    monkeypatch.setattr(store_module.os, "fsync", fail)
+    monkeypatch.setattr("nitro_emu.chip.store.os.fsync", fail)
     with pytest.raises(TrustError, match="cannot be written: No space left"):
         rig.store.set_minimum_version(rig.store.load(), version=9)
     assert rig.store.load().minimum_version == 1

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from nitro_emu.cli.vpc import main
-from nitro_emu.vpc.keys import make_key
+from nitro_emu.trust.key_files import make_key_files
 from tests.nitro_emu.vpc import fake_card
 from tests.nitro_emu.vpc.maps import interface, two_vpcs
 from tests.srd.cli.processes import Process
@@ -59,7 +59,12 @@ def test_check_of_the_example(called: Called) -> None:
     head, *rows, empty, total = result.stdout.splitlines()
     assert head.split() == ["from", "to", "may", "talk", "reason"]
     assert rows[0].split() == ["red/red-1", "red/red-2", "yes"]
-    assert rows[1].rstrip().split(maxsplit=3) == ["red/red-1", "green/green-1", "no", "peering: red and green are not peered"]
+    assert rows[1].rstrip().split(maxsplit=3) == [
+        "red/red-1",
+        "green/green-1",
+        "no",
+        "peering: red and green are not peered",
+    ]
     assert "green/green-1  green/green-2  no        group: no egress rule" in result.stdout
     assert (len(rows), empty) == (12, "")
     assert total == "2 of 12 pairs may talk; traffic between cards is always encrypted"
@@ -164,10 +169,10 @@ def test_make_key(called: Called, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["push", "serve"])
 def test_key_that_others_may_read_is_refused(called: Called, tmp_path: Path, command: str) -> None:
     key = tmp_path / "control.pem"
-    make_key(key)
+    make_key_files(key)
     key.chmod(0o644)
     path = write(tmp_path / "vpc.yaml", two_vpcs())
-    fails(called(command, path, "--key", key), status=1, error="others may read or write it (mode 644); run: chmod go")
+    fails(called(command, path, "--key", key), status=1, error="others may use it (mode 644); run: chmod go")
 
 
 @contextmanager
@@ -182,7 +187,7 @@ def card(address: Path | str, key: Path) -> Iterator[tuple[Process, str]]:
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
     path = tmp_path / "control.pem"
-    make_key(path)
+    make_key_files(path)
     return path
 
 
@@ -212,7 +217,7 @@ def test_push_to_a_socket_and_over_tcp(called: Called, tmp_path: Path, key: Path
 def test_push_fails_if_a_card_has_not_accepted(called: Called, tmp_path: Path, key: Path, content: Content) -> None:
     other = tmp_path / "other" / "control.pem"
     other.parent.mkdir()
-    make_key(other)
+    make_key_files(other)
     path = write(tmp_path / "vpc.yaml", content)
     with card(tmp_path / "card-1.sock", other):
         result = called("push", path, "--key", key, "--json")

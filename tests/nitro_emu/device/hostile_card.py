@@ -1,9 +1,10 @@
-"""A card with a key that the mapping has, whose software is an attacker's: the transport, and none of the card's rules."""
+"""A card with a key that the mapping has, and an attacker's software: the transport, and none of the card's rules."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import socket
 import threading
 from collections import Counter
@@ -12,6 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
+from unittest.mock import patch
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -33,6 +35,7 @@ from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.secure.config import Keys, Plain
+from srd.secure.key_log import VARIABLE as KEY_LOG
 from srd.secure.noise import public_bytes
 from tests.patience import PATIENCE_S
 
@@ -58,12 +61,15 @@ class _Landing:
         self.bytes = np.zeros(ROOM_BYTES, np.uint8)
 
     def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
+        del key
         return int(self.bytes.ctypes.data) + offset if offset + length <= ROOM_BYTES else None
 
     def remote_readable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
+        del key, peer, offset, length
         return None
 
     def remote_writable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
+        del key, peer, offset, length
         return None
 
 
@@ -71,7 +77,7 @@ class HostileCard:
     """Runs in a thread with an event loop of its own, for the block. Coroutines are given to `do` or `begin`."""
 
     def __init__(self, address: str, *, key: X25519PrivateKey, home: Path, is_plain: bool = False) -> None:
-        """`address`: of its packets; `key`: the card's; `home`: for what it knows of hosts; `is_plain`: in plain text."""
+        """`address`: of its packets; `key`: the card's; `home`: for what it knows of hosts; `is_plain`: no keys."""
         self.address = address
         self.arrived: list[bytes] = []
         self._is_plain = is_plain
@@ -79,6 +85,8 @@ class HostileCard:
         self.landing = _Landing()
         self.engine: Engine
         self._home = home
+        self.key_log = home / "secrets"
+        """The keys of its peers, as `srd.secure.key_log` writes them."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._changed = asyncio.Condition()
@@ -128,9 +136,7 @@ class HostileCard:
         await self._until(lambda: request in self._done)
         return self._done.pop(request)
 
-    def _post(
-        self, peer: int, *, key: int, content: bytes, opcode: Opcode, offset: int, immediate: int | None
-    ) -> int:
+    def _post(self, peer: int, *, key: int, content: bytes, opcode: Opcode, offset: int, immediate: int | None) -> int:
         request = next(self._numbers)
         payload = np.frombuffer(content, np.uint8) if content else self._payload[:0]
         self._kept = payload
@@ -224,10 +230,11 @@ class HostileCard:
         keys = Keys(private_key=self.key, known_hosts=self._home / "known_hosts")
         security = Plain() if self._is_plain else keys
         config = EndpointConfig(security=security, adaptive_poll_s=0.0)
-        self.engine = Engine(
-            config, (self.address, 0), family=socket.AF_INET, accepting=True, memory=self.landing,
-            on_event=self._on_event, on_failure=print,
-        )  # fmt: skip
+        with patch.dict(os.environ, {KEY_LOG: str(self.key_log)}):
+            self.engine = Engine(
+                config, (self.address, 0), family=socket.AF_INET, accepting=True, memory=self.landing,
+                on_event=self._on_event, on_failure=print,
+            )  # fmt: skip
 
     def __enter__(self) -> Self:
         self._thread.start()

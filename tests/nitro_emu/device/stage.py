@@ -1,8 +1,8 @@
 """Two tenants with equal addresses in two VPCs on the same two cards, and a third card that an attacker has.
 
-    card-a  efa_0 red 172.31.0.5     efa_1 blue 172.31.0.6
-    card-b  efa_0 red 172.31.0.6     efa_1 blue 172.31.0.5
-    card-m  blue 172.31.0.9, allowed; red 172.31.0.8, in no group
+card-a  efa_0 red 172.31.0.5     efa_1 blue 172.31.0.6
+card-b  efa_0 red 172.31.0.6     efa_1 blue 172.31.0.5
+card-m  blue 172.31.0.9, allowed; red 172.31.0.8, in no group
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,15 +144,19 @@ class Stage:
 
 
 @contextmanager
-def stage(directory: Path) -> Iterator[Stage]:
-    """Run the cards, for the block."""
+def stage(directory: Path, *, more: Mapping[str, str] | None = None) -> Iterator[Stage]:
+    """Run the cards, for the block; `more`: further settings of each card."""
     with ExitStack() as running:
         key = X25519PrivateKey.generate()
         evil = running.enter_context(HostileCard(loopback_address(), key=key, home=directory))
-        control_plane, cards = running.enter_context(vpc_cards(directory, CARDS, pushes=False))
+        control_plane, cards = running.enter_context(vpc_cards(directory, CARDS, pushes=False, more=more or ""))
         vfs = Vf("efa_0", "blue", MALLORY), Vf("efa_1", "red", OUTCAST, groups=("none",))
         control_plane.add("card-m", address=evil.address, public_key=evil.public_key, run_dir=directory, vfs=vfs)
         del control_plane.run_dirs["card-m"]  # nobody listens there
+        # The groups would let blue's tenants reach red's: only the VPCs, which are not peered, keep them apart.
+        for vpc, direction in (("red", "ingress"), ("blue", "egress")):
+            everybody = {"protocol": "all", "cidr": "172.31.0.0/16"}
+            control_plane.vpcs[vpc]["groups"]["efa"][direction].append(everybody)
         control_plane.push()
         made = Stage(control_plane, cards, evil)
         running.callback(made.close_tenants)

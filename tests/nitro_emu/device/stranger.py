@@ -98,7 +98,7 @@ class Frames:
     """Forged packets: noise, captured ones as they are and changed, handshakes of others and of its own."""
 
     def __init__(self, captured: Sequence[bytes], *, seed: int) -> None:
-        self.rng = Random(seed)  # noqa: S311 - reproducible
+        self.rng = Random(seed)
         self._captured = captured
         self._forge = Forge(self.rng, peers=[], captured=captured)
         self._hellos = [packet for packet in captured if packet[1] == PacketType.HELLO]
@@ -160,7 +160,7 @@ def data_packet(rogue: RoguePeer, psn: int, *, opcode: int, key: int, offset: in
 
 
 def guesses(task: dict[str, Any]) -> None:
-    rng = Random(task["seed"])  # noqa: S311 - reproducible
+    rng = Random(task["seed"])
     host, port = task["target"]
     keys = Keys(private_key=X25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"])))
     left, peers = task["count"], 0

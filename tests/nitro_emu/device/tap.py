@@ -1,7 +1,7 @@
 """Somebody on the path between two cards: forwards their packets, records them, and can send any of them again.
 
-The mapping of the one card names the tap as the place of the other. It forwards from `source`: with the first card's own
-address nobody notices it, with another one it is a middlebox that changes the source.
+The mapping of the one card names the tap as the place of the other. It forwards from `source`: with the first card's
+own address nobody notices it, with another one it is a middlebox that changes the source.
 """
 
 from __future__ import annotations

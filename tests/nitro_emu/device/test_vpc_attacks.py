@@ -22,6 +22,7 @@ from nitro_emu.abi.admin import AdminStatus
 from nitro_emu.abi.gid import address_of_untrusted, gid_of
 from nitro_emu.control import ask
 from nitro_emu.device.introduction import MAX_INTRODUCTION_BYTES, Hello
+from nitro_emu.trust.alarms import ALARM_BURST, ALARMS_PER_S
 from nitro_emu.verbs import AddressHandle, CompStatus, SendOp, VerbsError
 from nitro_emu.verbs.send_queue import Destination
 from scripts.benches.card_fuzz.raw_device import RawDevice
@@ -33,7 +34,19 @@ from tests.nitro_emu.device.cards import GUARD, QKEY, Card, Tenant, card, tenant
 from tests.nitro_emu.device.hostile_card import HostileCard
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.stage import (
-    BLUE_PORT, HIGH, LOW, MALLORY, OUTCAST, RED_PORT, Bystander, Stage, alarms, gid, push_to, stage, stranger,
+    BLUE_PORT,
+    HIGH,
+    LOW,
+    MALLORY,
+    OUTCAST,
+    RED_PORT,
+    Bystander,
+    Stage,
+    alarms,
+    gid,
+    push_to,
+    stage,
+    stranger,
     while_running,
 )  # fmt: skip
 from tests.nitro_emu.device.stranger import HANDSHAKES
@@ -113,7 +126,7 @@ def test_frames_of_strangers__disturb_nobody(tmp_path: Path) -> None:
                 lambda: ask(on.target.run_dir, "status")["vfs"]["efa_0"]["peers"] == peers, "the end of other peers"
             )
             raised = alarms(on.target)
-            assert set(raised) == {"unknown-card", "egress"}, "the second: answers to strangers, which are not sent"
+            assert set(raised) == {"unknown-card"}
             assert raised["unknown-card"] >= HANDSHAKES
         on.close_tenants()
     assert_log_is_bounded(on.target, since=started)
@@ -183,22 +196,25 @@ def test_hello__of_what_no_rule_allows_is_denied_without_an_alarm(cards: Stage) 
     assert alarms(cards.target) == before[1]
 
 
-def test_hello__with_a_cards_key_from_another_cards_address_is_forged(cards: Stage, tmp_path: Path) -> None:
-    """A stolen key is of no use elsewhere: the packets must come from the card's address, too."""
+@pytest.mark.parametrize("source", [MALLORY, HIGH], ids=["the key's own tenant", "the address's tenant"])
+def test_hello__with_a_cards_key_from_another_cards_address_is_forged(
+    cards: Stage, tmp_path: Path, source: str
+) -> None:
+    """Key and address must be of the same card: neither a stolen key is enough, nor packets with a card's address."""
     before = cards.vpc_counters("efa_1")["rx_forged"]
     with HostileCard(cards.address("card-a"), key=cards.evil.key, home=tmp_path) as thief:
         peer = thief.do(thief.open(cards.host, BLUE_PORT))
-        assert not thief.do(thief.say(peer, TRUE_SELF.pack())).is_welcome
+        assert not thief.do(thief.say(peer, Hello(BLUE, gid(source), gid(LOW)).pack())).is_welcome
         thief.do(thief.ended(peer))
     assert cards.vpc_counters("efa_1")["rx_forged"] == before + 1
 
 
 def test_hello__with_a_cards_key_from_no_cards_address_gets_no_answer(cards: Stage, tmp_path: Path) -> None:
-    before = alarms(cards.target)
-    with HostileCard(loopback_address(), key=cards.evil.key, home=tmp_path) as thief:
-        with pytest.raises(ConnectionRefusedError, match="LOCAL_ERROR_UNREACH_REMOTE"):
-            thief.do(thief.open(cards.host, BLUE_PORT))
-    assert alarms(cards.target)["egress"] > before["egress"]
+    with (
+        HostileCard(loopback_address(), key=cards.evil.key, home=tmp_path) as thief,
+        pytest.raises(ConnectionRefusedError, match="LOCAL_ERROR_UNREACH_REMOTE"),
+    ):
+        thief.do(thief.open(cards.host, BLUE_PORT))
 
 
 def test_hello__twice_or_too_long_is_refused_and_harms_nothing(cards: Stage) -> None:
@@ -304,6 +320,29 @@ def test_guesses__of_a_card_that_was_let_in_end_with_the_right_statuses(cards: S
     evil.do(evil.close_peer(peer))
 
 
+def test_alarms__of_many_lies_are_counted_and_do_not_fill_the_log(tmp_path: Path) -> None:
+    started, lies = time.monotonic(), 200
+    with stage(tmp_path) as on:
+        red = on.pair("red", first=1 << 8)
+        work = on.evil.begin(lie_again(on, lies=lies))
+        while not work.done():
+            red.exchange()
+        work.result()
+        assert alarms(on.target) == {"forged-source": lies}
+        assert on.vpc_counters("efa_1")["rx_forged"] == lies
+        assert on.vpc_counters("efa_0")["rx_forged"] == 0
+        on.close_tenants()
+    logged = [line for line in on.target.process.stderr.all() if "forged-source" in line]
+    assert ALARM_BURST <= len(logged) <= ALARM_BURST + ALARMS_PER_S * (time.monotonic() - started)
+
+
+async def lie_again(on: Stage, *, lies: int) -> None:
+    for _ in range(lies):
+        peer = await on.evil.open(on.host, BLUE_PORT)
+        assert not (await on.evil.say(peer, FORGED["the other VPC's tenant"].pack())).is_welcome
+        await on.evil.ended(peer)
+
+
 def test_guesses__10e5_of_a_card_that_was_let_in_reach_nobody(tmp_path: Path) -> None:
     """Its own packets, authentic: keys of sends and writes, faster than the transport's rules allow it."""
     started = time.monotonic()
@@ -401,7 +440,8 @@ def test_requests__of_a_tenant_with_random_numbers_reach_nobody(cards: Stage) ->
             evil.qp.send_queue.post_many(
                 rng.choice((SendOp.RDMA_WRITE, SendOp.RDMA_READ)), destination=destination,
                 addresses=evil.mr.address, lengths=64, lkey=lkey, wr_ids=np.array([number], np.uint64),
-                remote_addresses=victims[rng.randrange(2)].tenant.mr.address, rkey=rng.choice((*rkeys, rng.getrandbits(32))),
+                remote_addresses=victims[rng.randrange(2)].tenant.mr.address,
+                rkey=rng.choice((*rkeys, rng.getrandbits(32))),
             )  # fmt: skip
         evil.qp.send_queue.ring()
         statuses.update(CompStatus(done.vendor_error) for done in evil.completions(evil.qp.send_queue.depth))
@@ -522,8 +562,10 @@ def test_traffic__is_encrypted_or_not_carried(tmp_path: Path, case: Case) -> Non
 
 
 NOT_CARRIED: Final = {
-    CompStatus.LOCAL_ERROR_UNREACH_REMOTE, CompStatus.LOCAL_ERROR_UNRESP_REMOTE, CompStatus.REMOTE_ERROR_FEATURE_MISMATCH,
-}  # fmt: skip
+    CompStatus.LOCAL_ERROR_UNREACH_REMOTE,
+    CompStatus.LOCAL_ERROR_UNRESP_REMOTE,
+    CompStatus.REMOTE_ERROR_FEATURE_MISMATCH,
+}
 
 
 @contextmanager
@@ -546,9 +588,10 @@ def on_the_path(control_plane: ControlPlane, first: Card, *, case: Case, home: P
 def test_tap__would_show_plain_text(tmp_path: Path) -> None:
     """The recording of the test above, of cards without keys: it has all of the payload."""
     data = pattern(1, length=8000)
-    with card(tmp_path / "a") as first, card(tmp_path / "b") as second, tenants((first, "efa_0"), (second, "efa_0")) as (
-        left,
-        right,
+    with (
+        card(tmp_path / "a") as first,
+        card(tmp_path / "b") as second,
+        tenants((first, "efa_0"), (second, "efa_0")) as (left, right),
     ):
         host, port = address_of_untrusted(right.gid)
         with Tap((host, port), source=address_of_untrusted(left.gid)[0]) as tap:

@@ -13,8 +13,8 @@ from typing import Any
 
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.control import ask
+from nitro_emu.trust.key_files import make_key_files, read_private_key
 from nitro_emu.vpc.document import sign_map
-from nitro_emu.vpc.keys import make_key, read_private_key
 from nitro_emu.vpc.model import VpcMap
 from srd.secure.keys import create
 from srd.secure.noise import public_bytes
@@ -55,7 +55,7 @@ class ControlPlane:
 
     def __post_init__(self) -> None:
         self.key_file = self.directory / "control-plane.pem"
-        self.public_key_file = make_key(self.key_file)
+        self.public_key_file = make_key_files(self.key_file)
 
     def add(self, name: str, *, address: str, public_key: bytes, run_dir: Path, vfs: Sequence[Vf]) -> None:
         push = str(run_dir / "control.sock")
@@ -103,9 +103,12 @@ class ControlPlane:
 
 @contextmanager
 def vpc_cards(
-    directory: Path, wanted: Mapping[str, Sequence[Vf]], *, more: str = "", pushes: bool = True
+    directory: Path, wanted: Mapping[str, Sequence[Vf]], *, more: str | Mapping[str, str] = "", pushes: bool = True
 ) -> Iterator[tuple[ControlPlane, dict[str, Card]]]:
-    """Run cards with these virtual functions, and give them a mapping in which each has the group `efa`."""
+    """Run cards with these virtual functions, and give them a mapping in which each has the group `efa`.
+
+    `more`: further settings, of all cards or by the card's name.
+    """
     control_plane = ControlPlane(directory)
     with ExitStack() as stack:
         running = {}
@@ -122,7 +125,8 @@ def vpc_cards(
             )
             config.write_text(
                 f"run_dir: {place / 'run'}\nkey_file: card.key\naudit_log: {place / 'audit.log'}\n"
-                f"control_plane: {{key: {control_plane.public_key_file}}}\nvfs:\n{listed}{more}"
+                f"control_plane: {{key: {control_plane.public_key_file}}}\nvfs:\n{listed}"
+                f"{more if isinstance(more, str) else more.get(name, '')}"
             )
             control_plane.add(name, address=address, public_key=key, run_dir=place / "run", vfs=vfs)
             running[name] = stack.enter_context(running_card_of(config, run_dir=place / "run"))

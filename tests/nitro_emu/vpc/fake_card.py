@@ -20,8 +20,8 @@ from typing import Any, Self
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 from nitro_emu.errors import VpcError
+from nitro_emu.trust.key_files import read_public_key
 from nitro_emu.vpc.document import MapDocument, open_map_untrusted
-from nitro_emu.vpc.keys import read_public_key
 from tests.patience import PATIENCE_S
 
 LINE_LIMIT = 2 << 20

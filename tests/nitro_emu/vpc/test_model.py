@@ -54,10 +54,11 @@ def error_of(content: dict[Any, Any]) -> str:
     return message
 
 
-def test_example_names_the_interfaces_of_the_examples_cards() -> None:
+@pytest.mark.parametrize("kind", ["", "vpc-"])
+def test_example_names_the_interfaces_of_the_examples_cards(kind: str) -> None:
     found = load(EXAMPLES / "vpc.yaml")
     for name in ("card-a", "card-b"):
-        settings = load_card(EXAMPLES / f"{name}.yaml")
+        settings = load_card(EXAMPLES / f"{kind}{name}.yaml")
         assert found.cards[name].push == str(settings.run_dir / "control.sock")
         mapped = {
             (found.cards[each.card].address, each.port)
@@ -66,6 +67,11 @@ def test_example_names_the_interfaces_of_the_examples_cards() -> None:
             if each.card == name
         }
         assert mapped == {(vf.address, vf.port) for vf in settings.vfs}
+        assert all(
+            vf.private_address in {each.address for each in found.vpcs[vf.vpc].interfaces.values()}
+            for vf in settings.vfs
+            if vf.vpc is not None
+        )
 
 
 def test_defaults() -> None:

@@ -70,7 +70,7 @@ def start(*arguments: str, directory: Path) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     try:
-        out, err = process.communicate(timeout=PATIENCE_S)
+        out, err = process.communicate(timeout=4 * PATIENCE_S)
     finally:
         process.kill()
         process.wait()
@@ -97,7 +97,7 @@ def test_demo_card__a_signal_ends_all_of_it(tmp_path: Path, number: signal.Signa
     process = start("--share", "0.03", directory=tmp_path)
     assert process.stdout is not None
     assert process.stderr is not None
-    backstop = threading.Timer(PATIENCE_S, process.kill)
+    backstop = threading.Timer(4 * PATIENCE_S, process.kill)
     backstop.start()
     while not process.stdout.readline().startswith("transfers"):  # a line at least before the end of the output
         assert process.poll() is None, process.stderr.read()
