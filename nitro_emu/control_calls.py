@@ -42,7 +42,7 @@ class ControlledCard(Protocol):
     def set_map(self, document: bytes) -> dict[str, Any]:
         """Take a mapping of the control plane, signed by it; return what it is. Raises NitroError: it is refused."""
 
-    def update(self, manifest: str) -> dict[str, Any]:
+    async def update(self, manifest: str) -> dict[str, Any]:
         """Begin to go on with the software of a manifest, by its path, and return what it is.
 
         Raises NitroError: it is refused. The card answers this call before it goes on.
@@ -126,7 +126,7 @@ class Calls:
         manifest = arguments.get("manifest")
         if not isinstance(manifest, str) or not _PATH.fullmatch(manifest):
             raise RequestError(f"manifest: {manifest!r:.100} is no absolute path of a file; give one")
-        return self._card.update(manifest)
+        return await self._card.update(manifest)
 
 
 ATTESTED: Final = ("nonce", "user_data", "public_key")

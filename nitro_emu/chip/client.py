@@ -158,7 +158,7 @@ class ChipClient:
             raise
         return report
 
-    def check_update(
+    async def check_update(
         self, *, image_root: Path, manifest: Path, configuration: Path, timeout_s: float = BOOT_TIMEOUT_S
     ) -> int:
         """Return the version of a new manifest if the chip would boot the files as they are now; changes nothing.
@@ -166,7 +166,7 @@ class ChipClient:
         Raises TrustError with the chip's reason, such as a version below the one that runs.
         """
         files = _paths(image_root=image_root, manifest=manifest, configuration=configuration)
-        answer = self._ask("CheckUpdate", files, ends_at=time.monotonic() + timeout_s)
+        answer = await self._ask_in_turn("CheckUpdate", files, timeout_s=timeout_s)
         version = answer.fields.get("version")
         if not isinstance(version, int) or isinstance(version, bool):
             raise TrustError(f"the chip's answer has the version {version!r:.50}; it is of another version: restart it")
@@ -186,12 +186,7 @@ class ChipClient:
     ) -> bytes:
         """Return a signed attestation document (COSE_Sign1). Raises TrustError, also when the chip has gone."""
         fields = {"user_data": user_data, "nonce": nonce, "public_key": public_key}
-        async with self._turn:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    answer = await self._ask_on_loop("Attestation", fields)
-            except TimeoutError:
-                raise TrustError(f"the chip has not answered for {timeout_s:g} s; look at nitro-chip status") from None
+        answer = await self._ask_in_turn("Attestation", fields, timeout_s=timeout_s)
         document = answer.fields.get("document")
         if not isinstance(document, bytes):
             raise TrustError("the chip's answer has no document; it is of another version: restart it")
@@ -226,6 +221,14 @@ class ChipClient:
                 self._wait(select.POLLIN, ends_at=ends_at)
             elif (answer := self._answer_untrusted(received, name=name)) is not None:
                 return answer
+
+    async def _ask_in_turn(self, name: str, fields: Mapping[str, Any], *, timeout_s: float) -> Message:
+        async with self._turn:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._ask_on_loop(name, fields)
+            except TimeoutError:
+                raise TrustError(f"the chip has not answered for {timeout_s:g} s; look at nitro-chip status") from None
 
     async def _ask_on_loop(self, name: str, fields: Mapping[str, Any]) -> Message:
         packet = self._request(name, fields)

@@ -240,9 +240,9 @@ class Card:
         chip = self.trust.chip
         return None if chip is None else await chip.attest(nonce=nonce, user_data=user_data, public_key=public_key)
 
-    def update(self, manifest: str) -> dict[str, Any]:
+    async def update(self, manifest: str) -> dict[str, Any]:
         """Check a new manifest, and have the process replace itself by what it lists. Raises TrustError."""
-        version = self.trust.check_update(Path(manifest))
+        version = await self.trust.check_update(Path(manifest))
         self._new_manifest = Path(manifest)
         self.updating.set()
         return {"version": version}

@@ -125,11 +125,12 @@ class CardTrust:
             check_egress=self.guard.check,
         )
 
-    def check_update(self, manifest: Path) -> int:
+    async def check_update(self, manifest: Path) -> int:
         """Have the chip check a new manifest against the files as they are; return its version. Raises TrustError."""
         if self.chip is None:
             raise TrustError("this card has no security chip, which checks updates: replace the files, and restart it")
-        return self.chip.check_update(image_root=software_root(), manifest=manifest, configuration=_path(self.config))
+        configuration = _path(self.config)
+        return await self.chip.check_update(image_root=software_root(), manifest=manifest, configuration=configuration)
 
     def replacement(self, manifest: Path) -> Callable[[], NoReturn]:
         """Put a new manifest in place of the old one; return what replaces this process by the software it lists.

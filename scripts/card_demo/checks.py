@@ -228,7 +228,7 @@ def _change_settings(stage: Stage, card: str, stack: ExitStack) -> Sequence[str]
 def _change_software(stage: Stage, card: str, stack: ExitStack) -> Sequence[str]:
     """Run a copy of the software with one byte changed."""
     del card
-    image = stage.directory / "image"
+    image = stage.directory / "changed-image"
     stack.callback(shutil.rmtree, image, ignore_errors=True)
     for package in MEASURED_PACKAGES:
         shutil.copytree(software_root() / package, image / package)

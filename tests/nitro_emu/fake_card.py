@@ -81,7 +81,7 @@ class FakeCard:
         self.maps.append(document)
         return {"version": len(self.maps)}
 
-    def update(self, manifest: str) -> dict[str, Any]:
+    async def update(self, manifest: str) -> dict[str, Any]:
         self.manifests.append(manifest)
         return {"version": len(self.manifests)}
 

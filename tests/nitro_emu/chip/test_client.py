@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -143,7 +144,10 @@ def test_a_second_card_is_refused_until_the_first_has_ended(rig: Rig, client: Ch
 
 
 def check_update(rig: Rig, client: ChipClient) -> int:
-    return client.check_update(image_root=rig.image, manifest=rig.manifest, configuration=rig.configuration)
+    files = rig.files
+    return asyncio.run(
+        client.check_update(image_root=files.image_root, manifest=files.manifest, configuration=files.configuration)
+    )
 
 
 def test_a_card_boots_again_on_its_connection(rig: Rig, client: ChipClient) -> None:
@@ -433,12 +437,18 @@ def test_connections_are_bounded(rig: Rig, client: ChipClient) -> None:
     client.status()
 
 
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that every user may enter; pytest's own are beneath some that only this one may."""
+    with tempfile.TemporaryDirectory(prefix="chip-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 @pytest.mark.parametrize(("card_uid", "is_served"), [(12345, True), (54321, False)])
-def test_only_the_card_s_user_is_served(rig: Rig, tmp_path: Path, card_uid: int, is_served: bool) -> None:  # noqa: FBT001
-    path = tmp_path / "outside.sock"
-    for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        parent.chmod(0o755)
+def test_only_the_card_s_user_is_served(rig: Rig, open_directory: Path, card_uid: int, is_served: bool) -> None:  # noqa: FBT001
+    path = open_directory / "outside.sock"
     server = ChipServer(rig.chip(), path=path, card_uid=card_uid)
     program = (
         "import sys, socket\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
