@@ -1,5 +1,5 @@
 # make demo   the main job: a file over a lossy four-path fabric, by SRD and by kernel TCP (root)
-# make demo-card   two emulated EFA cards on that fabric, with two tenants each (root)
+# make demo-card   two tenants on two emulated EFA cards on that fabric: what is carried, denied, hidden and attested (root)
 # make test   everything CI runs: format, lint, types, tests (root)
 # Both install what they need first; see scripts/setup.
 

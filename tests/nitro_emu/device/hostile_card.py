@@ -33,7 +33,7 @@ from srd.proto.events import (
 )
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
-from srd.proto.work_request import BatchRequest, WorkRequest
+from srd.proto.work_request import WorkRequest
 from srd.secure.config import Keys, Plain
 from srd.secure.key_log import VARIABLE as KEY_LOG
 from srd.secure.noise import public_bytes
@@ -41,7 +41,6 @@ from tests.patience import PATIENCE_S
 
 GUESSES_IN_FLIGHT: Final = 16
 """What is refused is sent again: more at a time take longer."""
-BATCHES_IN_FLIGHT: Final = 1
 ROOM_BYTES: Final = 1 << 16
 
 
@@ -79,7 +78,6 @@ class HostileCard:
     def __init__(self, address: str, *, key: X25519PrivateKey, home: Path, is_plain: bool = False) -> None:
         """`address`: of its packets; `key`: the card's; `home`: for what it knows of hosts; `is_plain`: no keys."""
         self.address = address
-        self.arrived: list[bytes] = []
         self._is_plain = is_plain
         self.key = key
         self.landing = _Landing()
@@ -89,7 +87,6 @@ class HostileCard:
         """The keys of its peers, as `srd.secure.key_log` writes them."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._changed = asyncio.Condition()
         self._opened: set[int] = set()
         self._ended: dict[int, Status] = {}
         self._welcomed: set[int] = set()
@@ -163,20 +160,6 @@ class HostileCard:
         await self._take(waiting, found, left=0)
         return found
 
-    async def guess_batches(self, peer: int, keys: Iterable[int], *, count: int) -> Counter[Status]:
-        """Post `count` empty sends for each key, as one batch; count how they end."""
-        found: Counter[Status] = Counter()
-        waiting: set[int] = set()
-        addresses = np.full(count, self._payload.ctypes.data, np.uint64)
-        for key in keys:
-            first = next(self._numbers)
-            self._numbers = itertools.count(first + count)
-            self.engine.post_batch(peer, BatchRequest(first, addresses, 0, key=key))
-            waiting.update(range(first, first + count))
-            await self._take(waiting, found, left=BATCHES_IN_FLIGHT * count)
-        await self._take(waiting, found, left=0)
-        return found
-
     async def _take(self, waiting: set[int], found: Counter[Status], *, left: int) -> None:
         def take() -> bool:
             done = waiting & self._done.keys()
@@ -218,7 +201,6 @@ class HostileCard:
             case MessageReceived():
                 if event.key == INTRODUCTION_KEY:
                     self._welcomed.add(event.peer)
-                self.arrived += [bytes(self.engine.queues.view(extent)) for extent in event.extents]
                 self.engine.release(event.peer, event.extents, event.length, 1)
             case MessagesReceived():
                 self.engine.release(event.peer, (event.extent,), event.count * event.length, event.count)

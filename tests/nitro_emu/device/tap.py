@@ -39,7 +39,6 @@ class Tap:
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._selector.register(self._entrance, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._has_changed = threading.Condition()
 
     @property
     def port(self) -> int:

@@ -103,7 +103,7 @@ class Writes:
 def test_rule__withdrawn_in_the_middle_of_many_writes_ends_them(tmp_path: Path, hears_first: str) -> None:
     """At both ends, whichever hears of it first; nothing is written after that, and other tenants notice nothing.
 
-    On a machine with two processors the last completion came 9 to 19 ms after the first push began, of eight runs.
+    On a machine with two processors the last completion came 9 to 19 ms after the first push began, of six runs.
     """
     with stage(tmp_path) as on:
         red, blue = on.pair("red", first=1 << 8), on.pair("blue", first=1 << 16)
