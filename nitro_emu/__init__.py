@@ -1,6 +1,5 @@
-"""The emulated Nitro/EFA card: queues, tenants, attestation and volumes on top of `srd` and `devmem`.
+"""The emulated Nitro/EFA card, which takes the transport off the host, on top of `srd` and `devmem`.
 
-No code yet. The card is to offload the transport from the host: descriptor rings in EFA's layout
-(`efa`, `rings`), verbs objects (`pd`, `ah`, `qp`, `cq`), tenants and their VPC rules, measured boot and
-attestation (`trust`, `attest`), and network volumes (`volume`).
+`abi` has EFA's layouts, `device` the card's virtual functions, `verbs`, `aio` and `pyverbs` the programs' side, `vpc`
+the tenants' networks, `chip` the security chip, `trust` signatures, documents and what the processes may do.
 """

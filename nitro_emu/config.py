@@ -242,8 +242,8 @@ class AttestationFields(_Strict):
     """What other cards have to prove before they are sent anything, or accepted."""
 
     root: Pem
-    """The root certificate of their chips: `nitro-chip root` prints it. A file's name or the PEM text, as for
-    `ControlPlaneFields.key`."""
+    """The root certificates of their chips, one behind the other: `nitro-chip root` prints one. A file's name or the
+    PEM text, as for `ControlPlaneFields.key`."""
 
     pcrs: dict[int, Pcr] = Field(default_factory=dict, strict=False)
     """Values that their measurements must have, by number: 0 is the software, 2 the settings."""

@@ -142,3 +142,14 @@ class AllowanceCounters:
 
     pps_allowance_exceeded: int = 0
     """By the packets per second, in both directions."""
+
+
+@dataclass(slots=True)
+class SecurityCounters:
+    """Packets of strangers with the context of an open peer, which were dropped. Neither EFA nor ENA counts them."""
+
+    forged_pkts: int = 0
+    """They were not authentic."""
+
+    replayed_pkts: int = 0
+    """They were received before."""

@@ -148,7 +148,7 @@ async def _serve(
     sockets = [vf.name for vf in config.vfs] + [Path(CONTROL_SOCKET).stem]
     async with AsyncExitStack() as opened:
         opened.callback(stop.close)
-        opened.enter_context(RunDirectory.claim(config.run_dir, names=sockets))
+        directory = opened.enter_context(RunDirectory.claim(config.run_dir, names=sockets))
         card = make_card(config)
         opened.callback(card.close)
         if not await _done_before(stop.first, card.start()):
@@ -164,6 +164,7 @@ async def _serve(
         replace = None
         if card.updating.is_set() and not stop.first.is_set():
             replace = card.prepare_replacement()
+            directory.keep()  # a confined process could not make it again
         sd_notify("RELOADING=1" if replace else "STOPPING=1")
         return _Outcome(0, replace) if await _done_before(stop.second, _drain(card)) else _Outcome(1)
 

@@ -24,6 +24,7 @@ _GROUPS: Final = {
     "port": ("efa_", "EFA's counter of the port"),
     "device": ("efa_", "EFA's counter of the device"),
     "allowance": ("ena_", "ENA's counter of packets that waited"),
+    "security": ("nitro_", "Packets dropped that were not authentic, or received before"),
     "vpc": ("nitro_vpc_", "Peers and address handles that VPC and security groups refused"),
 }
 """Groups of counters, with the prefix of their names and what they are."""

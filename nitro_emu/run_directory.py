@@ -38,7 +38,8 @@ class RunDirectory:
         self.path = path
         self._lock = lock  # the lock file's descriptor
         self._names = names
-        self._made = made  # whether this process made the directory
+        self._made = made  # whether this process made the directory, or one that ended without removing it
+        self._is_kept = False
 
     @classmethod
     def claim(cls, path: Path, *, names: Sequence[str]) -> Self:
@@ -52,11 +53,13 @@ class RunDirectory:
         except OSError as error:
             raise CardError(f"{path}: cannot be used: {error.strerror}; set run_dir to another directory") from error
         try:
-            for name in _recorded_untrusted(lock):
+            recorded, made_before = _recorded_untrusted(lock)
+            for name in recorded:
                 _remove_socket(path / f"{name}.sock")
+            made |= made_before
             ours = [name for name in names if not os.path.lexists(path / f"{name}.sock")]  # others are not of a card
             os.ftruncate(lock, 0)
-            os.pwrite(lock, json.dumps({"pid": os.getpid(), "sockets": ours}).encode(), 0)
+            os.pwrite(lock, json.dumps({"pid": os.getpid(), "sockets": ours, "made": made}).encode(), 0)
         except OSError as error:
             os.close(lock)
             raise CardError(f"{path}: cannot be used: {error.strerror}; set run_dir to another directory") from error
@@ -66,14 +69,19 @@ class RunDirectory:
         """Return the path of one of the sockets."""
         return self.path / f"{name}.sock"
 
+    def keep(self) -> None:
+        """Let `close` leave the directory and its lock file to the next card, which is about to replace this one."""
+        self._is_kept = True
+
     def close(self) -> None:
         """Remove the sockets, the lock file, and the directory if this process made it and nothing else is in it."""
         with suppress(OSError):  # the directory has been removed
             for name in self._names:
                 _remove_socket(self.socket(name))
-            (self.path / LOCK_FILE).unlink()  # before the lock ends, so that no other card has locked it
+            if not self._is_kept:
+                (self.path / LOCK_FILE).unlink()  # before the lock ends, so that no other card has locked it
         os.close(self._lock)
-        if self._made:
+        if self._made and not self._is_kept:
             with suppress(OSError):  # not empty, or gone
                 self.path.rmdir()
 
@@ -118,16 +126,18 @@ def _is_same(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _recorded_untrusted(lock: int) -> list[str]:
-    """Return the names of the sockets that the last card recorded; none if it recorded nothing that can be read."""
+def _recorded_untrusted(lock: int) -> tuple[list[str], bool]:
+    """Return the names of the sockets that the last card recorded, and whether it had made the directory.
+
+    Nothing if it recorded nothing that can be read.
+    """
     try:
         record = json.loads(os.pread(lock, MAX_RECORD_BYTES, 0))
     except (ValueError, RecursionError):
-        return []
-    names = record.get("sockets") if isinstance(record, dict) else None
-    return (
-        [name for name in names if isinstance(name, str) and _NAME.fullmatch(name)] if isinstance(names, list) else []
-    )
+        return [], False
+    if not isinstance(record, dict) or not isinstance(names := record.get("sockets"), list):
+        return [], False
+    return [name for name in names if isinstance(name, str) and _NAME.fullmatch(name)], record.get("made") is True
 
 
 def _remove_socket(path: Path) -> None:

@@ -14,6 +14,7 @@ from nitro_emu.cli.tables import print_fields, print_table, table, table_of
 from nitro_emu.control import MAX_WAIT_S, ControlClient, ask
 from nitro_emu.errors import CardError
 from nitro_emu.log_ring import Record, text_of
+from srd.printable import printable
 
 
 @click.command()
@@ -47,6 +48,8 @@ def stats(*, run_dir: Path, as_json: bool, prometheus: bool, everything: bool) -
         click.echo(_metrics_text(found), nl=False)
     else:
         _print_counters(found["vfs"], everything=everything)
+        for kind, count in found.get("alarms", {}).items():
+            click.echo(f"alarm {printable(kind)}: {count}")
 
 
 def _metrics_text(found: dict[str, Any]) -> str:

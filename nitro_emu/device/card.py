@@ -281,6 +281,7 @@ def _stats(device: Device) -> dict[str, Any]:
         "bytes_copied": vf.bytes_copied,
         "vpc": asdict(vf.tenancy.counters),
         "allowance": asdict(vf.allowance_counters()),
+        "security": asdict(vf.security_counters()),
         "resources": {
             "qps": len(tables.queue_pairs),
             "cqs": len(tables.completion_queues),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +45,7 @@ from srd.secure.keys import directory as key_directory
 CHIP_FD: Final = "NITRO_CHIP_FD"
 """Environment variable with the descriptor of the connection to the chip, while an update replaces the process."""
 
+_PEM_END: Final = b"-----END CERTIFICATE-----\n"
 _log: Final = logging.getLogger(__name__)
 
 
@@ -58,7 +59,7 @@ class CardTrust:
         key: X25519PrivateKey | None,
         control_plane: EllipticCurvePublicKey | None,
         chip: ChipClient | None,
-        required: Expectation | None,
+        required: Sequence[Expectation],
         opened: ExitStack,
     ) -> None:
         """Take what `open` has opened."""
@@ -90,7 +91,7 @@ class CardTrust:
             _refuse_key_log()
         with ExitStack() as opened:
             control_plane = None if config.control_plane is None else _public_key(config.control_plane.key)
-            required = None if config.require_attestation is None else _expectation(config.require_attestation)
+            required = () if config.require_attestation is None else _expectations(config.require_attestation)
             chip, key = None, None
             if config.chip is not None:
                 secret = LockedSecret(SECRET_BYTES)
@@ -237,14 +238,18 @@ def _public_key(source: str | Path) -> EllipticCurvePublicKey:
         raise ConfigError(f"{error}; nitro-vpc make-key makes one") from None
 
 
-def _expectation(fields: AttestationFields) -> Expectation:
+def _expectations(fields: AttestationFields) -> tuple[Expectation, ...]:
+    """Return what is required of others, for each root. Raises ConfigError."""
     try:
-        root = load_certificate_untrusted(_pem(fields.root), name="require_attestation: root")
+        pems = _pem(fields.root).split(_PEM_END)[:-1]
+        roots = [load_certificate_untrusted(pem + _PEM_END, name="require_attestation: root") for pem in pems]
     except OSError as error:
         raise ConfigError(f"require_attestation: root: {fields.root}: {error.strerror}; see nitro-chip root") from None
     except TrustError as error:
         raise ConfigError(f"{error}; see nitro-chip root") from None
-    return Expectation(root=root, pcrs=fields.pcrs, at=None)
+    if not roots:
+        raise ConfigError("require_attestation: root: has no certificate in PEM; see nitro-chip root")
+    return tuple(Expectation(root=root, pcrs=fields.pcrs, at=None) for root in roots)
 
 
 def _pem(source: str | Path) -> bytes:

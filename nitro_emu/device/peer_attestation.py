@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.verify import Expectation, verify_untrusted
+from nitro_emu.trust.verify import Expectation, root_untrusted, verify_untrusted
 
 _log: Final = logging.getLogger(__name__)
 
@@ -27,10 +27,10 @@ class PeerAttestation:
         self,
         *,
         attest: Attest | None = None,
-        required: Expectation | None = None,
+        required: Sequence[Expectation] = (),
         count_refused: Callable[[str], None] | None = None,
     ) -> None:
-        """`attest`: None without a chip; `required`: what a peer's document must show, None if it needs none."""
+        """`attest`: None without a chip; `required`: what a document must show, for each root; empty: nothing."""
         self._attest = attest
         self._required = required
         self._count_refused = count_refused
@@ -52,18 +52,20 @@ class PeerAttestation:
 
     def check_untrusted(self, document: bytes, *, nonce: bytes, public_key: bytes) -> None:
         """Raise TrustError unless a peer's document is what is required: made for this peer, by a card with its key."""
-        if self._required is None:
+        if not self._required:
             return
-        expected = replace(self._required, nonce=nonce, public_key=public_key)
         try:
-            _verify_untrusted(document, expected=expected)
+            expected = _choose_untrusted(document, required=self._required)
+            verify_untrusted(document, expected=replace(expected, nonce=nonce, public_key=public_key))
         except TrustError as error:
             if self._count_refused is not None:
                 self._count_refused(str(error))
             raise
 
 
-def _verify_untrusted(document: bytes, *, expected: Expectation) -> None:
+def _choose_untrusted(document: bytes, *, required: Sequence[Expectation]) -> Expectation:
+    """Return the requirement with the document's root; the first one, if none has it. Raises TrustError."""
     if not document:
         raise TrustError("a peer has no attestation document, which this card requires")
-    verify_untrusted(document, expected=expected)
+    root = root_untrusted(document)
+    return next((each for each in required if each.root == root), required[0])

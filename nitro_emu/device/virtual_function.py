@@ -11,13 +11,13 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nitro_emu.abi.admin import QpState
 from nitro_emu.abi.limits import MAX_KEY, MAX_RQ_DEPTH
 from nitro_emu.config import VfConfig
-from nitro_emu.counters import AllowanceCounters, DeviceCounters, PortCounters
+from nitro_emu.counters import AllowanceCounters, DeviceCounters, PortCounters, SecurityCounters
 from nitro_emu.device.interface import interface_mtu
 from nitro_emu.device.introducer import Introducer
 from nitro_emu.device.memory_region import MemoryRegion
@@ -103,6 +103,7 @@ class VirtualFunction:
         self.tables = Tables.of(config)
         self.port = PortCounters()
         self.device = DeviceCounters()
+        self._security = SecurityCounters()  # of the peers that have ended
         self.log = logging.getLogger(f"nitro_emu.{config.name}")
         self._log_limit = RateLimit()  # a tenant causes as many records as it likes
         self.log.addFilter(self._log_limit)
@@ -432,6 +433,7 @@ class VirtualFunction:
         core = self._cores.pop(event.peer, None)
         if core is not None:  # it was open
             _add(self.port, core, is_incoming=event.peer not in self._outgoing)
+            _add_security(self._security, core)
 
     def counters(self) -> PortCounters:
         """Return the port's counters as of now."""
@@ -439,6 +441,13 @@ class VirtualFunction:
         for number, core in self._cores.items():
             _add(total, core, is_incoming=number not in self._outgoing)
         total.rx_drops += self.engine().dropped_packets
+        return total
+
+    def security_counters(self) -> SecurityCounters:
+        """Return the packets of open peers that were forged or replayed."""
+        total = replace(self._security)
+        for core in self._cores.values():
+            _add_security(total, core)
         return total
 
     def allowance_counters(self) -> AllowanceCounters:
@@ -449,6 +458,12 @@ class VirtualFunction:
             bw_out_allowance_exceeded=exceeded.bandwidth_out,
             pps_allowance_exceeded=exceeded.packets_per_second,
         )
+
+
+def _add_security(total: SecurityCounters, core: PeerCore) -> None:
+    if core.protection is not None:
+        total.forged_pkts += core.protection.forged
+        total.replayed_pkts += core.protection.replayed
 
 
 def _add(total: PortCounters, core: PeerCore, *, is_incoming: bool) -> None:

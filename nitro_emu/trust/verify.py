@@ -72,12 +72,17 @@ def chain_untrusted(document: AttestationDocument) -> tuple[x509.Certificate, ..
     return load_chain_untrusted((*document.cabundle, document.certificate))
 
 
+def root_untrusted(document: bytes) -> x509.Certificate:
+    """Return the root that a document claims to have. Raises TrustError for what is no document."""
+    return chain_untrusted(decode_untrusted(parse_untrusted(document, max_bytes=MAX_DOCUMENT_BYTES).payload))[0]
+
+
 def aws_root_untrusted(document: bytes) -> x509.Certificate:
     """Return AWS's root, which every document of AWS carries, for `Expectation.root`.
 
     It is recognised by its fingerprint. Raises TrustError if the document has another root, or is none.
     """
-    root = chain_untrusted(decode_untrusted(parse_untrusted(document, max_bytes=MAX_DOCUMENT_BYTES).payload))[0]
+    root = root_untrusted(document)
     if fingerprint(root) != AWS_ROOT_SHA256:
         found = f"the document's root is {common_name(root)!r} ({fingerprint(root)})"
         raise TrustError(f"{found}, not that of AWS Nitro Enclaves ({AWS_ROOT_SHA256})")

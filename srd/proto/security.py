@@ -38,6 +38,10 @@ class PacketProtection(Protocol):
 
     rtt_s: float
     """The round trip to the peer, which the core sets: old keys are kept for some of them."""
+    forged: int
+    """Packets that were not authentic."""
+    replayed: int
+    """Packets that were received before."""
 
     def on_contexts(self, *, own: int, remote: int) -> None:
         """Note the contexts of both ends."""

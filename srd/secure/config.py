@@ -142,8 +142,8 @@ class Keys:
     """The file of the responders' keys; None: this user's, in the same directory."""
 
     authorized: Container[bytes] | None = None
-    """Public keys of the initiators that may open a peer; None: any. Others are refused in the handshake. It is asked for
-    each new peer, so it may change."""
+    """Public keys of the initiators that may open a peer; None: any. Others are refused in the handshake. It is asked
+    for each new peer, so it may change."""
 
     psk: bytes = NO_PSK
     """A symmetric key that both ends must have as well, 32 bytes; it holds where X25519 is broken one day (by a quantum

@@ -19,7 +19,8 @@ def card_file(directory: Path, *, more: str = "", run_dir: Path | None = None, v
     """Write a card's settings; its run directory is `run` beside them."""
     path = directory / "card.yaml"
     listed = "".join(f"  - {{{vf}}}\n" for vf in vfs or ("name: efa_0, address: 127.0.0.1",))
-    path.write_text(f"name: card\nrun_dir: {run_dir or directory / 'run'}\naudit_log: {directory / 'audit.log'}\nvfs:\n{listed}{more}")
+    run_dir, audit_log = run_dir or directory / "run", directory / "audit.log"
+    path.write_text(f"name: card\nrun_dir: {run_dir}\naudit_log: {audit_log}\nvfs:\n{listed}{more}")
     return path
 
 

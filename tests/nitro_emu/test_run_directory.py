@@ -65,7 +65,11 @@ def test_sockets_of_a_killed_card_are_removed(tmp_path: Path) -> None:
     assert names(tmp_path) == {"efa_7.sock", "control.sock", LOCK_FILE}
     with RunDirectory.claim(tmp_path, names=NAMES):
         assert names(tmp_path) == {LOCK_FILE}
-        assert json.loads((tmp_path / LOCK_FILE).read_text()) == {"pid": os.getpid(), "sockets": list(NAMES)}
+        assert json.loads((tmp_path / LOCK_FILE).read_text()) == {
+            "pid": os.getpid(),
+            "sockets": list(NAMES),
+            "made": False,
+        }
 
 
 @pytest.mark.parametrize("record", ["", "[]", "{", '{"sockets": 3}', '{"sockets": ["../x", 3, "a/b"]}', "[" * 60_000])
@@ -105,3 +109,14 @@ def test_socket_that_no_card_recorded_stays(tmp_path: Path) -> None:
         assert json.loads((tmp_path / LOCK_FILE).read_text())["sockets"] == ["control"]
         bind(directory.socket("control"))
     assert names(tmp_path) == {"efa_0.sock"}
+
+
+def test_directory_that_is_kept_belongs_to_the_next_card(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    first = RunDirectory.claim(path, names=NAMES)
+    bind(first.socket("efa_0"))
+    first.keep()
+    first.close()
+    assert names(path) == {LOCK_FILE}
+    RunDirectory.claim(path, names=NAMES).close()
+    assert not path.exists(), "removed by the second, though the first had made it"

@@ -370,7 +370,10 @@ async def test_close__cancelled_releases_everything_at_once() -> None:
             futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
             closing = [asyncio.ensure_future(one.close()) for _ in range(2)]
             async with asyncio.timeout(PATIENCE_S):
-                while not here._core.sender.credit_blocked:  # else the only CLOSE may find a full socket buffer
+                sender = here._core.sender
+                assert sender is not None
+                # Otherwise the only CLOSE may find a full socket buffer.
+                while not sender.credit_blocked:  # noqa: ASYNC110 - the core has no event for it
                     await asyncio.sleep(0.001)
             closing[0].cancel()
             async with asyncio.timeout(PATIENCE_S):

@@ -48,7 +48,8 @@ class EveryThird(Inbox):
     def admit_write(self, key: int, *, peer: int) -> Status | None:
         return self.admit(key, peer=peer, length=0, count=1)
 
-    def refusal(self, _key: int) -> Status:
+    def refusal(self, _key: int, *, peer: int) -> Status:
+        del peer
         return BAD_QPN
 
     def flow(self, _key: int) -> int:

@@ -8,6 +8,7 @@ import signal
 import sys
 import textwrap
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from tests.nitro_emu.device.cards import Card, Tenant, running_card_of, wait_for
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf
 from tests.nitro_emu.processes import loopback_address
+from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process
 
 OK = CompStatus.OK
@@ -63,7 +65,8 @@ class Site:
         return self.directory / f"chip-{name}"
 
     def run_dir(self, name: str) -> Path:
-        return self.directory / f"run-{name}"
+        """Not beneath a directory that the card may write to: only the card itself has made it."""
+        return self.directory.with_name(f"{self.directory.name}-run") / name
 
     def config(self, name: str) -> Path:
         return self.directory / f"{name}.yaml"
@@ -231,17 +234,24 @@ def test_changed_configuration__leaves_the_card_sealed(site: Site) -> None:
 
 
 def test_update__to_a_new_version_replaces_the_process_and_goes_on(site: Site) -> None:
+    """Also its TCP listener, which a confined process has to make anew."""
+    address = loopback_address()
+    metrics = f"metrics: {address}:9100\n"
+    site.configure("card-a", more=metrics)
+    site.sign("card-a")
     with site.running() as cards:
         card = cards["card-a"]
         with red_tenants_after_push(site, cards) as (left, right):
             assert exchange(left, right, number=1, ah=AddressHandle(left.pd, gid=right.gid)) == OK
-        site.configure("card-a", more="log_level: debug\n")
+        site.configure("card-a", more=f"{metrics}log_level: debug\n")
         new = site.sign("card-a", version=2, output=site.directory / "new.manifest")
         assert ask(card.run_dir, "update", manifest=str(new)) == {"version": 2}
         card.process.event("ready")  # of the new program, in the same process
         assert site.manifest("card-a").read_bytes() == new.read_bytes()
         with red_tenants_after_push(site, cards) as (left, right):
             assert exchange(left, right, number=2, ah=AddressHandle(left.pd, gid=right.gid)) == OK
+        with urllib.request.urlopen(f"http://{address}:9100/metrics", timeout=PATIENCE_S) as page:
+            assert b"efa_tx_bytes_total" in page.read()
         old = site.sign("card-a", version=1, output=site.directory / "old.manifest")
         with pytest.raises(CardError, match="version"):
             ask(card.run_dir, "update", manifest=str(old))

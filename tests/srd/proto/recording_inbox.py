@@ -44,7 +44,7 @@ class RecordingInbox(Inbox):
     def admit_write(self, key: int, *, peer: int) -> Status | None:
         return self.admit(key, peer=peer, length=-1, count=1)
 
-    def refusal(self, key: int, *, peer: int) -> Status:
+    def refusal(self, key: int, *, peer: int) -> Status:  # noqa: ARG002 - as Inbox has it
         self.reasons_asked.append(key)
         return self.reason
 
