@@ -128,6 +128,9 @@ def test_frames_of_strangers__disturb_nobody(tmp_path: Path) -> None:
             raised = alarms(on.target)
             assert set(raised) == {"unknown-card"}
             assert raised["unknown-card"] >= HANDSHAKES
+            counted = on.target.stats("efa_0")["security"]
+            assert counted["forged_pkts"] > 0
+            assert counted["replayed_pkts"] > 0
         on.close_tenants()
     assert_log_is_bounded(on.target, since=started)
 
