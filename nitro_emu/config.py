@@ -36,6 +36,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     PrivateAttr,
     ValidationError,
     ValidationInfo,
@@ -137,7 +138,7 @@ def _pem_untrusted(value: object, info: ValidationInfo) -> object:
 
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
 Rate = Annotated[int, BeforeValidator(_rate_untrusted)]
-Pcr = Annotated[bytes, BeforeValidator(_pcr_untrusted)]
+Pcr = Annotated[bytes, BeforeValidator(_pcr_untrusted), PlainSerializer(bytes.hex)]
 Size = Annotated[int, BeforeValidator(_size_untrusted)]
 Pem = Annotated[str | Path, BeforeValidator(_pem_untrusted)]
 File = Annotated[Path, BeforeValidator(_file_untrusted)]

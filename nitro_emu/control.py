@@ -22,6 +22,9 @@ Rules.
 3. Every request is recorded, also refused ones, before it is answered; see `nitro_emu.control_gate`.
 4. Whatever a client sends ends at most its own connection. A line is bounded, as are the clients of each caller, so
    that a tenant keeps no administrator out.
+5. Over TCP a stranger may have many addresses. One more connection than `MAX_TCP_CLIENTS` ends another: of a host that
+   has sent no map which counted, if there is one, and of those the one idle longest. Such a host has
+   `FIRST_MAP_TIMEOUT_S` for its map.
 """
 
 from __future__ import annotations
@@ -33,10 +36,10 @@ import logging
 import os
 import socket
 import struct
-from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -65,10 +68,13 @@ MAX_CLIENTS: Final[Mapping[Principal, int]] = {
 """Clients at the same time of each caller, a user or a host; more are told so. Each command is one client."""
 
 MAX_TCP_CLIENTS: Final = 16
-"""Of all hosts together."""
+"""Of all hosts together; one more ends another."""
 
 IDLE_TIMEOUT_S: Final = 30.0
 """How long a tenant or a host may take for a request and its reply; administrators may take any time."""
+
+FIRST_MAP_TIMEOUT_S: Final = 5.0
+"""How long a host may stay connected that has sent no map which counted: as long as the control plane waits, too."""
 
 REPLY_TIMEOUT_S: Final = 30.0
 """How long `ask` waits for a reply: longer than a request may take on a busy host."""
@@ -77,6 +83,21 @@ _ADMINISTRATORS: Final = frozenset({Principal.ROOT, Principal.CARD_USER})
 _BACKLOG: Final = 64
 _UCRED: Final = struct.Struct("iII")  # pid, uid, gid
 _log: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Client:
+    """A connection. Times are the loop's."""
+
+    connection: socket.socket
+    caller: Caller
+    since: float
+    active_at: float
+    """When it connected, or last was answered what it asked for."""
+    refusal: str | None = None
+    """Why it is sent away, if it is. It is counted no more then."""
+    is_served: bool = False
+    """Whether its task has begun, which closes the connection; one that is cancelled before never does."""
 
 
 class ControlServer:
@@ -97,13 +118,14 @@ class ControlServer:
         `audit`: where requests are recorded, open as long as this; default: nowhere. `vf_uids`: the tenants. `image`:
         SHA-384 of the software, for a card without a security chip; default: measured now.
         """
-        self._gate = Gate(audit=audit, alarms=alarms or Alarms())
+        self._alarms = alarms or Alarms()
+        self._gate = Gate(audit=audit, alarms=self._alarms)
         self._answers = Calls(card, log=log, audit=audit, image=image).answers
         self._path = card.config.run_dir / CONTROL_SOCKET
         self._vf_uids = vf_uids
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self._clients: dict[asyncio.Task[None], Caller] = {}
+        self._clients: dict[asyncio.Task[None], _Client] = {}
 
     async def start(self) -> None:
         """Listen. Raises CardError if the socket cannot be made; an old one is to be removed before."""
@@ -147,29 +169,56 @@ class ControlServer:
             except OSError:  # it has gone
                 client.close()
                 continue
-            task = asyncio.create_task(self._serve(client, caller=caller))
-            self._clients[task] = caller
-            task.add_done_callback(self._clients.pop)
+            self._take(client, caller=caller)
+            await asyncio.sleep(0)  # accepting a connection that waits is none
+
+    def _take(self, connection: socket.socket, *, caller: Caller) -> None:
+        now = asyncio.get_running_loop().time()
+        refusal = self._refusal(caller)
+        if caller.host and refusal is None:
+            self._make_room()
+        client = _Client(connection=connection, caller=caller, since=now, active_at=now, refusal=refusal)
+        task = asyncio.create_task(self._serve(client))
+        self._clients[task] = client
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        client = self._clients.pop(task)
+        if not client.is_served:
+            client.connection.close()
+
+    def _make_room(self) -> None:
+        """End a connection over TCP if there are as many as there may be."""
+        others = [(task, other) for task, other in self._clients.items() if other.caller.host and not other.refusal]
+        if len(others) < MAX_TCP_CLIENTS:
+            return
+        task, ended = min(others, key=lambda each: (self._gate.is_proved(each[1].caller), each[1].active_at))
+        ended.refusal = f"{MAX_TCP_CLIENTS} clients are connected over TCP"
+        self._alarms.raise_alarm("control", f"{ended.refusal}, which is the limit: one of {ended.caller} is ended")
+        task.cancel()
 
     def _local_caller(self, client: socket.socket) -> Caller:
         pid, uid = peer_credentials(client)
         principal = principal_of(uid, card_uid=os.geteuid(), vf_uids=self._vf_uids)
         return Caller(principal=principal, uid=uid, pid=pid)
 
-    async def _serve(self, client: socket.socket, *, caller: Caller) -> None:
+    async def _serve(self, client: _Client) -> None:
         """Answer one client until it leaves, breaks the protocol, or takes too long."""
-        most = MAX_MAP_BYTES if is_allowed(caller.principal, call="map") else MAX_REQUEST_BYTES
+        client.is_served = True
+        most = MAX_MAP_BYTES if is_allowed(client.caller.principal, call="map") else MAX_REQUEST_BYTES
         try:
-            reader, writer = await _streams(client, limit=most)
+            reader, writer = await _streams(client.connection, limit=most)
         except OSError:  # it has gone
-            client.close()
+            client.connection.close()
             return
+        except asyncio.CancelledError:
+            client.connection.close()
+            raise
         try:
-            if (refusal := self._refusal(caller)) is not None:
-                await _send(writer, {"error": refusal})
+            if client.refusal is not None:
+                await _send(writer, {"error": client.refusal})
                 return
-            timeout_s = None if caller.principal in _ADMINISTRATORS else IDLE_TIMEOUT_S
-            while await _within(timeout_s, self._serve_request(reader, writer, caller=caller)):
+            while await _within(self._timeout_s(client), self._serve_request(reader, writer, client=client)):
                 pass
         except RequestError as error:
             with suppress(OSError):  # it has gone
@@ -179,13 +228,24 @@ class ControlServer:
         finally:
             writer.close()
 
+    def _timeout_s(self, client: _Client) -> float | None:
+        """Return how long a client may take for its next request and the reply."""
+        if client.caller.principal in _ADMINISTRATORS:
+            return None
+        if client.caller.host and not self._gate.is_proved(client.caller):
+            return client.since + FIRST_MAP_TIMEOUT_S - asyncio.get_running_loop().time()
+        return IDLE_TIMEOUT_S
+
     async def _serve_request(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, caller: Caller
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, client: _Client
     ) -> bool:
         """Answer one request; return whether there was one. Raises RequestError, OSError."""
         if not (line := await _line(reader)):
             return False
-        await _send(writer, await self._reply(caller, line))
+        reply = await self._reply(client.caller, line)
+        if "ok" in reply:
+            client.active_at = asyncio.get_running_loop().time()
+        await _send(writer, reply)
         return True
 
     def _refusal(self, caller: Caller) -> str | None:
@@ -198,12 +258,8 @@ class ControlServer:
             except NitroError as error:
                 return str(error)
             return reason
-        clients = Counter(other.key for other in self._clients.values())
-        if clients[caller.key] > most:
-            return f"{most} clients are connected, which is the limit; try again"
-        if caller.host and sum(1 for other in self._clients.values() if other.host) > MAX_TCP_CLIENTS:
-            return f"{MAX_TCP_CLIENTS} hosts are connected, which is the limit; try again"
-        return None
+        clients = sum(1 for other in self._clients.values() if other.caller.key == caller.key and not other.refusal)
+        return f"{most} clients are connected, which is the limit; try again" if clients >= most else None
 
     async def _reply(self, caller: Caller, line: bytes) -> dict[str, Any]:
         try:

@@ -102,7 +102,7 @@ class Calls:
     async def _audit(self, arguments: dict[str, Any]) -> dict[str, Any]:
         _only(arguments)
         if self._audit_log is None:
-            raise RequestError("this card keeps no audit log; set audit in its settings")
+            raise RequestError("this card keeps no audit log; set audit_log in its settings")
         self._audit_log.flush()
         return {
             "path": str(self._audit_log.path),

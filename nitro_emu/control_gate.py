@@ -6,6 +6,9 @@
 Each request passes these, in this order: the rate of its caller, its form, the policy, the call itself, the audit log.
 Whatever the end, it is recorded before it is answered. If it cannot be recorded it is refused; a call that changes the
 card is refused before it does so.
+
+Over TCP a caller may have any number of addresses. So all hosts together have one rate, besides that of each. A host
+that has sent a map which counted is proved to be the control plane's, and is no longer limited by what others send.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import asyncio
 import json
 import re
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +26,7 @@ from typing import Any, Final
 from nitro_emu.errors import NitroError, TrustError
 from nitro_emu.trust.alarms import Alarms, Clock, TokenBucket
 from nitro_emu.trust.audit_log import AuditLog
-from nitro_emu.trust.policy import CHANGES, POLICY, Principal, is_allowed
+from nitro_emu.trust.policy import CHANGES, POLICY, Call, Principal, is_allowed
 
 MAX_REQUEST_BYTES: Final = 64 << 10
 MAX_MAP_BYTES: Final = 2 << 20
@@ -38,11 +42,20 @@ RATES: Final[Mapping[Principal, tuple[float, int]]] = {
 """Requests a second, and at once, of each caller: of a user, or of a host. Each takes time of the card's only thread: a
 request of root's 0.1 ms to some ms, a signature to check or to make about 1 ms."""
 
+TCP_RATE: Final = (10.0, 40)
+"""Requests a second, and at once, of all hosts together that are not proved. A replayed map takes some ms."""
+
+MAX_PROVED: Final = 4
+"""Hosts that are remembered as the control plane's: those whose maps counted last."""
+
 MAX_BUCKETS: Final = 1024
 """Callers whose rate is measured at the same time; others share the rate of one."""
 
 _BIG_MAP: Final = re.compile(rb'\{"command": ?"map", ?"document": ?"([A-Za-z0-9+/]*=*)"\}\s*')
 """A request of more than `MAX_REQUEST_BYTES`. It is not parsed as JSON, which would take a stranger's 2 MiB 50 ms."""
+
+_NEVER_SUMMARISED: Final = CHANGES - {Call.MAP}
+"""A control plane sends its mapping some 4,000 times a day, whether it has changed or not."""
 
 Answers = Mapping[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]]
 
@@ -89,6 +102,12 @@ class Gate:
         self._alarms = alarms
         self._clock = clock
         self._buckets: dict[object, TokenBucket] = {}
+        self._tcp_bucket = TokenBucket(per_s=TCP_RATE[0], burst=TCP_RATE[1], clock=clock)
+        self._proved: deque[str] = deque(maxlen=MAX_PROVED)
+
+    def is_proved(self, caller: Caller) -> bool:
+        """Return whether a caller over TCP is a host that has sent a map which counted."""
+        return caller.host in self._proved
 
     async def answer(self, caller: Caller, line: bytes, *, calls: Answers) -> dict[str, Any]:
         """Return what a call answers to a request. Raises NitroError: it was refused, or has failed."""
@@ -114,7 +133,9 @@ class Gate:
             if call == "map":
                 self._alarms.raise_alarm("map", f"a mapping from {caller} was refused: {error}")
             raise
-        self._record(caller, call=call, arguments=arguments, outcome="ok", is_change=call in CHANGES)
+        if call == Call.MAP and caller.host and not self.is_proved(caller):
+            self._proved.append(caller.host)
+        self._record(caller, call=call, arguments=arguments, outcome="ok", summarise=call not in _NEVER_SUMMARISED)
         return reply
 
     def refuse_connection(self, caller: Caller, *, reason: str) -> None:
@@ -126,6 +147,8 @@ class Gate:
         """Raise RefusedError if a caller asks too often."""
         if not self._bucket(caller).take():
             raise RefusedError(f"{caller} asks more often than {RATES[caller.principal][0]:g} times a second; wait")
+        if caller.host and not self.is_proved(caller) and not self._tcp_bucket.take():
+            raise RefusedError(f"all hosts together ask more often than {TCP_RATE[0]:g} times a second; wait")
 
     def _check(self, caller: Caller, call: str) -> None:
         """Raise RefusedError unless the policy allows the call."""
@@ -138,7 +161,7 @@ class Gate:
 
     def _bucket(self, caller: Caller) -> TokenBucket:
         key: object = caller.key
-        if key not in self._buckets and len(self._buckets) >= MAX_BUCKETS:
+        if key not in self._buckets and len(self._buckets) >= MAX_BUCKETS and not self.is_proved(caller):
             self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.is_full}
             key = key if len(self._buckets) < MAX_BUCKETS else None
         if (bucket := self._buckets.get(key)) is None:
@@ -147,7 +170,7 @@ class Gate:
         return bucket
 
     def _record(
-        self, caller: Caller, *, call: str, arguments: bytes, outcome: str, reason: str = "", is_change: bool = False
+        self, caller: Caller, *, call: str, arguments: bytes, outcome: str, reason: str = "", summarise: bool = True
     ) -> None:
         """Record a call. Raises TrustError, with an alarm, if that cannot be done."""
         if self._audit is None:
@@ -161,7 +184,7 @@ class Gate:
                 arguments=arguments,
                 outcome=outcome,
                 reason=reason,
-                summarise=not is_change,
+                summarise=summarise,
             )
         except TrustError as error:
             self._alarms.raise_alarm("audit", str(error))

@@ -161,12 +161,14 @@ async def _serve(
         _say_ready(config, as_json=as_json)
         if not await _done_before(card.failed, _first(stop.first, card.updating)):
             raise CardError(f"{config.name}: {card.failure}")
-        replace = None
-        if card.updating.is_set() and not stop.first.is_set():
-            replace = card.prepare_replacement()
-            directory.keep()  # a confined process could not make it again
-        sd_notify("RELOADING=1" if replace else "STOPPING=1")
-        return _Outcome(0, replace) if await _done_before(stop.second, _drain(card)) else _Outcome(1)
+        is_update = card.updating.is_set() and not stop.first.is_set()
+        sd_notify("RELOADING=1" if is_update else "STOPPING=1")
+        if not await _done_before(stop.second, _drain(card)):
+            return _Outcome(1)
+        if not is_update or stop.first.is_set():  # a signal during the drain of an update ends the card
+            return _Outcome(0)
+        directory.keep()  # a confined process could not make it again
+        return _Outcome(0, card.prepare_replacement())
 
 
 async def _first(*events: asyncio.Event) -> None:

@@ -6,13 +6,16 @@ what only this card counts. Counters of the device have no prefix of their own: 
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from socketserver import TCPServer
 from typing import Any, Final
-from wsgiref.simple_server import WSGIServer
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from nitro_emu.errors import CardError
@@ -71,20 +74,41 @@ def _registry(stats: Callable[[], Stats]) -> CollectorRegistry:
     return registry
 
 
+class _Server(ThreadingWSGIServer):
+    """Serves requests in a thread each, and looks for no name of its address: a query would leave the host."""
+
+    def server_bind(self) -> None:
+        """Bind; the same as HTTPServer does it, but for socket.getfqdn."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _SilentHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
+        """Log nothing."""
+
+
 class MetricsServer:
     """Serves the metrics over HTTP, in threads of its own."""
 
     def __init__(self, address: tuple[str, int], *, stats: Callable[[], Stats]) -> None:
         """Listen. `stats` is called in another thread. Raises CardError."""
         host, port = address
-        self._server: WSGIServer
-        self._thread: threading.Thread
+        serve = make_wsgi_app(_registry(stats))
+        server_class = _Server6 if ":" in host else _Server
         try:
-            self._server, self._thread = start_http_server(port, host, registry=_registry(stats))
+            self._server = make_server(host, port, serve, server_class, _SilentHandler)
         except OSError as error:
             raise CardError(
                 f"metrics: cannot listen at {host} port {port}: {error.strerror}; change metrics"
             ) from error
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
 
     @property
     def port(self) -> int:

@@ -1,12 +1,13 @@
 """The card's end of its connection to the chip.
 
     chip = ChipClient.connect(Path("/var/lib/nitro-chip"))       # or ChipClient.from_fd(fd) after a re-exec
-    report = chip.boot(image_root=root, manifest=manifest, configuration=file, secret=buffer)
+    report = await chip.boot(image_root=root, manifest=manifest, configuration=file, secret=buffer)
     document = await chip.attest(nonce=nonce, user_data=None, public_key=None)
 
 Rules.
-1. `boot` and `check_update` block, for a time that is bounded; `attest` waits on the event loop, for a time that is
-   bounded. One of them at a time uses the connection; several `attest` calls take turns.
+1. `boot`, `check_update` and `attest` wait on the event loop. One of them at a time uses the connection, and the others
+   wait for their turn; both together are bounded in time, and the number of those that wait is bounded. `status`
+   blocks, for a time that is bounded: it is for command lines.
 2. A chip that has gone, or does not answer in time, is a TrustError. The card goes on; it can attest no more.
 3. The secret is received into the caller's buffer, and is in no other memory of this process.
 4. What the chip reports it has measured from the files itself. A card reads its settings' file on its own: it must
@@ -20,8 +21,8 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -45,8 +46,17 @@ from nitro_emu.trust.measure import DIGEST_BYTES
 BOOT_TIMEOUT_S: Final = 60.0
 """The chip reads and hashes an image of at most 1 GiB; usually 0.2 s."""
 
+UPDATE_TIMEOUT_S: Final = 20.0
+"""The same as a boot, while attestations wait."""
+
 ATTEST_TIMEOUT_S: Final = 10.0
 """Two signatures, and at times a new key: a few milliseconds."""
+
+STATUS_TIMEOUT_S: Final = 60.0
+"""The chip may be measuring a card."""
+
+MAX_WAITING: Final = 256
+"""Calls that use the connection or wait for it: as many attestations take half a second."""
 
 _GONE: Final = "the chip has gone; start it with nitro-chip run, then start the card again"
 
@@ -87,6 +97,7 @@ class ChipClient:
         self._socket = connection
         self._number = int.from_bytes(os.urandom(6))  # answers to what ran here before a re-exec have others
         self._turn = asyncio.Lock()
+        self._waiting = 0
         self._has_gone = False
         self._stop_waiting: Callable[[], None] | None = None
 
@@ -128,7 +139,7 @@ class ChipClient:
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
         return descriptor
 
-    def boot(
+    async def boot(
         self,
         *,
         image_root: Path,
@@ -140,30 +151,36 @@ class ChipClient:
         """Let the chip measure the card, also again, and write the card's X25519 private key into `secret` (32 bytes).
 
         Raises TrustError("SEALED: reason") if the chip refuses, and for a chip that has gone; `secret` is zeros then.
+        A boot that takes too long, or is cancelled, ends the connection.
         """
         view = memoryview(secret).cast("B")
         if view.nbytes != SECRET_BYTES or view.readonly:
             raise TrustError(f"secret: {view.nbytes} bytes; give a buffer of {SECRET_BYTES} that can be written")
         view[:] = bytes(SECRET_BYTES)
-        ends_at = time.monotonic() + timeout_s
         files = _paths(image_root=image_root, manifest=manifest, configuration=configuration)
-        answer = self._ask("Boot", files, ends_at=ends_at)
-        if (reason := answer.fields.get("reason")) is not None:
-            raise TrustError(f"SEALED: {one_line(str(reason))}")
-        report = _report_untrusted(answer.fields)
-        try:
-            self._receive_secret(view, ends_at=ends_at)
-        except TrustError:
-            view[:] = bytes(SECRET_BYTES)
-            raise
+        async with self._in_turn(timeout_s=timeout_s):
+            try:
+                answer = await self._ask_on_loop("Boot", files)
+            except asyncio.CancelledError:
+                self.close()  # what comes later, such as a secret, must not be taken for something else
+                raise
+            if (reason := answer.fields.get("reason")) is not None:
+                raise TrustError(f"SEALED: {one_line(str(reason))}")
+            try:
+                report = _report_untrusted(answer.fields)
+                await self._receive_secret(view)
+            except BaseException:
+                view[:] = bytes(SECRET_BYTES)
+                self.close()
+                raise
         return report
 
     async def check_update(
-        self, *, image_root: Path, manifest: Path, configuration: Path, timeout_s: float = BOOT_TIMEOUT_S
+        self, *, image_root: Path, manifest: Path, configuration: Path, timeout_s: float = UPDATE_TIMEOUT_S
     ) -> int:
         """Return the version of a new manifest if the chip would boot the files as they are now; changes nothing.
 
-        Raises TrustError with the chip's reason, such as a version below the one that runs.
+        Raises TrustError with the chip's reason, such as a version below the one that runs. Attestations wait for it.
         """
         files = _paths(image_root=image_root, manifest=manifest, configuration=configuration)
         answer = await self._ask_in_turn("CheckUpdate", files, timeout_s=timeout_s)
@@ -172,8 +189,8 @@ class ChipClient:
             raise TrustError(f"the chip's answer has the version {version!r:.50}; it is of another version: restart it")
         return version
 
-    def status(self, *, timeout_s: float = BOOT_TIMEOUT_S) -> dict[str, Any]:
-        """Return the state of the chip and its card. Raises TrustError."""
+    def status(self, *, timeout_s: float = STATUS_TIMEOUT_S) -> dict[str, Any]:
+        """Return the state of the chip and its card; blocks. Raises TrustError."""
         return dict(self._ask("Status", None, ends_at=time.monotonic() + timeout_s).fields)
 
     async def attest(
@@ -211,7 +228,7 @@ class ChipClient:
 
     def _ask(self, name: str, fields: Mapping[str, Any] | None, *, ends_at: float) -> Message:
         if self._turn.locked():
-            raise TrustError(f"{name}: an attestation is under way on this connection; wait until it has ended")
+            raise TrustError(f"{name}: another call is under way on this connection; wait until it has ended")
         packet = self._request(name, fields)
         while not self._try_send(packet):
             self._wait(select.POLLOUT, ends_at=ends_at)
@@ -223,12 +240,22 @@ class ChipClient:
                 return answer
 
     async def _ask_in_turn(self, name: str, fields: Mapping[str, Any], *, timeout_s: float) -> Message:
-        async with self._turn:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    return await self._ask_on_loop(name, fields)
-            except TimeoutError:
-                raise TrustError(f"the chip has not answered for {timeout_s:g} s; look at nitro-chip status") from None
+        async with self._in_turn(timeout_s=timeout_s):
+            return await self._ask_on_loop(name, fields)
+
+    @asynccontextmanager
+    async def _in_turn(self, *, timeout_s: float) -> AsyncIterator[None]:
+        """Have the connection for a block. Raises TrustError if that, and waiting for it, takes too long."""
+        if self._waiting >= MAX_WAITING:
+            raise TrustError(f"{MAX_WAITING} calls wait for the chip, which is the limit; look at nitro-chip status")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(timeout_s), self._turn:
+                yield
+        except TimeoutError:
+            raise TrustError(f"the chip has not answered for {timeout_s:g} s; look at nitro-chip status") from None
+        finally:
+            self._waiting -= 1
 
     async def _ask_on_loop(self, name: str, fields: Mapping[str, Any]) -> Message:
         packet = self._request(name, fields)
@@ -295,13 +322,13 @@ class ChipClient:
             raise self._gone()
         return packet
 
-    def _receive_secret(self, view: memoryview, *, ends_at: float) -> None:
+    async def _receive_secret(self, view: memoryview) -> None:
         """Receive the packet that follows the answer to a Boot."""
         while True:
             try:
                 length = self._socket.recv_into(view)
             except BlockingIOError:
-                self._wait(select.POLLIN, ends_at=ends_at)
+                await self._ready(for_writing=False)
                 continue
             except OSError as error:
                 raise self._gone() from error
@@ -314,8 +341,8 @@ class ChipClient:
         poll.register(self._socket, events)
         left_ms = int((ends_at - time.monotonic()) * 1000)
         if left_ms <= 0 or not poll.poll(left_ms):
-            self.close()  # what comes later, such as a secret, must not be taken for something else
-            raise TrustError("the chip has not answered in time; look at nitro-chip status, then start the card again")
+            self.close()
+            raise TrustError("the chip has not answered in time; is its process stopped? Start it again")
 
     async def _ready(self, *, for_writing: bool) -> None:
         """Wait until the socket may be written or read, or is closed by `close`."""

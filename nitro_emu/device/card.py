@@ -18,10 +18,11 @@ from nitro_emu.abi.memory import CardState
 from nitro_emu.config import CardConfig
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
+from nitro_emu.device.peer_attestation import PEER_USER_DATA
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.user_context import UserContext
 from nitro_emu.device.virtual_function import VirtualFunction
-from nitro_emu.errors import CardError, VpcError
+from nitro_emu.errors import CardError, TrustError, VpcError
 from nitro_emu.trust.alarms import Alarms
 from srd.errors import UsageError
 
@@ -126,7 +127,6 @@ class Card:
         self.failure = ""
         self.updating = asyncio.Event()
         """Set when an update was accepted: the process is to replace itself."""
-        self._new_manifest = Path()
         self._devices: list[Device] = []
         self._poller: Poller | None = None
         self._state = CardState.READY
@@ -135,7 +135,7 @@ class Card:
     async def start(self) -> None:
         """Boot, and open all virtual functions. Raises NitroError when one cannot be had; then none is."""
         loop = asyncio.get_running_loop()
-        self._trust = CardTrust.open(self.config)
+        self._trust = await CardTrust.open(self.config)
         self._poller = Poller(poll_s=self.config.poll_s, busy_poll=self.config.busy_poll)
         with ExitStack() as opened:
             opened.callback(self._poller.close)
@@ -187,6 +187,8 @@ class Card:
     def _on_keep_alive(self) -> None:
         for device in self._devices:
             device.keep_alive()
+        if self.trust.network is not None:
+            self.trust.network.check_expiry()
         self._keep_alive = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._on_keep_alive)
 
     async def drain(self, *, timeout_s: float) -> bool:
@@ -237,13 +239,14 @@ class Card:
 
     async def attest(self, *, nonce: bytes | None, user_data: bytes | None, public_key: bytes | None) -> bytes | None:
         """Return a document of the security chip; None without one. Raises TrustError when it does not answer."""
+        if user_data == PEER_USER_DATA:
+            raise TrustError("user_data: is reserved for documents between cards; give other data")
         chip = self.trust.chip
         return None if chip is None else await chip.attest(nonce=nonce, user_data=user_data, public_key=public_key)
 
     async def update(self, manifest: str) -> dict[str, Any]:
         """Check a new manifest, and have the process replace itself by what it lists. Raises TrustError."""
-        version = await self.trust.check_update(Path(manifest))
-        self._new_manifest = Path(manifest)
+        version = await self.trust.accept_update(Path(manifest))
         self.updating.set()
         return {"version": version}
 
@@ -252,8 +255,8 @@ class Card:
         return self.trust.confine()
 
     def prepare_replacement(self) -> Callable[[], NoReturn]:
-        """Publish the manifest of the update; return what replaces this process, to be called when all is closed."""
-        return self.trust.replacement(self._new_manifest)
+        """Return what replaces this process, to be called when all is closed. Raises TrustError."""
+        return self.trust.replacement()
 
 
 def _status(device: Device) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a card's virtual functions and its process share of keys, permissions and proofs; opened before anything else.
 
-    with CardTrust.open(config) as trust:
-        card = Card(config, trust=trust)
+    with await CardTrust.open(config) as trust:
+        vf = VirtualFunction(vf_config, trust=trust.of(vf_config), ...)
 
 With a security chip (`nitro_emu.chip`) opening is the measured boot: the chip measures the files of this software and
 its settings, compares them with the signed manifest, and only then gives out the card's private key. Otherwise the key
@@ -15,11 +15,12 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -35,17 +36,18 @@ from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.confinement import confine, forbid_dumps
 from nitro_emu.trust.egress import EgressGuard
 from nitro_emu.trust.locked import LockedSecret
-from nitro_emu.trust.measure import software_root
-from nitro_emu.trust.pki import load_certificate_untrusted, load_public_key_untrusted
+from nitro_emu.trust.manifest import MAX_MANIFEST_BYTES
+from nitro_emu.trust.measure import read_file, software_root
+from nitro_emu.trust.pki import certificate_pem, load_certificate_untrusted, load_public_key_untrusted
 from nitro_emu.trust.verify import Expectation
 from srd.secure.config import Keys, SecurityConfig
 from srd.secure.key_log import VARIABLE as KEY_LOG
 from srd.secure.keys import directory as key_directory
+from srd.secure.noise import public_bytes
 
 CHIP_FD: Final = "NITRO_CHIP_FD"
 """Environment variable with the descriptor of the connection to the chip, while an update replaces the process."""
 
-_PEM_END: Final = b"-----END CERTIFICATE-----\n"
 _log: Final = logging.getLogger(__name__)
 
 
@@ -70,6 +72,7 @@ class CardTrust:
         self.chip = chip
         self._key = key
         self._opened = opened
+        self._is_updating = False
         self._attestation = PeerAttestation(
             attest=None if chip is None else chip.attest,
             required=required,
@@ -77,13 +80,16 @@ class CardTrust:
         )
         self.guard.set_allowed(None)
         if control_plane is not None:
-            self.network = VpcNetwork(config.name, control_plane=control_plane, alarms=self.alarms)
+            version_file = config.audit_path.with_name(f"{config.name}.map-version")
+            self.network = VpcNetwork(
+                config.name, control_plane=control_plane, alarms=self.alarms, version_file=version_file
+            )
             if all(vf.vpc is not None for vf in config.vfs):
                 self.guard.set_allowed(frozenset())
                 self.network.on_change(self._allow_cards)
 
     @classmethod
-    def open(cls, config: CardConfig) -> Self:
+    async def open(cls, config: CardConfig) -> Self:
         """Boot with the chip, if there is one, and read the keys. Raises NitroError with the reason."""
         if config.confine:
             forbid_dumps()  # before there is a key in memory
@@ -98,7 +104,7 @@ class CardTrust:
                 opened.callback(secret.close)
                 chip = _connect(config.chip.directory)
                 opened.callback(chip.close)
-                key = _boot(chip, config, secret=secret)
+                key = await _boot(chip, config, secret=secret)
             elif control_plane is not None:
                 key = config.card_key()
             return cls(
@@ -113,11 +119,19 @@ class CardTrust:
         """Return what a virtual function may do. Raises ConfigError for unusable keys."""
         security: SecurityConfig
         tenancy: Tenancy
-        if vf.vpc is None or vf.private_address is None or self.network is None:
+        if vf.vpc is None or vf.private_address is None:
             security, tenancy = self.config.security_of(vf), OpenTenancy(vf.address, port=vf.port)
+        elif self.network is None or self._key is None:
+            raise CardError(f"{vf.name}: is in VPC {vf.vpc}, and this card has no control plane")
         else:
             security = Keys(private_key=self._key, authorized=self.network)
-            tenancy = VpcTenancy(self.network, vpc=vf.vpc, private_address=vf.private_address, port=vf.port)
+            tenancy = VpcTenancy(
+                self.network,
+                vpc=vf.vpc,
+                private_address=vf.private_address,
+                port=vf.port,
+                public_key=public_bytes(self._key),
+            )
         return VfTrust(
             security=security,
             tenancy=tenancy,
@@ -126,28 +140,50 @@ class CardTrust:
             check_egress=self.guard.check,
         )
 
-    async def check_update(self, manifest: Path) -> int:
-        """Have the chip check a new manifest against the files as they are; return its version. Raises TrustError."""
-        if self.chip is None:
-            raise TrustError("this card has no security chip, which checks updates: replace the files, and restart it")
-        configuration = _path(self.config)
-        return await self.chip.check_update(image_root=software_root(), manifest=manifest, configuration=configuration)
+    async def accept_update(self, manifest: Path) -> int:
+        """Have the chip check a new manifest against the files as they are, and put it in place; return its version.
 
-    def replacement(self, manifest: Path) -> Callable[[], NoReturn]:
-        """Put a new manifest in place of the old one; return what replaces this process by the software it lists.
-
-        The connection to the chip is handed on, as a confined process opens none. Raises TrustError.
+        Raises TrustError; nothing has changed then. The chip checks the copy that is put in place.
         """
         if self.chip is None or self.config.chip is None:
+            raise TrustError("this card has no security chip, which checks updates: replace the files, and restart it")
+        if self._is_updating:
+            raise TrustError("another update is being checked; wait for it")
+        place = self.config.chip.manifest
+        copy, configuration = place.with_name(f".{place.name}.new"), _path(self.config)
+        self._is_updating = True
+        try:
+            copy.write_bytes(read_file(manifest, max_bytes=MAX_MANIFEST_BYTES))
+            version = await self.chip.check_update(
+                image_root=software_root(), manifest=copy, configuration=configuration
+            )
+            copy.replace(place)
+        except OSError as error:
+            raise TrustError(f"{place}: the manifest cannot be replaced: {error.strerror}") from error
+        else:
+            return version
+        finally:
+            self._is_updating = False
+            with suppress(OSError):
+                copy.unlink(missing_ok=True)
+
+    def replacement(self) -> Callable[[], NoReturn]:
+        """Return what replaces this process by the software that the manifest lists.
+
+        The connection to the chip is handed on, as a confined process opens none. Raises TrustError, also when called.
+        """
+        if self.chip is None:
             raise TrustError("this card has no security chip")
-        _publish(manifest, place=self.config.chip.manifest)
         descriptor = self.chip.keep_over_exec()
         guard = self.guard
 
         def replace() -> NoReturn:
             guard.allow_exec()
             os.environ[CHIP_FD] = str(descriptor)
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the same program again
+            try:
+                os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the same program again
+            except OSError as error:
+                raise TrustError(f"{sys.executable}: cannot be executed: {error.strerror}; start the card") from error
 
         return replace
 
@@ -199,28 +235,16 @@ def _connect(directory: Path) -> ChipClient:
     return ChipClient.from_fd(int(inherited)) if inherited.isdigit() else ChipClient.connect(directory / CHIP_SOCKET)
 
 
-def _publish(manifest: Path, *, place: Path) -> None:
-    """Copy a manifest to where the card's settings name it, in one step."""
-    if manifest == place:
-        return
-    temporary = place.with_name(f".{place.name}.new")
-    try:
-        temporary.write_bytes(manifest.read_bytes())
-        temporary.replace(place)
-    except OSError as error:
-        raise TrustError(f"{place}: the manifest cannot be replaced: {error.strerror}") from error
-
-
 def _path(config: CardConfig) -> Path:
     if config.path is None:
         raise CardError("settings that are from no file cannot be measured; start the card with a YAML file")
     return config.path
 
 
-def _boot(chip: ChipClient, config: CardConfig, *, secret: LockedSecret) -> X25519PrivateKey:
+async def _boot(chip: ChipClient, config: CardConfig, *, secret: LockedSecret) -> X25519PrivateKey:
     if config.chip is None:
         raise CardError("chip: is not set")
-    report = chip.boot(
+    report = await chip.boot(
         image_root=software_root(), manifest=config.chip.manifest, configuration=_path(config), secret=secret.view
     )
     if report.configuration.hex() != config.sha384:
@@ -241,12 +265,13 @@ def _public_key(source: str | Path) -> EllipticCurvePublicKey:
 def _expectations(fields: AttestationFields) -> tuple[Expectation, ...]:
     """Return what is required of others, for each root. Raises ConfigError."""
     try:
-        pems = _pem(fields.root).split(_PEM_END)[:-1]
-        roots = [load_certificate_untrusted(pem + _PEM_END, name="require_attestation: root") for pem in pems]
+        roots = x509.load_pem_x509_certificates(_pem(fields.root))
+        for root in roots:
+            load_certificate_untrusted(certificate_pem(root), name="require_attestation: root")
     except OSError as error:
         raise ConfigError(f"require_attestation: root: {fields.root}: {error.strerror}; see nitro-chip root") from None
-    except TrustError as error:
-        raise ConfigError(f"{error}; see nitro-chip root") from None
+    except (ValueError, TrustError) as error:
+        raise ConfigError(f"require_attestation: root: {error}; see nitro-chip root") from None
     if not roots:
         raise ConfigError("require_attestation: root: has no certificate in PEM; see nitro-chip root")
     return tuple(Expectation(root=root, pcrs=fields.pcrs, at=None) for root in roots)

@@ -11,15 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
 
 from nitro_emu.device.introduction import Hello, binding, hello_untrusted, pack_welcome, welcome_untrusted
-from nitro_emu.device.remote import Remote
+from nitro_emu.device.remote import Remote, RemoteState
 from nitro_emu.device.responder import Responder
-from nitro_emu.device.tenancy import ForgeryError
+from nitro_emu.device.tenancy import ForgeryError, OtherMappingError
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import AbiError, NitroError, TrustError, VpcError
 from srd.engine import Engine
 from srd.errors import SrdError, UsageError
+from srd.proto.wire.status import Status
+
+WELCOME_S: Final = 20.0
+"""How long this end waits to be let in: twice as long as a security chip may take for a document."""
 
 
 class Introducer:
@@ -43,11 +50,16 @@ class Introducer:
         self._outgoing = outgoing
         self._public_key = trust.public_key
         self._log = log
-        self._tasks: set[asyncio.Task[None]] = set()  # that wait for a document
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # that wait for a document, by peer
 
     def close(self) -> None:
         """Wait for no document any more."""
-        for task in self._tasks:
+        for task in self._tasks.values():
+            task.cancel()
+
+    def on_ended(self, peer: int) -> None:
+        """Wait for no document for a peer any more."""
+        if (task := self._tasks.pop(peer, None)) is not None:
             task.cancel()
 
     # -- this end, to others ------------------------------------------------------------------------------------------
@@ -55,13 +67,23 @@ class Introducer:
     def say_hello(self, peer: int, remote: Remote) -> None:
         """Introduce this end over a peer that it has opened."""
         self._note_key(peer, remote)
-        vpc_id, source = self._tenancy.vpc_id, self._tenancy.gid
+        tenancy = self._tenancy
+        hello = Hello(tenancy.vpc_id, tenancy.gid, remote.gid, map_version=tenancy.map_version)
+        self._with_document(peer, lambda document: remote.say_hello(replace(hello, document=document).pack()))
+        asyncio.get_running_loop().call_later(WELCOME_S, self._on_no_welcome, peer, remote)
 
-        def say(document: bytes) -> None:
-            if remote.peer == peer:
-                remote.say_hello(Hello(vpc_id, source, remote.gid, document).pack())
+    def _on_no_welcome(self, peer: int, remote: Remote) -> None:
+        """Give a peer up that has not let this end in."""
+        if remote.peer == peer and remote.state is RemoteState.NAMING:
+            self.on_denied(f"{remote.name}: it has not let this end in for {WELCOME_S:.0f} s")
+            self._engine().close_peer(peer)
+            self._engine().flush_peer(peer)
 
-        self._with_document(peer, say)
+    def on_refused_hello(self, peer: int, status: Status) -> None:
+        """Give a peer up that did not take the HELLO."""
+        if (remote := self._outgoing.get(peer)) is not None and remote.state is RemoteState.NAMING:
+            self.on_denied(f"{remote.name}: it has not taken the HELLO ({status.name})")
+            self._engine().close_peer(peer)
 
     def _note_key(self, peer: int, remote: Remote) -> None:
         """Add a host's key to the known hosts, unless the mapping has it."""
@@ -76,18 +98,15 @@ class Introducer:
     def _with_document(self, peer: int, use: Callable[[bytes], None]) -> None:
         """Call `use` with this card's document for a peer: at once without a chip."""
         if not self._attestation.has_chip:
-            use(b"")
+            _use(b"", use)
             return
-        task = asyncio.get_running_loop().create_task(self._attest(self._nonce(peer, is_own=True), use))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        nonce = self._nonce(peer, is_own=True)
+        self._tasks[peer] = asyncio.get_running_loop().create_task(self._attest(peer, nonce, use))
 
-    async def _attest(self, nonce: bytes, use: Callable[[bytes], None]) -> None:
+    async def _attest(self, peer: int, nonce: bytes, use: Callable[[bytes], None]) -> None:
         document = await self._attestation.document(nonce=nonce, public_key=self._public_key)
-        try:
-            use(document)
-        except UsageError:  # the peer has ended meanwhile
-            return
+        self._tasks.pop(peer, None)
+        _use(document, use)
 
     def on_denied(self, reason: str) -> None:
         """Count a destination that the tenant may not send to."""
@@ -102,7 +121,7 @@ class Introducer:
         try:
             if remote is None:
                 self._on_hello(peer, hello_untrusted(message))
-            else:
+            elif remote.state is RemoteState.NAMING:
                 self._check_document(peer, welcome_untrusted(message))
                 remote.on_welcomed()
         except (AbiError, VpcError, TrustError) as error:
@@ -118,9 +137,20 @@ class Introducer:
             return
         self._tenancy.check_source(hello, host=host, public_key=self._key_of(peer))
         self._check_document(peer, hello.document)
-        self._with_document(
-            peer, lambda document: self._responder.let_in(peer, hello=hello, welcome=pack_welcome(document))
-        )
+        self._with_document(peer, lambda document: self._let_in(peer, hello=hello, document=document))
+
+    def _let_in(self, peer: int, *, hello: Hello, document: bytes) -> None:
+        """Let a peer in, if it still may: the mapping may have changed while the document was made."""
+        host = self._responder.host_of(peer)
+        if host is None:
+            return
+        try:
+            self._tenancy.check_source(hello, host=host, public_key=self._key_of(peer))
+        except VpcError as error:
+            self._on_refused(peer, error)
+            self._engine().close_peer(peer)
+        else:
+            self._responder.let_in(peer, hello=hello, welcome=pack_welcome(document))
 
     def _check_document(self, peer: int, document: bytes) -> None:
         nonce = self._nonce(peer, is_own=False)
@@ -130,9 +160,11 @@ class Introducer:
         if isinstance(error, ForgeryError | AbiError):
             self._tenancy.counters.rx_forged += 1
             self._alarms.raise_alarm("forged-source", f"{self._log.name}: {error}")
-        else:
-            self._tenancy.counters.rx_denied += 1
-            self._log.warning("peer %d is not let in: %s", peer, error)
+            return
+        if isinstance(error, OtherMappingError):
+            self._alarms.raise_alarm("other-mapping", f"{self._log.name}: {error}")
+        self._tenancy.counters.rx_denied += 1
+        self._log.warning("peer %d is not let in: %s", peer, error)
 
     def _key_of(self, peer: int) -> bytes:
         """Return the public key that a peer has proven to have; nothing without keys."""
@@ -168,3 +200,8 @@ class Introducer:
         except VpcError as error:
             self._log.warning("%s is ended: %s", remote.name, error)
         return False
+
+
+def _use(document: bytes, use: Callable[[bytes], None]) -> None:
+    with suppress(UsageError):  # the peer has ended, or is being closed
+        use(document)

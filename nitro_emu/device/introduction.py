@@ -5,7 +5,7 @@ all that follows over the peer: VPC, and private addresses of source and destina
 from a peer before its HELLO was, and an initiator posts nothing before it has a WELCOME. Either may carry a document of
 attestation. Its nonce is `binding`: both ends' keys and random contexts, so that it can be made for this peer only.
 
-    HELLO     version u8 | 3 zero bytes | VPC id u32 | source GID | destination GID | document
+    HELLO     version u8 | 3 zero bytes | VPC id u32 | mapping's version u64 | source GID | destination GID | document
     WELCOME   version u8 | 3 zero bytes | document
 """
 
@@ -27,7 +27,7 @@ MAX_INTRODUCTION_BYTES: Final = 16 << 10
 """A security chip's document with its chain of certificates has 4 to 6 KiB."""
 INTRODUCTION_VERSION: Final = 1
 
-_HELLO: Final = struct.Struct(f">B3xI{GID_BYTES}s{GID_BYTES}s")
+_HELLO: Final = struct.Struct(f">B3xIQ{GID_BYTES}s{GID_BYTES}s")
 _WELCOME: Final = struct.Struct(">B3x")
 
 
@@ -41,19 +41,22 @@ class Hello:
     destination: bytes
     document: bytes = b""
     """An attestation document; empty: none."""
+    map_version: int = 0
+    """Of the mapping that the initiator's card goes by; 0: none."""
 
     def pack(self) -> bytes:
         """Return the message."""
-        return _HELLO.pack(INTRODUCTION_VERSION, self.vpc_id, self.source, self.destination) + self.document
+        fixed = _HELLO.pack(INTRODUCTION_VERSION, self.vpc_id, self.map_version, self.source, self.destination)
+        return fixed + self.document
 
 
 def hello_untrusted(message: bytes) -> Hello:
     """Return the HELLO in a message. Raises AbiError."""
     if len(message) < _HELLO.size:
         raise AbiError(f"hello: {len(message)} bytes; it has at least {_HELLO.size}")
-    version, vpc_id, source, destination = _HELLO.unpack_from(message)
+    version, vpc_id, map_version, source, destination = _HELLO.unpack_from(message)
     _check_version(version)
-    return Hello(vpc_id, source, destination, message[_HELLO.size :])
+    return Hello(vpc_id, source, destination, message[_HELLO.size :], map_version)
 
 
 def pack_welcome(document: bytes) -> bytes:

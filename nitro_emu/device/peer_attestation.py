@@ -10,6 +10,9 @@ from typing import Final, Protocol
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.verify import Expectation, root_untrusted, verify_untrusted
 
+PEER_USER_DATA: Final = b"open-srd: a card to its peer, version 1"
+"""The user data of documents for peers. Others cannot have it, so that none that a tenant asks for passes as one."""
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -45,7 +48,7 @@ class PeerAttestation:
         if self._attest is None:
             return b""
         try:
-            return await self._attest(nonce=nonce, user_data=None, public_key=public_key or None)
+            return await self._attest(nonce=nonce, user_data=PEER_USER_DATA, public_key=public_key or None)
         except TrustError as error:
             _log.warning("no attestation for a peer: %s", error)
             return b""
@@ -56,7 +59,8 @@ class PeerAttestation:
             return
         try:
             expected = _choose_untrusted(document, required=self._required)
-            verify_untrusted(document, expected=replace(expected, nonce=nonce, public_key=public_key))
+            expected = replace(expected, nonce=nonce, public_key=public_key, user_data=PEER_USER_DATA)
+            verify_untrusted(document, expected=expected)
         except TrustError as error:
             if self._count_refused is not None:
                 self._count_refused(str(error))

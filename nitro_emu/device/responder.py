@@ -85,12 +85,14 @@ class Responder:
         find_memory: Callable[[int], MemoryRegion | None],
         find_remote_memory: Callable[[int], MemoryRegion | None],
         is_outgoing: Callable[[int], bool],
+        awaits_welcome: Callable[[int], bool],
         on_introduction: Callable[[int, bytes], None],
         on_broken: Callable[[QueuePair, str], None],
     ) -> None:
         """Take what it needs of the virtual function.
 
         `find_memory`: by lkey, `find_remote_memory`: by rkey; `is_outgoing`: whether this end has opened a peer;
+        `awaits_welcome`: whether it has, and was not let in yet;
         `on_introduction`: called with a peer's number and its HELLO or WELCOME; `on_broken`: called when a program
         broke the rules of a ring.
         """
@@ -103,6 +105,7 @@ class Responder:
         self._memory = find_memory
         self._remote_memory = find_remote_memory
         self._is_outgoing = is_outgoing
+        self._awaits_welcome = awaits_welcome
         self._on_introduction = on_introduction
         self._on_broken = on_broken
 
@@ -131,11 +134,11 @@ class Responder:
         return None
 
     def _admit_introduction(self, peer: int, *, length: int, count: int) -> Status | None:
-        """Let a HELLO pass, once, and any WELCOME."""
+        """Let a HELLO pass, once, and a WELCOME that this end waits for."""
         if length > MAX_INTRODUCTION_BYTES or count != 1:
             return Status.REMOTE_ERROR_BAD_LENGTH
         if self._is_outgoing(peer):
-            return None
+            return None if self._awaits_welcome(peer) else Status.REMOTE_ERROR_ABORT
         source = self._source(peer)
         if source.is_naming:
             return Status.REMOTE_ERROR_ABORT
@@ -303,13 +306,13 @@ class Responder:
         return None if source is None else source.host
 
     def let_in(self, peer: int, *, hello: Hello, welcome: bytes) -> None:
-        """Accept what a peer sends from now on, and tell it so."""
+        """Accept what a peer sends from now on, and tell it so. Raises UsageError if the peer is being closed."""
         if (source := self._sources.get(peer)) is None:
             return
-        source.gid, source.hello = hello.source, hello
         source.welcome = np.frombuffer(welcome, np.uint8)
         address = int(source.welcome.ctypes.data)
         self._engine().post(peer, WorkRequest(INTRODUCTION_REQUEST, len(welcome), address, key=INTRODUCTION_KEY))
+        source.gid, source.hello = hello.source, hello
 
     def let_in_sources(self) -> list[tuple[int, str, Hello]]:
         """Return the peers that were let in: number, host, HELLO."""

@@ -19,6 +19,10 @@ from nitro_emu.errors import AbiError, VpcError
 from nitro_emu.vpc.rules import Interface, Mapping
 
 
+class OtherMappingError(VpcError):
+    """A peer claims what its mapping may have and this card's has not: the two have different versions."""
+
+
 class ForgeryError(VpcError):
     """A peer claims to be who it is not, which no card does whose tenants only use their queues."""
 
@@ -53,6 +57,8 @@ class Tenancy(Protocol):
     """Its own GID."""
     vpc_id: int
     """Its VPC; 0: none, or not known yet."""
+    map_version: int
+    """Of the mapping by which the last destination was found; 0: none."""
     counters: TenancyCounters
     """What was refused."""
 
@@ -69,7 +75,7 @@ class OpenTenancy:
     def __init__(self, address: str, *, port: int) -> None:
         """Take the address of the virtual function. Raises AbiError for one that no GID can have."""
         self.gid = gid_of(address, port=port)
-        self.vpc_id = 0
+        self.vpc_id = self.map_version = 0
         self.counters = TenancyCounters()
         self._is_ipv6 = ":" in address
 
@@ -97,10 +103,11 @@ class OpenTenancy:
 class VpcTenancy:
     """A virtual function that is an interface in a VPC."""
 
-    def __init__(self, network: VpcNetwork, *, vpc: str, private_address: str, port: int) -> None:
-        """`port`: the UDP port of the virtual function, as the mapping must have it."""
+    def __init__(self, network: VpcNetwork, *, vpc: str, private_address: str, port: int, public_key: bytes) -> None:
+        """`port`: the UDP port of the virtual function, `public_key`: the card's, as the mapping must have them."""
         self.gid = gid_of(private_address, port=IPV6_PORT)
-        self.vpc_id = 0
+        self.vpc_id = self.map_version = 0
+        self._public_key = public_key
         self.counters = TenancyCounters()
         self._network = network
         self._vpc = vpc
@@ -113,7 +120,11 @@ class VpcTenancy:
             raise VpcError(f"{self._private_address} is no interface of VPC {self._vpc} in the mapping")
         if (own.card.name, own.port) != (self._network.card, self._port):
             raise VpcError(f"{own} is on {own.card.name} port {own.port} in the mapping, not on this card")
-        self.vpc_id = own.vpc_id
+        if own.card.public_key != self._public_key:
+            raise VpcError(
+                f"{own.card.name} has another key in the mapping than here; every other card refuses this one"
+            )
+        self.vpc_id, self.map_version = own.vpc_id, mapping.version
         return own
 
     def destination(self, gid: bytes) -> Destination:
@@ -128,8 +139,20 @@ class VpcTenancy:
         return Destination(there.card.address, there.port, there.card.public_key)
 
     def check_source(self, hello: Hello, *, host: str, public_key: bytes) -> None:
-        """Raise ForgeryError unless the source is an interface of that card, VpcError if it may not send here."""
+        """Raise ForgeryError unless the source is an interface of that card, VpcError if it may not send here.
+
+        OtherMappingError instead of the former, if the peer's card goes by another mapping, as while one is pushed.
+        """
         mapping = self._network.mapping()
+        try:
+            self._check_source(hello, mapping=mapping, host=host, public_key=public_key)
+        except ForgeryError as error:
+            if hello.map_version in {0, mapping.version}:
+                raise
+            text = f"{error} (by mapping {hello.map_version}; this card has {mapping.version})"
+            raise OtherMappingError(text) from None
+
+    def _check_source(self, hello: Hello, *, mapping: Mapping, host: str, public_key: bytes) -> None:
         own = self._own(mapping)
         source = mapping.by_encapsulation(hello.vpc_id, hello.source)
         if source is None:

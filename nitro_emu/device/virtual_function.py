@@ -20,11 +20,12 @@ from nitro_emu.config import VfConfig
 from nitro_emu.counters import AllowanceCounters, DeviceCounters, PortCounters, SecurityCounters
 from nitro_emu.device.interface import interface_mtu
 from nitro_emu.device.introducer import Introducer
+from nitro_emu.device.introduction import INTRODUCTION_REQUEST
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.queue_pair import QueuePair
-from nitro_emu.device.remote import Remote
+from nitro_emu.device.remote import Remote, RemoteState
 from nitro_emu.device.requester import Requester
 from nitro_emu.device.responder import Responder
 from nitro_emu.device.tables import Table
@@ -104,7 +105,7 @@ class VirtualFunction:
         self.port = PortCounters()
         self.device = DeviceCounters()
         self._security = SecurityCounters()  # of the peers that have ended
-        self.log = logging.getLogger(f"nitro_emu.{config.name}")
+        self.log = logging.getLogger(f"nitro_emu.vf.{config.name}")
         self._log_limit = RateLimit()  # a tenant causes as many records as it likes
         self.log.addFilter(self._log_limit)
         self._trust = trust
@@ -130,6 +131,7 @@ class VirtualFunction:
             find_memory=self.tables.memory.get,
             find_remote_memory=self.tables.by_rkey.get,
             is_outgoing=self._outgoing.__contains__,
+            awaits_welcome=self._awaits_welcome,
             on_introduction=self._on_introduction,
             on_broken=self.break_queue_pair,
         )
@@ -382,6 +384,9 @@ class VirtualFunction:
 
     def _on_event(self, event: Event) -> None:
         match event:
+            case Completion(request=request) if request == INTRODUCTION_REQUEST:
+                if event.status is not Status.OK:
+                    self.introducer.on_refused_hello(event.peer, event.status)
             case Completion():
                 self.requester.on_completed(event.request, count=1, status=event.status)
             case BatchCompletion():
@@ -408,11 +413,16 @@ class VirtualFunction:
         remote.on_opened()
         self.introducer.say_hello(event.peer, remote)
 
+    def _awaits_welcome(self, peer: int) -> bool:
+        remote = self._outgoing.get(peer)
+        return remote is not None and remote.state is RemoteState.NAMING
+
     def _on_introduction(self, peer: int, message: bytes) -> None:
         self.introducer.on_introduction(peer, message)
 
     def _on_ended(self, event: PeerEnded) -> None:
         self._count_ended(event)
+        self.introducer.on_ended(event.peer)
         remote = self._outgoing.pop(event.peer, None)
         if remote is None:
             self.responder.on_ended(event.peer)

@@ -11,10 +11,11 @@ inserted, breaks the chain at a record that `verify_log_untrusted` names. Record
 nothing: those show when the head that was remembered elsewhere is not found. Whoever may write to the file can also
 make a whole new chain, which shows the same way; so give the head to somebody else, such as the control plane.
 
-Repetition. Who polls a card would fill the disk. So calls that read, and refused calls, are summarised: the first of a
-kind is recorded at once; equal ones (principal, uid, call and outcome) are counted and recorded together, as one
-record with their number, once a minute. What changes the card is never summarised. The rate of control calls is limited
-by the caller of this module, which bounds the rest.
+Repetition. Who polls a card would fill the disk, and a control plane sends a mapping each 20 s. So calls that read,
+refused calls, and mappings that were taken are summarised: the first of a kind is recorded at once; equal ones
+(principal, uid, call and outcome) are counted and recorded together, as one record with their number, once a minute
+for as long as they go on. Other changes of the card are never summarised. The rate of control calls is limited by the
+caller of this module, which bounds the rest.
 
 Crashes. A record is handed to the kernel in one write, before the caller is answered; it survives the end of the
 process, but the last seconds are lost with the host's power, and what was only counted with a killed process. A record
@@ -51,7 +52,8 @@ SUMMARY_S: Final = 60.0
 
 MAX_SUMMARIES: Final = 512
 """Kinds of calls that are counted at the same time; beyond that, those of all others are counted as one kind, whose
-principal is `OTHERS`. So repetition costs at most 1,024 records a minute, some 10 KB/s."""
+principal is `OTHERS`. So repetition costs at most 1,024 records a minute, some 10 KB/s; one kind that goes on costs one
+record a minute, some 200 MB a year."""
 
 OTHERS: Final = "others"
 
@@ -182,7 +184,7 @@ class AuditLog:
         """Record what was counted since more than this time. Raises TrustError.
 
         A summary's `arguments_sha384` is the hash over the hashes of the calls' arguments, in their order; `since_s`
-        is when the first equal one was recorded, and `pid` is the last one's.
+        is when an equal one, or the summary before, was recorded, and `pid` is the last one's.
         """
         now = self._clock()
         for key, repeated in list(self._repeated.items()):
@@ -192,6 +194,8 @@ class AuditLog:
                 more = {"count": repeated.count, "since_s": round(repeated.since_s, 6)}
                 self._record(key, pid=repeated.pid, arguments=repeated.arguments.hexdigest(), **more)
             del self._repeated[key]
+            if older_than_s and repeated.count and abs(now - repeated.since_s) < 2 * SUMMARY_S:  # they go on
+                self._repeated[key] = _Repeated(since_s=now)
 
     def close(self) -> None:
         """Record what was counted, and close the file. May be called again. Raises TrustError."""

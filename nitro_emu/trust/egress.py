@@ -7,10 +7,11 @@
     guard.allow_exec()                                   # once, for a live update's os.execv
     guard.close()                                        # tests; a card keeps it to its end
 
-What it sees. An audit hook of Python is called before connect, sendto, sendmsg, name resolution and the start of a
-program, from whatever module, also a library's. A call that is not allowed raises `EgressRefusedError`, which is a
-TrustError and, as a firewall's refusal, a PermissionError; and it raises an alarm. Sockets of Unix are local and pass.
-A UDP socket that has a port already may be asked by strangers: its answers to them are refused without an alarm.
+What it sees. An audit hook of Python is called before connect, sendto, sendmsg, name resolution (of names and of
+addresses) and the start of a program, from whatever module, also a library's. A call that is not allowed raises
+`EgressRefusedError`, which is a TrustError and, as a firewall's refusal, a PermissionError; and it raises an alarm.
+Sockets of Unix are local and pass. A UDP socket that has a port already may be asked by strangers: its answers to them
+are refused without an alarm.
 
 What it does not see. Code that is not Python's: the packets that `srd.io` hands to sendmmsg by itself, and libuv's
 connects in uvloop. For the first, `check` is called where the engine opens a peer. The second is what
@@ -67,6 +68,8 @@ class EgressGuard:
             "socket.sendmsg": self._on_address,
             "socket.getaddrinfo": self._on_lookup,
             "socket.gethostbyname": self._on_lookup,
+            "socket.gethostbyaddr": self._on_reverse_lookup,
+            "socket.getnameinfo": self._on_reverse_lookup,
             **{event: self._program(event) for event in _STARTS_PROGRAM},
         }
 
@@ -134,6 +137,10 @@ class EgressGuard:
             _canonical(str(host))
         except TrustError:
             self._refuse(f"a query for the name {host!r:.100}: a card resolves none; use an address")
+
+    def _on_reverse_lookup(self, args: tuple[Any, ...]) -> None:
+        """Refuse to look for the name of an address: also of this host's own, since a server of names is asked."""
+        self._refuse(f"a query for the name of {args[0]!r:.100}: a card looks for none; use the address")
 
     def _program(self, event: str) -> Callable[[tuple[Any, ...]], None]:
         def on_program(args: tuple[Any, ...]) -> None:

@@ -6,8 +6,8 @@
 Rules.
 1. A measurement is a SHA-384 hash, 48 bytes. A register (PCR) starts as zeros, and a measurement is added by `extend`.
 2. The image is every file that Python may load from the card's packages: sources, compiled modules, and bytecode that
-   has no source. `__pycache__` is not measured: run the card with a cache of its own (python -X pycache_prefix=DIR), as
-   bytecode there is used in place of the source that it names.
+   has no source. Bytecode in `__pycache__`, which is used in place of the source that it names, comes and goes. So it
+   is not measured, but `nitro_emu.trust.bytecode` compares it with the measured source.
 3. Paths come from others. Only regular files of bounded size are read, symbolic links within an image are refused, and
    nothing that is opened can block.
 """

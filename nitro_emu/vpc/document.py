@@ -1,11 +1,13 @@
 """A map as the control plane sends it to cards: a signed document that expires.
 
-A COSE_Sign1 message (ES384) whose payload is JSON:
+A COSE_Sign1 message (ES384) whose payload is two lines of JSON, a header and the map:
 
-    {"kind": "nitro-vpc-map", "version": 1795568461000, "issued_at_s": 1795568461.0, "map": {...}}
+    {"kind": "nitro-vpc-map", "version": 1795568461000, "issued_at_s": 1795568461.0, "lifetime_s": 60.0}
+    {"lifetime_s": 60.0, "cards": {...}, "vpcs": {...}, "peerings": [...]}
 
-Everything that a card believes is under the signature. A card refuses a document that is not newer than the one it has;
-that is for the card to check, since this module keeps nothing.
+Everything that a card believes is under the signature. To parse a large map takes some 100 ms. So the header is read
+first, and a document that is old, expired or of the future is refused by it: to send it again costs its sender about
+as much as the card. Which version a card has is for the card to know, since this module keeps nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from pydantic import Field, ValidationError
 from nitro_emu.errors import TrustError, VpcError
 from nitro_emu.trust.cose import sign1, verify1_untrusted
 from nitro_emu.vpc.fields import Strict
-from nitro_emu.vpc.model import VpcMap, known_keys
-from nitro_emu.yaml_file import Position, first_mistake
+from nitro_emu.vpc.model import MAX_LIFETIME_S, VpcMap, checked_untrusted
+from nitro_emu.yaml_file import first_mistake
 
 MAX_DOCUMENT_BYTES: Final = 1 << 20
 """Twice what 4,096 interfaces take."""
@@ -32,7 +34,22 @@ MAX_MAP_BYTES: Final = MAX_DOCUMENT_BYTES - 4096
 MAX_AHEAD_S: Final = 5.0
 """How far the clocks of control plane and card may be apart. A document from further ahead is refused."""
 
+MAX_HEADER_BYTES: Final = 1024
+
 KIND: Final = "nitro-vpc-map"
+
+
+class StaleMapError(VpcError):
+    """A document was signed by the control plane, but its version is not newer than the one wanted."""
+
+    def __init__(self, version: int, *, newer_than: int) -> None:
+        """`version`: the document's."""
+        super().__init__(f"map: version {version} is not newer than {newer_than}")
+        self.version = version
+
+
+class UntimelyMapError(VpcError):
+    """A document was signed by the control plane, but is expired or of the future by the card's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +68,11 @@ class MapDocument:
         return self.issued_at_s + self.lifetime_s
 
 
-class _Payload(Strict):
-    kind: Literal["nitro-vpc-map"] = KIND
+class _Header(Strict):
+    kind: Literal["nitro-vpc-map"]
     version: int = Field(ge=1, lt=1 << 63)
     issued_at_s: float = Field(ge=0, lt=1 << 53)
-    map: VpcMap
+    lifetime_s: float = Field(gt=0, le=MAX_LIFETIME_S)
 
 
 def sign_map(vpc_map: VpcMap, *, version: int, issued_at_s: float, key: EllipticCurvePrivateKey) -> bytes:
@@ -63,59 +80,80 @@ def sign_map(vpc_map: VpcMap, *, version: int, issued_at_s: float, key: Elliptic
     content = vpc_map.model_dump_json(exclude_none=True)
     if len(content) > MAX_MAP_BYTES:
         raise VpcError(f"the map has {len(content)} bytes as JSON; at most {MAX_MAP_BYTES} are sent: make two maps")
-    head = json.dumps({"kind": KIND, "version": version, "issued_at_s": issued_at_s})
+    header = {"kind": KIND, "version": version, "issued_at_s": issued_at_s, "lifetime_s": vpc_map.lifetime_s}
     try:
-        return sign1(f'{head[:-1]}, "map": {content}}}'.encode(), key=key)
+        return sign1(f"{json.dumps(header)}\n{content}".encode(), key=key)
     except TrustError as error:
         raise VpcError(str(error)) from None
 
 
-def open_map_untrusted(data: bytes, *, key: EllipticCurvePublicKey, now_s: float) -> MapDocument:
-    """Return what a document says, if this key has signed it and it is neither expired nor of the future.
+def open_map_untrusted(
+    data: bytes, *, key: EllipticCurvePublicKey, now_s: float, newer_than: int | None = None
+) -> MapDocument:
+    """Return what a document says, if this key has signed it, it is neither expired nor of the future, and is newer.
 
-    `now_s`: the card's clock, since 1970. Raises VpcError with the reason.
+    `now_s`: the card's clock, since 1970. `newer_than`: the version that the card has; None: any version is taken.
+    Raises VpcError with the reason: StaleMapError or UntimelyMapError if that is in the header, before the map is read.
     """
     try:
         content = verify1_untrusted(data, key=key, max_bytes=MAX_DOCUMENT_BYTES)
     except TrustError as error:
         raise VpcError(f"map: {error}") from None
+    first, _, rest = content.partition(b"\n")
+    header = _header_untrusted(first)
+    if newer_than is not None and header.version <= newer_than:
+        raise StaleMapError(header.version, newer_than=newer_than)
+    _check_time(header, now_s=now_s)
+    return _document_untrusted(rest, header=header)
+
+
+def _header_untrusted(line: bytes) -> _Header:
+    if len(line) > MAX_HEADER_BYTES:
+        raise VpcError(f"map: the header has {len(line)} bytes; at most {MAX_HEADER_BYTES} are read")
     try:
-        payload = _Payload.model_validate(_json_untrusted(content))
+        return _Header.model_validate(_json_untrusted(line, name="the header"))
     except ValidationError as error:
-        raise VpcError(f"map: {first_mistake(error, known_keys=_known_keys)}") from None
-    document = MapDocument(
-        map=payload.map,
-        version=payload.version,
-        issued_at_s=payload.issued_at_s,
-        lifetime_s=payload.map.lifetime_s,
-    )
-    _check_time(document, now_s=now_s)
-    return document
-
-
-def _check_time(document: MapDocument, *, now_s: float) -> None:
-    ahead_s = document.issued_at_s - now_s
-    if ahead_s > MAX_AHEAD_S:
         raise VpcError(
-            f"map: version {document.version} was issued {ahead_s:.0f} s in the future; a clock is wrong: "
+            f"map: header: {first_mistake(error, known_keys=lambda _: list(_Header.model_fields))}"
+        ) from None
+
+
+def _document_untrusted(content: bytes, *, header: _Header) -> MapDocument:
+    found = _json_untrusted(content, name="the second line")
+    try:
+        vpc_map = checked_untrusted(found)
+    except VpcError as error:
+        raise VpcError(f"map: {error}") from None
+    if vpc_map.lifetime_s != header.lifetime_s:
+        raise VpcError(f"map: lifetime_s: {vpc_map.lifetime_s:g} is not the header's {header.lifetime_s:g}")
+    return MapDocument(
+        map=vpc_map, version=header.version, issued_at_s=header.issued_at_s, lifetime_s=header.lifetime_s
+    )
+
+
+def _check_time(header: _Header, *, now_s: float) -> None:
+    """Raise UntimelyMapError for a document that a card may not go by now."""
+    if (ahead_s := header.issued_at_s - now_s) > MAX_AHEAD_S:
+        raise UntimelyMapError(
+            f"map: version {header.version} was issued {ahead_s:.0f} s in the future; a clock is wrong: "
             "compare the control plane's and this card's"
         )
-    if now_s > document.expires_at_s:
-        raise VpcError(
-            f"map: version {document.version} expired {now_s - document.expires_at_s:.0f} s ago (lifetime "
-            f"{document.lifetime_s:g} s); it is an old one, or a clock is wrong"
+    if (late_s := now_s - (header.issued_at_s + header.lifetime_s)) > 0:
+        raise UntimelyMapError(
+            f"map: version {header.version} expired {late_s:.0f} s ago (lifetime {header.lifetime_s:g} s); "
+            "it is an old one, or a clock is wrong"
         )
 
 
-def _json_untrusted(content: bytes) -> dict[str, Any]:
-    """Return the object that a payload is, strictly: UTF-8, no key twice, no NaN. Raises VpcError."""
+def _json_untrusted(content: bytes, *, name: str) -> dict[str, Any]:
+    """Return the object that a part is, strictly: UTF-8, no key twice, no NaN. Raises VpcError."""
     try:
-        payload = json.loads(content.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        part = json.loads(content.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise VpcError(f"map: the payload is not JSON: {error!s:.200}") from None
-    if not isinstance(payload, dict):
-        raise VpcError("map: the payload is no JSON object")
-    return payload
+        raise VpcError(f"map: {name} is not JSON: {error!s:.200}") from None
+    if not isinstance(part, dict):
+        raise VpcError(f"map: {name} is no JSON object")
+    return part
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -127,7 +165,3 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"{text} is no number")
-
-
-def _known_keys(position: Position) -> list[str]:
-    return list(_Payload.model_fields if not position else known_keys(position[1:]))

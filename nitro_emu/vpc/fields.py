@@ -19,6 +19,9 @@ KEY_BYTES: Final = 32
 MAX_SOCKET_PATH_BYTES: Final = 107
 """Of a Unix socket: sockaddr_un.sun_path has 108 with the terminating zero."""
 
+MAX_LABEL: Final = 63
+"""Characters between two dots of a host's name (RFC 1035)."""
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,32}")
@@ -78,7 +81,23 @@ def _push(value: str) -> str:
     match = _HOST_PORT.fullmatch(value)
     if match is None or not 0 < int(match[2]) <= 65535:
         raise ValueError(f"{value!r} is neither the absolute path of a card's control socket nor HOST:PORT")
+    if not _is_host(match[1]):
+        raise ValueError(
+            f"{value!r} names no host: give an IPv4 address, an IPv6 address in brackets, or a name whose parts "
+            f"between dots have 1 to {MAX_LABEL} characters"
+        )
     return value
+
+
+def _is_host(text: str) -> bool:
+    """Return whether a text may name a host: what the resolver can ask for, or an IPv6 address in brackets."""
+    if not text.startswith("["):
+        return all(1 <= len(label) <= MAX_LABEL for label in text.removesuffix(".").split("."))
+    try:
+        ipaddress.IPv6Address(text[1:-1])
+    except ValueError:
+        return False
+    return True
 
 
 def _ports_untrusted(value: object) -> object:

@@ -79,6 +79,8 @@ class CardLink:
                 return _outcome_untrusted(await reader.readline(), version=sent.version)
         except TimeoutError:
             reason = f"no answer within {self._timeout_s:g} s"
+        except UnicodeError as error:  # of the resolver; a ValueError
+            reason = f"{self._address} names no host ({error}); change push: of the card"
         except ValueError:
             reason = f"what answers there is no card: a reply has more than {MAX_REPLY_BYTES} bytes"
         except OSError as error:

@@ -5,9 +5,10 @@ is read when it has been the same for one such time, so that one which an editor
 first half. One that is broken is logged; the last good map goes on.
 
 One task a card pushes: at once when the map has changed or the card's connection has ended, as when it is started anew;
-every third of the lifetime, so that a card has two more tries before its map expires; and every `RETRY_S` to a card
-that is not there. What becomes of pushes is reported once per change. A card that an edit removes gets the new map,
-too, so that it withdraws what the old one allowed: until it has answered, or its old map has expired.
+every third of the lifetime, so that a card has two more tries before its map expires; every `RETRY_S` to a card that
+is not there; and to one that refuses, after 1 s, 2 s, 4 s and so on up to `MAX_RETRY_S`, until it has taken that map.
+What becomes of pushes is reported once per change. A card that an edit removes gets the new map, too, so that it
+withdraws what the old one allowed: until it has taken it, or its old map has expired.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ WATCH_S: Final = 0.1
 """How often the file's status is read. A change is pushed within two of these: well within a second."""
 
 RETRY_S: Final = 1.0
-"""How long after a card did not answer it is tried again."""
+"""How long after a card did not answer it is tried again; and after it has refused a map for the first time."""
+
+MAX_RETRY_S: Final = 30.0
+"""How long after a refusal it is tried again at most: a clock that was set right counts soon."""
 
 PUSHES_PER_LIFETIME: Final = 3
 
@@ -129,6 +133,7 @@ class _Pusher:
         self._reported: tuple[int, State, str] | None = None
         self._edition = 0  # of the last map sent, or tried to
         self._version = 0  # of the last document sent
+        self._refused = (0, 0)  # an edition, and how often in a row the card has refused it
         self._lifetime_s = 0.0  # that document's
         self._ends_at: float | None = None  # by the loop's clock, if it is retired
         self._early_ends = 0  # connections in a row that the card closed soon after its answer
@@ -161,27 +166,29 @@ class _Pusher:
     def _is_over(self, outcome: Outcome) -> bool:
         if self._ends_at is None:
             return False
-        return outcome.state is not State.UNREACHABLE or asyncio.get_running_loop().time() >= self._ends_at
+        return outcome.state is State.ACCEPTED or asyncio.get_running_loop().time() >= self._ends_at
 
     async def _wait(self, outcome: Outcome) -> None:
-        """Wait until the next push is due: there is a new document, or the card was not there, or is no longer."""
+        """Wait until the next push is due: there is a new document, or the card did not take it, or is no longer."""
+        retry_s = None if outcome.state is State.ACCEPTED else retry_after_s(self._refused[1])
         if outcome.state is not State.UNREACHABLE:
             loop = asyncio.get_running_loop()
             since = loop.time()
-            if await self._is_due_before_lost():
+            if not await self._is_lost_first(timeout_s=retry_s):
                 return
             self._early_ends = self._early_ends + 1 if loop.time() - since < MIN_LINK_S else 0
             if not self._early_ends:
                 return
         with suppress(TimeoutError):
-            async with asyncio.timeout(RETRY_S if self._early_ends < CLOSES_ALWAYS else None):
+            async with asyncio.timeout(RETRY_S if self._early_ends < CLOSES_ALWAYS else retry_s):
                 await self._due.wait()
 
-    async def _is_due_before_lost(self) -> bool:
+    async def _is_lost_first(self, *, timeout_s: float | None) -> bool:
+        """Wait until a push is due, or for that time; return whether the connection has ended before."""
         due, lost = asyncio.ensure_future(self._due.wait()), asyncio.ensure_future(self._link.lost())
         try:
-            await asyncio.wait((due, lost), return_when=asyncio.FIRST_COMPLETED)
-            return due.done()
+            await asyncio.wait((due, lost), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            return lost.done() and not due.done()
         finally:
             due.cancel()
             lost.cancel()
@@ -190,6 +197,9 @@ class _Pusher:
     async def _push(self) -> Outcome:
         self._edition = self._supply.edition
         outcome = await self._link.push(self._next)
+        edition, times = self._refused
+        before = times if edition == self._edition else 0
+        self._refused = self._edition, before + 1 if outcome.state is State.REFUSED else 0
         news = self._edition, outcome.state, re.sub(r"[0-9]+", "#", outcome.reason)  # not each second of a wrong clock
         if news != self._reported:
             self._reported = news
@@ -202,6 +212,12 @@ class _Pusher:
         self._version = signed.version
         self._lifetime_s = self._supply.map.lifetime_s
         return signed
+
+
+def retry_after_s(refusals: int) -> float:
+    """Return how long after a push that failed the next is due: longer the more often the card has refused the map."""
+    doublings = min(max(refusals - 1, 0), 16)  # a float has an end
+    return min(RETRY_S * (1 << doublings), MAX_RETRY_S)
 
 
 class ControlPlane:

@@ -217,6 +217,55 @@ def test_with_run_dir_checks_it(tmp_path: Path) -> None:
         config.with_run_dir(Path("/" + "x" * 100))
 
 
+PCR0 = "0Ab1" * 24
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+def trusted_config(directory: Path, *, root: str) -> CardConfig:
+    """Return the settings of a card that requires attestations, with one text of each kind that they may have."""
+    text = f"""
+        vfs:
+          - {{name: efa_0, address: 127.0.0.1, vpc: red, private_address: 10.0.0.5, bandwidth: 10G, memory_bytes: 64M}}
+        control_plane: {{key: vpc.pem, listen: '127.0.0.1:7471'}}
+        require_attestation:
+          pcrs: {{0: "{PCR0}", 31: "{"00" * 48}"}}
+          root: {root}
+    """
+    return load(file_in(directory, text))
+
+
+@pytest.mark.parametrize("root", ["root.pem", "|\n            " + PEM.replace("\n", "\n            ")])
+def test_with_run_dir_keeps_all_else(tmp_path: Path, root: str) -> None:
+    config = trusted_config(tmp_path, root=root)
+    other = config.with_run_dir(tmp_path)
+    assert other.run_dir == tmp_path
+    assert other.with_run_dir(config.run_dir) == config
+    assert (other.sha384, other.path) == (config.sha384, config.path)
+    fields = other.require_attestation
+    assert fields is not None
+    assert fields.pcrs == {0: bytes.fromhex(PCR0), 31: bytes(48)}
+    assert fields.root == (tmp_path / "root.pem" if root == "root.pem" else PEM)
+    assert other.control_plane is not None
+    assert other.control_plane.key == tmp_path / "vpc.pem"
+
+
+def test_sha384_without_a_file_covers_pcrs(tmp_path: Path) -> None:
+    values = trusted_config(tmp_path, root="root.pem").model_dump()
+    one = CardConfig.model_validate(values)
+    values["require_attestation"]["pcrs"][0] = "00" * 48
+    other = CardConfig.model_validate(values)
+    assert len(one.sha384) == 96
+    assert one.path is None
+    assert one.sha384 != other.sha384
+
+
+@pytest.mark.parametrize("value", ["'00'", "5", f"'{'0g' * 48}'", f"'{'00' * 49}'"])
+def test_what_is_no_pcr_is_refused(tmp_path: Path, value: str) -> None:
+    text = f"vfs: [{VF}]\nrequire_attestation: {{root: r.pem, pcrs: {{0: {value}}}}}"
+    with pytest.raises(ConfigError, match=r"is no PCR; give 96 hexadecimal digits in quotes"):
+        load(file_in(tmp_path, text))
+
+
 def test_metrics_address(tmp_path: Path) -> None:
     for text, expected in (("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9100", ("::1", 9100))):
         assert load(file_in(tmp_path, f"vfs: [{VF}]\nmetrics: '{text}'")).metrics_address == expected

@@ -266,7 +266,8 @@ async def test_client_that_leaves_before_it_is_told_what_is_wrong(
     server = ControlServer(FakeCard(config_in(tmp_path)), log=LogRing(), image=IMAGE)
     theirs, ours = socket.socketpair(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     with theirs:
-        serving_it = asyncio.create_task(server._serve(ours, caller=Caller(principal=Principal.ROOT, uid=0)))
+        server._take(ours, caller=Caller(principal=Principal.ROOT, uid=0))
+        (serving_it,) = server._clients
         with suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(theirs, b"x" * (MAX_MAP_BYTES + 1))
         await asyncio.wait_for(serving_it, PATIENCE_S)

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from nitro_emu.config import CardConfig
 from nitro_emu.control_calls import Calls
 from nitro_emu.control_gate import (
     MAX_BUCKETS,
     MAX_MAP_BYTES,
+    MAX_PROVED,
     MAX_REQUEST_BYTES,
     RATES,
+    TCP_RATE,
     Caller,
     Gate,
     RefusedError,
@@ -175,6 +178,37 @@ async def test_forged_mapping_is_recorded_with_the_reason_and_an_alarm(bench: Be
     assert bench.alarms.counts == {"map": 3}
 
 
+async def test_mappings_that_were_taken_are_summarised_updates_are_not(bench: Bench) -> None:
+    for _ in range(4):
+        await bench.call(REMOTE, "map", document=DOCUMENT)
+        await bench.call(ROOT, "update", manifest="/opt/m")
+    with pytest.raises(TrustError, match="the signature does not hold"):
+        await bench.call(REMOTE, "map", document=base64.b64encode(b"forged").decode())
+    assert [(each["call"], each["outcome"]) for each in bench.records()[:6]] == [
+        ("map", "ok"),
+        *[("update", "ok")] * 4,
+        ("map", "failed: TrustError"),
+    ]
+    assert [(each["call"], each["count"]) for each in bench.records()[6:]] == [("map", 3)]
+
+
+async def test_each_call_that_changes_the_card_reserves_its_record(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved: list[int] = []
+    monkeypatch.setattr(bench.audit, "reserve", lambda: reserved.append(len(bench.card.maps)))
+    for _ in range(3):
+        await bench.call(REMOTE, "map", document=DOCUMENT)
+    assert reserved == [0, 1, 2]
+
+
+async def test_card_without_an_audit_log_says_how_to_get_one(bench: Bench) -> None:
+    calls = Calls(bench.card, log=LogRing(), audit=None, image="").answers
+    with pytest.raises(RequestError, match="this card keeps no audit log; set audit_log in its settings"):
+        await calls["audit"]({})
+    assert "audit_log" in CardConfig.model_fields
+
+
 async def test_error_in_the_card_is_recorded(tmp_path: Path) -> None:
     bench = Bench(tmp_path, card=BrokenCard(config_in(tmp_path)))
     with pytest.raises(ZeroDivisionError):
@@ -204,6 +238,55 @@ async def test_who_asks_too_often_is_told_so_and_others_are_served(bench: Bench,
     bench.clock.now += 1
     assert await served(int(per_s) + 50) == per_s
     assert len(bench.records()) <= 2 + 2 + 1  # first and summary of each outcome, and the other's
+
+
+async def test_hosts_together_have_one_rate_that_binds_neither_the_control_plane_nor_local_users(bench: Bench) -> None:
+    """A stranger has as many addresses as he likes; each request costs the card's only thread a signature."""
+    assert await bench.call(REMOTE, "map", document=DOCUMENT)
+    per_s, burst = TCP_RATE
+
+    async def served(hosts: range) -> int:
+        done = 0
+        for number in hosts:
+            stranger = Caller(principal=Principal.CONTROL_PLANE, host=f"10.1.{number // 250}.{number % 250}")
+            try:
+                await bench.call(stranger, "map", document=base64.b64encode(b"forged").decode())
+            except RefusedError as error:
+                assert str(error) == f"all hosts together ask more often than {per_s:g} times a second; wait"  # noqa: PT017
+            except TrustError:
+                done += 1
+        return done
+
+    assert await served(range(500)) == burst - 1
+    bench.clock.now += 1
+    assert await served(range(500, 600)) == per_s
+    assert await bench.call(REMOTE, "map", document=DOCUMENT)
+    assert await bench.call(TENANT, "attest")
+
+
+async def test_host_is_proved_by_a_map_that_counts_alone(bench: Bench) -> None:
+    def host(number: int) -> Caller:
+        return Caller(principal=Principal.CONTROL_PLANE, host=f"10.0.0.{number}")
+
+    for document in (b"forged", b""):
+        with pytest.raises(NitroError):
+            await bench.call(REMOTE, "map", document=base64.b64encode(document).decode())
+        assert not bench.gate.is_proved(REMOTE)
+    await bench.call(ROOT, "map", document=DOCUMENT)
+    assert not bench.gate.is_proved(ROOT)
+    for number in range(2 * MAX_PROVED):
+        await bench.call(host(number), "map", document=DOCUMENT)
+        assert bench.gate.is_proved(host(number))
+    assert sum(bench.gate.is_proved(host(number)) for number in range(2 * MAX_PROVED)) == MAX_PROVED
+
+
+async def test_proved_host_has_its_own_rate_however_many_callers_there_are(bench: Bench) -> None:
+    await bench.call(REMOTE, "map", document=DOCUMENT)
+    bench.clock.now += 3600  # so long that its rate is measured anew
+    for uid in range(2 * MAX_BUCKETS):
+        with pytest.raises(NitroError):
+            await bench.call(Caller(principal=Principal.UNKNOWN, uid=10_000 + uid, pid=1), "status")
+    assert await bench.call(REMOTE, "map", document=DOCUMENT)
 
 
 async def test_callers_that_are_counted_are_bounded(bench: Bench) -> None:

@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 import nitro_emu.control
 from nitro_emu.control import MAX_CLIENTS, MAX_TCP_CLIENTS, ControlServer
+from nitro_emu.control_gate import Caller
 from nitro_emu.errors import CardError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.trust.alarms import Alarms
@@ -176,16 +177,108 @@ async def test_mapping_over_tcp(tmp_path: Path) -> None:
     assert {record["uid"] for record in records(tmp_path)} == {None}
 
 
-async def test_clients_over_tcp_are_bounded_and_local_ones_are_served(tmp_path: Path) -> None:
+MAP = {"command": "map", "document": base64.b64encode(b"mapping").decode()}
+
+
+async def ended(streams: Streams) -> bool:
+    """Wait for the end of a connection on which nothing was said."""
+    async with asyncio.timeout(PATIENCE_S):
+        with suppress(ConnectionResetError):
+            return await streams[0].read() == b""
+    return True
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine may take any time between two steps of a test."""
+    monkeypatch.setattr(nitro_emu.control, "FIRST_MAP_TIMEOUT_S", 100 * PATIENCE_S)
+    monkeypatch.setattr(nitro_emu.control, "IDLE_TIMEOUT_S", 100 * PATIENCE_S)
+
+
+async def strangers(served: Served, port: int, count: int, *, first: int = 0) -> list[Streams]:
+    """Connect from many addresses, two times from each."""
+    return [
+        await served.remote(port, local=f"127.0.{1 + number // 400}.{1 + number // 2 % 200}")
+        for number in range(first, first + count)
+    ]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_strangers_that_are_connected_keep_no_control_plane_out(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         port = await served.server.serve_tcp((HOST, 0))
-
-        for number in range(MAX_TCP_CLIENTS):
-            reply = await told(await served.remote(port, local=f"127.0.1.{1 + number // 2}"), {"command": "status"})
-            assert "may not ask for status" in reply["error"]
-        for local, reason in (("127.0.1.100", "16 hosts are connected"), ("127.0.1.1", "2 clients are connected")):
-            assert reason in (await told(await served.remote(port, local=local), {"command": "map"}))["error"]
+        there = await strangers(served, port, MAX_TCP_CLIENTS)
+        for each in there:  # that they have been answered shows that they are taken
+            assert "may not ask for status" in (await told(each, {"command": "status"}))["error"]
+        assert "ok" in await told(await served.remote(port), MAP)
+        assert await ended(there[0])  # the one that has been idle longest
+        assert served.alarms.counts["control"] == MAX_TCP_CLIENTS + 1
+        assert "may not ask for status" in (await told(there[1], {"command": "status"}))["error"]
         assert "ok" in await told(await served.local(), {"command": "status"})
+
+
+@pytest.mark.usefixtures("patient")
+async def test_strangers_that_connect_on_and_on_end_each_other_and_not_the_control_plane(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        port = await served.server.serve_tcp((HOST, 0))
+        control_plane = await served.remote(port)
+        assert "ok" in await told(control_plane, MAP)
+        there = await strangers(served, port, 4 * MAX_TCP_CLIENTS)
+        for each in there[: 3 * MAX_TCP_CLIENTS + 1]:
+            assert await ended(each)
+        assert "ok" in await told(control_plane, MAP)
+        next_push = await served.remote(port)
+        await asyncio.gather(strangers(served, port, 2 * MAX_TCP_CLIENTS, first=100), told(next_push, MAP))
+        assert "ok" in await told(next_push, MAP)
+        assert served.card.maps == [b"mapping"] * 4
+
+
+@pytest.mark.usefixtures("patient")
+async def test_host_that_has_its_clients_ends_nobody_elses(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        port = await served.server.serve_tcp((HOST, 0))
+        there = await strangers(served, port, MAX_TCP_CLIENTS)
+        for _ in range(2 * MAX_TCP_CLIENTS):
+            reply = await told(await served.remote(port, local="127.0.1.1"), MAP)
+            assert reply == {"error": "2 clients are connected, which is the limit; try again"}
+        for each in there:
+            assert "may not ask for status" in (await told(each, {"command": "status"}))["error"]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_host_has_little_time_for_its_map_and_then_may_be_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        port = await served.server.serve_tcp((HOST, 0))
+        control_plane = await served.remote(port)
+        assert "ok" in await told(control_plane, MAP)
+        monkeypatch.setattr(nitro_emu.control, "FIRST_MAP_TIMEOUT_S", 0.1)
+        assert await ended(await served.remote(port, local="127.0.1.1"))
+        talker = await served.remote(port, local="127.0.1.2")
+        with suppress(ConnectionError):
+            while reply := await told(talker, {"command": "status"}):  # what is refused wins no time
+                assert "error" in reply
+        assert "ok" in await told(control_plane, MAP)
+
+
+def test_first_map_has_five_seconds() -> None:
+    assert nitro_emu.control.FIRST_MAP_TIMEOUT_S == 5
+
+
+@pytest.mark.usefixtures("patient")
+async def test_connections_that_end_before_they_are_served_are_closed(tmp_path: Path) -> None:
+    """A task that is cancelled before it has begun closes nothing itself."""
+    async with serving(tmp_path) as served:
+        kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
+        pairs = [socket.socketpair(type=kind) for _ in range(2 * MAX_TCP_CLIENTS)]
+        for number, (_, ours) in enumerate(pairs):
+            served.server._take(ours, caller=Caller(principal=Principal.CONTROL_PLANE, host=f"10.0.0.{number}"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert [ours.fileno() for _, ours in pairs[:MAX_TCP_CLIENTS]] == [-1] * MAX_TCP_CLIENTS
+        for theirs, _ in pairs:
+            theirs.close()
 
 
 async def test_port_that_is_taken_is_one_line(tmp_path: Path) -> None:

@@ -70,6 +70,24 @@ def test_server_answers_with_the_counters_of_now() -> None:
         server.close()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_server_asks_for_no_name(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        pytest.fail("a query leaves the host")
+
+    for name in ("getfqdn", "gethostbyaddr", "gethostbyname", "getnameinfo", "getaddrinfo"):
+        monkeypatch.setattr(socket, name, refuse)
+    server = MetricsServer((host, 0), stats=stats)
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as client:
+            client.settimeout(PATIENCE_S)
+            client.connect((host, server.port))
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert b"efa_tx_bytes_total" in client.makefile("rb").read()
+    finally:
+        server.close()
+
+
 def test_server_without_a_port_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,11 +97,14 @@ class Rig:
 
     def boot(self, client: ChipClient, secret: bytearray | None = None) -> BootReport:
         files = self.files
-        return client.boot(
-            image_root=files.image_root,
-            manifest=files.manifest,
-            configuration=files.configuration,
-            secret=bytearray(32) if secret is None else secret,
+        return asyncio.run(
+            client.boot(
+                image_root=files.image_root,
+                manifest=files.manifest,
+                configuration=files.configuration,
+                secret=bytearray(32) if secret is None else secret,
+                timeout_s=PATIENCE_S,
+            )
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import socket
 import stat
@@ -11,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Thread
@@ -21,7 +23,7 @@ import uvloop
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from nitro_emu.chip.chip import CardFiles, Chip
-from nitro_emu.chip.client import BootReport, ChipClient
+from nitro_emu.chip.client import MAX_WAITING, UPDATE_TIMEOUT_S, BootReport, ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET, MAX_REQUEST_BYTES, decode_untrusted, encode
 from nitro_emu.chip.pcrs import replay
 from nitro_emu.chip.server import MAX_CLIENTS, ChipServer, locked
@@ -32,6 +34,7 @@ from nitro_emu.trust.verify import Expectation, verify_untrusted
 from tests.nitro_emu.chip.chips import START, Rig, served
 from tests.patience import PATIENCE_S
 
+GONE = "the chip has gone; start it with nitro-chip run, then start the card again"
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -57,6 +60,14 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 async def attest(client: ChipClient, nonce: bytes = b"nonce", **more: Any) -> bytes:
     return await client.attest(nonce=nonce, user_data=None, public_key=None, **more)
+
+
+def boot(client: ChipClient, files: CardFiles, *, secret: bytearray | memoryview) -> BootReport:
+    return asyncio.run(
+        client.boot(
+            image_root=files.image_root, manifest=files.manifest, configuration=files.configuration, secret=secret
+        )
+    )
 
 
 # -- boots ------------------------------------------------------------------------------------------------------
@@ -94,12 +105,7 @@ def test_the_chip_wipes_what_it_has_sent(rig: Rig, chip: Chip, monkeypatch: pyte
 
 def test_boot_into_a_part_of_other_memory(rig: Rig, client: ChipClient) -> None:
     memory = bytearray(b"." * 96)
-    client.boot(
-        image_root=rig.image,
-        manifest=rig.manifest,
-        configuration=rig.configuration,
-        secret=memoryview(memory)[32:64],
-    )
+    boot(client, rig.files, secret=memoryview(memory)[32:64])
     assert memory[:32] == memory[64:] == b"." * 32
     X25519PrivateKey.from_private_bytes(memory[32:64])
 
@@ -115,23 +121,18 @@ def test_boot_says_why_not(rig: Rig, client: ChipClient) -> None:
 @pytest.mark.parametrize("wrong", [bytearray(31), bytearray(33), memoryview(bytes(32))])
 def test_boot_needs_a_buffer_of_32_bytes(rig: Rig, client: ChipClient, wrong: bytearray | memoryview) -> None:
     with pytest.raises(TrustError, match="give a buffer of 32 that can be written"):
-        client.boot(image_root=rig.image, manifest=rig.manifest, configuration=rig.configuration, secret=wrong)
+        boot(client, rig.files, secret=wrong)
 
 
 def test_relative_paths_are_this_process_s(rig: Rig, client: ChipClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(rig.directory)
-    client.boot(
-        image_root=Path("image"),
-        manifest=Path("card-a.manifest"),
-        configuration=Path("card-a.yaml"),
-        secret=bytearray(32),
-    )
+    boot(client, CardFiles(Path("image"), Path("card-a.manifest"), Path("card-a.yaml")), secret=bytearray(32))
 
 
 def test_paths_that_cannot_be_sent(rig: Rig, client: ChipClient) -> None:
     for manifest, reason in ((Path("/a\nb"), "cannot be sent"), (Path("/" + "x" * 5000), "the chip takes 4096")):
         with pytest.raises(TrustError, match=reason):
-            client.boot(image_root=rig.image, manifest=manifest, configuration=rig.configuration, secret=bytearray(32))
+            boot(client, replace(rig.files, manifest=manifest), secret=bytearray(32))
 
 
 def test_a_second_card_is_refused_until_the_first_has_ended(rig: Rig, client: ChipClient) -> None:
@@ -143,11 +144,15 @@ def test_a_second_card_is_refused_until_the_first_has_ended(rig: Rig, client: Ch
         rig.boot(second)
 
 
-def check_update(rig: Rig, client: ChipClient) -> int:
+async def check_update_of(rig: Rig, client: ChipClient) -> int:
     files = rig.files
-    return asyncio.run(
-        client.check_update(image_root=files.image_root, manifest=files.manifest, configuration=files.configuration)
+    return await client.check_update(
+        image_root=files.image_root, manifest=files.manifest, configuration=files.configuration
     )
+
+
+def check_update(rig: Rig, client: ChipClient) -> int:
+    return asyncio.run(check_update_of(rig, client))
 
 
 def test_a_card_boots_again_on_its_connection(rig: Rig, client: ChipClient) -> None:
@@ -244,7 +249,7 @@ def test_blocking_calls_wait_for_no_attestation(run: Run) -> None:
     async def both() -> None:
         first = asyncio.create_task(attest(client))
         number = await asyncio.to_thread(receive, chips)
-        with pytest.raises(TrustError, match="an attestation is under way"):
+        with pytest.raises(TrustError, match="another call is under way"):
             client.status()
         chips.send(encode(number, "Attestation", {"document": b"d"}))
         assert await first == b"d"
@@ -315,6 +320,107 @@ def test_a_chip_that_does_not_answer(run: Run) -> None:
             client.status()
 
 
+@pytest.mark.parametrize("first", ["attest", "check_update"])
+def test_waiting_for_the_turn_is_bounded_in_time(rig: Rig, run: Run, first: str) -> None:
+    ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    async def wait() -> None:
+        calls = {"attest": attest(client), "check_update": check_update_of(rig, client)}
+        holding = asyncio.create_task(calls.pop(first))
+        calls.popitem()[1].close()
+        await asyncio.to_thread(receive, chips)
+        with pytest.raises(TrustError, match=r"the chip has not answered for 0\.01 s"):
+            await asyncio.wait_for(attest(client, timeout_s=0.01), PATIENCE_S)
+        assert not holding.done()
+        client.close()
+        with pytest.raises(TrustError, match="the chip has gone"):
+            await holding
+
+    with chips, ChipClient(ours) as client:
+        run(wait())
+
+
+def test_calls_that_wait_are_bounded_in_number(run: Run) -> None:
+    ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    async def wait() -> None:
+        waiting = [asyncio.create_task(attest(client)) for _ in range(MAX_WAITING)]
+        await asyncio.to_thread(receive, chips)
+        with pytest.raises(TrustError, match="256 calls wait for the chip, which is the limit"):
+            await attest(client)
+        waiting.pop().cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it has ended
+        waiting.append(asyncio.create_task(attest(client)))
+        await asyncio.sleep(0)
+        client.close()
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert {str(each) for each in found} == {GONE}
+
+    with chips, ChipClient(ours) as client:
+        run(wait())
+
+
+def test_an_update_s_check_does_not_hold_attestations_up_for_long() -> None:
+    default = inspect.signature(ChipClient.check_update).parameters["timeout_s"].default
+    assert default == UPDATE_TIMEOUT_S == 20
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_boot_that_takes_too_long_or_is_cancelled_ends_the_connection(rig: Rig, run: Run, answers: int) -> None:
+    """The loop goes on meanwhile, and a secret that comes later is taken for nothing else."""
+    ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    secret = bytearray(b"." * 32)
+
+    async def boot_once(*, timeout_s: float) -> asyncio.Task[BootReport]:
+        files = rig.files
+        call = client.boot(
+            image_root=files.image_root,
+            manifest=files.manifest,
+            configuration=files.configuration,
+            secret=secret,
+            timeout_s=timeout_s,
+        )
+        booting = asyncio.create_task(call)
+        number = await asyncio.to_thread(receive, chips)
+        if answers:
+            with suppress(BrokenPipeError):  # it has taken too long already
+                chips.send(good_report(number))
+        return booting
+
+    async def cancel() -> None:
+        booting = await boot_once(timeout_s=PATIENCE_S)
+        assert not booting.done()
+        booting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await booting
+
+    async def wait() -> None:
+        with pytest.raises(TrustError, match=r"the chip has not answered for 0\.05 s"):
+            await (await boot_once(timeout_s=0.05))
+
+    for ends in (cancel, wait):
+        with chips, ChipClient(ours) as client:
+            run(ends())
+            assert secret == bytes(32)
+            assert client.fd == -1
+            with pytest.raises(TrustError, match="the chip has gone"):
+                run(attest(client))
+        ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.close()
+    chips.close()
+
+
+def test_a_malformed_report_ends_the_connection(rig: Rig) -> None:
+    """A secret may follow it."""
+    ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with chips, ChipClient(ours) as client:
+        chips.send(encode(client._number + 1, "Boot", {}))
+        with pytest.raises(TrustError, match="not the fields of one"):
+            rig.boot(client)
+        assert client.fd == -1
+
+
 def test_a_chip_that_takes_no_requests(run: Run) -> None:
     ours, chips = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with chips, ChipClient(ours) as client:
@@ -368,11 +474,11 @@ def test_from_fd_over_a_re_exec(rig: Rig, client: ChipClient) -> None:
     rig.boot(client)
     descriptor = client.keep_over_exec()
     program = (
-        "import sys\nfrom pathlib import Path\nfrom nitro_emu.chip.client import ChipClient\n"
+        "import asyncio, sys\nfrom pathlib import Path\nfrom nitro_emu.chip.client import ChipClient\n"
         "client = ChipClient.from_fd(int(sys.argv[1]))\n"
         "assert client.status()['state'] == 'RUN'\n"
-        "report = client.boot(image_root=Path(sys.argv[2]), manifest=Path(sys.argv[3]),"
-        " configuration=Path(sys.argv[4]), secret=bytearray(32))\n"
+        "report = asyncio.run(client.boot(image_root=Path(sys.argv[2]), manifest=Path(sys.argv[3]),"
+        " configuration=Path(sys.argv[4]), secret=bytearray(32)))\n"
         "print(report.version)"
     )
     rig.sign(version=2)

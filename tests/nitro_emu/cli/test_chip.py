@@ -71,7 +71,8 @@ class Commands:
 
     def boot(self, client: ChipClient) -> bytes:
         secret = bytearray(32)
-        client.boot(image_root=self.image, manifest=self.manifest, configuration=self.config, secret=secret)
+        files = {"image_root": self.image, "manifest": self.manifest, "configuration": self.config}
+        asyncio.run(client.boot(**files, secret=secret))
         return bytes(secret)
 
 

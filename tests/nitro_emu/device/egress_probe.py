@@ -74,7 +74,7 @@ def main() -> None:
         "packets": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0),
         "a card": lambda: udp().sendto(b"x", (card, other)),
     }
-    with CardTrust.open(load(Path(settings))) as trust:
+    with asyncio.run(CardTrust.open(load(Path(settings)))) as trust:
         assert trust.network is not None
         trust.network.set_map_untrusted(Path(mapping).read_bytes())
         trust.confine()

@@ -12,7 +12,9 @@ from nitro_emu.device.introduction import Hello, binding, hello_untrusted, pack_
 from nitro_emu.errors import AbiError
 
 GIDS = st.binary(min_size=16, max_size=16)
-HELLOS = st.builds(Hello, st.integers(0, (1 << 32) - 1), GIDS, GIDS, st.binary(max_size=100))
+HELLOS = st.builds(
+    Hello, st.integers(0, (1 << 32) - 1), GIDS, GIDS, st.binary(max_size=100), st.integers(0, (1 << 64) - 1)
+)
 
 
 @given(HELLOS)
@@ -34,7 +36,7 @@ def test_anything__is_a_message_or_an_abi_error(message: bytes) -> None:
             assert str(error)  # noqa: PT017 - either is right
 
 
-@pytest.mark.parametrize("cut", [0, 1, 39])
+@pytest.mark.parametrize("cut", [0, 1, 47])
 def test_hello__cut_off_is_refused(cut: int) -> None:
     with pytest.raises(AbiError, match="hello"):
         hello_untrusted(Hello(1, bytes(16), bytes(16)).pack()[:cut])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_pri
 
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.device.introduction import Hello
-from nitro_emu.device.tenancy import Destination, ForgeryError, OpenTenancy, VpcTenancy
+from nitro_emu.device.tenancy import Destination, ForgeryError, OpenTenancy, OtherMappingError, VpcTenancy
 from nitro_emu.device.vpc_network import VpcNetwork
 from nitro_emu.errors import VpcError
 from nitro_emu.trust.alarms import Alarms
@@ -88,7 +88,7 @@ class Rig:
         self.network.set_map_untrusted(document)
 
     def vf(self, vpc_name: str = "red", address: str = BLUE, *, port: int = IPV6_PORT) -> VpcTenancy:
-        return VpcTenancy(self.network, vpc=vpc_name, private_address=address, port=port)
+        return VpcTenancy(self.network, vpc=vpc_name, private_address=address, port=port, public_key=KEY_B)
 
 
 def without(*path: str, groups: list[Any] | None = None) -> dict[str, Any]:
@@ -170,6 +170,25 @@ def test_source__that_is_forged_is_refused(hello: Hello, host: str, key: bytes, 
         rig.vf().check_source(hello, host=host, public_key=key)
 
 
+def test_source__by_another_mapping_is_no_forgery() -> None:
+    """While a new mapping is pushed, one card has it before the other."""
+    rig = Rig()
+    rig.push(5)
+    lie = Hello(1, gid("172.31.0.7"), gid(BLUE), b"", 6)
+    with pytest.raises(OtherMappingError, match="by mapping 6; this card has 5"):
+        rig.vf().check_source(lie, host="10.0.1.1", public_key=KEY_A)
+    with pytest.raises(ForgeryError):
+        rig.vf().check_source(replace(lie, map_version=5), host="10.0.1.1", public_key=KEY_A)
+
+
+def test_own__with_another_key_in_the_mapping_is_said() -> None:
+    rig = Rig()
+    rig.push(1)
+    tenancy = VpcTenancy(rig.network, vpc="red", private_address=BLUE, port=IPV6_PORT, public_key=KEY_A)
+    with pytest.raises(VpcError, match="card-b has another key in the mapping"):
+        tenancy.destination(gid(RED))
+
+
 def test_source__of_another_vpc_is_refused_though_it_does_not_lie() -> None:
     rig = Rig()
     rig.push(1)
@@ -215,7 +234,9 @@ def test_mapping__none_yet_allows_nothing() -> None:
     with pytest.raises(VpcError, match="no mapping yet"):
         rig.vf().check_source(HELLO, host="10.0.1.1", public_key=KEY_A)
     assert KEY_A not in rig.network
-    assert rig.network.status() == {"version": None, "expires_in_s": 0.0}
+    assert rig.network.status() == {"version": None, "expires_in_s": 0.0, "expired": False}
+    rig.network.check_expiry()
+    assert not rig.alarms.counts
     assert rig.network.card_addresses == frozenset()
 
 

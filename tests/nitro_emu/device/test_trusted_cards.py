@@ -24,6 +24,7 @@ from nitro_emu.abi.gid import IPV6_PORT
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.store import Store
 from nitro_emu.control import ask
+from nitro_emu.device.peer_attestation import PEER_USER_DATA
 from nitro_emu.errors import CardError
 from nitro_emu.trust.manifest import make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
@@ -176,6 +177,8 @@ def test_attested_cards__exchange_and_prove_what_they_run(site: Site) -> None:
         root = x509.load_pem_x509_certificate(site.root("card-a").encode())
         found = verify_untrusted(document, expected=Expectation(root=root, at=None, nonce=nonce))
         assert set(found.pcrs) == set(range(16))
+        with pytest.raises(CardError, match="reserved"):  # else a tenant could have a document for another card's peer
+            ask(cards["card-a"].run_dir, "attest", nonce=nonce.hex(), user_data=PEER_USER_DATA.hex())
 
 
 @contextmanager

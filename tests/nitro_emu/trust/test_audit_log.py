@@ -355,6 +355,19 @@ def test_polling_is_summarised(path: Path) -> None:
     assert verify_log_untrusted(path) == 4
 
 
+def test_calls_that_go_on_cost_a_record_a_minute(path: Path) -> None:
+    clock = Clock()
+    with AuditLog(path, clock=clock) as log:
+        for _ in range(3 * 60):  # an hour of a call each 20 s
+            add(log, call="map", summarise=True)
+            clock.now += SUMMARY_S / 3
+        assert [each.get("count") for each in records(path)] == [None, 2] + [3] * 58
+        clock.now += 2 * SUMMARY_S
+        add(log, call="map", summarise=True)  # a new one, after a pause, is recorded at once
+        assert [each.get("count") for each in records(path)][-2:] == [3, None]
+    assert verify_log_untrusted(path) == len(records(path))
+
+
 def test_summaries_are_recorded_at_the_end_and_on_demand(path: Path) -> None:
     with AuditLog(path) as log:
         for _ in range(3):

@@ -92,6 +92,10 @@ def test_refusal_is_a_firewalls(guard: EgressGuard, udp: socket.socket) -> None:
         lambda _: socket.create_connection(("127.0.0.2", 9)),
         lambda _: socket.getaddrinfo("example.org", 80),
         lambda _: socket.gethostbyname("example.org"),
+        lambda _: socket.gethostbyname_ex("example.org"),
+        lambda _: socket.gethostbyaddr("example.org"),
+        lambda _: socket.gethostbyaddr("127.0.0.1"),
+        lambda _: socket.getnameinfo(("127.0.0.2", 80), 0),
         lambda _: subprocess.run(["true"], check=False),
         lambda _: os.system("true"),  # noqa: S605
         lambda _: os.posix_spawn("/bin/true", ["true"], {}),

@@ -96,6 +96,14 @@ async def test_no_card_costs_no_signature(tmp_path: Path) -> None:
         await link.lost()  # there is nothing to lose
 
 
+@pytest.mark.parametrize("host", ["a..b", 70 * "a"])
+async def test_impossible_host_is_named_as_what_it_is(host: str) -> None:
+    outcome = await pushed(f"{host}:7471")
+    assert (outcome.state, outcome.version) == (State.UNREACHABLE, 0)
+    assert outcome.reason.startswith(f"{host}:7471 names no host (")
+    assert outcome.reason.endswith("; change push: of the card")
+
+
 async def test_end_of_a_card_is_noticed(tmp_path: Path) -> None:
     async with card(str(tmp_path / "s")) as there:
         link = CardLink(there.address, timeout_s=PATIENCE_S)

@@ -255,6 +255,40 @@ async def test_refusal_is_reported_once_whatever_its_numbers(plane: Plane) -> No
         assert (await plane.report("card-1")).outcome.state is State.ACCEPTED
 
 
+async def test_refused_map_is_sent_again_until_the_card_takes_it(plane: Plane) -> None:
+    """Long before a third of the lifetime: a clock was set right, or the card has heard what it missed."""
+    async with plane.card("card-1", answer=lambda _: b'{"error": "map: a clock is wrong"}\n') as one, plane.run():
+        versions = [(await one.next()).version for _ in range(4)]
+        assert versions == sorted(set(versions))  # a card that keeps the last one would refuse it
+        assert (await plane.report("card-1")).outcome.state is State.REFUSED
+        one.answer = ok
+        assert (await plane.report("card-1")).outcome.state is State.ACCEPTED
+
+
+async def test_refused_map_is_sent_again_also_if_the_card_closes_each_connection(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MIN_LINK_S", LONG_S)
+    async with plane.card("card-1", answer=lambda _: b'{"error": "no"}\n', closes=True) as one, plane.run():
+        for _ in range(2 * server.CLOSES_ALWAYS):
+            await one.next()
+
+
+async def test_new_map_is_not_held_back_by_refusals(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "RETRY_S", LONG_S)
+    monkeypatch.setattr(server, "MAX_RETRY_S", LONG_S)
+    async with plane.card("card-1", answer=lambda _: b'{"error": "no"}\n') as one, plane.run():
+        await one.next()
+        withdraw(plane.content)
+        plane.write()
+        assert (await one.next()).map == map_of(plane.content)
+
+
+def test_time_to_the_next_try_doubles_up_to_half_a_minute() -> None:
+    times = [server.retry_after_s(refusals) for refusals in (0, 1, 2, 3, 4, 5, 6, 7, 100_000)]
+    assert times == [1, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
 # -- edits ------------------------------------------------------------------------------------------------------
 
 
@@ -386,6 +420,18 @@ async def test_card_that_is_removed_while_it_is_not_there_gets_the_map_later(pla
             pass
         await two.start()
         assert (await two.next()).map.cards.keys() == {"card-1"}
+
+
+async def test_card_that_is_removed_and_refuses_is_asked_again(plane: Plane) -> None:
+    """What it has allows more than it may, until it takes the new map or the old one has expired."""
+    async with plane.card("card-1"), plane.card("card-2") as two, plane.run():
+        await two.next()
+        two.answer = lambda _: b'{"error": "no"}\n'
+        del plane.content["vpcs"]["green"], plane.content["vpcs"]["red"]["interfaces"]["red-2"]
+        del plane.content["cards"]["card-2"]
+        plane.write()
+        for _ in range(3):
+            assert (await two.next()).map.cards.keys() == {"card-1"}
 
 
 def test_start_with_a_broken_file(plane: Plane) -> None:
