@@ -64,10 +64,11 @@ def test_document__that_was_taken_or_refused_is_refused_again_unseen(monkeypatch
 def test_document__refused_for_a_clock_counts_when_the_clock_is_set() -> None:
     rig = Rig()
     rig.clocks.wall_s -= 3600
+    document = document_of(1)
     with pytest.raises(VpcError, match="clock is wrong"):
-        rig.push(1)
+        rig.network.set_map_untrusted(document)
     rig.clocks.wall_s += 3600
-    rig.network.set_map_untrusted(document_of(1))
+    rig.network.set_map_untrusted(document)
 
 
 def test_documents__that_are_known_are_few() -> None:

@@ -284,6 +284,29 @@ async def test_new_map_is_not_held_back_by_refusals(plane: Plane, monkeypatch: p
         assert (await one.next()).map == map_of(plane.content)
 
 
+async def test_refusals_are_counted_for_each_map(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def soon(refusals: int) -> float:
+        counted.append(refusals)
+        return SOON_S
+
+    monkeypatch.setattr(server, "retry_after_s", soon)
+    del plane.content["vpcs"]["green"], plane.content["vpcs"]["red"]["interfaces"]["red-2"]
+    del plane.content["cards"]["card-2"]
+    plane.write()
+    async with plane.card("card-1", answer=lambda _: b'{"error": "no"}\n') as one, plane.run():
+        for _ in range(4):
+            await one.next()
+        withdraw(plane.content)
+        plane.write()
+        while (await one.next()).map != map_of(plane.content):
+            pass
+        await one.next()
+    assert counted[:3] == [1, 2, 3]
+    assert 1 in counted[3:]  # anew
+
+
 def test_time_to_the_next_try_doubles_up_to_half_a_minute() -> None:
     times = [server.retry_after_s(refusals) for refusals in (0, 1, 2, 3, 4, 5, 6, 7, 100_000)]
     assert times == [1, 1, 2, 4, 8, 16, 30, 30, 30]
