@@ -71,8 +71,8 @@ class Commands:
 
     def boot(self, client: ChipClient) -> bytes:
         secret = bytearray(32)
-        files = {"image_root": self.image, "manifest": self.manifest, "configuration": self.config}
-        asyncio.run(client.boot(**files, secret=secret))
+        boot = client.boot(image_root=self.image, manifest=self.manifest, configuration=self.config, secret=secret)
+        asyncio.run(boot)
         return bytes(secret)
 
 
