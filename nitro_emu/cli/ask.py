@@ -26,8 +26,8 @@ def status(*, run_dir: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    vfs = found.pop("vfs", {})
-    print_fields(found)
+    vfs, trust = found.pop("vfs", {}), found.pop("trust", {})
+    print_fields({**found, **{name: value for name, value in trust.items() if value}})
     click.echo()
     print_table(table_of(vfs, first="vf"))
 
