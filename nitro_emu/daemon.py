@@ -13,13 +13,12 @@ import gc
 import json
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
@@ -28,8 +27,9 @@ import uvloop
 from devmem.errors import DevmemError
 from nitro_emu.config import CONTROL_SOCKET, CardConfig
 from nitro_emu.control import ControlledCard, ControlServer
+from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit
 from nitro_emu.errors import CardError, NitroError
-from nitro_emu.log_ring import LineFormatter, LogRing
+from nitro_emu.log_ring import LogRing
 from nitro_emu.metrics import MetricsServer, Stats
 from nitro_emu.run_directory import RunDirectory
 from nitro_emu.sd_notify import sd_notify
@@ -126,8 +126,9 @@ def run(config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], a
     `make_card`: the class of the card; `as_json`: write log and ready line as JSON. Raises NitroError, SrdError or
     DevmemError, as one line, for whatever else ends the card.
     """
-    _raise_descriptor_limit()
-    with _logging(config, as_json=as_json) as ring:
+    raise_descriptor_limit()  # each program, ring and path takes some
+    ring = LogRing()
+    with logging_to_stderr(ring, as_json=as_json, level=config.log_level.upper()):
         try:
             outcome = uvloop.run(_serve(config, make_card=make_card, ring=ring, as_json=as_json))
         except (NitroError, SrdError, DevmemError):
@@ -246,27 +247,3 @@ def _tune_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-
-
-def _raise_descriptor_limit() -> None:
-    """Allow as many descriptors as the system lets this process have: each program, ring and path takes some."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-@contextmanager
-def _logging(config: CardConfig, *, as_json: bool) -> Iterator[LogRing]:
-    """Log to stderr and into a ring, at the level of the settings."""
-    root = logging.getLogger()
-    ring, console = LogRing(), logging.StreamHandler(sys.stderr)
-    console.setFormatter(LineFormatter(as_json=as_json))
-    level = root.level
-    root.setLevel(config.log_level.upper())
-    for handler in (ring, console):
-        root.addHandler(handler)
-    try:
-        yield ring
-    finally:
-        for handler in (ring, console):
-            root.removeHandler(handler)
-        root.setLevel(level)

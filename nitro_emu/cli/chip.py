@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,8 +28,8 @@ from nitro_emu.chip.store import Store
 from nitro_emu.cli.failures import run_program
 from nitro_emu.cli.options import json_option
 from nitro_emu.cli.tables import print_fields, print_table, table
+from nitro_emu.daemon_process import logging_to_stderr
 from nitro_emu.errors import TrustError
-from nitro_emu.log_ring import LineFormatter
 from nitro_emu.sd_notify import sd_notify
 from nitro_emu.trust.confinement import confine, forbid_dumps
 from nitro_emu.trust.key_files import make_key_files, read_private_key, read_public_key
@@ -156,7 +155,7 @@ def run(*, directory: Path, socket_file: Path | None, card_uid: int | None, is_c
         raise click.UsageError(f"--card-uid needs --socket, too: only the chip's user may enter {directory}")
     directory = directory.absolute()
     path = directory / CHIP_SOCKET if socket_file is None else socket_file.absolute()
-    with _logging(as_json=as_json), locked(directory):
+    with logging_to_stderr(as_json=as_json), locked(directory):
         forbid_dumps()
         chip = Chip(Store(directory))
         with ChipServer(chip, path=path, card_uid=card_uid) as server, _stopped_by_signals(server):
@@ -279,21 +278,6 @@ def _print_events(events: list[Event]) -> None:
     for event in events:
         made.add_row(str(event.index), event.digest.hex(), printable(event.description))
     print_table(made)
-
-
-@contextmanager
-def _logging(*, as_json: bool) -> Iterator[None]:
-    """Log to stderr."""
-    logger, console = logging.getLogger(), logging.StreamHandler(sys.stderr)
-    console.setFormatter(LineFormatter(as_json=as_json))
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    logger.addHandler(console)
-    try:
-        yield
-    finally:
-        logger.removeHandler(console)
-        logger.setLevel(level)
 
 
 def main() -> NoReturn:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import resource
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -22,8 +20,8 @@ from rich.table import Table
 from nitro_emu.cli.failures import run_program
 from nitro_emu.cli.options import json_option
 from nitro_emu.cli.tables import print_fields, print_table
+from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit
 from nitro_emu.errors import VpcError
-from nitro_emu.log_ring import LineFormatter
 from nitro_emu.sd_notify import sd_notify
 from nitro_emu.trust.key_files import make_key_files, read_private_key
 from nitro_emu.vpc.model import VpcMap, load
@@ -157,7 +155,7 @@ def _described(interface: Interface) -> dict[str, Any]:
 def push(*, file: Path, key_file: Path, as_json: bool) -> int:
     """Send the map in FILE to its cards once; exit with status 1 if one of them has not accepted it."""
     signer = Signer(read_private_key(key_file))
-    _raise_descriptor_limit()
+    raise_descriptor_limit()  # a connection a card
     reports = asyncio.run(push_once(load(file), signer=signer))
     for report in reports:
         _print_report(report, as_json=as_json)
@@ -174,8 +172,8 @@ def serve(*, file: Path, key_file: Path, as_json: bool) -> int:
     Prints a line when it is ready, and one for each card whose state changes. SIGHUP reads FILE at once.
     """
     signer = Signer(read_private_key(key_file))
-    _raise_descriptor_limit()
-    with _logging(as_json=as_json):
+    raise_descriptor_limit()  # a connection a card
+    with logging_to_stderr(as_json=as_json):
         try:
             asyncio.run(_serve(file, signer=signer, as_json=as_json))
         except VpcError:
@@ -234,27 +232,6 @@ def _print_report(report: Report, *, as_json: bool) -> None:
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-def _raise_descriptor_limit() -> None:
-    """Allow as many descriptors as the system lets this process have: one connection a card."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-@contextmanager
-def _logging(*, as_json: bool) -> Iterator[None]:
-    """Log to stderr."""
-    root, console = logging.getLogger(), logging.StreamHandler(sys.stderr)
-    console.setFormatter(LineFormatter(as_json=as_json))
-    level = root.level
-    root.setLevel(logging.INFO)
-    root.addHandler(console)
-    try:
-        yield
-    finally:
-        root.removeHandler(console)
-        root.setLevel(level)
 
 
 def main() -> NoReturn:

@@ -1,0 +1,34 @@
+"""What the daemons (`nitro-card`, `nitro-chip`, `nitro-vpc`) do alike at their start: logging, and limits."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nitro_emu.log_ring import LineFormatter
+
+
+@contextmanager
+def logging_to_stderr(*more: logging.Handler, as_json: bool, level: int | str = logging.INFO) -> Iterator[None]:
+    """Log to stderr, and to `more`, until the end of the block."""
+    root, console = logging.getLogger(), logging.StreamHandler(sys.stderr)
+    console.setFormatter(LineFormatter(as_json=as_json))
+    before = root.level
+    root.setLevel(level)
+    for handler in (*more, console):
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in (*more, console):
+            root.removeHandler(handler)
+        root.setLevel(before)
+
+
+def raise_descriptor_limit() -> None:
+    """Allow as many descriptors as the system lets this process have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
