@@ -17,6 +17,7 @@ Peers are served round-robin: each `poll_transmit` returns one packet or burst o
 from __future__ import annotations
 
 import hmac
+import math
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 from itertools import islice
@@ -31,6 +32,7 @@ from srd.proto.memory import Inbox, Memory
 from srd.proto.peer import PeerCore, PeerState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
+from srd.proto.recv.pulls import Pulls
 from srd.proto.security import CredentialCheck, PacketProtection, Secured, Security
 from srd.proto.stateless import StatelessResponder
 from srd.proto.timers import Timers
@@ -49,6 +51,8 @@ from srd.proto.wire.control import (
     PathResponse,
     Probe,
     Protected,
+    Pull,
+    PullRequest,
     Refuse,
     RefuseReason,
     Reset,
@@ -67,6 +71,9 @@ from srd.proto.wire.data import (
 )
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
+
+_PULLS = -1
+"""Among the peers' numbers, whose timer is that of the pulls."""
 
 
 class EndpointCore:
@@ -118,6 +125,7 @@ class EndpointCore:
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
         self._active_peers = ActivePeers(self._peers)
+        self._pulls = Pulls(config)
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
         self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
         self._by_reset: dict[int, PeerCore] = {}  # peers with keys, by the context that the other end chose
@@ -172,13 +180,16 @@ class EndpointCore:
             self._events.append(Completion(peer, wr.request, status))
             return
         sender.queue.post(wr)
+        core.control_due |= sender.asks
         self._ready[peer] = None
 
     def post_batch(self, peer: int, batch: BatchRequest) -> None:
         """Post a batch of sends: each ends with a Completion or as part of a BatchCompletion. Raises as `post` does."""
-        sender = self.peer(peer).open_sender()
+        core = self.peer(peer)
+        sender = core.open_sender()
         batch.check(packet_bytes=sender.segment_bytes)
         sender.queue.post_batch(batch)
+        core.control_due |= sender.asks
         self._ready[peer] = None
 
     def cancel(self, peer: int, *, request: int, now: float) -> None:
@@ -289,9 +300,14 @@ class EndpointCore:
                     result.kept += peer.handle_burst(burst, now=now)
         for peer in touched.values():
             self._after(peer, now=now)
+        if self._pulls.is_crowded:
+            for peer in touched.values():
+                self._pulls.on_data(peer.number, received_bytes=peer.receiver.received_bytes, now=now)
         if touched:
             self.expects_more_data = any(peer.receiver.expects_more_data for peer in touched.values())
         self._handle_controls(controls, now=now)
+        if self._pulls.is_crowded or self._pulls.due:
+            self._take_turns(now=now)
         for context in no_memory:
             if (peer := self._by_context.get(context)) is not None:
                 peer.on_no_memory(now=now)
@@ -300,6 +316,14 @@ class EndpointCore:
             result.copies += self._copies
             self._copies.clear()
         return result
+
+    def _take_turns(self, *, now: float) -> None:
+        """Pull from the peers whose turn it is."""
+        self._pulls.take_turns(now=now)
+        for number in self._pulls.due:
+            self._peers[number].control_due = True
+            self._ready[number] = None
+        self._timers.arm(_PULLS, at=self._pulls.check_at if self._pulls.check_at < math.inf else None)
 
     def _admission(self, region: int) -> Admission:
         if (admission := self._admissions.get(region)) is None:
@@ -350,6 +374,10 @@ class EndpointCore:
                 peer.handle_ack(packet, now=now, received_at=received_at)
             case Nack():
                 peer.handle_nack(packet, now=now)
+            case PullRequest():
+                peer.handle_pull_request(packet, now=now)
+            case Pull():
+                peer.handle_pull(packet, now=now)
             case Probe():
                 peer.handle_probe(packet, address=address, now=now, received_at=received_at)
             case PathChallenge():
@@ -467,6 +495,8 @@ class EndpointCore:
             if peer := self._peers.get(number):
                 peer.handle_timeout(now=now)
                 self._after(peer, now=now)
+        if self._pulls.is_crowded:
+            self._take_turns(now=now)
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -547,6 +577,7 @@ class EndpointCore:
             copies=self._copies,
             events=self._events,
             active_peers=self._active_peers,
+            pulls=self._pulls,
             now=now,
             trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
         )
@@ -554,6 +585,7 @@ class EndpointCore:
         self._peers[peer.number] = self._by_context[peer.own_context] = peer
         host = host_of(address)
         self._hosts[host] = self._hosts.get(host, 0) + 1
+        self._pulls.on_peers(self._peers)
         self._ready[peer.number] = None
         return peer
 
@@ -580,6 +612,8 @@ class EndpointCore:
             self._ready.pop(peer.number, None)
             self._held.pop(peer.number, None)
             self._active_peers.busy.discard(peer.number)
+            self._pulls.forget(peer.number)
+            self._pulls.on_peers(self._peers)
             self._timers.arm(peer.number, at=None)
 
     def _trace_events(self, *, now: float) -> None:

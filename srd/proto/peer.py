@@ -37,6 +37,7 @@ from srd.proto.paths.path import Path
 from srd.proto.paths.validation import AddressValidation
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.rdma import Rdma
+from srd.proto.recv.pulls import Pulls
 from srd.proto.recv.receiver import Receiver
 from srd.proto.recv.sends import Sends
 from srd.proto.security import PacketProtection, Secured
@@ -52,6 +53,8 @@ from srd.proto.wire.control import (
     PathChallenge,
     PathResponse,
     Probe,
+    Pull,
+    PullRequest,
     Refuse,
     RefuseReason,
 )
@@ -167,6 +170,7 @@ class PeerCore:
         copies: list[TargetCopy],
         events: EventQueue,
         active_peers: ActivePeers,
+        pulls: Pulls,
         now: float,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -189,6 +193,7 @@ class PeerCore:
         self.ended: tuple[Status, str] | None = None  # how and why it has ended
         self.control_due = True  # an event occurred since `poll_control` last returned None
         self._config = config
+        self._pulls = pulls
         self._active_peers = active_peers  # all peers of the endpoint
         self._rng = rng
         self._memory = memory
@@ -290,6 +295,7 @@ class PeerCore:
 
     def _open(self) -> None:
         self._apply(PeerEvent.OPENED)
+        self._pulls.on_opened(self.number)
         self._events.append(PeerOpened(self.number, self.address, self._is_incoming))
 
     def _apply(self, event: PeerEvent) -> None:
@@ -353,6 +359,21 @@ class PeerCore:
             self.protection.rtt_s = self.sender.rtt_s
         self.on_packet(now=now)
         self.sender.queue.fail_unready()
+
+    def handle_pull_request(self, request: PullRequest, *, now: float) -> None:
+        """Process a request to send."""
+        self.on_packet(now=now)
+        if self.state is not PeerState.OPENING:
+            received_bytes = self.receiver.received_bytes
+            self._pulls.on_request(
+                self.number, request, packet_bytes=self.datagram_bytes, received_bytes=received_bytes
+            )
+
+    def handle_pull(self, pull: Pull, *, now: float) -> None:
+        """Process a PULL."""
+        self.on_packet(now=now)
+        if self.sender is not None:
+            self.sender.handle_pull(pull, now=now)
 
     def open_sender(self) -> Sender:
         """Return the sending half. Raises UsageError for a peer that is not open."""
@@ -549,7 +570,8 @@ class PeerCore:
         if self.sender is None or self.rdma is None or self.state in (PeerState.OPENING, PeerState.ENDED):
             return None
         self._start_timers(self.sender, now=now)
-        if (owed := self._poll_urgent_control(self.rdma, now=now)) is not None:
+        owed = self._poll_urgent_control(self.rdma, now=now) or self._poll_pull(self.sender, now=now)
+        if owed is not None:
             return owed
         if self.receiver.ack_at is not None and now >= self.receiver.ack_at:
             room_bytes = self.datagram_bytes - self.receiver.overhead_bytes
@@ -615,6 +637,15 @@ class PeerCore:
             if asked is not None:
                 challenge, address, path = asked
                 return self.control(address, path, challenge.encode(), now=now)
+        return None
+
+    def _poll_pull(self, sender: Sender, *, now: float) -> Datagram | None:
+        """Return the PULL that the other end gets, or the request for one that this end needs."""
+        if self._pulls.due and self.number in self._pulls.due:
+            pull = self._pulls.poll(self.number, context=self.remote_context)
+            return self.control(self.address, pull.path, pull.encode(), now=now)
+        if (request := sender.poll_request(now=now)) is not None:
+            return self.control(self.address, request.path, request.encode(), now=now)
         return None
 
     def control(self, address: Address, path: int, packet: bytes, *, now: float) -> Datagram:

@@ -374,9 +374,53 @@ class PathResponse:
         return prefix + _CONTEXT.pack(self.token)
 
 
-Inner = Ack | Probe | Close | Closed | Nack | PathChallenge | PathResponse
+_PULL_REQUEST = struct.Struct(">QQ")
+_PULL = struct.Struct(">QQI")
+NO_LIMIT_BYTES = (1 << 64) - 1
+"""The `limit_bytes` of a PULL that stands for no limit."""
+ANY_BYTES = (1 << 32) - 1
+"""The `unsolicited_bytes` of a PULL that stands for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """Asks for a PULL: its sender has data, and may not send it. Counts data packets with their headers."""
+
+    context: int
+    sent_bytes: int
+    """What its sender has sent in all, retransmissions too."""
+    backlog_bytes: int
+    """What it would send now."""
+    path: int = 0
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        prefix = _prefix(PacketType.PULL_REQUEST, context=self.context, path=self.path)
+        return prefix + _PULL_REQUEST.pack(self.sent_bytes, self.backlog_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Limits what its receiver sends, as the other end has many peers. Counts as `PullRequest` does."""
+
+    context: int
+    limit_bytes: int
+    """What may be sent in all; NO_LIMIT_BYTES: no limit until the sender is idle."""
+    number: int
+    """PULLs to this peer so far: of two that overtook each other the higher one counts."""
+    unsolicited_bytes: int
+    """What may be in flight without a PULL; ANY_BYTES: anything."""
+    path: int = 0
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        prefix = _prefix(PacketType.PULL, context=self.context, path=self.path)
+        return prefix + _PULL.pack(self.limit_bytes, self.number, self.unsolicited_bytes)
+
+
+Inner = Ack | Probe | Close | Closed | Nack | PathChallenge | PathResponse | PullRequest | Pull
 """Control packets of open peers: with a `Security` they are sent as Protected, and accepted in no other way."""
-INNER_TYPES = (Ack, Probe, Close, Closed, Nack, PathChallenge, PathResponse)
+INNER_TYPES = (Ack, Probe, Close, Closed, Nack, PathChallenge, PathResponse, PullRequest, Pull)
 Control = Inner | Hello | Retry | Accept | SecureAccept | Protected | Refuse | Reset
 
 
@@ -508,6 +552,10 @@ _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.PATH_RESPONSE: lambda context, path, _sequence, body: PathResponse(
         context, _CONTEXT.unpack_from(body)[0], path
     ),
+    PacketType.PULL_REQUEST: lambda context, path, _sequence, body: PullRequest(
+        context, *_PULL_REQUEST.unpack_from(body), path=path
+    ),
+    PacketType.PULL: lambda context, path, _sequence, body: Pull(context, *_PULL.unpack_from(body), path=path),
     PacketType.SECURE_ACCEPT: lambda context, _path, _sequence, body: SecureAccept(context, body),
     PacketType.NACK: lambda context, _path, _sequence, body: Nack(context, *_NACK.unpack_from(body)),
 }

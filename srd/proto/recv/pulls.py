@@ -1,0 +1,275 @@
+"""Receiver-driven credit: which of many peers may send now. It spans the endpoint, as its peers share its last link.
+
+Theory of operation. A congestion window of less than a packet is slow to find and slow to change, and a thousand
+senders that each begin with a single packet overflow any switch port before the first of them has learned anything. So
+an endpoint with many peers lets them send in turns, as SIRD does (Prasopoulos et al., NSDI 2025); Homa's grants, NDP's
+pulls and UET's RCCC are of the same kind. Each sender has a window of its own besides, which follows the paths.
+
+1. An endpoint with no more than `incast_packets` peers sends no PULL at all. From then on every peer, and every new
+   one, is told to ask first for anything that is longer than `UNSOLICITED_BYTES`.
+2. A request says how much its sender has sent so far, and how much more it has. Requests take turns, a full packet
+   each, and each is answered by the limit that the turns so far have given its sender.
+3. What is pulled and has not arrived is at most the window: so many packets as may wait at once (`incast_packets`), or
+   `WINDOW_GAIN` times the best arrival rate times the shortest time from a pull to its data, whichever is more. What
+   arrives makes room for the next turn, so pulls have the pace of the last link, and its queue stays short.
+4. A peer's first turn is one packet. When that has arrived, it takes further turns; if few others are active, it is
+   free, which means that its own window is all that limits it, until it is idle.
+5. What was pulled and does not arrive (lost, or its sender does not send it) stops counting after `LATE_TIMES` of the
+   usual time. Such a sender takes no more turns until it asks again. So peers that ask and do not send take up a
+   packet each, for a few round trips.
+6. All is counted in bytes of data packets with their headers, as their sender counts them, from the opening of the
+   peer. A request corrects this end's count by what was lost before.
+
+There is one record for each peer that has asked, of constant size, until the peer ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.congestion.rate import DeliveryRate
+from srd.proto.paths.rtt import WindowedMin
+from srd.proto.wire.control import ANY_BYTES, NO_LIMIT_BYTES, Pull, PullRequest
+
+UNSOLICITED_BYTES = 1024
+"""What each of many peers may have in flight unasked: small messages, of a thousand peers as much as one window."""
+FREE_FRACTION = 1 / 8
+"""Active peers, over `incast_packets`, up to which they are free."""
+WINDOW_GAIN = 1.25
+"""Window over the bandwidth-delay product: above 1 it grows while the link is not full."""
+LATE_TIMES = 4.0
+"""Times the usual time from a pull to its data, after which what was pulled stops counting."""
+MAX_COUNT = (1 << 63) - 1
+"""Largest count of a sender that is taken at its word."""
+
+
+@dataclass(slots=True)
+class _Turns:
+    """A peer that has asked."""
+
+    peer: int
+    packet_bytes: int
+    """A full packet."""
+    number: int = 0
+    """PULLs that it was sent, beside the first, which tells it to ask."""
+    received_bytes: int = 0
+    """What had arrived in all when that was last looked at."""
+    arrived_bytes: int = 0
+    """Of what its sender has sent, what has arrived, or was lost before its last request."""
+    limit_bytes: int = 0
+    """What its sender may have sent in all."""
+    wanted_bytes: int = 0
+    """What its sender will have sent in all."""
+    pulled_at: float = 0.0
+    """When the oldest part of what is outstanding was pulled."""
+    waits: bool = False
+    """Whether it is in the queue."""
+    proven: bool = False
+    """Whether data followed a pull, since something pulled was last late."""
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """What was pulled and has not arrived."""
+        return max(self.limit_bytes - self.arrived_bytes, 0)
+
+
+class Pulls:
+    """`on_peers`, `on_request`, `on_data`, then `take_turns`; `due` has the peers that are sent a PULL (`poll`)."""
+
+    __slots__ = (
+        "_active", "_config", "_free", "_outstanding", "_outstanding_bytes", "_queue", "_rate", "_shortest", "_turns",
+        "_usual_s", "_window_bytes", "due", "is_crowded",
+    )  # fmt: skip
+
+    def __init__(self, config: ProtocolConfig) -> None:
+        self.is_crowded = False
+        """Whether there are so many peers that they have to ask."""
+        self.due: dict[int, None] = {}
+        """Numbers of the peers to which a PULL is due."""
+        self._config = config
+        self._turns: dict[int, _Turns] = {}  # by number of the peer
+        self._queue = deque[_Turns]()
+        self._outstanding: dict[int, _Turns] = {}  # those with something outstanding, in the order of `pulled_at`
+        self._outstanding_bytes = 0
+        self._active: set[int] = set()  # peers of which something announced has not arrived
+        self._free: dict[int, float] = {}  # peers without a limit: when data of theirs last arrived
+        self._window_bytes = 0
+        self._rate = DeliveryRate()
+        self._shortest = WindowedMin()
+        self._usual_s = config.initial_rtt_s  # smoothed time from a pull to its data
+
+    # -- peers --------------------------------------------------------------------------------------------------
+
+    def on_peers(self, numbers: Collection[int]) -> None:
+        """Note that a peer was added or removed: these are all. They are told to ask once they are too many."""
+        if self.is_crowded:
+            if 2 * len(numbers) <= self._config.incast_packets:
+                self._end()
+        elif len(numbers) > self._config.incast_packets:
+            self.is_crowded = True
+            self.due = dict.fromkeys(numbers)
+
+    def _end(self) -> None:
+        """Let all peers send as they like."""
+        self.is_crowded = False
+        for turns in self._turns.values():
+            self._settle(turns, arrived_bytes=turns.limit_bytes)
+            turns.wanted_bytes, turns.waits = 0, False
+            self.due[turns.peer] = None
+        self._queue.clear()
+        self._active.clear()
+        self._free.clear()
+
+    def on_opened(self, peer: int) -> None:
+        """Note that a peer is open: it is told to ask if there are many."""
+        if self.is_crowded:
+            self.due[peer] = None
+
+    def forget(self, peer: int) -> None:
+        """Remove a peer that has ended."""
+        self.due.pop(peer, None)
+        self._free.pop(peer, None)
+        self._active.discard(peer)
+        if (turns := self._turns.pop(peer, None)) is not None:
+            self._settle(turns, arrived_bytes=turns.limit_bytes)
+            turns.wanted_bytes = 0  # so it leaves the queue
+
+    # -- requests and data --------------------------------------------------------------------------------------
+
+    def on_request(self, peer: int, request: PullRequest, *, packet_bytes: int, received_bytes: int) -> None:
+        """Process a request of a peer whose full packets have so many bytes, and of which so much has arrived."""
+        self.due[peer] = None
+        if (turns := self._turns.get(peer)) is None:
+            turns = self._turns[peer] = _Turns(peer, packet_bytes)
+        self._free.pop(peer, None)
+        turns.received_bytes = received_bytes
+        # Never back: a sender cannot make more outstanding than was pulled.
+        self._settle(turns, arrived_bytes=max(min(request.sent_bytes, MAX_COUNT), turns.arrived_bytes))
+        turns.limit_bytes = max(turns.limit_bytes, turns.arrived_bytes)
+        turns.wanted_bytes = min(turns.arrived_bytes + request.backlog_bytes, MAX_COUNT)
+        self._window_bytes = max(
+            self._config.incast_packets * packet_bytes,
+            int(WINDOW_GAIN * self._rate.max_bytes_per_s * self._shortest_s),
+        )
+        if self.is_crowded and turns.wanted_bytes > turns.limit_bytes:
+            self._active.add(peer)
+            self._queue_up(turns)
+
+    def on_data(self, peer: int, *, received_bytes: int, now: float) -> None:
+        """Note that so much has arrived of a peer in all."""
+        turns = self._turns.get(peer)
+        if turns is None:
+            return
+        new_bytes, turns.received_bytes = received_bytes - turns.received_bytes, received_bytes
+        if peer in self._free:
+            self._free[peer] = now
+            return
+        if not new_bytes:
+            return
+        self._rate.on_ack(now=now, acked_bytes=new_bytes, span_s=self._usual_s)
+        if turns.outstanding_bytes:
+            waited_s = now - turns.pulled_at
+            self._shortest.observe(waited_s, now=now)
+            self._usual_s += (waited_s - self._usual_s) / 8
+            turns.proven = True
+        self._settle(turns, arrived_bytes=turns.arrived_bytes + new_bytes)
+        if turns.outstanding_bytes:
+            self._note_outstanding(turns, now=now)
+        if turns.arrived_bytes >= turns.wanted_bytes:
+            self._active.discard(peer)
+        elif turns.proven and self._has_few_active(now=now):
+            self._set_free(turns, now=now)
+        elif turns.wanted_bytes > turns.limit_bytes:
+            self._queue_up(turns)
+
+    @property
+    def _shortest_s(self) -> float:
+        return self._shortest.min_s if self._shortest.min_s < math.inf else 0.0
+
+    def _has_few_active(self, *, now: float) -> bool:
+        few = int(self._config.incast_packets * FREE_FRACTION)
+        if len(self._active) + len(self._free) > few:
+            silent_at = now - LATE_TIMES * max(self._usual_s, self._config.min_rto_s)
+            self._free = {peer: at for peer, at in self._free.items() if at > silent_at}
+        return len(self._active) + len(self._free) <= few
+
+    def _set_free(self, turns: _Turns, *, now: float) -> None:
+        self._settle(turns, arrived_bytes=turns.limit_bytes)
+        turns.wanted_bytes = 0
+        self._active.discard(turns.peer)
+        self._free[turns.peer] = now
+        self.due[turns.peer] = None
+
+    # -- turns --------------------------------------------------------------------------------------------------
+
+    def take_turns(self, *, now: float) -> None:
+        """Give up what is late, then pull what the window allows."""
+        self._give_up(now=now)
+        while self._queue and self._outstanding_bytes < self._window_bytes:
+            turns = self._queue.popleft()
+            turns.waits = False
+            pulled_bytes = min(turns.packet_bytes, turns.wanted_bytes - turns.limit_bytes)
+            if pulled_bytes <= 0:
+                continue  # it has ended, or its sender wants less now
+            before_bytes = turns.outstanding_bytes
+            turns.limit_bytes += pulled_bytes
+            self._outstanding_bytes += turns.outstanding_bytes - before_bytes
+            if not before_bytes:
+                self._note_outstanding(turns, now=now)
+            self.due[turns.peer] = None
+            if turns.proven and turns.wanted_bytes > turns.limit_bytes:
+                self._queue_up(turns)
+
+    def _queue_up(self, turns: _Turns) -> None:
+        if not turns.waits and (turns.proven or not turns.outstanding_bytes):
+            turns.waits = True
+            self._queue.append(turns)
+
+    def _note_outstanding(self, turns: _Turns, *, now: float) -> None:
+        turns.pulled_at = now
+        self._outstanding.pop(turns.peer, None)  # to the end
+        self._outstanding[turns.peer] = turns
+
+    def _settle(self, turns: _Turns, *, arrived_bytes: int) -> None:
+        """Set what of a peer's data has arrived."""
+        before_bytes = turns.outstanding_bytes
+        turns.arrived_bytes = arrived_bytes
+        self._outstanding_bytes += turns.outstanding_bytes - before_bytes
+        if not turns.outstanding_bytes:
+            self._outstanding.pop(turns.peer, None)
+
+    def _give_up(self, *, now: float) -> None:
+        """Let what is late no longer count; its sender has to ask again."""
+        while self._outstanding and self.check_at <= now:
+            turns = next(iter(self._outstanding.values()))
+            self._settle(turns, arrived_bytes=turns.limit_bytes)
+            turns.proven = False
+            turns.wanted_bytes = turns.limit_bytes
+            self._active.discard(turns.peer)
+
+    @property
+    def check_at(self) -> float:
+        """When something pulled is late; infinite if nothing is outstanding."""
+        if not self._outstanding:
+            return math.inf
+        first = next(iter(self._outstanding.values()))
+        return first.pulled_at + LATE_TIMES * self._usual_s + self._config.min_rto_s
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def poll(self, peer: int, *, context: int) -> Pull:
+        """Return the PULL that is due to a peer, whose end of it has this context."""
+        del self.due[peer]
+        turns = self._turns.get(peer)
+        if turns is None:
+            return Pull(context, 0, 0, UNSOLICITED_BYTES)
+        turns.number += 1
+        path = turns.number % self._config.paths
+        if not self.is_crowded:
+            return Pull(context, NO_LIMIT_BYTES, turns.number, ANY_BYTES, path)
+        limit_bytes = NO_LIMIT_BYTES if peer in self._free else turns.limit_bytes
+        return Pull(context, limit_bytes, turns.number, UNSOLICITED_BYTES, path)
