@@ -7,8 +7,9 @@ pulls and UET's RCCC are of the same kind. Each sender has a window of its own b
 
 1. An endpoint with no more than `incast_packets` peers sends no PULL at all. From then on every peer, and every new
    one, is told to ask first for anything that is longer than `UNSOLICITED_BYTES`.
-2. A request says how much its sender has sent so far, and how much more it has. Requests take turns, a full packet
-   each, and each is answered by the limit that the turns so far have given its sender.
+2. A request says how much its sender has sent so far, and how much more it has. Senders take turns, a full packet
+   each; the next turn is that of the sender that has had the fewest. One that asks late may catch up by `HEAD_START`
+   turns: of a thousand requests at one instant most are lost at first. Each request is answered.
 3. What is pulled and has not arrived is at most the window: so many packets as may wait at once (`incast_packets`), or
    `WINDOW_GAIN` times the best arrival rate times the shortest time from a pull to its data, whichever is more. What
    arrives makes room for the next turn, so pulls have the pace of the last link, and its queue stays short.
@@ -26,9 +27,9 @@ There is one record for each peer that has asked, of constant size, until the pe
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.rate import DeliveryRate
@@ -43,6 +44,8 @@ WINDOW_GAIN = 1.25
 """Window over the bandwidth-delay product: above 1 it grows while the link is not full."""
 LATE_TIMES = 4.0
 """Times the usual time from a pull to its data, after which what was pulled stops counting."""
+HEAD_START = 8
+"""Turns that a sender may have in advance of others when it begins to ask; more would let it hold up the others."""
 MAX_COUNT = (1 << 63) - 1
 """Largest count of a sender that is taken at its word."""
 
@@ -66,6 +69,8 @@ class _Turns:
     """What its sender will have sent in all."""
     pulled_at: float = 0.0
     """When the oldest part of what is outstanding was pulled."""
+    turns: int = 0
+    """Turns that it has had, and those of others while it did not ask."""
     waits: bool = False
     """Whether it is in the queue."""
     proven: bool = False
@@ -81,7 +86,7 @@ class Pulls:
     """`on_peers`, `on_request`, `on_data`, then `take_turns`; `due` has the peers that are sent a PULL (`poll`)."""
 
     __slots__ = (
-        "_active", "_config", "_free", "_outstanding", "_outstanding_bytes", "_queue", "_rate", "_shortest", "_turns",
+        "_active", "_config", "_free", "_order", "_outstanding", "_outstanding_bytes", "_queue", "_rate", "_shortest", "_turn", "_turns",
         "_usual_s", "_window_bytes", "due", "is_crowded",
     )  # fmt: skip
 
@@ -92,7 +97,9 @@ class Pulls:
         """Numbers of the peers to which a PULL is due."""
         self._config = config
         self._turns: dict[int, _Turns] = {}  # by number of the peer
-        self._queue = deque[_Turns]()
+        self._queue: list[tuple[int, int, _Turns]] = []  # a heap, by the turns that they have had
+        self._order = 0  # of entry into the queue
+        self._turn = 0  # `turns` of the last that had one
         self._outstanding: dict[int, _Turns] = {}  # those with something outstanding, in the order of `pulled_at`
         self._outstanding_bytes = 0
         self._active: set[int] = set()  # peers of which something announced has not arrived
@@ -156,7 +163,9 @@ class Pulls:
             int(WINDOW_GAIN * self._rate.max_bytes_per_s * self._shortest_s),
         )
         if self.is_crowded and turns.wanted_bytes > turns.limit_bytes:
-            self._active.add(peer)
+            if peer not in self._active:
+                self._active.add(peer)
+                turns.turns = max(turns.turns, self._turn - HEAD_START)
             self._queue_up(turns)
 
     def on_data(self, peer: int, *, received_bytes: int, now: float) -> None:
@@ -210,12 +219,13 @@ class Pulls:
         """Give up what is late, then pull what the window allows."""
         self._give_up(now=now)
         while self._queue and self._outstanding_bytes < self._window_bytes:
-            turns = self._queue.popleft()
+            self._turn, _, turns = heappop(self._queue)
             turns.waits = False
             pulled_bytes = min(turns.packet_bytes, turns.wanted_bytes - turns.limit_bytes)
             if pulled_bytes <= 0:
                 continue  # it has ended, or its sender wants less now
             before_bytes = turns.outstanding_bytes
+            turns.turns += 1
             turns.limit_bytes += pulled_bytes
             self._outstanding_bytes += turns.outstanding_bytes - before_bytes
             if not before_bytes:
@@ -227,7 +237,8 @@ class Pulls:
     def _queue_up(self, turns: _Turns) -> None:
         if not turns.waits and (turns.proven or not turns.outstanding_bytes):
             turns.waits = True
-            self._queue.append(turns)
+            self._order += 1
+            heappush(self._queue, (turns.turns, self._order, turns))
 
     def _note_outstanding(self, turns: _Turns, *, now: float) -> None:
         turns.pulled_at = now

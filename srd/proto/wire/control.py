@@ -532,6 +532,16 @@ def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> P
     )
 
 
+def _decode_pull_request(context: int, path: int, _path_sequence: int, body: bytes) -> PullRequest:
+    sent_bytes, backlog_bytes = _PULL_REQUEST.unpack_from(body)
+    return PullRequest(context, sent_bytes, backlog_bytes, path)
+
+
+def _decode_pull(context: int, path: int, _path_sequence: int, body: bytes) -> Pull:
+    limit_bytes, number, unsolicited_bytes = _PULL.unpack_from(body)
+    return Pull(context, limit_bytes, number, unsolicited_bytes, path)
+
+
 _CANONICAL = (Hello, Retry, SecureAccept, Refuse, Reset)
 """What may be received unprotected though there are keys: it must be what `encode` returns, bit by bit."""
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
@@ -552,10 +562,8 @@ _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.PATH_RESPONSE: lambda context, path, _sequence, body: PathResponse(
         context, _CONTEXT.unpack_from(body)[0], path
     ),
-    PacketType.PULL_REQUEST: lambda context, path, _sequence, body: PullRequest(
-        context, *_PULL_REQUEST.unpack_from(body), path=path
-    ),
-    PacketType.PULL: lambda context, path, _sequence, body: Pull(context, *_PULL.unpack_from(body), path=path),
+    PacketType.PULL_REQUEST: _decode_pull_request,
+    PacketType.PULL: _decode_pull,
     PacketType.SECURE_ACCEPT: lambda context, _path, _sequence, body: SecureAccept(context, body),
     PacketType.NACK: lambda context, _path, _sequence, body: Nack(context, *_NACK.unpack_from(body)),
 }
