@@ -17,7 +17,6 @@ Peers are served round-robin: each `poll_transmit` returns one packet or burst o
 from __future__ import annotations
 
 import hmac
-import math
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 from itertools import islice
@@ -27,9 +26,10 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import ActivePeers
 from srd.proto.errors import PacketError, UsageError
 from srd.proto.events import Completion, Event, EventQueue, PeerEnded, ReceiveResult, TargetCopy
-from srd.proto.handshake import Initiator
+from srd.proto.handshake import Initiator, accept
 from srd.proto.memory import Inbox, Memory
-from srd.proto.peer import PeerCore, PeerState
+from srd.proto.peer import PeerCore
+from srd.proto.peer_state import PeerState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
 from srd.proto.recv.pulls import Pulls
@@ -40,19 +40,13 @@ from srd.proto.trace import Trace
 from srd.proto.wire.control import (
     INNER_TYPES,
     Accept,
-    Ack,
     Close,
     Closed,
     Control,
     Datagram,
     Hello,
-    Nack,
-    PathChallenge,
-    PathResponse,
     Probe,
     Protected,
-    Pull,
-    PullRequest,
     Refuse,
     RefuseReason,
     Reset,
@@ -72,8 +66,7 @@ from srd.proto.wire.data import (
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 
-_PULLS = -1
-"""Among the peers' numbers, whose timer is that of the pulls."""
+_PULLS = -1  # its timer is that of the pulls; the others are peers' numbers
 
 
 class EndpointCore:
@@ -300,9 +293,6 @@ class EndpointCore:
                     result.kept += peer.handle_burst(burst, now=now)
         for peer in touched.values():
             self._after(peer, now=now)
-        if self._pulls.is_crowded:
-            for peer in touched.values():
-                self._pulls.on_data(peer.number, received_bytes=peer.receiver.received_bytes, now=now)
         if touched:
             self.expects_more_data = any(peer.receiver.expects_more_data for peer in touched.values())
         self._handle_controls(controls, now=now)
@@ -323,7 +313,7 @@ class EndpointCore:
         for number in self._pulls.due:
             self._peers[number].control_due = True
             self._ready[number] = None
-        self._timers.arm(_PULLS, at=self._pulls.check_at if self._pulls.check_at < math.inf else None)
+        self._timers.arm(_PULLS, at=self._pulls.check_at)
 
     def _admission(self, region: int) -> Admission:
         if (admission := self._admissions.get(region)) is None:
@@ -370,24 +360,14 @@ class EndpointCore:
         if isinstance(packet, Probe | Close | Closed | Reset) and not peer.has_remote_context(packet.own_context):
             return  # its sender knows only one of the two contexts, and so is not the other end
         match packet:
-            case Ack():
-                peer.handle_ack(packet, now=now, received_at=received_at)
-            case Nack():
-                peer.handle_nack(packet, now=now)
-            case PullRequest():
-                peer.handle_pull_request(packet, now=now)
-            case Pull():
-                peer.handle_pull(packet, now=now)
-            case Probe():
-                peer.handle_probe(packet, address=address, now=now, received_at=received_at)
-            case PathChallenge():
-                peer.handle_challenge(packet)
-            case PathResponse():
-                peer.receiver.handle_response(packet.path, token=packet.token, address=address)
             case Close() | Closed() | Reset():
                 self._handle_end(peer, packet, address, now=now)
             case Retry() | Accept() | SecureAccept() | Refuse():
                 self._handle_answer(peer, packet, now=now)
+            case Protected():
+                pass  # there are no keys to open it
+            case _:
+                peer.handle_control(packet, address, now=now, received_at=received_at)
         self._after(peer, now=now)
 
     def _handle_reset_token(self, packet: Reset, *, now: float) -> None:
@@ -430,20 +410,15 @@ class EndpointCore:
                 return
         elif peer.address != address:
             return  # this end's context is sent only to the validated address of the initiator
-        accept = peer.accept if self._security is not None else self._accept(hello, peer).encode()
-        if accept:  # else the initiator has it, as an authentic packet showed
-            self._stateless.reply(address, accept, path=hello.path)
-
-    def _accept(self, hello: Hello, peer: PeerCore) -> Accept:
-        return Accept(
-            hello.own_context,
-            peer.own_context,
-            self._config.receive_window_bytes,
-            self._config.receive_window_messages,
-            self._config.max_message_bytes,
-            self._config.window_packets,
-            min(hello.datagram_bytes, self._datagram_bytes),
+        packet = (
+            peer.accept
+            if self._security is not None
+            else accept(
+                hello, context=peer.own_context, config=self._config, datagram_bytes=self._datagram_bytes
+            ).encode()
         )
+        if packet:  # else the initiator has it, as an authentic packet showed
+            self._stateless.reply(address, packet, path=hello.path)
 
     def _accept_untrusted(self, hello: Hello, address: Address, *, now: float) -> PeerCore | None:
         """Make the peer of a HELLO with a valid cookie, or refuse it. Raises PacketError if it is not authentic."""
@@ -460,7 +435,9 @@ class EndpointCore:
         self._unaccepted.add(peer.number)
         secured = None
         if response is not None:
-            body = self._accept(hello, peer).body
+            body = accept(
+                hello, context=peer.own_context, config=self._config, datagram_bytes=self._datagram_bytes
+            ).body
             message, secured = response.write(body, context=peer.own_context, now=now)
             peer.accept = SecureAccept(hello.own_context, message).encode()
         self._opened(peer, hello, secured=secured, now=now)
@@ -612,8 +589,7 @@ class EndpointCore:
             self._ready.pop(peer.number, None)
             self._held.pop(peer.number, None)
             self._active_peers.busy.discard(peer.number)
-            self._pulls.forget(peer.number)
-            self._pulls.on_peers(self._peers)
+            self._pulls.forget(peer.number, left=self._peers)
             self._timers.arm(peer.number, at=None)
 
     def _trace_events(self, *, now: float) -> None:

@@ -1,14 +1,11 @@
 """The state kept for one remote endpoint: handshake, sending and receiving halves, keepalive, closing.
 
-States and their transitions (`TRANSITIONS`):
-
-    OPENING --opened--> OPEN --close()--> DRAINING --all requests done--> CLOSING --CLOSED or retries spent--> ENDED
-    any --Close, Reset, Refuse, keepalive timeout--> ENDED, with every open request completed first
+Its states and their transitions are in `proto.peer_state`.
 
 An incoming peer with a `Security` is confirmed, and so open, with its first authentic packet: it shows that the
 initiator has the keys. Until then nothing is sent to it but the ACCEPT, when a HELLO asks again.
 
-What a peer waits for is a `Timer`; the state says which timers run (`TIMERS`), and `deadline` when one fires.
+What a peer waits for is a `Timer`; the state says which timers run, and `deadline` when one fires.
 
 A peer that sends nothing gets keepalive probes, and is declared unresponsive only after at least three were left
 unanswered: an interpreter that was stopped for a second must not declare every peer dead.
@@ -18,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from enum import Enum, auto
 from random import Random
 
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
@@ -31,10 +27,11 @@ from srd.proto.events import (
     PeerOpened,
     TargetCopy,
 )
-from srd.proto.handshake import Initiator
+from srd.proto.handshake import Initiator, refusal_of
 from srd.proto.memory import Inbox, Memory
 from srd.proto.paths.path import Path
 from srd.proto.paths.validation import AddressValidation
+from srd.proto.peer_state import TIMERS, TRANSITIONS, PeerEvent, PeerState, Timer
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.rdma import Rdma
 from srd.proto.recv.pulls import Pulls
@@ -49,6 +46,7 @@ from srd.proto.wire.control import (
     Close,
     Datagram,
     Hello,
+    Inner,
     Nack,
     PathChallenge,
     PathResponse,
@@ -56,7 +54,6 @@ from srd.proto.wire.control import (
     Pull,
     PullRequest,
     Refuse,
-    RefuseReason,
 )
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, MAX_BURST_PACKETS, Address, Burst, ReceivedBurst
 from srd.proto.wire.protected import CONTROL_OVERHEAD_BYTES, STAGE_BYTES, TAG_BYTES
@@ -77,80 +74,6 @@ each of 10,000 idle peers is probed every 50 s."""
 MAX_IDLE_PROBE_S = 60.0
 """Longest keepalive interval of an idle peer, however many peers there are; a second more is the longest that a dead
 one is kept. After one unanswered probe an idle peer is probed like any other."""
-
-
-class PeerState(Enum):
-    """States of a peer."""
-
-    OPENING = auto()
-    OPEN = auto()
-    DRAINING = auto()
-    CLOSING = auto()
-    ENDED = auto()
-
-
-class PeerEvent(Enum):
-    """What changes a peer's state."""
-
-    OPENED = auto()
-    """The handshake is complete."""
-    CLOSE = auto()
-    """The application closes the peer."""
-    DRAINED = auto()
-    """All of its requests are done."""
-    END = auto()
-    """It has ended, whether in an orderly way or not."""
-
-
-TRANSITIONS = {
-    (PeerState.OPENING, PeerEvent.OPENED): PeerState.OPEN,
-    (PeerState.OPENING, PeerEvent.END): PeerState.ENDED,
-    (PeerState.OPEN, PeerEvent.CLOSE): PeerState.DRAINING,
-    (PeerState.OPEN, PeerEvent.END): PeerState.ENDED,
-    (PeerState.DRAINING, PeerEvent.DRAINED): PeerState.CLOSING,
-    (PeerState.DRAINING, PeerEvent.END): PeerState.ENDED,
-    (PeerState.CLOSING, PeerEvent.END): PeerState.ENDED,
-}
-"""The state that an event leads to; any other event leaves the state as it is."""
-
-
-class Timer(Enum):
-    """What a peer waits for."""
-
-    HANDSHAKE = auto()
-    """The next HELLO, or the end of the attempt to open the peer."""
-    ACK = auto()
-    """The next ack to be sent."""
-    SEND = auto()
-    """Loss detection, probes of paths, pacing, the time limit of requests."""
-    REASSEMBLY = auto()
-    """The time limit of incomplete messages."""
-    KEEPALIVE = auto()
-    """The next keepalive probe, or the end of an unresponsive peer."""
-    CLOSE = auto()
-    """The next CLOSE, or the end of its attempts."""
-
-
-_RUNNING = (Timer.ACK, Timer.SEND, Timer.REASSEMBLY, Timer.KEEPALIVE)
-TIMERS: dict[PeerState, tuple[Timer, ...]] = {
-    PeerState.OPENING: (Timer.HANDSHAKE,),
-    PeerState.OPEN: _RUNNING,
-    PeerState.DRAINING: (*_RUNNING, Timer.CLOSE),
-    PeerState.CLOSING: (*_RUNNING, Timer.CLOSE),
-    PeerState.ENDED: (),
-}
-"""The timers that run in each state."""
-
-
-_REASONS: dict[int, str] = {
-    RefuseReason.NEEDS_PLAIN: "the other end speaks plain text only",
-    RefuseReason.NEEDS_PSK: "the other end wants a symmetric key (psk)",
-    RefuseReason.NEEDS_KEYS: "the other end wants encryption by public keys",
-    RefuseReason.NEEDS_CERT: "the other end wants encryption by certificates",
-    RefuseReason.NOT_AUTHORIZED: "the other end does not accept this end's key or certificate",
-    RefuseReason.TOO_SMALL: "the other end's certificate does not fit into datagrams of this size",
-}
-_REASON_STATUSES = (Status.REMOTE_ERROR_FEATURE_MISMATCH, Status.REMOTE_ERROR_BAD_DEST_QPN)
 
 
 class PeerCore:
@@ -323,6 +246,7 @@ class PeerCore:
             self._sends.refuse(burst, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
         else:
             kept = self._sends.handle(burst, now=now)
+        self._on_data(now=now)
         if self.trace is not None:
             kept_bytes = self.receiver.landed_bytes - before_bytes
             self.trace.data_received(burst, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
@@ -330,10 +254,15 @@ class PeerCore:
             self.end(Status.REMOTE_ERROR_ABORT, reason=self.receiver.protocol_error)
         return kept
 
+    def _on_data(self, *, now: float) -> None:
+        if self._pulls.is_crowded:
+            self._pulls.on_data(self.number, received_bytes=self.receiver.received_bytes, now=now)
+
     def refuse(self, burst: ReceivedBurst, *, now: float) -> None:
         """Record data that admission control refuses."""
         self.on_packet(now=now)
         self.receiver.refuse(burst, now=now)
+        self._on_data(now=now)
         self.receiver.send_not_ready(now=now)
 
     def on_no_memory(self, *, now: float) -> None:
@@ -350,7 +279,25 @@ class PeerCore:
             if self.trace is not None:
                 self.trace.message_discarded(message, released=released, now=now)
 
-    def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
+    def handle_control(self, packet: Inner, address: Address, *, now: float, received_at: float) -> None:
+        """Process a control packet, unless it ends the peer. Raises PacketError if it cannot be true."""
+        match packet:
+            case Ack():
+                self._handle_ack(packet, now=now, received_at=received_at)
+            case Nack():
+                self._handle_nack(packet, now=now)
+            case Probe():
+                self._handle_probe(packet, address=address, now=now, received_at=received_at)
+            case PathChallenge():
+                self._handle_challenge(packet)
+            case PathResponse():
+                self.receiver.handle_response(packet.path, token=packet.token, address=address)
+            case PullRequest():
+                self._handle_pull_request(packet, now=now)
+            case Pull():
+                self._handle_pull(packet, now=now)
+
+    def _handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
         """Process an ack. Raises PacketError if it cannot be true."""
         if self.sender is None:
             return
@@ -360,7 +307,7 @@ class PeerCore:
         self.on_packet(now=now)
         self.sender.queue.fail_unready()
 
-    def handle_pull_request(self, request: PullRequest, *, now: float) -> None:
+    def _handle_pull_request(self, request: PullRequest, *, now: float) -> None:
         """Process a request to send."""
         self.on_packet(now=now)
         if self.state is not PeerState.OPENING:
@@ -369,7 +316,7 @@ class PeerCore:
                 self.number, request, packet_bytes=self.datagram_bytes, received_bytes=received_bytes
             )
 
-    def handle_pull(self, pull: Pull, *, now: float) -> None:
+    def _handle_pull(self, pull: Pull, *, now: float) -> None:
         """Process a PULL."""
         self.on_packet(now=now)
         if self.sender is not None:
@@ -381,7 +328,7 @@ class PeerCore:
             raise UsageError(f"peer {self.number} is not open for sending")
         return self.sender
 
-    def handle_nack(self, nack: Nack, *, now: float) -> None:
+    def _handle_nack(self, nack: Nack, *, now: float) -> None:
         """Process a refusal of a message."""
         self.on_packet(now=now)
         if self.sender is not None:
@@ -389,17 +336,8 @@ class PeerCore:
 
     def handle_refuse(self, refuse: Refuse) -> None:
         """Process a REFUSE: end the peer with a status that depends on the packet's."""
-        if (reason := _REASONS.get(refuse.reason)) is not None:
-            status = Status(refuse.status) if refuse.status in _REASON_STATUSES else Status.REMOTE_ERROR_ABORT
-            self.end(status, reason=f"refused: {reason}")
-        elif refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
-            self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end has another version of the protocol")
-        elif refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
-            self.end(Status.REMOTE_ERROR_BAD_DEST_QPN, reason="refused: the other end takes no peers")
-        elif refuse.status == Status.REMOTE_ERROR_RNR:
-            self.end(Status.REMOTE_ERROR_RNR, reason="refused: the other end has no room for more peers")
-        else:
-            self.end(Status.REMOTE_ERROR_ABORT, reason=f"refused (status {refuse.status})")
+        status, reason = refusal_of(refuse)
+        self.end(status, reason=reason)
 
     def has_remote_context(self, remote_context: int) -> bool:
         """Whether that is the context that the other end chose. An off-path attacker would have to guess it."""
@@ -437,7 +375,7 @@ class PeerCore:
         if self.sender is not None:
             self.sender.queue.on_deregistered(is_withdrawn)
 
-    def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
+    def _handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Process a probe: the ack that it requests is due."""
         self.on_packet(now=now)
         if probe.path >= MAX_PATH_NUMBERS:
@@ -453,7 +391,7 @@ class PeerCore:
             received_at=received_at,
         )
 
-    def handle_challenge(self, challenge: PathChallenge) -> None:
+    def _handle_challenge(self, challenge: PathChallenge) -> None:
         """Process a challenge of one of this end's paths; for a path that was not used it is dropped."""
         if self.sender is not None and self.sender.has_used(challenge.remote_path):
             self._responses[challenge.remote_path] = challenge.token

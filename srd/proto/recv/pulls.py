@@ -86,8 +86,8 @@ class Pulls:
     """`on_peers`, `on_request`, `on_data`, then `take_turns`; `due` has the peers that are sent a PULL (`poll`)."""
 
     __slots__ = (
-        "_active", "_config", "_free", "_order", "_outstanding", "_outstanding_bytes", "_queue", "_rate", "_shortest", "_turn", "_turns",
-        "_usual_s", "_window_bytes", "due", "is_crowded",
+        "_active", "_config", "_free", "_order", "_outstanding", "_outstanding_bytes", "_queue", "_rate", "_shortest",
+        "_turn", "_turns", "_usual_s", "_window_bytes", "due", "is_crowded",
     )  # fmt: skip
 
     def __init__(self, config: ProtocolConfig) -> None:
@@ -112,7 +112,7 @@ class Pulls:
     # -- peers --------------------------------------------------------------------------------------------------
 
     def on_peers(self, numbers: Collection[int]) -> None:
-        """Note that a peer was added or removed: these are all. They are told to ask once they are too many."""
+        """Note that there are these peers now. They are told to ask once they are too many."""
         if self.is_crowded:
             if 2 * len(numbers) <= self._config.incast_packets:
                 self._end()
@@ -136,14 +136,15 @@ class Pulls:
         if self.is_crowded:
             self.due[peer] = None
 
-    def forget(self, peer: int) -> None:
-        """Remove a peer that has ended."""
+    def forget(self, peer: int, *, left: Collection[int]) -> None:
+        """Remove a peer that has ended; `left` are the others."""
         self.due.pop(peer, None)
         self._free.pop(peer, None)
         self._active.discard(peer)
         if (turns := self._turns.pop(peer, None)) is not None:
             self._settle(turns, arrived_bytes=turns.limit_bytes)
             turns.wanted_bytes = 0  # so it leaves the queue
+        self.on_peers(left)
 
     # -- requests and data --------------------------------------------------------------------------------------
 
@@ -255,7 +256,7 @@ class Pulls:
 
     def _give_up(self, *, now: float) -> None:
         """Let what is late no longer count; its sender has to ask again."""
-        while self._outstanding and self.check_at <= now:
+        while (late_at := self.check_at) is not None and late_at <= now:
             turns = next(iter(self._outstanding.values()))
             self._settle(turns, arrived_bytes=turns.limit_bytes)
             turns.proven = False
@@ -263,10 +264,10 @@ class Pulls:
             self._active.discard(turns.peer)
 
     @property
-    def check_at(self) -> float:
-        """When something pulled is late; infinite if nothing is outstanding."""
+    def check_at(self) -> float | None:
+        """When something pulled is late; None if nothing is outstanding."""
         if not self._outstanding:
-            return math.inf
+            return None
         first = next(iter(self._outstanding.values()))
         return first.pulled_at + LATE_TIMES * self._usual_s + self._config.min_rto_s
 

@@ -10,7 +10,8 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
 from srd.proto.events import Event, PeerEnded, PeerOpened
 from srd.proto.handshake import CookieJar
-from srd.proto.peer import PeerCore, PeerState
+from srd.proto.peer import PeerCore
+from srd.proto.peer_state import PeerState
 from srd.proto.wire.control import (
     Accept,
     Ack,

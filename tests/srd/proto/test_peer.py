@@ -11,7 +11,8 @@ from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import ActivePeers
 from srd.proto.events import Completion, PeerEnded
-from srd.proto.peer import CLOSE_ATTEMPTS, MAX_IDLE_PROBE_S, PROBES_BEFORE_END, PROBES_SPREAD, PeerState
+from srd.proto.peer import CLOSE_ATTEMPTS, MAX_IDLE_PROBE_S, PROBES_BEFORE_END, PROBES_SPREAD
+from srd.proto.peer_state import PeerState
 from srd.proto.wire.control import Close, Datagram, Probe, decode_untrusted
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
