@@ -246,7 +246,8 @@ class PeerCore:
             self._sends.refuse(burst, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
         else:
             kept = self._sends.handle(burst, now=now)
-        self._on_data(now=now)
+        if self._pulls.is_crowded:
+            self._pulls.on_data(self.number, received_bytes=self.receiver.received_bytes, now=now)
         if self.trace is not None:
             kept_bytes = self.receiver.landed_bytes - before_bytes
             self.trace.data_received(burst, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
@@ -254,21 +255,23 @@ class PeerCore:
             self.end(Status.REMOTE_ERROR_ABORT, reason=self.receiver.protocol_error)
         return kept
 
-    def _on_data(self, *, now: float) -> None:
-        if self._pulls.is_crowded:
-            self._pulls.on_data(self.number, received_bytes=self.receiver.received_bytes, now=now)
-
     def refuse(self, burst: ReceivedBurst, *, now: float) -> None:
         """Record data that admission control refuses."""
         self.on_packet(now=now)
         self.receiver.refuse(burst, now=now)
-        self._on_data(now=now)
+        self._pulls.on_refused(self.number, now=now)
         self.receiver.send_not_ready(now=now)
+
+    @property
+    def waits_for_pull(self) -> bool:
+        """Whether it is this end that lets the other end's data wait."""
+        return self._pulls.waits(self.number)
 
     def on_no_memory(self, *, now: float) -> None:
         """Record that data of the peer was dropped for lack of memory."""
         self.on_packet(now=now)
         self.receiver.on_no_memory(now=now)
+        self._pulls.on_refused(self.number, now=now)
 
     def discard(self, messages: Iterable[int], *, now: float) -> None:
         """Discard incomplete sends of the peer: their memory is freed, and the peer gets an RNR refusal."""

@@ -18,7 +18,9 @@ pulls and UET's RCCC are of the same kind. Each sender has a window of its own b
 5. What was pulled and does not arrive (lost, or its sender does not send it) stops counting after `LATE_TIMES` of the
    usual time. Such a sender takes no more turns until it asks again. So peers that ask and do not send take up a
    packet each, for a few round trips.
-6. All is counted in bytes of data packets with their headers, as their sender counts them, from the opening of the
+6. A sender whose data was refused for lack of memory is free, too: its back-off limits it, and when its turn for the
+   memory comes (see `recv.admission`) it must not wait for others that would be refused.
+7. All is counted in bytes of data packets with their headers, as their sender counts them, from the opening of the
    peer. A request corrects this end's count by what was lost before.
 
 There is one record for each peer that has asked, of constant size, until the peer ends.
@@ -195,6 +197,16 @@ class Pulls:
             self._set_free(turns, now=now)
         elif turns.wanted_bytes > turns.limit_bytes:
             self._queue_up(turns)
+
+    def on_refused(self, peer: int, *, now: float) -> None:
+        """Note that data of a peer was refused for lack of memory."""
+        if self.is_crowded and peer not in self._free and (turns := self._turns.get(peer)) is not None:
+            self._set_free(turns, now=now)
+
+    def waits(self, peer: int) -> bool:
+        """Whether a peer waits for its turn, or for the arrival of what was pulled."""
+        turns = self._turns.get(peer)
+        return turns is not None and (turns.waits or turns.outstanding_bytes > 0)
 
     @property
     def _shortest_s(self) -> float:

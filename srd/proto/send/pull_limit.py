@@ -93,7 +93,7 @@ class PullLimit:
         self._announced_bytes, self.ask_at = 0, math.inf
 
     def on_idle(self) -> None:
-        """Note that there is nothing to send: what has no limit now has one again with the next message."""
+        """Note that every request is done: what has no limit now has one again with the next message."""
         if self._unsolicited_bytes < ANY_BYTES and not self.applies:
             self.limit_bytes = self.sent_bytes
         self.ask_at = math.inf

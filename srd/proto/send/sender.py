@@ -494,7 +494,7 @@ class Sender:
         wqe, room = self._scheduler.head(), self._window_room_packets()
         if wqe is None or room <= 0:
             self._send_limit.on_app_limited()
-            if wqe is None and not self._table.inflight_bytes:
+            if self.idle:
                 self._pull_limit.on_idle()
             return None
         self._send_limit.on_app_resumed(now)
