@@ -17,22 +17,22 @@ from tests.srd.loopback import PLAIN, SMALL, content, receive, send
 
 SENDERS, PEERS = 4, 64
 CROWDED = replace(SMALL.protocol, incast_packets=16)
-SIZES = (300_000, 100, 70_000)
+SIZES = (100_000, 100, 30_000)
 
 
 @pytest.mark.parametrize("config", [SMALL, PLAIN], ids=["keys", "plain"])
 async def test_many_peers__every_byte_arrives(config: EndpointConfig) -> None:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(PATIENCE_S * 2))
-        crowded = replace(config, protocol=CROWDED)
+        crowded = replace(config, protocol=CROWDED, receive_region_bytes=80 << 20)
         receiver = await stack.enter_async_context(await Endpoint.listen("127.0.0.1", port=0, config=crowded))
-        opening = Endpoint.open
         senders = [
-            await stack.enter_async_context(await opening(towards="127.0.0.1", config=config)) for _ in range(SENDERS)
+            await stack.enter_async_context(await Endpoint.open(towards="127.0.0.1", config=config))
+            for _ in range(SENDERS)
         ]
         pairs = [await opened(senders[index % SENDERS], receiver) for index in range(PEERS)]
         await asyncio.gather(*(exchange(here, there, seed=seed) for seed, (here, there) in enumerate(pairs)))
-        pulls = receiver._engine.core._pulls
+        pulls = receiver._engine._core._pulls
         assert pulls.is_crowded
         assert len(pulls._turns) == PEERS, "each of them had to ask"
 

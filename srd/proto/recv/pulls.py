@@ -13,14 +13,18 @@ pulls and UET's RCCC are of the same kind. Each sender has a window of its own b
 3. What is pulled and has not arrived is at most the window: so many packets as may wait at once (`incast_packets`), or
    `WINDOW_GAIN` times the best arrival rate times the shortest time from a pull to its data, whichever is more. What
    arrives makes room for the next turn, so pulls have the pace of the last link, and its queue stays short.
-4. A peer's first turn is one packet. When that has arrived, it takes further turns; if few others are active, it is
-   free, which means that its own window is all that limits it, until it is idle.
+4. A peer's first turn is one packet. When that has arrived, it has its share of the window outstanding; if few others
+   are active, it is free, which means that its own window is all that limits it, until it is idle.
 5. What was pulled and does not arrive (lost, or its sender does not send it) stops counting after `LATE_TIMES` of the
    usual time. Such a sender takes no more turns until it asks again. So peers that ask and do not send take up a
    packet each, for a few round trips.
-6. A sender whose data was refused for lack of memory is free, too: its back-off limits it, and when its turn for the
-   memory comes (see `recv.admission`) it must not wait for others that would be refused.
-7. All is counted in bytes of data packets with their headers, as their sender counts them, from the opening of the
+6. Messages that arrive in turns are all incomplete for long, and pin memory. So only so many senders take turns that
+   what they have asked for fits into two receive windows, the least that an endpoint has, less the longest message,
+   which `recv.admission` keeps free; the others wait until one of them is done. A sender that has asked for more than
+   `SHIFT_FRACTION` of a receive window waits again after that.
+7. A sender whose data was refused for lack of memory all the same is free: its back-off limits it, and when its turn
+   for the memory comes (see `recv.admission`) it must not wait for others that would be refused.
+8. All is counted in bytes of data packets with their headers, as their sender counts them, from the opening of the
    peer. A request corrects this end's count by what was lost before.
 
 There is one record for each peer that has asked, of constant size, until the peer ends.
@@ -48,6 +52,8 @@ LATE_TIMES = 4.0
 """Times the usual time from a pull to its data, after which what was pulled stops counting."""
 HEAD_START = 8
 """Turns that a sender may have in advance of others when it begins to ask; more would let it hold up the others."""
+SHIFT_FRACTION = 1 / 8
+"""What a sender may send before it waits again, over the receive window."""
 MAX_COUNT = (1 << 63) - 1
 """Largest count of a sender that is taken at its word."""
 
@@ -59,8 +65,8 @@ class _Turns:
     peer: int
     packet_bytes: int
     """A full packet."""
-    number: int = 0
-    """PULLs that it was sent, beside the first, which tells it to ask."""
+    number: int = 1
+    """Of the last PULL that it was sent; the first tells it to ask."""
     received_bytes: int = 0
     """What had arrived in all when that was last looked at."""
     arrived_bytes: int = 0
@@ -71,6 +77,12 @@ class _Turns:
     """What its sender will have sent in all."""
     pulled_at: float = 0.0
     """When the oldest part of what is outstanding was pulled."""
+    free_number: int | None = None
+    """Number of the PULL that set no limit, if none set one since."""
+    shift_bytes: int = 0
+    """While it takes turns: what it may send before it waits again."""
+    shift_end_bytes: int = 0
+    """And `limit_bytes` at which it has."""
     turns: int = 0
     """Turns that it has had, and those of others while it did not ask."""
     waits: bool = False
@@ -83,13 +95,18 @@ class _Turns:
         """What was pulled and has not arrived."""
         return max(self.limit_bytes - self.arrived_bytes, 0)
 
+    @property
+    def left_bytes(self) -> int:
+        """What it asked for and was not pulled."""
+        return max(self.wanted_bytes - self.limit_bytes, 0)
+
 
 class Pulls:
     """`on_peers`, `on_request`, `on_data`, then `take_turns`; `due` has the peers that are sent a PULL (`poll`)."""
 
     __slots__ = (
-        "_active", "_config", "_free", "_order", "_outstanding", "_outstanding_bytes", "_queue", "_rate", "_shortest",
-        "_turn", "_turns", "_usual_s", "_window_bytes", "due", "is_crowded",
+        "_active", "_config", "_free", "_order", "_outstanding", "_outstanding_bytes", "_queue", "_rate",
+        "_shifts_bytes", "_shortest", "_turn", "_turns", "_usual_s", "_waiting", "_window_bytes", "due", "is_crowded",
     )  # fmt: skip
 
     def __init__(self, config: ProtocolConfig) -> None:
@@ -99,6 +116,8 @@ class Pulls:
         """Numbers of the peers to which a PULL is due."""
         self._config = config
         self._turns: dict[int, _Turns] = {}  # by number of the peer
+        self._waiting: dict[int, _Turns] = {}  # those that take no turns yet, in order
+        self._shifts_bytes = 0  # of those that take turns
         self._queue: list[tuple[int, int, _Turns]] = []  # a heap, by the turns that they have had
         self._order = 0  # of entry into the queue
         self._turn = 0  # `turns` of the last that had one
@@ -126,11 +145,8 @@ class Pulls:
         """Let all peers send as they like."""
         self.is_crowded = False
         for turns in self._turns.values():
-            self._settle(turns, arrived_bytes=turns.limit_bytes)
-            turns.wanted_bytes, turns.waits = 0, False
+            self._retire(turns)
             self.due[turns.peer] = None
-        self._queue.clear()
-        self._active.clear()
         self._free.clear()
 
     def on_opened(self, peer: int) -> None:
@@ -142,10 +158,8 @@ class Pulls:
         """Remove a peer that has ended; `left` are the others."""
         self.due.pop(peer, None)
         self._free.pop(peer, None)
-        self._active.discard(peer)
         if (turns := self._turns.pop(peer, None)) is not None:
-            self._settle(turns, arrived_bytes=turns.limit_bytes)
-            turns.wanted_bytes = 0  # so it leaves the queue
+            self._retire(turns)
         self.on_peers(left)
 
     # -- requests and data --------------------------------------------------------------------------------------
@@ -155,8 +169,11 @@ class Pulls:
         self.due[peer] = None
         if (turns := self._turns.get(peer)) is None:
             turns = self._turns[peer] = _Turns(peer, packet_bytes)
-        self._free.pop(peer, None)
         turns.received_bytes = received_bytes
+        if turns.free_number is not None and request.number < turns.free_number:
+            return  # it asked before it knew that it is free
+        turns.free_number = None
+        self._free.pop(peer, None)
         # Never back: a sender cannot make more outstanding than was pulled.
         self._settle(turns, arrived_bytes=max(min(request.sent_bytes, MAX_COUNT), turns.arrived_bytes))
         turns.limit_bytes = max(turns.limit_bytes, turns.arrived_bytes)
@@ -165,11 +182,9 @@ class Pulls:
             self._config.incast_packets * packet_bytes,
             int(WINDOW_GAIN * self._rate.max_bytes_per_s * self._shortest_s),
         )
-        if self.is_crowded and turns.wanted_bytes > turns.limit_bytes:
-            if peer not in self._active:
-                self._active.add(peer)
-                turns.turns = max(turns.turns, self._turn - HEAD_START)
-            self._queue_up(turns)
+        if self.is_crowded and turns.left_bytes:
+            self._active.add(peer)
+            self._go_on(turns)
 
     def on_data(self, peer: int, *, received_bytes: int, now: float) -> None:
         """Note that so much has arrived of a peer in all."""
@@ -177,7 +192,7 @@ class Pulls:
         if turns is None:
             return
         new_bytes, turns.received_bytes = received_bytes - turns.received_bytes, received_bytes
-        if peer in self._free:
+        if turns.free_number is not None:
             self._free[peer] = now
             return
         if not new_bytes:
@@ -192,21 +207,21 @@ class Pulls:
         if turns.outstanding_bytes:
             self._note_outstanding(turns, now=now)
         if turns.arrived_bytes >= turns.wanted_bytes:
-            self._active.discard(peer)
+            self._retire(turns)
         elif turns.proven and self._has_few_active(now=now):
             self._set_free(turns, now=now)
-        elif turns.wanted_bytes > turns.limit_bytes:
-            self._queue_up(turns)
+        else:
+            self._go_on(turns)
 
     def on_refused(self, peer: int, *, now: float) -> None:
         """Note that data of a peer was refused for lack of memory."""
-        if self.is_crowded and peer not in self._free and (turns := self._turns.get(peer)) is not None:
+        turns = self._turns.get(peer)
+        if self.is_crowded and turns is not None and turns.free_number is None:
             self._set_free(turns, now=now)
 
     def waits(self, peer: int) -> bool:
         """Whether a peer waits for its turn, or for the arrival of what was pulled."""
-        turns = self._turns.get(peer)
-        return turns is not None and (turns.waits or turns.outstanding_bytes > 0)
+        return peer in self._active
 
     @property
     def _shortest_s(self) -> float:
@@ -220,9 +235,8 @@ class Pulls:
         return len(self._active) + len(self._free) <= few
 
     def _set_free(self, turns: _Turns, *, now: float) -> None:
-        self._settle(turns, arrived_bytes=turns.limit_bytes)
-        turns.wanted_bytes = 0
-        self._active.discard(turns.peer)
+        self._retire(turns)
+        turns.free_number = turns.number + 1
         self._free[turns.peer] = now
         self.due[turns.peer] = None
 
@@ -231,12 +245,13 @@ class Pulls:
     def take_turns(self, *, now: float) -> None:
         """Give up what is late, then pull what the window allows."""
         self._give_up(now=now)
+        self._begin_shifts()
         while self._queue and self._outstanding_bytes < self._window_bytes:
             self._turn, _, turns = heappop(self._queue)
             turns.waits = False
-            pulled_bytes = min(turns.packet_bytes, turns.wanted_bytes - turns.limit_bytes)
+            pulled_bytes = min(turns.packet_bytes, turns.left_bytes, turns.shift_end_bytes - turns.limit_bytes)
             if pulled_bytes <= 0:
-                continue  # it has ended, or its sender wants less now
+                continue  # it is done, or its sender wants less now
             before_bytes = turns.outstanding_bytes
             turns.turns += 1
             turns.limit_bytes += pulled_bytes
@@ -244,11 +259,47 @@ class Pulls:
             if not before_bytes:
                 self._note_outstanding(turns, now=now)
             self.due[turns.peer] = None
-            if turns.proven and turns.wanted_bytes > turns.limit_bytes:
-                self._queue_up(turns)
+            self._queue_up(turns)
+
+    def _begin_shifts(self) -> None:
+        """Let those that wait take turns, as far as there is room for what they have asked for."""
+        window_bytes = self._config.receive_window_bytes
+        room_bytes = 2 * window_bytes - self._config.max_message_bytes
+        while self._waiting:
+            turns = next(iter(self._waiting.values()))
+            shift_bytes = max(min(turns.left_bytes, int(window_bytes * SHIFT_FRACTION)), turns.packet_bytes)
+            if self._shifts_bytes + shift_bytes > room_bytes:
+                return
+            del self._waiting[turns.peer]
+            self._shifts_bytes += shift_bytes
+            turns.shift_bytes, turns.shift_end_bytes = shift_bytes, turns.limit_bytes + shift_bytes
+            turns.turns = max(turns.turns, self._turn - HEAD_START)
+            self._queue_up(turns)
+
+    def _go_on(self, turns: _Turns) -> None:
+        """Let a peer that has more to send take its next turn, or wait for the next shift."""
+        if turns.arrived_bytes >= turns.shift_end_bytes:
+            self._end_shift(turns)
+            self._waiting[turns.peer] = turns
+        else:
+            self._queue_up(turns)
+
+    def _end_shift(self, turns: _Turns) -> None:
+        self._shifts_bytes -= turns.shift_bytes
+        turns.shift_bytes = turns.shift_end_bytes = 0
+
+    def _retire(self, turns: _Turns) -> None:
+        """Let a peer take no more turns until it asks again."""
+        self._settle(turns, arrived_bytes=max(turns.limit_bytes, turns.arrived_bytes))
+        self._end_shift(turns)
+        turns.wanted_bytes = 0
+        self._active.discard(turns.peer)
+        self._waiting.pop(turns.peer, None)
 
     def _queue_up(self, turns: _Turns) -> None:
-        if not turns.waits and (turns.proven or not turns.outstanding_bytes):
+        """Let a peer have a turn, unless what it was pulled has to arrive first."""
+        share_bytes = self._window_bytes // max(len(self._active), 1) if turns.proven else 0
+        if not turns.waits and turns.left_bytes and turns.outstanding_bytes <= max(share_bytes - turns.packet_bytes, 0):
             turns.waits = True
             self._order += 1
             heappush(self._queue, (turns.turns, self._order, turns))
@@ -270,10 +321,8 @@ class Pulls:
         """Let what is late no longer count; its sender has to ask again."""
         while (late_at := self.check_at) is not None and late_at <= now:
             turns = next(iter(self._outstanding.values()))
-            self._settle(turns, arrived_bytes=turns.limit_bytes)
             turns.proven = False
-            turns.wanted_bytes = turns.limit_bytes
-            self._active.discard(turns.peer)
+            self._retire(turns)
 
     @property
     def check_at(self) -> float | None:
@@ -290,10 +339,10 @@ class Pulls:
         del self.due[peer]
         turns = self._turns.get(peer)
         if turns is None:
-            return Pull(context, 0, 0, UNSOLICITED_BYTES)
+            return Pull(context, 0, 1, UNSOLICITED_BYTES)
         turns.number += 1
         path = turns.number % self._config.paths
         if not self.is_crowded:
             return Pull(context, NO_LIMIT_BYTES, turns.number, ANY_BYTES, path)
-        limit_bytes = NO_LIMIT_BYTES if peer in self._free else turns.limit_bytes
+        limit_bytes = turns.limit_bytes if turns.free_number is None else NO_LIMIT_BYTES
         return Pull(context, limit_bytes, turns.number, UNSOLICITED_BYTES, path)

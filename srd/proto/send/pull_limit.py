@@ -47,7 +47,7 @@ class PullLimit:
         """When the next request is due; infinite while nothing waits for a pull."""
         self._unsolicited_bytes = ANY_BYTES
         self._announced_bytes = 0  # what will have been sent in all when the backlog of the last request was sent
-        self._number = -1  # of the last PULL
+        self._number = 0  # of the last PULL
         self._interval_s = 0.0
         self._requests = 0  # in a row that brought nothing
         self._rng = rng
@@ -106,7 +106,7 @@ class PullLimit:
         self._announced_bytes = self.sent_bytes + backlog_bytes
         self._schedule(now=now, interval_s=self._interval_s)
         self._interval_s *= 2
-        return PullRequest(context, self.sent_bytes, backlog_bytes, path)
+        return PullRequest(context, self.sent_bytes, backlog_bytes, self._number, path)
 
     def _schedule(self, *, now: float, interval_s: float) -> None:
         self._interval_s = min(interval_s, MAX_REQUEST_INTERVAL_S)

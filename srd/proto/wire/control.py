@@ -374,7 +374,7 @@ class PathResponse:
         return prefix + _CONTEXT.pack(self.token)
 
 
-_PULL_REQUEST = struct.Struct(">QQ")
+_PULL_REQUEST = struct.Struct(">QQQ")
 _PULL = struct.Struct(">QQI")
 NO_LIMIT_BYTES = (1 << 64) - 1
 """The `limit_bytes` of a PULL that stands for no limit."""
@@ -391,12 +391,14 @@ class PullRequest:
     """What its sender has sent in all, retransmissions too."""
     backlog_bytes: int
     """What it would send now."""
+    number: int
+    """Of the last PULL that it has received; 0: none."""
     path: int = 0
 
     def encode(self) -> bytes:
         """Return the packet."""
         prefix = _prefix(PacketType.PULL_REQUEST, context=self.context, path=self.path)
-        return prefix + _PULL_REQUEST.pack(self.sent_bytes, self.backlog_bytes)
+        return prefix + _PULL_REQUEST.pack(self.sent_bytes, self.backlog_bytes, self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +409,7 @@ class Pull:
     limit_bytes: int
     """What may be sent in all; NO_LIMIT_BYTES: no limit until the sender is idle."""
     number: int
-    """PULLs to this peer so far: of two that overtook each other the higher one counts."""
+    """From 1 for the first PULL to this peer: of two that overtook each other the higher one counts."""
     unsolicited_bytes: int
     """What may be in flight without a PULL; ANY_BYTES: anything."""
     path: int = 0
@@ -533,8 +535,8 @@ def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> P
 
 
 def _decode_pull_request(context: int, path: int, _path_sequence: int, body: bytes) -> PullRequest:
-    sent_bytes, backlog_bytes = _PULL_REQUEST.unpack_from(body)
-    return PullRequest(context, sent_bytes, backlog_bytes, path)
+    sent_bytes, backlog_bytes, number = _PULL_REQUEST.unpack_from(body)
+    return PullRequest(context, sent_bytes, backlog_bytes, number, path)
 
 
 def _decode_pull(context: int, path: int, _path_sequence: int, body: bytes) -> Pull:

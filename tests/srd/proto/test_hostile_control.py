@@ -85,7 +85,7 @@ class Hostile:
             Ack(ours, rng.randrange(3), small << 1, value, value, reports, small, path, path),
             PathChallenge(ours, value, path),
             PathResponse(ours, self.token(ours, path), path),
-            PullRequest(ours, rng.choice((0, small, value, rng.getrandbits(64))), rng.choice((0, value)), path),
+            PullRequest(ours, rng.choice((0, small, value, rng.getrandbits(64))), rng.choice((0, value)), small, path),
             Pull(ours, rng.choice((0, value, rng.getrandbits(64))), small, rng.choice((0, value, 1024)), path),
         )
         return rng.choice(made), address

@@ -30,9 +30,9 @@ class Receiver:
         self.limits: dict[int, int] = {}
         self.polled()
 
-    def ask(self, peer: int, *, backlog_bytes: int, sent_bytes: int | None = None) -> None:
+    def ask(self, peer: int, *, backlog_bytes: int, sent_bytes: int | None = None, number: int = 1 << 32) -> None:
         sent_bytes = self.received[peer] if sent_bytes is None else sent_bytes
-        request = PullRequest(CONTEXT, sent_bytes, backlog_bytes)
+        request = PullRequest(CONTEXT, sent_bytes, backlog_bytes, number)
         self.pulls.on_request(peer, request, packet_bytes=PACKET, received_bytes=self.received[peer])
 
     def arrive(self, peer: int, size_bytes: int = PACKET, *, after_s: float = 0.0001) -> None:
@@ -61,7 +61,7 @@ def test_on_peers__many_are_told_to_ask_once() -> None:
     pulls = Pulls(CONFIG)
     pulls.on_peers(range(9))
     assert list(pulls.due) == list(range(9))
-    assert pulls.poll(3, context=CONTEXT) == Pull(CONTEXT, 0, 0, UNSOLICITED_BYTES)
+    assert pulls.poll(3, context=CONTEXT) == Pull(CONTEXT, 0, 1, UNSOLICITED_BYTES)
     pulls.on_peers(range(10))
     pulls.on_opened(9)
     assert list(pulls.due) == [0, 1, 2, 4, 5, 6, 7, 8, 9], "the new one, and those that were not told yet"
@@ -131,12 +131,14 @@ def test_turns__only_what_was_asked_for() -> None:
     receiver = Receiver()
     for peer in range(12):
         receiver.ask(peer, backlog_bytes=1500)
-    receiver.polled()
-    for peer in [*range(12), *range(12)]:
-        receiver.arrive(peer, 750)
-        receiver.polled()
-    assert [receiver.limits[peer] for peer in range(10)] == [1500] * 10, "two packets"
-    assert [receiver.limits[peer] for peer in (10, 11)] == [NO_LIMIT_BYTES, 1500], "the last of them is free"
+    order = [peer for peer, pull in receiver.polled().items() if pull.limit_bytes]
+    while order:
+        peer = order.pop(0)
+        receiver.arrive(peer, receiver.limits[peer] - receiver.received[peer])
+        order += receiver.polled()
+        if receiver.pulls._free:
+            break  # too few are left
+    assert sorted(receiver.limits.values()) == [1500] * 11 + [NO_LIMIT_BYTES], "two packets"
 
 
 def test_free__few_active_senders_after_their_first_packet() -> None:
@@ -144,7 +146,9 @@ def test_free__few_active_senders_after_their_first_packet() -> None:
     receiver.ask(3, backlog_bytes=50 * PACKET)
     assert receiver.polled()[3].limit_bytes == PACKET
     receiver.arrive(3)
-    assert receiver.polled()[3] == Pull(CONTEXT, NO_LIMIT_BYTES, 2, UNSOLICITED_BYTES, 2)
+    assert receiver.polled()[3] == Pull(CONTEXT, NO_LIMIT_BYTES, 3, UNSOLICITED_BYTES, 3)
+    receiver.ask(3, backlog_bytes=49 * PACKET, number=2)
+    assert receiver.polled()[3].limit_bytes == NO_LIMIT_BYTES, "it asked before it knew"
     receiver.ask(4, backlog_bytes=50 * PACKET)
     receiver.polled()
     receiver.arrive(4)
@@ -165,6 +169,33 @@ def test_late__does_not_count_and_takes_no_more_turns_until_it_asks() -> None:
     assert all(receiver.limits[peer] == PACKET for peer in range(8))
     receiver.ask(0, backlog_bytes=5 * PACKET, sent_bytes=PACKET)
     assert receiver.polled()[0].limit_bytes == 2 * PACKET
+
+
+def test_refused__is_free_until_it_asks_again() -> None:
+    """Else its turn for the memory would wait for the turns of others, which would be refused."""
+    receiver = Receiver()
+    for peer in range(12):
+        receiver.ask(peer, backlog_bytes=5 * PACKET)
+    receiver.polled()
+    assert receiver.pulls.waits(11)
+    receiver.pulls.on_refused(11, now=receiver.now)
+    assert not receiver.pulls.waits(11)
+    assert receiver.polled()[11].limit_bytes == NO_LIMIT_BYTES
+    receiver.pulls.on_refused(11, now=receiver.now)
+    receiver.pulls.on_refused(15, now=receiver.now)  # it never asked
+    assert receiver.polled() == {}
+    receiver.ask(11, backlog_bytes=5 * PACKET)
+    assert receiver.polled()[11].limit_bytes == 0
+
+
+def test_shifts__what_is_asked_for_fits_into_the_memory() -> None:
+    """Two windows less the longest message are 48 MiB, and a shift is an eighth of a window at most."""
+    receiver = Receiver()
+    for peer in range(20):
+        receiver.ask(peer, backlog_bytes=100 << 20)
+    receiver.polled()
+    assert receiver.pulls._shifts_bytes == 48 << 20
+    assert list(receiver.pulls._waiting) == list(range(12, 20))
 
 
 @pytest.mark.parametrize("sent_bytes", [0, 1 << 40, (1 << 64) - 1])
@@ -228,6 +259,10 @@ class Senders(RuleBasedStateMachine):
         assert pulls._outstanding_bytes == sum(outstanding.values())
         assert set(pulls._outstanding) == {peer for peer, size in outstanding.items() if size}
         assert pulls._outstanding_bytes <= max(pulls._window_bytes, 0) + PACKET
+        assert pulls._shifts_bytes == sum(turns.shift_bytes for turns in pulls._turns.values())
+        assert pulls._shifts_bytes <= 2 * CONFIG.receive_window_bytes
+        assert not any(turns.shift_bytes for turns in pulls._waiting.values())
+        assert set(pulls._waiting) <= pulls._active
         waiting = [turns.peer for _, _, turns in pulls._queue if turns.waits]
         assert len(waiting) == len(set(waiting)) <= len(pulls._queue) <= 2 * len(MANY)
         times = [turns.pulled_at for turns in pulls._outstanding.values()]

@@ -18,7 +18,7 @@ NOW = 10.0
 @pytest.fixture
 def limit() -> PullLimit:
     limit = PullLimit(rng=Random(1))
-    limit.on_pull(Pull(0, 0, 0, 1024), now=NOW, rtt_s=RTT_S)
+    limit.on_pull(Pull(0, 0, 1, 1024), now=NOW, rtt_s=RTT_S)
     return limit
 
 
@@ -40,7 +40,7 @@ def test_room__unsolicited(limit: PullLimit, packet_bytes: int, inflight_bytes: 
 
 
 def test_room__the_last_packet_may_exceed_the_limit(limit: PullLimit) -> None:
-    pulled(limit, 2500, number=1)
+    pulled(limit, 2500, number=2)
     assert limit.room_packets(PACKET, inflight_bytes=5000) == 3
     limit.sent_bytes = 2499
     assert limit.room_packets(PACKET, inflight_bytes=5000) == 1
@@ -49,19 +49,19 @@ def test_room__the_last_packet_may_exceed_the_limit(limit: PullLimit) -> None:
 
 
 def test_pull__that_was_overtaken_is_dropped(limit: PullLimit) -> None:
-    pulled(limit, 5000, number=3)
-    pulled(limit, NO_LIMIT_BYTES, number=2)
-    pulled(limit, 9000, number=3)
+    pulled(limit, 5000, number=4)
+    pulled(limit, NO_LIMIT_BYTES, number=3)
+    pulled(limit, 9000, number=4)
     assert limit.limit_bytes == 5000
 
 
 def test_pull__without_limit_holds_until_idle(limit: PullLimit) -> None:
     limit.sent_bytes = 7000
-    pulled(limit, NO_LIMIT_BYTES, number=1)
+    pulled(limit, NO_LIMIT_BYTES, number=2)
     assert not limit.applies
     limit.on_idle()
     assert limit.room_packets(PACKET, inflight_bytes=500) == 0
-    pulled(limit, NO_LIMIT_BYTES, number=2, unsolicited_bytes=ANY_BYTES)
+    pulled(limit, NO_LIMIT_BYTES, number=3, unsolicited_bytes=ANY_BYTES)
     limit.on_idle()
     assert not limit.applies, "the receiver has few peers"
 
@@ -71,7 +71,7 @@ def test_request__at_once_then_with_backoff(limit: PullLimit) -> None:
     assert limit.ask_at == NOW
     now, interval_s = NOW, REQUEST_RTTS * RTT_S
     for _ in range(PATIENCE - 1):
-        assert ask(limit, backlog_bytes=5000, now=now) == PullRequest(0, 0, 5000)
+        assert ask(limit, backlog_bytes=5000, now=now) == PullRequest(0, 0, 5000, 1)
         assert interval_s / 2 <= limit.ask_at - now <= interval_s * 1.5
         now, interval_s = limit.ask_at, min(2 * interval_s, MAX_REQUEST_INTERVAL_S)
         assert limit.room_packets(PACKET, inflight_bytes=1000) == 0
@@ -84,14 +84,14 @@ def test_request__at_once_then_with_backoff(limit: PullLimit) -> None:
 def test_request__much_later_once_answered(limit: PullLimit) -> None:
     limit.on_blocked(now=NOW, rtt_s=RTT_S)
     ask(limit, backlog_bytes=5000)
-    pulled(limit, 0, number=1)
+    pulled(limit, 0, number=2)
     assert limit.ask_at - NOW >= WAIT_RTTS * RTT_S / 2
 
 
 def test_request__not_for_what_was_announced(limit: PullLimit) -> None:
     limit.on_blocked(now=NOW, rtt_s=RTT_S)
     ask(limit, backlog_bytes=2 * PACKET)
-    pulled(limit, PACKET, number=1)
+    pulled(limit, PACKET, number=2)
     assert limit.ask_at == math.inf
     limit.sent_bytes = PACKET
     limit.on_blocked(now=NOW, rtt_s=RTT_S)
@@ -103,7 +103,7 @@ def test_request__not_for_what_was_announced(limit: PullLimit) -> None:
 
 def test_request__for_what_was_not_announced(limit: PullLimit) -> None:
     ask(limit, backlog_bytes=PACKET)
-    pulled(limit, PACKET, number=1)
+    pulled(limit, PACKET, number=2)
     limit.sent_bytes = PACKET
     limit.on_blocked(now=NOW, rtt_s=RTT_S)
     assert limit.ask_at == NOW

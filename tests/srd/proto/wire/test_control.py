@@ -99,7 +99,7 @@ PACKETS: st.SearchStrategy[Control] = st.one_of(
     st.builds(Nack, context=U64, message=U32, status=U8),
     st.builds(PathChallenge, context=U64, token=U64, remote_path=U8),
     st.builds(PathResponse, context=U64, token=U64, path=U8),
-    st.builds(PullRequest, context=U64, sent_bytes=U64, backlog_bytes=U64, path=U8),
+    st.builds(PullRequest, context=U64, sent_bytes=U64, backlog_bytes=U64, number=U64, path=U8),
     st.builds(Pull, context=U64, limit_bytes=U64, number=U64, unsolicited_bytes=U32, path=U8),
 )
 
