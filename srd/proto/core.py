@@ -97,8 +97,7 @@ class EndpointCore:
         """
         self.malformed = 0
         self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
-        self._config = config
-        self._datagram_bytes = datagram_bytes
+        self._config, self._datagram_bytes = config, datagram_bytes
         self._stateless = StatelessResponder(
             secret=secret,
             accepting=accepting,
@@ -109,8 +108,7 @@ class EndpointCore:
         self._security = security
         self._new_context = new_context
         self._rng = rng
-        self._memory = memory
-        self._inbox = inbox
+        self._memory, self._inbox = memory, inbox
         self._copies: list[TargetCopy] = []  # of the batch that is being processed
         self._new_admission = admission
         self._admissions: dict[int, Admission] = {}  # by region

@@ -291,8 +291,8 @@ class PeerCore:
                 self._handle_nack(packet, now=now)
             case Probe():
                 self._handle_probe(packet, address=address, now=now, received_at=received_at)
-            case PathChallenge():
-                self._handle_challenge(packet)
+            case PathChallenge() if self.sender is not None and self.sender.has_used(packet.remote_path):
+                self._responses[packet.remote_path] = packet.token
             case PathResponse():
                 self.receiver.handle_response(packet.path, token=packet.token, address=address)
             case PullRequest():
@@ -393,11 +393,6 @@ class PeerCore:
             now=now,
             received_at=received_at,
         )
-
-    def _handle_challenge(self, challenge: PathChallenge) -> None:
-        """Process a challenge of one of this end's paths; for a path that was not used it is dropped."""
-        if self.sender is not None and self.sender.has_used(challenge.remote_path):
-            self._responses[challenge.remote_path] = challenge.token
 
     def end(self, status: Status, *, reason: str) -> None:
         """Complete all open requests with an error, and mark the peer ended."""

@@ -146,8 +146,7 @@ class Sender:
         self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # one segment train
         self._selector = PathSelector(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
-        self._inflight_limit = inflight_limit
-        self._pull_limit = PullLimit(rng=rng)
+        self._inflight_limit, self._pull_limit = inflight_limit, PullLimit(rng=rng)
         self._inflight = Inflight()
         self._lost = self._inflight.lost
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
