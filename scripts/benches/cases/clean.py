@@ -1,7 +1,7 @@
 """Clean: bulk data over a veth pair without loss: SRD in plain text, iperf3, the UDP probe, plain TCP and UDP in C.
 
 MTU 9000 and 1500, segmentation offload on and off (see veth/veth_pair.py), one flow, in turn within each round.
-iperf3 runs with TCP cubic and with bbr; for the plain pairs, which have nothing of a transport on top, see veth/plain.py.
+iperf3 runs with TCP cubic and with bbr; the plain pairs are C without a transport on top (veth/plain.py).
 `*_gbps` is payload that arrived (the probe's: with its headers); `*_cpu_s_per_gb` is the CPU time of both processes,
 user and system, per 10^9 bytes. `tcp_ratio_*`: SRD over the faster of iperf3's two TCPs of the same round;
 `cpu_per_gb_ratio_*`: SRD over that same TCP; `probe_ratio_*`, `plain_tcp_ratio_*`, `plain_udp_ratio_*`: SRD over each
