@@ -53,12 +53,11 @@ def open_socket(address: Address, *, family: socket.AddressFamily, share_port: b
             except PermissionError:
                 sock.setsockopt(socket.SOL_SOCKET, plain, BUFFER_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, syscalls.SO_TIMESTAMPNS, 1)
+        sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_MTU_DISCOVER, syscalls.IP_PMTUDISC_PROBE)
+        sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_RECVERR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, syscalls.IPV6_MTU_DISCOVER, syscalls.IP_PMTUDISC_PROBE)
             sock.setsockopt(socket.IPPROTO_IPV6, syscalls.IPV6_RECVERR, 1)
-        else:
-            sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_MTU_DISCOVER, syscalls.IP_PMTUDISC_PROBE)
-            sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_RECVERR, 1)
         _enable_ecn(sock, family=family)
         with suppress(OSError):  # kernels before 5.0: every datagram comes alone
             sock.setsockopt(socket.SOL_UDP, syscalls.UDP_GRO, 1)

@@ -61,7 +61,7 @@ def test_handle_timeout__idle_peers_of_a_long_path_stay_open(seed: int, delay_us
     assert not ended(network.a) + ended(network.b)
     network.a.core.peer(at_a)
     network.b.core.peer(at_b)
-    assert network.wire_packets - before < 60 / (PROBE_RTTS * 2e-6 * delay_us) * 8, "few keepalive probes"
+    assert network.wire_packets - before < 60 / (PROBE_RTTS * 2e-6 * delay_us) * 12, "few keepalive probes"
 
 
 @pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
@@ -91,7 +91,7 @@ def test_handle_timeout__an_initiator_that_died_before_it_sent_anything(*, at_on
     network.run(until=lambda: bool(ended(network.b)), seconds=20)
     (end,) = ended(network.b)
     assert end.status is Status.LOCAL_ERROR_UNRESP_REMOTE
-    assert network.now - died_at == pytest.approx(10.0 if at_once else 1.1, abs=0.3)
+    assert 10 <= network.now - died_at < 12 if at_once else 0.9 < network.now - died_at < 1.5
 
 
 @pytest.mark.parametrize("seed", range(8))
