@@ -16,7 +16,8 @@ from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN, SMALL, content, receive, send
 
 SENDERS, PEERS = 4, 64
-CROWDED = replace(SMALL.protocol, incast_packets=16)
+PATIENT = replace(SMALL.protocol, unresponsive_after_s=PATIENCE_S)  # a busy machine may stop this process for seconds
+CROWDED = replace(PATIENT, incast_packets=16)
 SIZES = (100_000, 100, 30_000)
 
 
@@ -27,7 +28,9 @@ async def test_many_peers__every_byte_arrives(config: EndpointConfig) -> None:
         crowded = replace(config, protocol=CROWDED, receive_region_bytes=80 << 20)
         receiver = await stack.enter_async_context(await Endpoint.listen("127.0.0.1", port=0, config=crowded))
         senders = [
-            await stack.enter_async_context(await Endpoint.open(towards="127.0.0.1", config=config))
+            await stack.enter_async_context(
+                await Endpoint.open(towards="127.0.0.1", config=replace(config, protocol=PATIENT))
+            )
             for _ in range(SENDERS)
         ]
         pairs = [await opened(senders[index % SENDERS], receiver) for index in range(PEERS)]
