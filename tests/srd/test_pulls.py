@@ -17,8 +17,8 @@ from tests.srd.loopback import PLAIN, SMALL, content, receive, send
 
 SENDERS, PEERS = 4, 64
 PATIENT = replace(SMALL.protocol, unresponsive_after_s=PATIENCE_S)  # a busy machine may stop this process for seconds
-CROWDED = replace(PATIENT, incast_packets=16)
-SIZES = (100_000, 100, 30_000)
+CROWDED = replace(PATIENT, incast_packets=32)
+SIZES = (20_000, 100, 10_000)
 
 
 @pytest.mark.parametrize("config", [SMALL, PLAIN], ids=["keys", "plain"])
