@@ -45,6 +45,10 @@ BURSTS_PER_WINDOW = 16
 """A burst is at most this fraction of the window, so that a window is spread over paths and not sent to one queue. The
 limit does not apply to a CPU-limited sender (see `SendLimit`), whose bursts cost less per packet the longer they
 are."""
+BURST_S = 0.00005
+"""A sender that its window has not limited lately may also send what its pacing rate carries in this time as one burst,
+since the first packet of a message waits for the whole burst to be built, and each burst costs a system call at both
+ends. TCP sizes its bursts likewise, by a millisecond at the pacing rate (tcp_tso_autosize)."""
 ABORT_PSNS = 2
 """PSNs of the window reserved for messages that are aborted while partially packetized, beside those of the flows that
 take turns: the send, and the message that begins next (see `send.scheduler`)."""
@@ -384,12 +388,22 @@ class Sender:
         window_packets = int(self.controller.window_bytes) // self._datagram_bytes
         limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, self._burst_packets)
         if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
-            limit = min(limit, window_packets // BURSTS_PER_WINDOW)
-        limit = min(limit, most_packets)
-        limit = max(limit - limit % self._train_packets if limit > self._train_packets else limit, 1)
+            limit = min(limit, self._paced_burst_packets(window_packets, now=now))
+        limit = max(min(limit, most_packets), 1)
         if self._lost:
             return self._retransmit(limit, most_packets=most_packets, now=now)
         return self._send_new(limit, most_packets=most_packets, now=now)
+
+    def _whole_trains(self, packets: int) -> int:
+        """Return the most packets, of so many, that are sent as whole segment trains, if that is any."""
+        return packets - packets % self._train_packets if packets > self._train_packets else packets
+
+    def _paced_burst_packets(self, window_packets: int, *, now: float) -> int:
+        """Return the longest burst of a sender that is not CPU-limited."""
+        spread = window_packets // BURSTS_PER_WINDOW
+        if self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s):
+            return spread
+        return max(spread, int(self.controller.bytes_per_s(self.rtt_s) * BURST_S) // self._datagram_bytes)
 
     def _may_send(self) -> bool:
         within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
@@ -409,10 +423,10 @@ class Sender:
         while self._lost:
             lost = self._lost.pop(0)
             psns, first, count = lost.psns, lost.first, lost.count
-            missing, most = self._inflight.missing(first, count=count), limit
+            missing, most = self._inflight.missing(first, count=count), self._whole_trains(limit)
             if (batch := psns.message.batch) is not None:  # aborted messages each carry their own end PSN
                 singly = psns.message.aborted or batch.refused
-                most = 1 if singly else min(max_packets(limit, psns.packet_bytes, self._datagram_bytes), most_packets)
+                most = 1 if singly else min(max_packets(most, psns.packet_bytes, self._datagram_bytes), most_packets)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, most)
                 rest = skip + sent
@@ -439,12 +453,14 @@ class Sender:
         batch = wqe.batch
         if batch is None:
             offset, left_bytes = wqe.next_offset, wqe.carried_bytes - wqe.next_offset
-            count = min(limit, max(-(-left_bytes // self.segment_bytes), 1))
+            left = max(-(-left_bytes // self.segment_bytes), 1)
+            count = left if left <= limit else self._whole_trains(limit)  # a message's end needs no burst of its own
             packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         else:
             offset, packet_bytes = batch.packetized, HEADER_BYTES + wqe.length
             count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
-            count = min(count, max_packets(limit, packet_bytes, self._datagram_bytes), most_packets)
+            most = max_packets(self._whole_trains(limit), packet_bytes, self._datagram_bytes)
+            count = min(count, most, most_packets)
         count, clocked = min(count, room), self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
         path, count = self._selector.select(self._active, packets=count, now=now, cwnd_limited=clocked)
         psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)

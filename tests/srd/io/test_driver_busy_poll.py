@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from srd.io import driver
+from srd.io import driver, moderation
 from srd.io.driver import DriverState
 from srd.proto.events import Event, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.wire.status import Status
@@ -97,7 +97,7 @@ async def test_poll__that_finds_nothing_to_read_does_not_keep_the_next_turn_from
 
 @pytest.mark.sources
 async def test_rx_coalesce__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "BUSY_S", PATIENCE_S)  # on a busy host turns are spaced out anyway
+    monkeypatch.setattr(moderation, "BUSY_S", PATIENCE_S)  # on a busy host turns are spaced out anyway
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
@@ -131,7 +131,7 @@ class Recorder:
         self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: self.calls.append(name)
+        return lambda *_, **__: self.calls.append(name)
 
 
 @pytest.mark.sources
@@ -276,8 +276,10 @@ async def test_reply__an_application_may_close_at_once_when_a_peer_ends() -> Non
 
 
 @pytest.mark.sources
-async def test_rx_coalesce__also_in_a_stream_of_short_messages() -> None:
+async def test_rx_coalesce__also_in_a_stream_of_short_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each ack completes some of them: this is no ping-pong."""
+    monkeypatch.setattr(moderation, "BUSY_S", PATIENCE_S)  # on a busy host turns are spaced out anyway
+    monkeypatch.setattr(moderation, "MIN_PAUSE_S", 0.0)  # and both ends share a process, whatever the rate
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
