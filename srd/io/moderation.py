@@ -31,7 +31,7 @@ GAIN = 1 / 4
 
 
 class Moderator:
-    """`carry` what each turn sends and reads; ask for the `pause_s` after a turn that read, and was part of a stream."""
+    """`carry` what each turn reads and sends; call `on_read` after one that read, then `pause_s` in a stream."""
 
     __slots__ = ("_bytes", "_carried_bytes", "_seconds")
 
