@@ -397,13 +397,14 @@ class Driver:
         return turn.read_bytes >= BULK_BYTES and (turn.messages > 1 or self._core.expects_more_data)
 
     def _has_answers(self) -> bool:
-        """Whether the application may reply to a short message of a request-response exchange.
+        """Whether the application may reply to a message of a request-response exchange: short, or alone.
 
         Not after the end of a peer: the application may react to it by closing this endpoint at once.
         """
         turn = self._this_turn
-        delivered = turn.messages > 0 and not turn.ended
-        return delivered and self._since_s < self._adaptive_poll_s and turn.read_bytes < BULK_BYTES
+        if turn.messages == 0 or turn.ended or self._since_s >= self._adaptive_poll_s:
+            return False
+        return turn.read_bytes < BULK_BYTES or (turn.messages == 1 and not self._core.expects_more_data)
 
     def _state_after(self, *, read: bool, received: bool, yields: bool) -> DriverState:
         """Return the state after a turn, depending on what it carried and when the one before was."""
