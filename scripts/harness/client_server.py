@@ -6,6 +6,7 @@ each has its figures, in a format that the caller knows.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,14 @@ Event = dict[str, Any]
 def python(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module of this project."""
     return [sys.executable, "-m", module, *arguments]
+
+
+def own_cores() -> tuple[list[str], list[str]]:
+    """Return what precedes two commands, so that each runs on a core of its own; nothing where there is only one."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) == 1:
+        return [], []
+    return ["taskset", "--cpu-list", str(cores[0])], ["taskset", "--cpu-list", str(cores[1])]
 
 
 def run_both(

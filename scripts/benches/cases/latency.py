@@ -1,6 +1,8 @@
 """Latency: round trips of messages of 64 B to 4 MiB, compared with kernel TCP with TCP_NODELAY.
 
-A veth pair with segmentation offload, MTU 9000, one round trip at a time (veth/worker/pingpong.py), in plain text.
+A veth pair with segmentation offload, MTU 9000, one round trip at a time (veth/worker/pingpong.py), in plain text. Each
+end has a core of its own, as two hosts have: on a shared core the scheduler hands it from one end to the other, which
+takes a quarter of the time of a wake-up on another core, and an end that polls gets in the way of the other.
 Idle: SRD with its defaults (adaptive polling), SRD with `busy_poll` at both ends (`busy_poll_*`), and TCP with blocking
 sockets. Loaded: 64 B beside an unlimited bulk flow; SRD's is a second peer of the same two endpoints, TCP's an iperf3.
 
@@ -18,7 +20,7 @@ from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.compare.tcp_socket import CUBIC
-from scripts.harness.client_server import Event, python, run_both
+from scripts.harness.client_server import Event, own_cores, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import VethPair, veth_pair
@@ -91,12 +93,17 @@ def ours_latency(two: VethPair, *options: str, sizes: Sequence[int], seconds: fl
     """Run ping-pong over SRD; return its measurements. Raises BenchError for a dropped datagram."""
     more = ["--loaded"] if loaded else []
     both = [*options, *_sizes(sizes)]
+    near, far = own_cores()
     received, measured = run_both(
         two,
-        server=python(WORKER, "ping-receive", two.receiver, *both),
-        client=lambda host, port: python(WORKER, "ping-send", host, str(port), "--seconds", str(seconds), *both, *more),
+        server=[*far, *python(WORKER, "ping-receive", two.receiver, *both)],
+        client=lambda host, port: [
+            *near,
+            *python(WORKER, "ping-send", host, str(port), "--seconds", str(seconds), *both, *more),
+        ],
         bound_s=START_S + 2 * seconds,
     )
+    _require_intact(received)
     if dropped := received["dropped"] + measured["dropped"]:
         raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
     return measured
@@ -105,17 +112,27 @@ def ours_latency(two: VethPair, *options: str, sizes: Sequence[int], seconds: fl
 def tcp_latency(two: VethPair, *, sizes: Sequence[int], seconds: float) -> Event:
     """Run ping-pong over kernel TCP; return its measurements."""
     both = _sizes(sizes)
-    _, measured = run_both(
+    near, far = own_cores()
+    received, measured = run_both(
         two,
-        server=python(WORKER, "tcp-ping-receive", two.receiver, *both),
-        client=lambda host, port: python(WORKER, "tcp-ping-send", host, str(port), "--seconds", str(seconds), *both),
+        server=[*far, *python(WORKER, "tcp-ping-receive", two.receiver, *both)],
+        client=lambda host, port: [
+            *near,
+            *python(WORKER, "tcp-ping-send", host, str(port), "--seconds", str(seconds), *both),
+        ],
         bound_s=START_S + 2 * seconds,
     )
+    _require_intact(received)
     return measured
+
+
+def _require_intact(received: Event) -> None:
+    if not received["intact"]:
+        raise BenchError("the server received other bytes than were sent")
 
 
 def _loaded_tcp(two: VethPair, *, seconds: float) -> dict[str, float]:
     """Measure beside iperf3, which begins before and ends after."""
-    with iperf.running(two, algorithm=CUBIC, seconds=seconds + MARGIN_S) as ended:
+    with iperf.running(two, algorithm=CUBIC, seconds=seconds + MARGIN_S, cores=own_cores()) as ended:
         measured = tcp_latency(two, sizes=SMALL_SIZES, seconds=seconds)
         return figures(measured, prefix="loaded_") | {"loaded_bulk_gbps": ended().gbps}

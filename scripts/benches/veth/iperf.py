@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,15 +42,22 @@ def run(pair: VethPair, *, algorithm: str, seconds: float) -> Flow:
 
 
 @contextmanager
-def running(pair: VethPair, *, algorithm: str, seconds: float) -> Iterator[Callable[[], Flow]]:
-    """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails."""
+def running(
+    pair: VethPair, *, algorithm: str, seconds: float, cores: tuple[Sequence[str], Sequence[str]] = ((), ())
+) -> Iterator[Callable[[], Flow]]:
+    """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails.
+
+    `cores`: what precedes the commands of sender and receiver (see `own_cores`).
+    """
     whole_s = max(round(seconds), 1)
     with tempfile.TemporaryDirectory() as directory, ProcessSet() as pipes:
         log = Path(directory) / "client.json"
-        server = pipes.add(ManagedProcess.start("iperf3 -s", command=pair.command(RECEIVER, ["iperf3", "-s", "-1"])))
+        near, far = cores
+        command = pair.command(RECEIVER, [*far, "iperf3", "-s", "-1"])
+        server = pipes.add(ManagedProcess.start("iperf3 -s", command=command))
         _await_listener(pair, server)
         options = ["-t", str(whole_s), "-O", str(OMIT_S), "-C", algorithm, "-J", "--logfile", str(log)]
-        command = pair.command(SENDER, ["iperf3", "-c", pair.receiver, *options])
+        command = pair.command(SENDER, [*near, "iperf3", "-c", pair.receiver, *options])
         client = pipes.add(ManagedProcess.start("iperf3 -c", command=command))
         give_up_at = time.monotonic() + OMIT_S + whole_s + _GRACE_S
 

@@ -1,6 +1,8 @@
 """Ping-pong: a message and a reply of the same length, one at a time; SRD, and kernel TCP with TCP_NODELAY.
 
-Both ends wait for the whole message before they reply. TCP's ends are plain blocking sockets, the fastest way in
+Both ends wait for the whole message before they reply, each from a buffer of its own, as ping-pong tools do. The client
+compares every reply between two measurements; the server compares a part of each message, another each time, once its
+reply has been sent, which is while the client compares. TCP's ends are plain blocking sockets, the fastest way in
 Python. Under load, SRD has a second peer between the same two endpoints, with `BULK_MESSAGES` of 1 MiB outstanding; TCP
 has a concurrent iperf3 (see cases/latency.py).
 """
@@ -9,11 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import socket
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -23,14 +24,17 @@ from scripts.benches.veth.worker.bulk import MESSAGE_BYTES, PSK
 from scripts.compare.tcp_socket import CUBIC, make_socket
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
-from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain, Status
+from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain, Status
 
 WARM_UP: Final = 200
 """Round trips of each size that do not count, unless they take longer than `WARM_UP_FRACTION` of the time."""
 WARM_UP_FRACTION: Final = 0.25
 ALONE_FRACTION: Final = 0.25
 """How long the bulk flow is measured alone before the ping-pong begins, over the time of the ping-pong."""
+CHECKED_BYTES: Final = 64 << 10
+"""Bytes of a message that the server compares: it takes less time than the client needs for the whole reply."""
 BULK_MESSAGES: Final = 16
+SEED: Final = 1
 BULK: Final = 1
 """Immediate of a bulk peer's first message: its messages get no reply."""
 
@@ -50,50 +54,75 @@ def name_of(size: int) -> str:
 
 
 def pattern(size: int) -> bytes:
-    """Return the contents of a message of this size, without a period, so that misplaced data is detected."""
-    return np.random.default_rng(size).bytes(size)
+    """Return the contents of a message of this size, without a period, so that misplaced data is detected.
+
+    Those of a shorter message are the beginning of those of a longer one.
+    """
+    return np.random.default_rng(SEED).bytes(size)
+
+
+class Checker:
+    """Compares a part of each message with the expected contents, another part each time."""
+
+    def __init__(self, expected: bytes) -> None:
+        self.expected = expected
+        self.intact = True
+        self._count = 0
+
+    def check(self, views: Iterable[memoryview], *, length: int) -> None:
+        """Compare a part of what `views` have, `length` bytes in all."""
+        start = self._count * CHECKED_BYTES % length
+        self._count += 1
+        at = 0
+        for view in views:
+            first, end = max(start - at, 0), min(start + CHECKED_BYTES - at, len(view))
+            if first < end and bytes(view[first:end]) != self.expected[at + first : at + end]:
+                self.intact = False
+            at += len(view)
+        self.intact = self.intact and at == length
 
 
 # -- ours -------------------------------------------------------------------------------------------------------------
 
 
 async def receive(host: str, *, largest: int, busy_poll: bool, plain: bool) -> int:
-    """Echo messages of all peers, of at most `largest` bytes, until the first one has closed."""
+    """Reply to messages of all peers, of at most `largest` bytes, until the first one has closed."""
     config = EndpointConfig(busy_poll=busy_poll, security=Plain() if plain else PSK)
+    checker = Checker(pattern(largest))
     async with await Endpoint.listen(host, port=0, config=config) as endpoint:
         emit("listening", port=endpoint.address[1])
-        peer = await endpoint.accept()
-        others = asyncio.ensure_future(_accept(endpoint, largest=largest))
-        await _echo(peer, largest=largest)
-        others.cancel()
-        emit("received", dropped=endpoint.dropped_packets)
+        with Region(largest, name="bench-reply") as region:
+            region.array[:largest] = np.frombuffer(checker.expected, np.uint8)
+            peer = await endpoint.accept()
+            others = asyncio.ensure_future(_accept(endpoint, region, checker))
+            await _reply(peer, region, checker)
+            others.cancel()
+            emit("received", dropped=endpoint.dropped_packets, intact=checker.intact)
+            await endpoint.close()  # before the region, which replies may still refer to
     return 0
 
 
-async def _accept(endpoint: Endpoint, *, largest: int) -> None:
+async def _accept(endpoint: Endpoint, region: Region, checker: Checker) -> None:
     async with asyncio.TaskGroup() as group:
         while True:
-            group.create_task(_echo(await endpoint.accept(), largest=largest))
+            group.create_task(_reply(await endpoint.accept(), region, checker))
 
 
-async def _echo(peer: Peer, *, largest: int) -> None:
-    """Echo from two buffers in turn, so that the status of a reply is awaited only when its buffer is reused."""
-    with contextlib.ExitStack() as stack, contextlib.suppress(PeerError):
-        regions = [stack.enter_context(Region(largest, name=f"bench-reply-{n}")) for n in range(2)]
-        sent: deque[asyncio.Future[Status]] = deque()
-        for region in itertools.cycle(regions):
+async def _reply(peer: Peer, region: Region, checker: Checker) -> None:
+    """Reply to a peer's messages; check and release each message when the reply has completed."""
+    with contextlib.suppress(PeerError):
+        while True:
             message = await peer.recv()
             if message.immediate == BULK:
                 message.release()
-                continue
-            if len(sent) == len(regions):
-                await sent.popleft()
-            at = 0
-            for view in message.views():
-                region.array[at : at + len(view)] = view
-                at += len(view)
-            message.release()
-            sent.append(peer.send(region, offset=0, length=at))
+            else:
+                sending = peer.send(region, offset=0, length=message.length)
+                sending.add_done_callback(partial(_check, message, checker))
+
+
+def _check(message: Message, checker: Checker, _sending: object) -> None:
+    checker.check(message.views(), length=message.length)
+    message.release()
 
 
 async def send(
@@ -194,7 +223,8 @@ def _received(sock: socket.socket, buffer: memoryview) -> bool:
 
 
 def tcp_receive(host: str, *, sizes: Sequence[int]) -> None:
-    """Echo messages: of each size in turn, each on a connection of its own."""
+    """Reply to messages: of each size in turn, each on a connection of its own."""
+    checker = Checker(pattern(max(sizes)))
     with make_socket(algorithm=CUBIC, mptcp=False) as listener:
         listener.bind((host, 0))
         listener.listen()
@@ -203,10 +233,11 @@ def tcp_receive(host: str, *, sizes: Sequence[int]) -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                buffer = memoryview(bytearray(size))
+                buffer, reply = memoryview(bytearray(size)), memoryview(checker.expected)[:size]
                 while _received(connection, buffer):
-                    connection.sendall(buffer)
-    emit("received")
+                    connection.sendall(reply)
+                    checker.check([buffer], length=size)
+    emit("received", intact=checker.intact)
 
 
 def tcp_send(host: str, *, port: int, sizes: Sequence[int], seconds: float) -> None:
