@@ -18,7 +18,7 @@ from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
 from srd.proto.events import EventQueue
 from srd.proto.paths.path import Path, PathState
-from srd.proto.paths.rtt import PeerRtt
+from srd.proto.paths.rtt import PeerRtt, WindowedMin
 from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
 from srd.proto.peer_trace import PeerTrace
@@ -45,10 +45,13 @@ BURSTS_PER_WINDOW = 16
 """A burst is at most this fraction of the window, so that a window is spread over paths and not sent to one queue. The
 limit does not apply to a CPU-limited sender (see `SendLimit`), whose bursts cost less per packet the longer they
 are."""
-BURST_S = 0.00005
-"""A sender that its window has not limited lately may also send what its pacing rate carries in this time as one burst,
-since the first packet of a message waits for the whole burst to be built, and each burst costs a system call at both
-ends. TCP sizes its bursts likewise, by a millisecond at the pacing rate (tcp_tso_autosize)."""
+MAX_BURST_S = 0.00005
+"""A sender that its window has not limited lately may also send as one burst what its pacing rate carries in the time
+that a packet waits in the receiving host at least, and in this time at most. The burst's last packet then waits little
+longer for the first ones than it would wait there anyway, and each burst costs a system call at both ends. (TCP sizes
+its bursts likewise, by a millisecond at the pacing rate: tcp_tso_autosize.)"""
+ACK_DELAY_WINDOW_S = 1.0
+"""Time in which packets wait for at least the time of the constant above."""
 ABORT_PSNS = 2
 """PSNs of the window reserved for messages that are aborted while partially packetized, beside those of the flows that
 take turns: the send, and the message that begins next (see `send.scheduler`)."""
@@ -71,6 +74,7 @@ class Sender:
         "_inflight",
         "_inflight_limit",
         "_lost",
+        "_min_ack_delay",
         "_pacer",
         "_probe_turn",
         "_protection",
@@ -154,6 +158,7 @@ class Sender:
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
         self._send_limit = SendLimit()
+        self._min_ack_delay = WindowedMin(window_s=ACK_DELAY_WINDOW_S)
 
     @property
     def inflight_bytes(self) -> int:
@@ -259,6 +264,7 @@ class Sender:
         self._rtt.observe(path.rtt.latest_s, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
+        self._min_ack_delay.observe(report.ack_delay_us / 1e6, now=now)
         self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
         if self._all_timed_out_at < math.inf:
             if sent_at < self._all_timed_out_at:  # the acknowledgement was late, not missing
@@ -401,9 +407,11 @@ class Sender:
     def _paced_burst_packets(self, window_packets: int, *, now: float) -> int:
         """Return the longest burst of a sender that is not CPU-limited."""
         spread = window_packets // BURSTS_PER_WINDOW
-        if self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s):
+        waits_s = self._min_ack_delay.min_s  # infinite before the first report
+        if waits_s == math.inf or self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s):
             return spread
-        return max(spread, int(self.controller.bytes_per_s(self.rtt_s) * BURST_S) // self._datagram_bytes)
+        burst_s = min(waits_s, MAX_BURST_S)
+        return max(spread, int(self.controller.bytes_per_s(self.rtt_s) * burst_s) // self._datagram_bytes)
 
     def _may_send(self) -> bool:
         within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
