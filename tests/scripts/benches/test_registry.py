@@ -24,12 +24,14 @@ CHECKS = {
     },
     "chaos": {"violations": "<= 0"},
     "clean": {
-        "tcp_ratio_mtu9000": ">= 1.3",
-        "tcp_ratio_mtu1500": ">= 1",
+        "tcp_ratio_mtu9000": ">= 1.15",
+        "tcp_ratio_mtu1500": ">= 0.9",
+        "plain_tcp_ratio_mtu9000": ">= 0.9",
         "probe_ratio_mtu9000": ">= 0.75",
+        "probe_ratio_mtu1500": ">= 0.9",
         "tcp_ratio_mtu9000_nogso": ">= 0.9",
         "tcp_ratio_mtu1500_nogso": ">= 0.7",
-        "cpu_per_gb_ratio_mtu9000": "<= 1",
+        "cpu_per_gb_ratio_mtu9000": "<= 0.95",
     },
     "latency": {
         "p50_ratio": "<= 3",
