@@ -316,6 +316,30 @@ def test_poll_burst__long_when_the_processor_is_the_limit() -> None:
     assert (first.count, later.count) == (1, 7), "one packet with a small window; then a whole message"
 
 
+@pytest.mark.parametrize(
+    ("waits_s", "is_limited", "count"), [(None, False, 1), (0.0, False, 1), (0.00004, False, 8), (0.00004, True, 1)]
+)
+def test_poll_burst__of_an_unlimited_sender_takes_as_long_as_packets_wait_at_the_receiver(
+    waits_s: float | None,
+    is_limited: bool,  # noqa: FBT001 - a case
+    count: int,
+) -> None:
+    """A window of 16 packets, 0.1 ms: what is sent at once is one packet, or a message of 8, with its last."""
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender, now = sender_of(network, number), network.now + 1
+    sender.on_handshake_rtt(0.0001, now=now)
+    sender.controller.window_bytes = 16.0 * (SEGMENT + HEADER_BYTES)
+    if waits_s is not None:
+        sender._min_ack_delay.observe(waits_s, now=now)
+    if is_limited:
+        sender._send_limit.on_limited(now)
+    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=7 * SEGMENT + 1))
+    burst = sender.poll_burst(now=now)
+    assert burst is not None
+    assert burst.count == count
+
+
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_poll_burst__sprays_over_all_paths(seed: int) -> None:
