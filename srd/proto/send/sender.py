@@ -462,6 +462,8 @@ class Sender:
         if batch is None:
             offset, left_bytes = wqe.next_offset, wqe.carried_bytes - wqe.next_offset
             left = max(-(-left_bytes // self.segment_bytes), 1)
+            if left == 1 and not offset and self.queue.work_queue.count == 1:
+                self._inflight_limit.on_short_message(now)
             count = left if left <= limit else self._whole_trains(limit)  # a message's end needs no burst of its own
             packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         else:
