@@ -20,7 +20,7 @@ from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.compare.tcp_socket import CUBIC
-from scripts.harness.client_server import Event, own_cores, python, run_both
+from scripts.harness.client_server import ANY_CORES, Cores, Event, Pair, own_cores, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import VethPair, veth_pair
@@ -44,17 +44,20 @@ MARGIN_S: Final = 3.0
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds."""
+    cores = own_cores()
     with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
             before = Drops.read(two.namespaces)
-            ours = figures(ours_latency(two, "--plain", sizes=SIZES, seconds=seconds))
-            spinning = ours_latency(two, "--plain", "--busy-poll", sizes=SMALL_SIZES, seconds=seconds / len(SIZES))
+            ours = figures(ours_latency(two, "--plain", sizes=SIZES, seconds=seconds, cores=cores))
+            spinning = ours_latency(
+                two, "--plain", "--busy-poll", sizes=SMALL_SIZES, seconds=seconds / len(SIZES), cores=cores
+            )
             ours |= figures(spinning, prefix="busy_poll_")
-            tcp = figures(tcp_latency(two, sizes=SIZES, seconds=seconds))
-            loaded = ours_latency(two, "--plain", sizes=SMALL_SIZES, seconds=seconds, loaded=True)
+            tcp = figures(tcp_latency(two, sizes=SIZES, seconds=seconds, cores=cores))
+            loaded = ours_latency(two, "--plain", sizes=SMALL_SIZES, seconds=seconds, loaded=True, cores=cores)
             ours |= figures(loaded, prefix="loaded_")
             ours |= {"loaded_bulk_gbps": loaded["bulk_gbps"], "alone_bulk_gbps": loaded["bulk_alone_gbps"]}
-            tcp |= _loaded_tcp(two, seconds=seconds)
+            tcp |= _loaded_tcp(two, seconds=seconds, cores=cores)
             Drops.read(two.namespaces).require_none_since(before, during="latency")
             yield Round(number + 1, ours | ratios(ours, tcp), {"tcp": tcp})
 
@@ -89,11 +92,18 @@ def _sizes(sizes: Sequence[int]) -> list[str]:
     return [word for size in sizes for word in ("--bytes", str(size))]
 
 
-def ours_latency(two: VethPair, *options: str, sizes: Sequence[int], seconds: float, loaded: bool = False) -> Event:
+def ours_latency(
+    two: Pair,
+    *options: str,
+    sizes: Sequence[int],
+    seconds: float,
+    loaded: bool = False,
+    cores: Cores = ANY_CORES,
+) -> Event:
     """Run ping-pong over SRD; return its measurements. Raises BenchError for a dropped datagram."""
     more = ["--loaded"] if loaded else []
     both = [*options, *_sizes(sizes)]
-    near, far = own_cores()
+    near, far = cores
     received, measured = run_both(
         two,
         server=[*far, *python(WORKER, "ping-receive", two.receiver, *both)],
@@ -109,10 +119,10 @@ def ours_latency(two: VethPair, *options: str, sizes: Sequence[int], seconds: fl
     return measured
 
 
-def tcp_latency(two: VethPair, *, sizes: Sequence[int], seconds: float) -> Event:
+def tcp_latency(two: Pair, *, sizes: Sequence[int], seconds: float, cores: Cores = ANY_CORES) -> Event:
     """Run ping-pong over kernel TCP; return its measurements."""
     both = _sizes(sizes)
-    near, far = own_cores()
+    near, far = cores
     received, measured = run_both(
         two,
         server=[*far, *python(WORKER, "tcp-ping-receive", two.receiver, *both)],
@@ -131,8 +141,8 @@ def _require_intact(received: Event) -> None:
         raise BenchError("the server received other bytes than were sent")
 
 
-def _loaded_tcp(two: VethPair, *, seconds: float) -> dict[str, float]:
+def _loaded_tcp(two: VethPair, *, seconds: float, cores: Cores) -> dict[str, float]:
     """Measure beside iperf3, which begins before and ends after."""
-    with iperf.running(two, algorithm=CUBIC, seconds=seconds + MARGIN_S, cores=own_cores()) as ended:
-        measured = tcp_latency(two, sizes=SMALL_SIZES, seconds=seconds)
+    with iperf.running(two, algorithm=CUBIC, seconds=seconds + MARGIN_S, cores=cores) as ended:
+        measured = tcp_latency(two, sizes=SMALL_SIZES, seconds=seconds, cores=cores)
         return figures(measured, prefix="loaded_") | {"loaded_bulk_gbps": ended().gbps}

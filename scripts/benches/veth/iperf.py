@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from netns.backends.kernel.netlink import in_namespace
 from scripts.compare.tcp_socket import BBR, CUBIC
+from scripts.harness.client_server import ANY_CORES, Cores
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
 from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
@@ -43,7 +44,7 @@ def run(pair: VethPair, *, algorithm: str, seconds: float) -> Flow:
 
 @contextmanager
 def running(
-    pair: VethPair, *, algorithm: str, seconds: float, cores: tuple[Sequence[str], Sequence[str]] = ((), ())
+    pair: VethPair, *, algorithm: str, seconds: float, cores: Cores = ANY_CORES
 ) -> Iterator[Callable[[], Flow]]:
     """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails.
 
