@@ -344,9 +344,10 @@ def test_poll_burst__of_an_unlimited_sender_takes_as_long_as_packets_wait_at_the
 def test_poll_burst__notes_an_exchange_of_short_messages(length: int, is_exchange: bool) -> None:  # noqa: FBT001 - a case
     network = Network(seed=1)
     number, _ = network.connect()
+    sender = sender_of(network, number)
     for request in (1, 2):
         network.a.core.post(number, WorkRequest(request=request, payload_offset=0, length=length))
-        network.run(until=lambda done=request: len(completed(network.a)) == done, seconds=1)
+        network.run(until=lambda: sender.idle, seconds=1)
     assert network.a.core._active_peers.is_exchanging(network.now) is is_exchange
 
 
