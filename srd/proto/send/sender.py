@@ -46,10 +46,10 @@ BURSTS_PER_WINDOW = 16
 limit does not apply to a CPU-limited sender (see `SendLimit`), whose bursts cost less per packet the longer they
 are."""
 MAX_BURST_S = 0.00005
-"""A sender that its window has not limited lately may also send as one burst what its window carries, at a window in the
-smallest round trip, in the time that a packet waits in the receiving host at least, and in this time at most. The
-burst's last packet then waits little longer for the first ones than it would wait there anyway, and each burst costs a
-system call at both ends. (TCP sizes its bursts likewise, by a millisecond at the pacing rate: tcp_tso_autosize.)"""
+"""A sender that its window has not limited lately may also send as one burst what passes, at a window in the smallest
+round trip, in the time that a packet waits in the receiving host at least, and in this time at most. The burst's last
+packet then waits little longer for the first ones than it would wait there anyway, and each burst costs a system call
+at both ends. (TCP sizes its bursts likewise, by a millisecond at the pacing rate: tcp_tso_autosize.)"""
 ACK_DELAY_WINDOW_S = 1.0
 """Time in which packets wait for at least the time of the constant above."""
 ABORT_PSNS = 2
@@ -415,7 +415,8 @@ class Sender:
         waits_s = self._min_ack_delay.min_s  # infinite before the first report
         if waits_s == math.inf or self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s):
             return spread
-        return max(spread, int(window_packets * min(waits_s, MAX_BURST_S) / self._rtt.min_s))
+        min_rtt_s = max(self._rtt.min_s, 1e-6)  # in virtual time a handshake may take no time
+        return max(spread, int(window_packets * min(waits_s, MAX_BURST_S) / min_rtt_s))
 
     def _may_send(self) -> bool:
         within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(

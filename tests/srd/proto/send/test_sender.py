@@ -317,7 +317,7 @@ def test_poll_burst__long_when_the_processor_is_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waits_s", "is_limited", "count"), [(None, False, 1), (0.0, False, 1), (0.00004, False, 8), (0.00004, True, 1)]
+    ("waits_s", "is_limited", "count"), [(None, False, 1), (0.0, False, 1), (0.00005, False, 8), (0.00005, True, 1)]
 )
 def test_poll_burst__of_an_unlimited_sender_takes_as_long_as_packets_wait_at_the_receiver(
     waits_s: float | None,
