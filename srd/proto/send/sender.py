@@ -463,21 +463,21 @@ class Sender:
         self._send_limit.on_app_resumed(now)
         if self._table.inflight_bytes:
             self._table.open_all()
-        batch = wqe.batch
+        batch, clocked = wqe.batch, self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
         if batch is None:
             offset, left_bytes = wqe.next_offset, wqe.carried_bytes - wqe.next_offset
             left = max(-(-left_bytes // self.segment_bytes), 1)
             if left == 1 and not offset and self.queue.work_queue.count == 1:
                 self._inflight_limit.on_short_message(now)
-            count = left if left <= limit else self._whole_trains(limit)  # a message's end needs no burst of its own
+            ends = left <= limit and not clocked  # then the message's end needs no burst of its own
+            count = left if ends else min(left, self._whole_trains(limit))
             packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         else:
             offset, packet_bytes = batch.packetized, HEADER_BYTES + wqe.length
             count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
             most = max_packets(self._whole_trains(limit), packet_bytes, self._datagram_bytes)
             count = min(count, most, most_packets)
-        count, clocked = min(count, room), self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
-        path, count = self._selector.select(self._active, packets=count, now=now, cwnd_limited=clocked)
+        path, count = self._selector.select(self._active, packets=min(count, room), now=now, cwnd_limited=clocked)
         psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
             self._scheduler.on_packetized(wqe, size_bytes=count * self.segment_bytes)
