@@ -166,8 +166,7 @@ class Driver:
         self._since_s = 0.0  # time between that turn and the one before that read something
         self._state = DriverState.WAITING
         self._coalesce_until: float | None = None  # end of the state COALESCING
-        self._poller = AdaptivePoller(self._loop)
-        self._moderator = Moderator()
+        self._poller, self._moderator = AdaptivePoller(self._loop), Moderator()
         self._this_turn = Turn()
         self._busy_poll = busy_poll
         self._adaptive_poll_s = adaptive_poll_s

@@ -135,8 +135,7 @@ class Sender:
         # An ack must have bits for the whole window: packets without a bit would be declared lost.
         bitmap_bytes = bitmap_room_bytes(ack_bytes, reports=max_reports(ack_bytes))
         self._window_packets = min(config.window_packets, window_packets, 8 * bitmap_bytes)
-        self._address = address
-        self._context = context
+        self._address, self._context = address, context
         self._datagram_bytes = datagram_bytes
         most = MAX_BURST_PACKETS if burst_bytes is None else burst_bytes // (datagram_bytes + TAG_BYTES)
         self._burst_packets = max(min(most, MAX_BURST_PACKETS), 1)

@@ -135,7 +135,11 @@ class Recorder:
 
 
 @pytest.mark.sources
-async def test_adaptive_poller__extended_by_closely_spaced_messages_and_not_by_streams() -> None:
+async def test_adaptive_poller__extended_by_closely_spaced_messages_and_not_by_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(moderation, "BUSY_S", PATIENCE_S)  # on a busy host turns are spaced out anyway
+    monkeypatch.setattr(moderation, "MIN_PAUSE_S", 0.0)  # and both ends share a process, whatever the rate
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
