@@ -55,8 +55,8 @@ MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_TRAIN_PACKETS
 
 LAYOUT_BYTES = 4 << 20
 """Data kept between two decisions on the layout: enough to make the cost of a new layout negligible."""
-CONTEXT_LANE = 1
-"""Where a header has the receiver's context, in 64-bit lanes."""
+CONTEXT_LANE, SENT_LANE, SENT_MASK = 1, 3, 0xFFFFFFFF
+"""Where a header has the receiver's context and the time of sending, in 64-bit lanes of this (little-endian) host."""
 _DATA = int(PacketType.DATA)  # a plain integer, as comparing with an enum's member is slower
 _DATA_PREFIX = np.array([VERSION, _DATA], np.uint8)
 
@@ -96,6 +96,7 @@ class RxRing(RxMemory):
         self._results.messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
         self._next_slot = 0
         self._lanes = self._headers.view(np.uint64).data
+        self._sent_lane = -1  # the time of sending of the train that the next slot may continue, as it lies in a header
         self._known_lane = -1  # the context of an open peer, as it lies in a header, that this batch brought; -1: none
         self._expect(datagram_bytes)
 
@@ -208,15 +209,16 @@ class RxRing(RxMemory):
             else:
                 offset = self._area + (self.buffers.consume(slot, payload_bytes) if payload_bytes else 0)
             whole = length == self._train_bytes
-            last = self._open
+            last, sent_lane = self._open, self._lanes[slot * self._segments * HEADER_LANES + SENT_LANE] & SENT_MASK
             if (
                 last is not None
                 and slot == self._next_slot
+                and sent_lane == self._sent_lane
                 and offset == last.payload_offset + last.payload_bytes
                 and address == last.address
                 and marked == last.ecn_ce
                 and last.count + count <= MAX_BURST_PACKETS
-            ):  # merge both into one train, as their headers and payloads lie back to back
+            ):  # merge both into one train, as their headers and payloads lie back to back, and it is one burst
                 last.count += count
                 last.payload_bytes += payload_bytes
                 last.received_at = received_at
@@ -225,6 +227,7 @@ class RxRing(RxMemory):
                     headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at, marked
                 )
                 batch.datagrams.append(last)
+                self._sent_lane = sent_lane
             self._open, self._next_slot = last if whole else None, slot + 1
 
     def _is_placed(self, slot: int, length: int, size: int, *, fits: bool) -> bool:

@@ -95,8 +95,8 @@ HEADER = np.dtype(
 )
 HEADER_BYTES = HEADER.itemsize
 HEADER_LANES = HEADER_BYTES // 8
-MAX_BURST_PACKETS = 256
-"""Largest number of packets in a burst: the packets of a burst share its cost at both ends."""
+MAX_BURST_PACKETS = 768
+"""Largest number of packets in a burst: the packets of a burst share its cost at both ends. At MTU 1500 it is 1 MiB."""
 MAX_TRAIN_PACKETS = 64
 """Largest number of datagrams in a segment train (GSO, GRO): Linux' UDP_MAX_SEGMENTS before 6.9."""
 SMALL_BYTES = 1024
@@ -156,7 +156,7 @@ class Burst:
     """What the packets are encrypted with; None: plain text."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def header_steps(segment_bytes: int) -> Lanes:
     """Return row i: what header i of a burst adds, lane by lane, to the first: path sequence, PSN and offset grow."""
     return _INDEX * np.array([1, 0, 1, 0, 0, segment_bytes, 0], dtype=np.uint64)
