@@ -46,6 +46,7 @@ from srd.proto.wire.data import (
     GroDatagram,
     Octets,
     PacketType,
+    is_one_burst_untrusted,
 )
 
 FEW_SLOTS = 3
@@ -96,6 +97,7 @@ class RxRing(RxMemory):
         self._results.messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
         self._next_slot = 0
         self._lanes = self._headers.view(np.uint64).data
+        self._series: list[GroDatagram] = []  # the last datagrams, whose headers lie back to back: maybe of one burst
         self._sent_lane = -1  # the time of sending of the train that the next slot may continue, as it lies in a header
         self._known_lane = -1  # the context of an open peer, as it lies in a header, that this batch brought; -1: none
         self._expect(datagram_bytes)
@@ -173,6 +175,7 @@ class RxRing(RxMemory):
         clock_offset_s = wall_to_monotonic_s()
         for slot in range(count):
             self._receive_slot(batch, slot, clock_offset_s)
+        self._end_series()
         if self.memory_low:
             batch.low_region = self.number
         return batch
@@ -208,27 +211,61 @@ class RxRing(RxMemory):
                 offset = PLACED | self.predictor.aimed[slot]
             else:
                 offset = self._area + (self.buffers.consume(slot, payload_bytes) if payload_bytes else 0)
-            whole = length == self._train_bytes
-            last, sent_lane = self._open, self._lanes[slot * self._segments * HEADER_LANES + SENT_LANE] & SENT_MASK
-            if (
-                last is not None
-                and slot == self._next_slot
-                and sent_lane == self._sent_lane
-                and offset == last.payload_offset + last.payload_bytes
-                and address == last.address
-                and marked == last.ecn_ce
-                and last.count + count <= MAX_BURST_PACKETS
-            ):  # merge both into one train, as their headers and payloads lie back to back, and it is one burst
-                last.count += count
-                last.payload_bytes += payload_bytes
-                last.received_at = received_at
-            else:
-                last = GroDatagram(
-                    headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at, marked
-                )
-                batch.datagrams.append(last)
-                self._sent_lane = sent_lane
-            self._open, self._next_slot = last if whole else None, slot + 1
+            payload = (offset, payload_bytes, size - HEADER_BYTES)
+            self._add(batch, slot, count, payload, address, received_at, marked=marked)
+            if length < self._train_bytes:
+                self._open = None
+
+    def _add(
+        self,
+        batch: RxBatch,
+        slot: int,
+        count: int,
+        payload: tuple[int, int, int],
+        address: Address,
+        received_at: float,
+        *,
+        marked: bool,
+    ) -> None:
+        """Add a train to the batch, or to the train before, if both are of one burst and all of it lies back to back.
+
+        `payload`: where it landed, its bytes in all, and those of each packet.
+        """
+        offset, payload_bytes, segment_bytes = payload
+        last, sent_lane = self._open, self._lanes[slot * self._segments * HEADER_LANES + SENT_LANE] & SENT_MASK
+        continues = last is not None and slot == self._next_slot and sent_lane == self._sent_lane
+        if (
+            last is not None
+            and continues
+            and offset == last.payload_offset + last.payload_bytes
+            and address == last.address
+            and marked == last.ecn_ce
+            and last.count + count <= MAX_BURST_PACKETS
+        ):
+            last.count += count
+            last.payload_bytes += payload_bytes
+            last.received_at = received_at
+        else:
+            if not continues:
+                self._end_series()
+            headers = self._rows[slot]
+            last = GroDatagram(headers, count, offset, payload_bytes, segment_bytes, address, received_at, marked)
+            batch.datagrams.append(last)
+            self._series.append(last)
+            self._sent_lane = sent_lane
+        self._open, self._next_slot = last, slot + 1
+
+    def _end_series(self) -> None:
+        """Compare the headers of successive trains in one go: the payload of a burst may lie in several chunks."""
+        series = self._series
+        if len(series) > 1:
+            count, segment_bytes = sum([datagram.count for datagram in series]), series[0].segment_bytes
+            if count <= MAX_BURST_PACKETS and is_one_burst_untrusted(
+                series[0].headers, count=count, segment_bytes=segment_bytes
+            ):
+                for datagram in series:
+                    datagram.is_one_burst = True
+        series.clear()
 
     def _is_placed(self, slot: int, length: int, size: int, *, fits: bool) -> bool:
         """Whether what landed at a slot's aimed address belongs there; if not, move it to the slot's own buffer."""
