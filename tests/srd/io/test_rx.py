@@ -165,7 +165,7 @@ def test_receive__a_burst_that_skips_psns_in_another_chunk_is_told_apart() -> No
             send_bursts(one, two, payload, [14, 42], skip=5)
             batch = receive_batch(two)
         assert not any(arrival.is_one_burst for arrival in batch.datagrams)
-        assert [burst.count for burst in two.bursts][0] == 14
+        assert two.bursts[0].count == 14
         assert two.packets == 56
         assert two.message(0) == payload
 
