@@ -46,7 +46,7 @@ from srd.io.allowance import MARK_AFTER_S, Allowance, AllowanceExceeded, Directi
 from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
 from srd.io.secure_tx import SecureTransmitter
-from srd.io.socket import IP_UDP_BYTES, dropped_packets, unreachable_addresses
+from srd.io.socket import IP_UDP_BYTES, dropped_packets, icmp_errors
 from srd.io.timer import TimerFd
 from srd.io.tx import MAX_TRIES, Transmitter
 from srd.proto.core import EndpointCore
@@ -504,8 +504,11 @@ class Driver:
             self._controls.clear()
 
     def _icmp(self, sock: socket.socket) -> None:
-        for address in unreachable_addresses(sock):
+        errors = icmp_errors(sock)
+        for address in errors.unreachable:
             self._core.handle_icmp_unreachable(address, now=time.monotonic())
+        for address, size_bytes in errors.too_big.items():
+            self._core.handle_icmp_too_big(address, size_bytes=size_bytes)
 
     # -- sending ------------------------------------------------------------------------------------------------
 

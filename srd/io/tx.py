@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srd.io import syscalls
-from srd.io.socket import unreachable_addresses
+from srd.io.socket import icmp_errors
 from srd.io.syscalls import IOVEC, MMSGHDR, Address
 from srd.proto.wire.data import (
     FEW_PACKETS,
@@ -105,7 +105,7 @@ class Transmitter:
     def __init__(
         self,
         *,
-        drain: Callable[[socket.socket], object] = unreachable_addresses,
+        drain: Callable[[socket.socket], object] = icmp_errors,
         overhead_bytes: int = HEADER_BYTES,
         pieces: int = 2,
     ) -> None:

@@ -131,15 +131,17 @@ class ProtocolConfig:
     """The same for peers that the application has not accepted yet, as `listen`'s backlog. More than arrive in one
     iteration of an event loop; Linux' own limit (`somaxconn`) is 4096."""
 
-    handshake_timeout_s: float = 1.0
-    """A peer that never answered is reported unreachable after this time."""
+    handshake_timeout_s: float = 10.0
+    """A peer that never answered is reported unreachable after this time. A handshake takes two round trips: 1.2 s over
+    a satellite, 2.4 s behind full buffers; and a few losses must not end it. As long as a cookie is valid at least."""
 
     probe_after_s: float = 0.25
-    """Time without a packet after which a peer is sent a keepalive probe, and interval of further probes."""
+    """Time without a packet after which a peer is sent a keepalive probe, and interval of further probes; more on a
+    path with a long round trip (see `peer`)."""
 
     unresponsive_after_s: float = 1.0
     """Time without a packet after which a peer that left at least three keepalive probes unanswered is reported
-    unresponsive."""
+    unresponsive; more on a path with a long round trip (see `peer`)."""
 
     def __post_init__(self) -> None:
         """Reject invalid settings, naming value and range."""

@@ -461,6 +461,15 @@ class EndpointCore:
                 peer.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason="nothing listens there (port unreachable)")
                 self._after(peer, now=now)
 
+    def handle_icmp_too_big(self, address: Address, *, size_bytes: int) -> None:
+        """Process ICMP "packet too big" about `address`: a link on the way passes datagrams of `size_bytes` at most.
+
+        It has an effect only while a peer is being opened: later a size that does not pass shows by its losses.
+        """
+        for peer in self._peers.values():
+            if peer.initiator is not None and peer.address == address:
+                peer.initiator.add_size(size_bytes)
+
     def handle_timeout(self, now: float) -> None:
         """Process the timeouts that are due."""
         for number in self._timers.expired(now):

@@ -11,7 +11,9 @@ initiator has the keys. Until then nothing is sent to it but the ACCEPT, when a 
 What a peer waits for is a `Timer`; the state says which timers run (`TIMERS`), and `deadline` when one fires.
 
 A peer that sends nothing gets keepalive probes, and is declared unresponsive only after at least three were left
-unanswered: an interpreter that was stopped for a second must not declare every peer dead.
+unanswered: an interpreter that was stopped for a second must not declare every peer dead. Both times are longer where
+the round trip is long. Before a round trip was measured, the time until the first packet arrives bounds it, and until
+that one arrives the peer has as long as the handshake may take.
 """
 
 from __future__ import annotations
@@ -66,8 +68,10 @@ PROBES_BEFORE_END = 3
 PROBES_SPREAD = 4
 """Factor by which each round of keepalive probes uses more paths than the one before, since the links may be dead and
 not the peer."""
-
-
+PROBE_RTTS = 1.5
+"""Smallest interval of keepalive probes, in round trips: the answer to the last one is due before the next is sent."""
+SILENCE_RTTS = 6
+"""Smallest time after which a peer is unresponsive, in round trips: four of these intervals, as with the defaults."""
 IDLE_PROBE_S = 0.005
 """Keepalive interval of an idle peer, times the number of peers: it bounds the total rate of keepalive probes, so that
 each of 10,000 idle peers is probed every 50 s."""
@@ -204,6 +208,8 @@ class PeerCore:
         self._is_incoming = False
         self._confirm_by = math.inf  # when an incoming peer that was not confirmed ends
         self._awaits_packet = False  # whether the responder's first packet is still to come
+        self._opened_at = math.inf  # when the handshake was complete
+        self._max_rtt_s = math.inf  # the longest that the round trip can be; infinite before a packet has shown it
         self._responses: dict[int, int] = {}  # by path of this end: tokens to be returned over it
 
     # -- opening ------------------------------------------------------------------------------------------------
@@ -244,8 +250,8 @@ class PeerCore:
             rng=self._rng,
             trace=self.trace,
         )
-        if initiator is not None and (round_trip_s := initiator.round_trip_s(now=now)) is not None:
-            self.sender.on_handshake_rtt(round_trip_s, now=now)
+        if initiator is not None:
+            self._note_round_trip(initiator, self.sender, now=now)
         self.rdma = Rdma(
             self.number,
             receiver=self.receiver,
@@ -264,6 +270,7 @@ class PeerCore:
             events=self._events,
         )
         self.on_packet(now=now)
+        self._opened_at = now
         self._is_incoming = initiator is None
         if self._is_secure and self._is_incoming:
             self._confirm_by = now + self._config.handshake_timeout_s
@@ -271,6 +278,12 @@ class PeerCore:
         if self._is_secure:
             self._probes_due, self._awaits_packet = 1, True  # confirms the keys to the responder
         self._open()
+
+    def _note_round_trip(self, initiator: Initiator, sender: Sender, *, now: float) -> None:
+        """Note what the handshake tells of the round trip, at the initiator."""
+        self._max_rtt_s = initiator.max_round_trip_s(now=now)
+        if (round_trip_s := initiator.round_trip_s(now=now)) is not None:
+            sender.on_handshake_rtt(round_trip_s, now=now)
 
     @property
     def _is_secure(self) -> bool:
@@ -299,6 +312,8 @@ class PeerCore:
 
     def on_packet(self, *, now: float) -> None:
         """Note that a packet arrived."""
+        if self._max_rtt_s == math.inf and now > self._opened_at:
+            self._max_rtt_s = now - self._opened_at
         self._last_packet_at = self._probed_at = now
         self._probes_unanswered = self._probes_due = 0
 
@@ -470,12 +485,12 @@ class PeerCore:
             return
         self.sender.handle_timeout(now=now)
         self.discard(self.receiver.overdue(now=now), now=now)
-        if now - self.sender.mtu_blackhole_since() >= self._config.unresponsive_after_s:
+        if now - self.sender.mtu_blackhole_since() >= self._unresponsive_after_s:
             reason = f"no path carries packets of {self.datagram_bytes} bytes any more"
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
             return
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._keepalive_at()
-        timed_out = asked and now >= self._unanswered_since + self._config.unresponsive_after_s
+        timed_out = asked and now >= self._unanswered_since + self._unresponsive_after_s
         if timed_out and self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed; the other end did not confirm")
         elif timed_out:
@@ -520,9 +535,29 @@ class PeerCore:
             if self.trace is not None and wqe.request is not None:
                 self.trace.request_posted(wqe, request=wqe.request, now=now)
 
+    @property
+    def _longest_rtt_s(self) -> float:
+        """The round trip, or before one was measured what bounds it; infinite before anything does."""
+        rtt_s = math.inf if self.sender is None else self.sender.measured_rtt_s
+        return self._max_rtt_s if rtt_s == math.inf else rtt_s
+
+    @property
+    def _probe_after_s(self) -> float:
+        """Interval of keepalive probes; while nothing bounds the round trip it doubles with each."""
+        rtt_s, least_s = self._longest_rtt_s, self._config.probe_after_s
+        return (
+            least_s * (1 << min(self._probes_unanswered, 16)) if rtt_s == math.inf else max(PROBE_RTTS * rtt_s, least_s)
+        )
+
+    @property
+    def _unresponsive_after_s(self) -> float:
+        """How long a peer may be silent."""
+        longest_s = min(SILENCE_RTTS * self._longest_rtt_s, self._config.handshake_timeout_s)
+        return max(self._config.unresponsive_after_s, longest_s)
+
     def _keepalive_at(self) -> float:
         """When the next keepalive probe is due, or the peer is to be declared unresponsive."""
-        interval_s = self._config.probe_after_s
+        interval_s = self._probe_after_s
         if self._awaits_packet:
             interval_s = self._config.initial_rtt_s
         elif self.sender is not None and self.sender.idle and not self.receiver.incomplete:
@@ -535,9 +570,7 @@ class PeerCore:
         if self._probes_unanswered < PROBES_BEFORE_END:
             return ask_at
         # The last probe gets at least half its interval, the timeout otherwise not more than its limit.
-        return min(
-            ask_at, max(self._unanswered_since + self._config.unresponsive_after_s, self._probed_at + interval_s / 2)
-        )
+        return min(ask_at, max(self._unanswered_since + self._unresponsive_after_s, self._probed_at + interval_s / 2))
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -563,7 +596,7 @@ class PeerCore:
             return self._probe(*probed, now=now)
         if now >= self._keepalive_at():
             if not self._probes_unanswered:  # an idle peer has the same timeout from here on
-                self._unanswered_since = max(self._last_packet_at, now - self._config.probe_after_s)
+                self._unanswered_since = max(self._last_packet_at, now - self._probe_after_s)
             self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, self._config.paths)
             self._probes_unanswered += 1
             self._probed_at = now

@@ -166,6 +166,11 @@ class Sender:
         """Smoothed round trip of the peer, over the active paths that are in use."""
         return self._rtt.smoothed_s
 
+    @property
+    def measured_rtt_s(self) -> float:
+        """The same, and not less than the smallest; infinite before one was measured."""
+        return max(self._rtt.smoothed_s, self._rtt.min_s)
+
     def mtu_blackhole_since(self) -> float:
         """Since when no path carries full-size packets, while smaller ones may pass; infinite while one does."""
         return self._all_timed_out_at if self._table.mtu_suspect else math.inf
