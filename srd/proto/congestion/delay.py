@@ -64,6 +64,17 @@ MAX_DECREASE = 0.5
 """Largest fraction of the window that one decrease takes (Swift's max_mdf)."""
 START_SAMPLES = 8
 """Samples required to end the start phase (HyStart++, RFC 9406: N_RTT_SAMPLE), since growth is slow after it."""
+START_LEVEL = 0.5
+"""Level from which the window does not double any more in the start phase."""
+SLOW_START_LEVEL, SLOW_START_DELAY_S = 0.25, 0.004
+"""Level, and queueing delay, from which the window grows more slowly in the start phase: an eighth of a long path's
+round trip (HyStart++, RFC 9406: RTT / 8, but at least 4 ms, which host noise may be). What doubles until the target is
+reached has two bandwidth-delay products in flight when the delay shows."""
+CSS_GROWTH_DIVISOR = 4
+"""How much more slowly (RFC 9406, conservative slow start)."""
+START_GAIN = 3.0
+"""The same as `INFLIGHT_GAIN` in the start phase, until delay shows: what was delivered in the last round trip is half
+of what is in flight then, and a few random losses must not end the doubling (BBR's startup: 2.89)."""
 QUICK_ADAPT_LEVEL = 4.0
 """Level from which the window is set to what was delivered (UET NSCC: queueing delay above four targets)."""
 HISTORY_SAMPLES = 32
@@ -156,7 +167,8 @@ class MajorityDelay(Controller):
         self._base_s += (min_rtt_s - self._base_s) / (16 if self._base_s else 1)
         packets = self.window_bytes / self._packet_bytes
         del self._levels[: max(len(self._levels) - min(max(4, int(packets)), HISTORY_SAMPLES), 0)]
-        self._fresh_levels += 1
+        if now - queue_s - min_rtt_s - endpoint_s >= self._decreased_at:
+            self._fresh_levels += 1
 
     def target_s(self, min_rtt_s: float) -> float:
         """Target of the queueing delay: at least the measured noise, and more for small windows."""
@@ -183,7 +195,8 @@ class MajorityDelay(Controller):
         fastest = self._delivery.max_bytes_per_s
         if fastest and now - self._lost_at < LOSS_MEMORY_RTTS * self._loop_s:
             bdp_bytes = fastest * (self._base_s + self._endpoint_delay_s + self._ack_wait_s)
-            cap = INFLIGHT_GAIN * bdp_bytes + fastest * self.target_s(self._base_s)
+            gain = START_GAIN if self._starting and level < START_LEVEL else INFLIGHT_GAIN
+            cap = gain * bdp_bytes + fastest * self.target_s(self._base_s)
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
 
@@ -234,8 +247,9 @@ class MajorityDelay(Controller):
             self._saved = _Saved(now, self.window_bytes, self._starting, self._lost_at)
 
     def _grow(self, acked_bytes: int, *, level: float) -> None:
-        if self._starting and level < 0.5:
-            self.window_bytes += acked_bytes
+        if self._starting and level < START_LEVEL:
+            is_slow = level >= SLOW_START_LEVEL and level * self.target_s(self._base_s) >= SLOW_START_DELAY_S
+            self.window_bytes += acked_bytes / CSS_GROWTH_DIVISOR if is_slow else acked_bytes
             return
         packets = max(self.window_bytes / self._packet_bytes, 1.0)
         growth_packets = ADDITIVE_PACKETS + PROPORTIONAL * packets * (1 - level)

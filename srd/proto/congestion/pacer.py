@@ -23,7 +23,7 @@ queues (`delay_target_rtts`), the rest is for the hosts and for a window that gr
 LONG_RTT_S = 0.01
 """Smallest round trip from which a path counts as long. A shorter round trip may consist mostly of scheduling delay on
 busy hosts."""
-SPAN_LIMITS = 2
+SPAN_LIMITS = 4
 """Span of PSNs that may be open, over the packets of that limit: a lost packet holds the lowest PSN for two round
 trips, one until the loss is detected and one until the retransmission has arrived, and a window is sent in each."""
 MIN_SPAN_PACKETS = 4096
