@@ -42,6 +42,7 @@ proposes for Swift under packet spraying.
 8. A spurious loss is undone. When most of what was lost turns out to have arrived (the receiver reports duplicates; RFC
    3708), or when packets sent before the timeout of all paths are acknowledged after it, the window is restored (Eifel,
    RFC 4015).
+9. A flow that fills the queue, as TCP's do, is met with its own rules for as long as it is there: see `competition`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from typing import NamedTuple
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.base import Controller
+from srd.proto.congestion.competition import Competition
 from srd.proto.congestion.rate import DeliveryRate
 from srd.proto.paths.rtt import WindowedMin
 
@@ -132,6 +134,7 @@ class MajorityDelay(Controller):
         self._min_endpoint_delay = WindowedMin(window_s=ENDPOINT_DELAY_WINDOW_S)
         self._ack_wait_s = 0.0  # smoothed time that acks wait in this host before they are processed
         self._delivery = DeliveryRate()
+        self._competition = Competition(packet_bytes=packet_bytes)
 
     @property
     def pacing_gain(self) -> float:
@@ -187,6 +190,12 @@ class MajorityDelay(Controller):
         self._rtt_s, self._nothing_delivered = rtt_s, False
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=self._loop_s)
         level = self.level
+        if not self._starting:
+            self._compete(level, now=now)
+        if self._competition.is_on:
+            if cwnd_limited:
+                self.window_bytes = self._competition.grown(self.window_bytes, acked_bytes=acked_bytes)
+            return
         if level < 1:
             if cwnd_limited:
                 self._grow(acked_bytes, level=level)
@@ -200,6 +209,18 @@ class MajorityDelay(Controller):
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
 
+    def _compete(self, level: float, *, now: float) -> None:
+        """Begin or end the competition, rule 9."""
+        config, base_s = self._config, self._base_s
+        self.window_bytes = self._competition.on_delay(
+            queue_s=level * self.target_s(base_s),
+            base_s=base_s,
+            target_s=max(config.delay_target_rtts * base_s, config.min_delay_target_s),
+            window_bytes=self.window_bytes,
+            rtt_s=self._rtt_s,
+            now=now,
+        )
+
     @property
     def _loop_s(self) -> float:
         """Time from sending to acknowledgement: the round trip plus the delays in both hosts."""
@@ -212,6 +233,9 @@ class MajorityDelay(Controller):
 
     def on_loss(self, *, now: float, lost_bytes: int, inflight_bytes: int, by_timeout: bool) -> None:
         """Record the time of the loss for rule 6, and its size for rule 7."""
+        if self._competition.is_on:
+            self.window_bytes = self._competition.shrunk(self.window_bytes, rtt_s=self._loop_s, now=now)
+            return
         self._save(now=now)
         if not by_timeout:
             self._lost_at = now

@@ -186,6 +186,10 @@ class Sender:
         self._rtt.smoothed_s = round_trip_s
         self._rtt.observe(round_trip_s, now=now)
 
+    def paths_start_with(self, round_trip_s: float) -> None:
+        """Time out no packet before so long a round trip, as the handshake's may have been; it is no sample."""
+        self._table.set_initial_rtt(round_trip_s)
+
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
