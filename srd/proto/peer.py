@@ -253,11 +253,7 @@ class PeerCore:
             trace=self.trace,
         )
         if initiator is not None:
-            self._max_rtt_s = initiator.max_round_trip_s(now=now)
-            if (round_trip_s := initiator.round_trip_s(now=now)) is not None:
-                self.sender.on_handshake_rtt(round_trip_s, now=now)
-            elif self._max_rtt_s > LONG_START_RTTS * self._config.initial_rtt_s:
-                self.sender.paths_start_with(self._max_rtt_s)
+            self._note_round_trip(initiator, self.sender, now=now)
         self.rdma = Rdma(
             self.number,
             receiver=self.receiver,
@@ -284,6 +280,14 @@ class PeerCore:
         if self._is_secure:
             self._probes_due, self._awaits_packet = 1, True  # confirms the keys to the responder
         self._open()
+
+    def _note_round_trip(self, initiator: Initiator, sender: Sender, *, now: float) -> None:
+        """Note what the handshake tells of the round trip, at the initiator."""
+        self._max_rtt_s = initiator.max_round_trip_s(now=now)
+        if (round_trip_s := initiator.round_trip_s(now=now)) is not None:
+            sender.on_handshake_rtt(round_trip_s, now=now)
+        elif self._max_rtt_s > LONG_START_RTTS * self._config.initial_rtt_s:
+            sender.paths_start_with(self._max_rtt_s)
 
     @property
     def _is_secure(self) -> bool:

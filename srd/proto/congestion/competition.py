@@ -30,6 +30,8 @@ MIN_HIGH_S = 0.25
 """Smallest time for which it must stay high: where round trips are short many senders may fill a queue for as long."""
 SHRUNK = 1 / 3
 """What a window must have shrunk to."""
+GROWTH_PACKETS = 2.0
+"""Growth per round trip."""
 RENO_DECREASE = 0.5
 """What a loss leaves of the window."""
 
@@ -72,7 +74,7 @@ class Competition:
 
     def grown(self, window_bytes: float, *, acked_bytes: int) -> float:
         """Return the window after `acked_bytes` were acknowledged."""
-        return window_bytes + self._packet_bytes * acked_bytes / max(window_bytes, float(self._packet_bytes))
+        return window_bytes + GROWTH_PACKETS * self._packet_bytes * acked_bytes / max(window_bytes, float(self._packet_bytes))
 
     def shrunk(self, window_bytes: float, *, rtt_s: float, now: float) -> float:
         """Return the window after a loss."""
