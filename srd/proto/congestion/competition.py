@@ -5,12 +5,12 @@ are lost, as TCP does; and once the smallest delay that it remembers has such a 
 path and pushes TCP out instead. So there are two modes (Copa, Arun and Balakrishnan, NSDI 2018; Nimbus, SIGCOMM 2022).
 
 1. A queue that is ours shrinks when the window does. Competition begins when the lower quartile of the queueing delay
-   stayed above `LOW` of the target for `HIGH_RTTS` round trips, though the window has shrunk to a third meanwhile.
-   Several flows of ours that start together may look like this for a while; they find out by rule 3.
-2. While it lasts the window follows Reno (RFC 5681): a packet more each round trip, half of it after a loss, at most
-   once a round trip. It begins with half of what it was before it shrank. Losses alone do not begin the competition:
-   where the queue is short they are random.
-3. It ends when the queue is nearly empty: a flow that competes with itself alone halves its window, and drains it.
+   stayed above `LOW` of the target for `HIGH_RTTS` round trips, though the window is less than a third of the largest
+   one of the last seconds. Several flows of ours that start together may look like this for a while; rule 3 ends it.
+2. While it lasts the window grows by `GROWTH_PACKETS` a round trip, and a loss halves it, at most once a round trip
+   (Reno, RFC 5681, which grows by one: a CUBIC flow of the same round trip gets about twice as much as that). It begins
+   with half of that largest window. Losses alone do not begin the competition: random ones are not congestion.
+3. It ends when the queue is nearly empty: flows that compete with themselves alone halve their windows, and drain it.
 4. The smallest round trip is that of before the competition, since the queue of a competitor may never be empty within
    the time for which the smallest one is remembered.
 """
@@ -18,6 +18,8 @@ path and pushes TCP out instead. So there are two modes (Copa, Arun and Balakris
 from __future__ import annotations
 
 import math
+
+from srd.proto.paths.rtt import WindowedMin
 
 LOW = 0.5
 """Queueing delay, over the target of a large window, below which nobody fills the queue."""
@@ -31,7 +33,7 @@ MIN_HIGH_S = 0.25
 SHRUNK = 1 / 3
 """What a window must have shrunk to."""
 GROWTH_PACKETS = 2.0
-"""Growth per round trip."""
+"""Growth per round trip: with one, one flow of CUBIC beside it gets 1.45 of its fair half."""
 RENO_DECREASE = 0.5
 """What a loss leaves of the window."""
 
@@ -39,14 +41,14 @@ RENO_DECREASE = 0.5
 class Competition:
     """The mode of one peer's controller: `is_on` while it competes."""
 
-    __slots__ = ("_base_s", "_decreased_at", "_high_since", "_high_window_bytes", "_packet_bytes", "is_on")
+    __slots__ = ("_base_s", "_decreased_at", "_high_since", "_packet_bytes", "_windows", "is_on")
 
     def __init__(self, *, packet_bytes: int) -> None:
         self.is_on = False
         self._packet_bytes = packet_bytes
         self._base_s = 0.0  # base round trip before the competition
+        self._windows = WindowedMin()  # of the negated window: its largest of the last seconds
         self._high_since = math.inf
-        self._high_window_bytes = 0.0  # the window then
         self._decreased_at = -math.inf
 
     def on_delay(
@@ -56,25 +58,24 @@ class Competition:
 
         `base_s` is the base round trip that the delay was measured against, `target_s` the target of a large window.
         """
+        self._windows.observe(-window_bytes, now=now)
         if self.is_on:
             if queue_s + base_s - self._base_s < EMPTY * target_s:
                 self.is_on, self._high_since = False, math.inf
-            return window_bytes
-        if queue_s < LOW * target_s:
+        elif queue_s < LOW * target_s:
             self._high_since = math.inf
         elif self._high_since == math.inf:
-            self._high_since, self._high_window_bytes = now, window_bytes
-        else:
-            self._high_window_bytes = max(self._high_window_bytes, window_bytes)
-            is_long = now - self._high_since >= max(HIGH_RTTS * rtt_s, MIN_HIGH_S)
-            if is_long and window_bytes < SHRUNK * self._high_window_bytes:
+            self._high_since = now
+        elif now - self._high_since >= max(HIGH_RTTS * rtt_s, MIN_HIGH_S):
+            before_bytes = -self._windows.min_s
+            if window_bytes < SHRUNK * before_bytes:
                 self.is_on, self._base_s = True, base_s
-                return max(window_bytes, self._high_window_bytes / 2)
+                return before_bytes / 2
         return window_bytes
 
     def grown(self, window_bytes: float, *, acked_bytes: int) -> float:
         """Return the window after `acked_bytes` were acknowledged."""
-        return window_bytes + GROWTH_PACKETS * self._packet_bytes * acked_bytes / max(window_bytes, float(self._packet_bytes))
+        return window_bytes + GROWTH_PACKETS * self._packet_bytes * acked_bytes / max(window_bytes, self._packet_bytes)
 
     def shrunk(self, window_bytes: float, *, rtt_s: float, now: float) -> float:
         """Return the window after a loss."""
