@@ -107,6 +107,8 @@ one or two packets in flight, a loss is found by timeout only."""
 MIN_HALVED_PACKETS = 0.25
 """Smallest window that halving without delivery leaves: more is unfair, less would slow the detection of a reduced
 MTU."""
+CHECKS_PER_RTT = 4
+"""Times per round trip that the start and end of the competition are looked for: a queue is empty for half of one."""
 MIN_WINDOW_PACKETS = 0.125
 """Smallest window: one packet in eight round trips."""
 
@@ -119,6 +121,7 @@ class MajorityDelay(Controller):
         self._packet_bytes = packet_bytes
         self._config = config
         self._levels: list[float] = []
+        self._queues_s: list[float] = []  # the queueing delays that these are of, at the most
         self._fresh_levels = 0  # samples since the last decrease
         self._starting = True
         self._saved: _Saved | None = None
@@ -135,6 +138,7 @@ class MajorityDelay(Controller):
         self._ack_wait_s = 0.0  # smoothed time that acks wait in this host before they are processed
         self._delivery = DeliveryRate()
         self._competition = Competition(packet_bytes=packet_bytes)
+        self._compete_at = 0.0  # when to look again whether to compete
 
     @property
     def pacing_gain(self) -> float:
@@ -144,8 +148,7 @@ class MajorityDelay(Controller):
     @property
     def level(self) -> float:
         """Lower quartile of the recent samples; 1 is at the target."""
-        ordered = sorted(self._levels)
-        return ordered[len(ordered) // 4] if ordered else 0.0
+        return _lower_quartile(self._levels)
 
     def on_sample(
         self,
@@ -166,10 +169,13 @@ class MajorityDelay(Controller):
         if ecn_fraction:
             level = max(level, 1 + ECN_EXCESS * ecn_fraction)
         self._levels.append(level)
+        self._queues_s.append(queue_s)
         self._endpoint_delay_s += (endpoint_s - self._endpoint_delay_s) / 16
         self._base_s += (min_rtt_s - self._base_s) / (16 if self._base_s else 1)
         packets = self.window_bytes / self._packet_bytes
-        del self._levels[: max(len(self._levels) - min(max(4, int(packets)), HISTORY_SAMPLES), 0)]
+        kept = min(max(4, int(packets)), HISTORY_SAMPLES)
+        del self._levels[: max(len(self._levels) - kept, 0)]
+        del self._queues_s[: max(len(self._queues_s) - kept, 0)]
         if now - queue_s - min_rtt_s - endpoint_s >= self._decreased_at:
             self._fresh_levels += 1
 
@@ -190,8 +196,8 @@ class MajorityDelay(Controller):
         self._rtt_s, self._nothing_delivered = rtt_s, False
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=self._loop_s)
         level = self.level
-        if not self._starting:
-            self._compete(level, now=now)
+        if now >= self._compete_at and not self._starting:
+            self._compete(now=now)
         if self._competition.is_on:
             if cwnd_limited:
                 self.window_bytes = self._competition.grown(self.window_bytes, acked_bytes=acked_bytes)
@@ -209,11 +215,12 @@ class MajorityDelay(Controller):
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
 
-    def _compete(self, level: float, *, now: float) -> None:
+    def _compete(self, *, now: float) -> None:
         """Begin or end the competition, rule 9."""
         config, base_s = self._config, self._base_s
+        self._compete_at = now + self._rtt_s / CHECKS_PER_RTT
         self.window_bytes = self._competition.on_delay(
-            queue_s=level * self.target_s(base_s),
+            queue_s=_lower_quartile(self._queues_s),
             base_s=base_s,
             target_s=max(config.delay_target_rtts * base_s, config.min_delay_target_s),
             window_bytes=self.window_bytes,
@@ -258,6 +265,7 @@ class MajorityDelay(Controller):
         self._starting, self._nothing_delivered = False, True
         self.window_bytes = min(self.window_bytes, window)
         self._levels.clear()  # they were measured with another window
+        self._queues_s.clear()
         self._fresh_levels = 0
 
     @property
@@ -296,14 +304,20 @@ class MajorityDelay(Controller):
         self._decreased_at = now
         self.window_bytes = min(self.window_bytes, 2.0 * self._packet_bytes)
         self._levels.clear()
+        self._queues_s.clear()
         self._delivery = DeliveryRate()
 
     def on_spurious_loss(self) -> None:
         """Restore the saved window (Eifel, RFC 4015): a host that was stopped for a while is no sign of congestion."""
-        if self._saved is not None:
+        if self._saved is not None and not self._competition.is_on:
             self.window_bytes = max(self.window_bytes, self._saved.window_bytes)
             self._starting, self._lost_at = self._saved.starting, self._saved.lost_at
             self._saved = None
+
+
+def _lower_quartile(values: list[float]) -> float:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 4] if ordered else 0.0
 
 
 class _Saved(NamedTuple):
