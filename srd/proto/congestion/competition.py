@@ -28,8 +28,6 @@ EMPTY = 0.2
 2.3)."""
 HIGH_RTTS = 16
 """Round trips for which the delay must stay high: a window shrinks to a third in a few, if that helps."""
-MIN_HIGH_S = 0.25
-"""Smallest time for which it must stay high: where round trips are short many senders may fill a queue for as long."""
 SHRUNK = 1 / 3
 """What a window must have shrunk to."""
 GROWTH_PACKETS = 2.0
@@ -66,7 +64,7 @@ class Competition:
             self._high_since = math.inf
         elif self._high_since == math.inf:
             self._high_since = now
-        elif now - self._high_since >= max(HIGH_RTTS * rtt_s, MIN_HIGH_S):
+        elif now - self._high_since >= HIGH_RTTS * rtt_s:
             before_bytes = -self._windows.min_s
             if window_bytes < SHRUNK * before_bytes:
                 self.is_on, self._base_s = True, base_s

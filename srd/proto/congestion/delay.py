@@ -42,7 +42,9 @@ proposes for Swift under packet spraying.
 8. A spurious loss is undone. When most of what was lost turns out to have arrived (the receiver reports duplicates; RFC
    3708), or when packets sent before the timeout of all paths are acknowledged after it, the window is restored (Eifel,
    RFC 4015).
-9. A flow that fills the queue, as TCP's do, is met with its own rules for as long as it is there: see `competition`.
+9. On long paths a flow that fills the queue, as TCP's do, is met with its own rules for as long as it is there: see
+   `competition`. A short path is left to it, since its delay may be that of busy hosts, and that of many flows like
+   this one.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ from typing import NamedTuple
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.base import Controller
 from srd.proto.congestion.competition import Competition
+from srd.proto.congestion.pacer import LONG_RTT_S
 from srd.proto.congestion.rate import DeliveryRate
 from srd.proto.paths.rtt import WindowedMin
 
@@ -169,7 +172,8 @@ class MajorityDelay(Controller):
         if ecn_fraction:
             level = max(level, 1 + ECN_EXCESS * ecn_fraction)
         self._levels.append(level)
-        self._queues_s.append(queue_s)
+        if min_rtt_s >= LONG_RTT_S:
+            self._queues_s.append(queue_s)
         self._endpoint_delay_s += (endpoint_s - self._endpoint_delay_s) / 16
         self._base_s += (min_rtt_s - self._base_s) / (16 if self._base_s else 1)
         packets = self.window_bytes / self._packet_bytes
@@ -196,7 +200,7 @@ class MajorityDelay(Controller):
         self._rtt_s, self._nothing_delivered = rtt_s, False
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=self._loop_s)
         level = self.level
-        if now >= self._compete_at and not self._starting:
+        if now >= self._compete_at and self._queues_s and not self._starting:
             self._compete(now=now)
         if self._competition.is_on:
             if cwnd_limited:
