@@ -75,6 +75,7 @@ class Sender:
         "_scheduler",
         "_selector",
         "_send_limit",
+        "_starts_long",
         "_table",
         "_tail_probes",
         "_trace",
@@ -150,6 +151,7 @@ class Sender:
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
         self._send_limit = SendLimit()
+        self._starts_long = False  # whether paths have the round trip of `paths_start_with`
 
     @property
     def inflight_bytes(self) -> int:
@@ -187,8 +189,9 @@ class Sender:
         self._rtt.observe(round_trip_s, now=now)
 
     def paths_start_with(self, round_trip_s: float) -> None:
-        """Time out no packet before so long a round trip, as the handshake's may have been; it is no sample."""
+        """Until the first sample time out no packet before so long a round trip: the handshake's may have been."""
         self._table.set_initial_rtt(round_trip_s)
+        self._starts_long = True
 
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
@@ -261,6 +264,9 @@ class Sender:
         if not 0 <= rtt_us < 60_000_000:
             return  # a clock jumped; the next report gives a sample
         path.rtt.update(rtt_us / 1e6, now=now)
+        if self._starts_long:  # lost HELLOs may have made it seem long
+            self._table.set_initial_rtt(max(path.rtt.latest_s, self._config.initial_rtt_s))
+            self._starts_long = False
         self._rtt.observe(path.rtt.latest_s, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at

@@ -259,11 +259,10 @@ def test_majority_delay__a_noisy_host_is_no_queue() -> None:
     queue_s = 1.5 * TARGET_S
     steady, noisy = controller(), controller()
     for step in range(400):
+        now = 10.0 + step * RTT_S
         for control, variation_s in ((steady, 0.0), (noisy, TARGET_S)):
             control.on_sample(
-                now=10.0, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s, ecn_fraction=0.0
+                now=now, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s, ecn_fraction=0.0
             )
-            control.on_ack(
-                now=10.0 + step * RTT_S, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
-            )
+            control.on_ack(now=now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     assert steady.window_bytes < 8 * PACKET_BYTES < noisy.window_bytes
