@@ -35,6 +35,7 @@ from scripts.benches.cases import (
     relay,
     secure,
     slow_path,
+    tail,
     tcp_fidelity,
     torture,
     virtual,
@@ -102,6 +103,7 @@ def _veth(
     measure: Callable[[int, float], Iterator[Round]],
     wanted: tuple[Wanted, ...],
     seconds: float = 0.0,
+    fabric: str = VETH,
 ) -> Case:
     """Return a case on real sockets in namespaces; `measure` takes the rounds and the seconds per contestant."""
 
@@ -111,7 +113,7 @@ def _veth(
         except (LabError, CompareError) as error:
             raise BenchError(str(error)) from None
 
-    return Case(name, summary, VETH, rounds, wanted, timed=bool(seconds), counted=True, seeded=False)
+    return Case(name, summary, fabric, rounds, wanted, timed=bool(seconds), counted=True, seeded=False)
 
 
 def _chaos(request: Request) -> Iterator[Round]:
@@ -223,6 +225,14 @@ _TABLE: Final = (
     _virtual("virtual", "the virtual backend itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
     _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
+    _veth(
+        "tail",
+        "64 B beside bulk over four paths, SRD and kernel TCP",
+        tail.rounds,
+        tail.WANTED,
+        tail.SECONDS,
+        fabric="kernel or relay",
+    ),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
     _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
     _veth("secure", "encrypted, beside plain text and aioquic", secure.rounds, secure.WANTED, secure.SECONDS),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
 
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
+from scripts.harness.veth_pair import RECEIVER, SENDER
 
 LISTEN_BOUND_S: Final = 20.0
 """Timeout to start an interpreter and make its data, on a busy machine."""
@@ -24,26 +25,52 @@ _TICK_S: Final = 0.1
 Event = dict[str, Any]
 
 
+class Pair(Protocol):
+    """Two hosts that are up: a veth pair's, or those of a larger lab."""
+
+    @property
+    def receiver(self) -> str:
+        """The receiving end's address."""
+
+    def command(self, node: str, argv: Sequence[str]) -> list[str]:
+        """Return the command line that runs `argv` at one end, SENDER or RECEIVER."""
+
+
 def python(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module of this project."""
     return [sys.executable, "-m", module, *arguments]
 
 
 def run_both(
-    pair: VethPair, *, server: Sequence[str], client: Callable[[str, int], Sequence[str]], bound_s: float
+    pair: Pair, *, server: Sequence[str], client: Callable[[str, int], Sequence[str]], bound_s: float
 ) -> tuple[Event, Event]:
     """Run both; return the server's last event and the client's.
 
     `client` is called with the server's address and port. Raises BenchError with the processes' errors if one of them
     fails, or if they have not both ended within `bound_s` of the client's start.
     """
+    with running(pair, server=server, client=client) as ended:
+        return ended(bound_s)
+
+
+@contextmanager
+def running(
+    pair: Pair, *, server: Sequence[str], client: Callable[[str, int], Sequence[str]]
+) -> Iterator[Callable[[float], tuple[Event, Event]]]:
+    """Run both during the block; yields a function that waits for their ends, as `run_both` does."""
     with ProcessSet() as pipes:
         server_process = pipes.add(ManagedProcess.start("server", command=pair.command(RECEIVER, server)))
         port = _port(pipes, server_process)
         command = pair.command(SENDER, client(pair.receiver, port))
         client_process = pipes.add(ManagedProcess.start("client", command=command))
-        _wait(pipes, (server_process, client_process), bound_s=bound_s)
-    return _final_event(server_process), _final_event(client_process)
+
+        def ended(bound_s: float) -> tuple[Event, Event]:
+            _wait(pipes, (server_process, client_process), bound_s=bound_s)
+            for process in (server_process, client_process):
+                pipes.stop(process)  # both have ended, maybe before anything waited for their output
+            return _final_event(server_process), _final_event(client_process)
+
+        yield ended
 
 
 def _port(pipes: ProcessSet, server: ManagedProcess) -> int:

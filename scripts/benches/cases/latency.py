@@ -15,7 +15,7 @@ from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.compare.tcp_socket import CUBIC
-from scripts.harness.client_server import Event, python, run_both
+from scripts.harness.client_server import Event, Pair, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import VethPair, veth_pair
@@ -35,11 +35,11 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
     with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
             before = Drops.read(two.namespaces)
-            ours = _figures(ours_latency(two, "--plain", seconds=seconds))
-            ours |= _figures(ours_latency(two, "--plain", "--busy-poll", seconds=seconds), prefix="busy_poll_")
-            tcp = _figures(_tcp(two, seconds=seconds))
+            ours = figures(ours_latency(two, "--plain", seconds=seconds))
+            ours |= figures(ours_latency(two, "--plain", "--busy-poll", seconds=seconds), prefix="busy_poll_")
+            tcp = figures(tcp_latency(two, seconds=seconds))
             loaded = ours_latency(two, "--plain", seconds=seconds, loaded=True)
-            ours |= _figures(loaded, prefix="loaded_") | {"loaded_bulk_gbps": loaded["bulk_gbps"]}
+            ours |= figures(loaded, prefix="loaded_") | {"loaded_bulk_gbps": loaded["bulk_gbps"]}
             tcp |= _loaded_tcp(two, seconds=seconds)
             Drops.read(two.namespaces).require_none_since(before, during="latency")
             yield Round(number + 1, ours | ratios(ours, tcp), {"tcp": tcp})
@@ -54,7 +54,8 @@ def ratios(ours: dict[str, float], tcp: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _figures(measured: Event, *, prefix: str = "") -> dict[str, float]:
+def figures(measured: Event, *, prefix: str = "") -> dict[str, float]:
+    """Return the percentiles of every size, by figure."""
     return {
         f"{prefix}{name.removesuffix('_us')}_{size}_us": value
         for size, percentiles in measured["figures"].items()
@@ -62,7 +63,7 @@ def _figures(measured: Event, *, prefix: str = "") -> dict[str, float]:
     }
 
 
-def ours_latency(two: VethPair, *options: str, seconds: float, loaded: bool = False) -> Event:
+def ours_latency(two: Pair, *options: str, seconds: float, loaded: bool = False) -> Event:
     """Run ping-pong over SRD; return its measurements. Raises BenchError for a dropped datagram."""
     more = ["--loaded"] if loaded else []
     received, measured = run_both(
@@ -78,7 +79,8 @@ def ours_latency(two: VethPair, *options: str, seconds: float, loaded: bool = Fa
     return measured
 
 
-def _tcp(two: VethPair, *options: str, seconds: float) -> Event:
+def tcp_latency(two: Pair, *options: str, seconds: float) -> Event:
+    """Run ping-pong over kernel TCP; return its measurements."""
     _, measured = run_both(
         two,
         server=python(WORKER, "tcp-ping-receive", two.receiver),
@@ -91,5 +93,5 @@ def _tcp(two: VethPair, *options: str, seconds: float) -> Event:
 def _loaded_tcp(two: VethPair, *, seconds: float) -> dict[str, float]:
     """Measure beside iperf3, which begins before and ends after."""
     with iperf.running(two, algorithm=CUBIC, seconds=seconds + MARGIN_S) as ended:
-        measured = _tcp(two, "--loaded", seconds=seconds)
-        return _figures(measured, prefix="loaded_") | {"loaded_bulk_gbps": ended().gbps}
+        measured = tcp_latency(two, "--loaded", seconds=seconds)
+        return figures(measured, prefix="loaded_") | {"loaded_bulk_gbps": ended().gbps}

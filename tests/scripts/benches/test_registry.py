@@ -34,6 +34,7 @@ CHECKS = {
         "cpu_per_gb_ratio_mtu9000": "<= 0.95",
     },
     "latency": {"p50_ratio": "<= 3", "p50_busy_poll_ratio": "<= 1.5", "p999_loaded_ratio": "<= 0.3"},
+    "tail": {"p999_fabric_ratio": "<= 0.3"},
     "rate": {"messages_per_second_64b": ">= 150000"},
     "peers": {"bytes_per_peer": "<= 8192", "cost_ratio_10000": "<= 1.25"},
     "python": {"aioquic_ratio": ">= 50"},

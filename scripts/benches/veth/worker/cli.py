@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from scripts.benches.veth.worker import bulk, handshakes, pingpong, rate
+from scripts.benches.veth.worker import bulk, handshakes, pingpong, rate, tcp_bulk
 from scripts.benches.veth.worker import peers as peers_role
 from scripts.harness.errors import BenchError
 from srd.cli.options import run
@@ -146,6 +146,25 @@ def tcp_ping_receive(host: str) -> None:
 def tcp_ping_send(host: str, port: int, seconds: float, *, loaded: bool) -> None:
     """Measure round trips over kernel TCP for SECONDS."""
     pingpong.tcp_send(host, port=port, seconds=seconds, loaded=loaded)
+
+
+@main.command()
+@click.argument("host")
+@click.option("--mptcp", is_flag=True)
+def tcp_bulk_receive(host: str, *, mptcp: bool) -> None:
+    """Read one bulk flow at HOST, over kernel TCP."""
+    tcp_bulk.receive(host, mptcp=mptcp)
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--seconds", type=float, required=True)
+@click.option("--bind", help="Local address.")
+@click.option("--mptcp", is_flag=True)
+def tcp_bulk_send(host: str, port: int, seconds: float, bind: str | None, *, mptcp: bool) -> None:
+    """Write a bulk flow for SECONDS, over kernel TCP."""
+    tcp_bulk.send(host, port=port, seconds=seconds, mptcp=mptcp, bind=bind)
 
 
 @main.command()
