@@ -117,3 +117,13 @@ def test_cubic__a_higher_round_trip_ends_its_slow_start() -> None:
 
 def replace_rtt(ack: Acked, *, rtt_s: float) -> Acked:
     return replace(ack, rtt_s=rtt_s)
+
+
+def test_bottleneck__a_buffer_of_one_bandwidth_delay_product_and_losses_one_way() -> None:
+    topology = bottleneck(rate_bps=RATE_BPS, rtt_s=RTT_S, jitter_us=100, loss_percent=1, seed=1)
+    link = topology.link("left-right")
+    assert link.shape_ab is not None
+    assert link.shape_ba is not None
+    assert (link.shape_ab.delay_us, link.shape_ab.jitter_us, link.shape_ab.rate_bps) == (10_000, 100, RATE_BPS)
+    assert link.shape_ab.limit_packets == pytest.approx(1.5 * BDP_PACKETS, abs=2), "half of one is on the way"
+    assert (link.shape_ab.loss_percent, link.shape_ba.loss_percent) == (1, 0)
