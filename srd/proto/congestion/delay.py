@@ -78,8 +78,8 @@ reached has two bandwidth-delay products in flight when the delay shows."""
 CSS_GROWTH_DIVISOR = 4
 """How much more slowly (RFC 9406, conservative slow start)."""
 START_GAIN = 3.0
-"""The same as `INFLIGHT_GAIN` in the start phase, until delay shows: what was delivered in the last round trip is half
-of what is in flight then, and a few random losses must not end the doubling (BBR's startup: 2.89)."""
+"""The same as `INFLIGHT_GAIN` in the start phase of a long path, until delay shows: what was delivered in the last round
+trip is half of what is in flight then, and a few random losses must not end the doubling (BBR's startup: 2.89)."""
 QUICK_ADAPT_LEVEL = 4.0
 """Level from which the window is set to what was delivered (UET NSCC: queueing delay above four targets)."""
 HISTORY_SAMPLES = 32
@@ -99,6 +99,10 @@ ENDPOINT_DELAY_WINDOW_S = 0.1
 process that waited to be scheduled then reads everything that came, and fewer packets would not have waited less."""
 JITTER_GAIN = 4.0
 """Delay target over the mean deviation of round trips: RFC 6298 also takes four deviations for noise."""
+JITTERY_RTT_S, MAX_JITTER = 0.005, 0.5
+"""Smallest round trip of a path whose deviation is that of its links rather than of the hosts, and is so added to the
+target; and the most that is added, over the target without it: a queue's own swings count, too. Where packets cannot
+overtake each other jitter is a delay that all of them have on a busy path, and nobody on an idle one."""
 LOSS_MEMORY_RTTS = 16
 """Round trips after a loss for rule 6; losses within as many count as one for rule 8: a window is retransmitted in
 less."""
@@ -180,7 +184,7 @@ class MajorityDelay(Controller):
         kept = min(max(4, int(packets)), HISTORY_SAMPLES)
         del self._levels[: max(len(self._levels) - kept, 0)]
         del self._queues_s[: max(len(self._queues_s) - kept, 0)]
-        if now - queue_s - min_rtt_s - endpoint_s >= self._decreased_at:
+        if min_rtt_s < LONG_RTT_S or now - queue_s - min_rtt_s - endpoint_s >= self._decreased_at:
             self._fresh_levels += 1
 
     def target_s(self, min_rtt_s: float) -> float:
@@ -191,6 +195,8 @@ class MajorityDelay(Controller):
         packets = self.window_bytes / self._packet_bytes
         # Bounded, since a queue's own swings add to the deviation; a window below one packet builds no queue.
         steady_s = min(noise_s, least_s + floor_s) if packets > 1 else noise_s
+        if min_rtt_s >= JITTERY_RTT_S:
+            steady_s = least_s + min(JITTER_GAIN * self._jitter_s, MAX_JITTER * least_s)
         scale = 1 / math.sqrt(min(max(packets, 1.0), SCALING_MAX_PACKETS)) - 1 / math.sqrt(SCALING_MAX_PACKETS)
         return steady_s + SCALING_RTTS * min_rtt_s * scale
 
@@ -214,7 +220,8 @@ class MajorityDelay(Controller):
         fastest = self._delivery.max_bytes_per_s
         if fastest and now - self._lost_at < LOSS_MEMORY_RTTS * self._loop_s:
             bdp_bytes = fastest * (self._base_s + self._endpoint_delay_s + self._ack_wait_s)
-            gain = START_GAIN if self._starting and level < START_LEVEL else INFLIGHT_GAIN
+            doubles = self._starting and level < START_LEVEL and self._base_s >= LONG_RTT_S
+            gain = START_GAIN if doubles else INFLIGHT_GAIN
             cap = gain * bdp_bytes + fastest * self.target_s(self._base_s)
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
