@@ -78,8 +78,8 @@ reached has two bandwidth-delay products in flight when the delay shows."""
 CSS_GROWTH_DIVISOR = 4
 """How much more slowly (RFC 9406, conservative slow start)."""
 START_GAIN = 3.0
-"""The same as `INFLIGHT_GAIN` in the start phase of a long path, until delay shows: what was delivered in the last round
-trip is half of what is in flight then, and a few random losses must not end the doubling (BBR's startup: 2.89)."""
+"""The same as `INFLIGHT_GAIN` in the start phase of a long path, until delay shows: what was delivered in the last
+round trip is half of what is in flight then, and a few random losses must not end the doubling (BBR's: 2.89)."""
 QUICK_ADAPT_LEVEL = 4.0
 """Level from which the window is set to what was delivered (UET NSCC: queueing delay above four targets)."""
 HISTORY_SAMPLES = 32

@@ -120,7 +120,8 @@ class Sender:
         # A message starts only when all of it is granted, so one larger than the whole credit could never start.
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
-        self.is_held = False  # whether the last call of `poll_burst` held back data
+        # Whether the last call of `poll_burst` held back data; whether paths have the round trip of `paths_start_with`.
+        self.is_held = self._starts_long = False
         self.ack_path = NO_ACK_PATH  # ack path of the last ack that arrived
         self._protection = protection
         self._trace = trace
@@ -151,7 +152,6 @@ class Sender:
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
         self._send_limit = SendLimit()
-        self._starts_long = False  # whether paths have the round trip of `paths_start_with`
 
     @property
     def inflight_bytes(self) -> int:
