@@ -120,8 +120,7 @@ class Sender:
         # A message starts only when all of it is granted, so one larger than the whole credit could never start.
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
-        # Whether the last call of `poll_burst` held back data; whether paths have the round trip of `paths_start_with`.
-        self.is_held = self._starts_long = False
+        self.is_held = self._starts_long = False  # see `poll_burst`, `paths_start_with`
         self.ack_path = NO_ACK_PATH  # ack path of the last ack that arrived
         self._protection = protection
         self._trace = trace
