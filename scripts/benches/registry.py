@@ -163,7 +163,8 @@ def _placement(request: Request) -> Iterator[Round]:
 
 _TABLE: Final = (
     _virtual("incast", "48 senders x 2 MB to one port", incast.measure, incast.WANTED),
-    _virtual("incast-1000", "1,000 senders x 64 KB to one port", incast.measure_thousand, ()),
+    _virtual("incast-1000", "1,000 senders x 64 KB to one port", incast.measure_1000, incast.WANTED_1000),
+    _virtual("incast-8192", "8,192 senders x 64 KB to one port", incast.measure_8192, incast.WANTED_8192),
     _virtual("permutation", "8 hosts to 8, twice the capacity", permutation.measure, permutation.WANTED),
     _virtual(
         "slow-path", "1 of 8 paths at a tenth of the rate", slow_path.measure, slow_path.WANTED, slow_path.SECONDS

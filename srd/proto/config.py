@@ -91,6 +91,11 @@ class ProtocolConfig:
     initial_window_packets: int = 16
     """Initial congestion window: RFC 6928 sends 10; Swift's simulator starts at 12; rounded up to a power of two."""
 
+    incast_packets: int = 128
+    """Full packets that may be on their way to this endpoint at once without harm, as in the buffer of a switch port
+    (1 MB). With more peers than that, each of them sends longer messages only in its turn (see `recv.pulls`), since
+    their first packets alone would not fit."""
+
     min_rto_s: float = 0.01
     """Smallest margin of a path's retransmission timeout over the smoothed round trip. On a busy host a process waits
     to be scheduled, and a shorter margin causes spurious retransmissions."""
@@ -162,6 +167,7 @@ class ProtocolConfig:
                 "(the receive window, or 1 GiB if that is less)"
             )
         for name, value in (
+            ("incast_packets", self.incast_packets),
             ("max_peers", self.max_peers),
             ("max_peers_per_address", self.max_peers_per_address),
             ("max_unaccepted_peers", self.max_unaccepted_peers),

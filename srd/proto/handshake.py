@@ -31,8 +31,9 @@ from dataclasses import replace
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import PacketError
 from srd.proto.security import CredentialCheck, Initiation, Secured, Security, SecurityMode
-from srd.proto.wire.control import Accept, Hello, Retry, SecureAccept, accept_untrusted
+from srd.proto.wire.control import Accept, Hello, Refuse, RefuseReason, Retry, SecureAccept, accept_untrusted
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Address
+from srd.proto.wire.status import Status
 
 COOKIE_LIFETIME_S = 10
 """A cookie is valid for this long, and up to twice: a slow initiator's retries, and no more."""
@@ -99,6 +100,44 @@ class CookieJar:
         text = period.to_bytes(8, "big")
         bound = text + context.to_bytes(8, "big") + repr(address).encode()
         return text + hmac.new(self._secret, bound, hashlib.sha256).digest()[: COOKIE_BYTES - 8]
+
+
+_REASONS: dict[int, str] = {
+    RefuseReason.NEEDS_PLAIN: "the other end speaks plain text only",
+    RefuseReason.NEEDS_PSK: "the other end wants a symmetric key (psk)",
+    RefuseReason.NEEDS_KEYS: "the other end wants encryption by public keys",
+    RefuseReason.NEEDS_CERT: "the other end wants encryption by certificates",
+    RefuseReason.NOT_AUTHORIZED: "the other end does not accept this end's key or certificate",
+    RefuseReason.TOO_SMALL: "the other end's certificate does not fit into datagrams of this size",
+}
+_REASON_STATUSES = (Status.REMOTE_ERROR_FEATURE_MISMATCH, Status.REMOTE_ERROR_BAD_DEST_QPN)
+
+
+def refusal_of(refuse: Refuse) -> tuple[Status, str]:
+    """Return the status with which a refused peer ends, and the reason."""
+    if (reason := _REASONS.get(refuse.reason)) is not None:
+        status = Status(refuse.status) if refuse.status in _REASON_STATUSES else Status.REMOTE_ERROR_ABORT
+        return status, f"refused: {reason}"
+    if refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
+        return Status.REMOTE_ERROR_FEATURE_MISMATCH, "the other end has another version of the protocol"
+    if refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
+        return Status.REMOTE_ERROR_BAD_DEST_QPN, "refused: the other end takes no peers"
+    if refuse.status == Status.REMOTE_ERROR_RNR:
+        return Status.REMOTE_ERROR_RNR, "refused: the other end has no room for more peers"
+    return Status.REMOTE_ERROR_ABORT, f"refused (status {refuse.status})"
+
+
+def accept(hello: Hello, *, context: int, config: ProtocolConfig, datagram_bytes: int) -> Accept:
+    """Return the ACCEPT that answers a HELLO; `datagram_bytes` is the largest that this end receives."""
+    return Accept(
+        hello.own_context,
+        context,
+        config.receive_window_bytes,
+        config.receive_window_messages,
+        config.max_message_bytes,
+        config.window_packets,
+        min(hello.datagram_bytes, datagram_bytes),
+    )
 
 
 MAX_INITIATIONS = 2 * MAX_SIZES

@@ -27,9 +27,19 @@ from srd.proto.security import PacketProtection
 from srd.proto.send.batch import max_packets
 from srd.proto.send.flow_control import Credit
 from srd.proto.send.inflight import Inflight, InflightBurst, LostRange, PsnRange
+from srd.proto.send.pull_limit import PullLimit
 from srd.proto.send.queue import SendQueue
 from srd.proto.seqset import mask, ranges
-from srd.proto.wire.control import NO_ACK_PATH, NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
+from srd.proto.wire.control import (
+    NO_ACK_PATH,
+    NOT_READY,
+    Ack,
+    PathReport,
+    Pull,
+    PullRequest,
+    bitmap_room_bytes,
+    max_reports,
+)
 from srd.proto.wire.data import (
     ABORTED,
     HEADER_BYTES,
@@ -70,6 +80,7 @@ class Sender:
         "_pacer",
         "_probe_turn",
         "_protection",
+        "_pull_limit",
         "_rack",
         "_rtt",
         "_scheduler",
@@ -136,7 +147,7 @@ class Sender:
         self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # one segment train
         self._selector = PathSelector(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
-        self._inflight_limit = inflight_limit
+        self._inflight_limit, self._pull_limit = inflight_limit, PullLimit(rng=rng)
         self._inflight = Inflight()
         self._lost = self._inflight.lost
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
@@ -294,6 +305,48 @@ class Sender:
         """Whether any of these PSNs was acknowledged."""
         return self._inflight.missing(first, count=count) != mask(count)
 
+    # -- pulls --------------------------------------------------------------------------------------------------
+
+    @property
+    def asks(self) -> bool:
+        """Whether the receiver limits what is sent: it may have to be asked."""
+        return self._pull_limit.applies
+
+    def handle_pull(self, pull: Pull, *, now: float) -> None:
+        """Process a PULL."""
+        self._pull_limit.on_pull(pull, now=now, rtt_s=self.rtt_s)
+
+    def poll_request(self, *, now: float) -> PullRequest | None:
+        """Return the request for a PULL that is due."""
+        if not self._pull_limit.applies or self._pull_room_packets(now=now) or now < self._pull_limit.ask_at:
+            return None
+        lost_bytes = sum(lost.count * lost.psns.packet_bytes for lost in self._lost)
+        self._probe_turn += 1
+        paths = self._active or self._table.probed
+        return self._pull_limit.request(
+            context=self._context,
+            backlog_bytes=lost_bytes + self._scheduler.backlog_bytes(self.segment_bytes),
+            path=paths[self._probe_turn % len(paths)].index,
+            now=now,
+        )
+
+    def _pull_room_packets(self, *, now: float) -> int:
+        """Return how many packets the receiver's limit allows. There must be one."""
+        if self._lost:
+            packet_bytes = self._lost[0].psns.packet_bytes
+        elif self._window_room_packets() > 0 and (wqe := self._scheduler.head()) is not None:
+            payload_bytes = wqe.length if wqe.batch is not None else wqe.carried_bytes - wqe.next_offset
+            packet_bytes = HEADER_BYTES + min(payload_bytes, self.segment_bytes)
+        else:
+            self._pull_limit.on_unblocked()
+            return MAX_BURST_PACKETS
+        room = self._pull_limit.room_packets(packet_bytes, inflight_bytes=self._table.inflight_bytes)
+        if room:
+            self._pull_limit.on_unblocked()
+        else:
+            self._pull_limit.on_blocked(now=now, rtt_s=self.rtt_s)
+        return room
+
     # -- loss and timeouts --------------------------------------------------------------------------------------
 
     def _detect_losses(self, path: Path, *, now: float) -> None:
@@ -320,6 +373,7 @@ class Sender:
             self._check_losses_at = losses.check_at
 
     def _on_lost(self, path: Path, lost: list[tuple[InflightBurst, int]], *, now: float) -> None:
+        self._pull_limit.on_lost()
         for transmission, missing in lost:
             for first, count in ranges(missing):
                 self._lost.append(LostRange(transmission.psns, transmission.first + first, count, path.index))
@@ -350,7 +404,9 @@ class Sender:
         if (deadline_at := self.queue.work_queue.deadline_at) is not None and deadline_at < at:
             at = deadline_at
         at = min(at, self._table.probe_at())
-        if self._may_send() and self._has_work() and not self.is_held:
+        if self._pull_limit.applies and not self._pull_room_packets(now=now):
+            at = min(at, self._pull_limit.ask_at)
+        elif self._may_send() and self._has_work() and not self.is_held:
             at = min(at, self._pacer.release_at())
         return None if at == math.inf else max(at, now)
 
@@ -392,6 +448,11 @@ class Sender:
             ):  # at that limit the window need not grow
                 self._send_limit.on_limited(now)
             return None
+        if self._pull_limit.applies:
+            if not (room := self._pull_room_packets(now=now)):
+                self._send_limit.on_app_limited()  # neither window nor pacing hold it back, nor a CPU
+                return None
+            most_packets = min(most_packets, room)
         if not most_packets:
             self.is_held = self._has_work()
             return None
@@ -446,6 +507,8 @@ class Sender:
         wqe, room = self._scheduler.head(), self._window_room_packets()
         if wqe is None or room <= 0:
             self._send_limit.on_app_limited()
+            if self.idle:
+                self._pull_limit.on_idle()
             return None
         self._send_limit.on_app_resumed(now)
         if self._table.inflight_bytes:
@@ -472,6 +535,7 @@ class Sender:
         sequence, size_bytes = path.allocate_sequences(count), count * psns.packet_bytes
         path.transmissions.append(InflightBurst(psns, first, count, sequence, now))
         self._table.on_sent(path, size_bytes)
+        self._pull_limit.sent_bytes += size_bytes
         path.counters.packets += count
         path.counters.bytes += size_bytes
         self.packets += count

@@ -6,7 +6,8 @@ from scripts.benches.registry import CASES
 
 CHECKS = {
     "incast": {"max_over_ideal_ratio": "<= 1.2", "spread_ratio": "<= 1.3"},
-    "incast-1000": {},
+    "incast-1000": {"max_over_ideal_ratio": "<= 1.5", "spread_ratio": "<= 2", "resent_fraction": "<= 0.1"},
+    "incast-8192": {"senders_done": ">= 8192"},
     "permutation": {"median_over_ideal_ratio": "<= 1.1", "max_over_ideal_ratio": "<= 1.5"},
     "slow-path": {"capacity_fraction": ">= 0.95"},
     "loss": {"capacity_fraction_1pct": ">= 0.95", "capacity_fraction_10pct": ">= 0.85"},

@@ -18,8 +18,8 @@ from srd.proto.peer import (
     PROBES_BEFORE_END,
     PROBES_SPREAD,
     SILENCE_RTTS,
-    PeerState,
 )
+from srd.proto.peer_state import PeerState
 from srd.proto.wire.control import Close, Datagram, Probe, decode_untrusted
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
