@@ -28,8 +28,8 @@ EMPTY = 0.2
 2.3)."""
 HIGH_RTTS = 16
 """Round trips for which the delay must stay high: a window shrinks to a third in a few, if that helps."""
-SHRUNK = 1 / 3
-"""What a window must have shrunk to."""
+SHRUNK = 3.0
+"""How many times smaller the window must have become."""
 GROWTH_PACKETS = 2.0
 """Growth per round trip: with one, one flow of CUBIC beside it gets 1.45 of its fair half."""
 RENO_DECREASE = 0.5
@@ -66,7 +66,7 @@ class Competition:
             self._high_since = now
         elif now - self._high_since >= HIGH_RTTS * rtt_s:
             before_bytes = -self._windows.min_s
-            if window_bytes < SHRUNK * before_bytes:
+            if SHRUNK * window_bytes < before_bytes:
                 self.is_on, self._base_s = True, base_s
                 return before_bytes / 2
         return window_bytes
