@@ -34,6 +34,7 @@ from scripts.benches.cases import (
     rate,
     relay,
     secure,
+    sizes,
     slow_path,
     tail,
     tcp_fidelity,
@@ -226,6 +227,7 @@ _TABLE: Final = (
     _virtual("virtual", "the virtual backend itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
     _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
+    _veth("sizes", "ping-pong of 1 B to 16 MiB beside kernel TCP", sizes.rounds, sizes.WANTED, sizes.SECONDS),
     _veth(
         "tail",
         "64 B beside bulk over four paths, SRD and kernel TCP",
