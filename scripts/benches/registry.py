@@ -34,11 +34,13 @@ from scripts.benches.cases import (
     rate,
     relay,
     secure,
+    sizes,
     slow_path,
     tail,
     tcp_fidelity,
     torture,
     virtual,
+    wild,
 )
 from scripts.benches.outcome import Round, Wanted
 from scripts.compare.errors import CompareError
@@ -173,6 +175,7 @@ _TABLE: Final = (
     _virtual("blackhole", "1, then 3 of 4 spines drop everything", blackhole.measure, blackhole.WANTED),
     _virtual("jitter", "50 ms +- 1 and 10 ms", jitter.measure, jitter.WANTED, jitter.SECONDS),
     _virtual("long-fat", "10 Gbit/s and 100 ms, one peer", long_fat.measure, long_fat.WANTED, long_fat.SECONDS),
+    _virtual("wild", "beside TCP, by jitter, WAN and satellite", wild.measure, wild.WANTED),
     _virtual("fair", "2, 8, 32 flows on one bottleneck", fair.measure, fair.WANTED),
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
     Case("devmem", "region to region, beside copies around TCP", "kernel", _devmem, devmem.WANTED, timed=True),
@@ -224,6 +227,7 @@ _TABLE: Final = (
     _virtual("virtual", "the virtual backend itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
     _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
+    _veth("sizes", "ping-pong of 1 B to 16 MiB beside kernel TCP", sizes.rounds, sizes.WANTED, sizes.SECONDS),
     _veth(
         "tail",
         "64 B beside bulk over four paths, SRD and kernel TCP",

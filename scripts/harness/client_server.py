@@ -6,6 +6,7 @@ each has its figures, in a format that the caller knows.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,9 @@ EXIT_BOUND_S: Final = 15.0
 _TICK_S: Final = 0.1
 
 Event = dict[str, Any]
+Cores = tuple[Sequence[str], Sequence[str]]
+"""What precedes the commands of client and server, to choose where they run."""
+ANY_CORES: Final[Cores] = ((), ())
 
 
 class Pair(Protocol):
@@ -39,6 +43,14 @@ class Pair(Protocol):
 def python(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module of this project."""
     return [sys.executable, "-m", module, *arguments]
+
+
+def own_cores() -> Cores:
+    """Return what precedes two commands, so that each runs on a core of its own; nothing where there is only one."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) == 1:
+        return ANY_CORES
+    return ["taskset", "--cpu-list", str(cores[0])], ["taskset", "--cpu-list", str(cores[1])]
 
 
 def run_both(

@@ -24,7 +24,7 @@ from typing import Final
 from netns.lab.lab import Lab
 from netns.topology.model import reference
 from scripts.benches.cases.clean import START_S, WORKER
-from scripts.benches.cases.latency import figures, ours_latency, tcp_latency
+from scripts.benches.cases.latency import SMALL_SIZES, figures, ours_latency, tcp_latency
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.compare.errors import UnavailableError
 from scripts.compare.fabric import RECEIVER, SENDER, Fabric
@@ -62,7 +62,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
         for number in range(count):
             baselines = {"mptcp": measure_tcp(fabric, seconds=seconds, mptcp=True)} if multipath else {}
             measured = ours_latency(
-                FabricPair(fabric, fabric.address(RECEIVER)), "--plain", seconds=seconds, loaded=True
+                FabricPair(fabric, fabric.address(RECEIVER)), "--plain", sizes=SMALL_SIZES, seconds=seconds, loaded=True
             )
             ours = figures(measured) | {"bulk_mbps": 1e3 * measured["bulk_gbps"]}
             baselines["cubic"] = measure_tcp(fabric, seconds=seconds, mptcp=False)
@@ -106,6 +106,6 @@ def measure_tcp(fabric: Fabric, *, seconds: float, mptcp: bool) -> dict[str, flo
         ),
     ) as ended:
         time.sleep(WARM_UP_S)
-        found = figures(tcp_latency(pinned, "--loaded", seconds=seconds))
+        found = figures(tcp_latency(pinned, sizes=SMALL_SIZES, seconds=seconds))
         received, _ = ended(START_S)
     return found | {"bulk_mbps": 1e3 * received["gbps"]}

@@ -18,7 +18,7 @@ from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
 from srd.proto.events import EventQueue
 from srd.proto.paths.path import Path, PathState
-from srd.proto.paths.rtt import PeerRtt
+from srd.proto.paths.rtt import PeerRtt, WindowedMin
 from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
 from srd.proto.peer_trace import PeerTrace
@@ -55,6 +55,13 @@ BURSTS_PER_WINDOW = 16
 """A burst is at most this fraction of the window, so that a window is spread over paths and not sent to one queue. The
 limit does not apply to a CPU-limited sender (see `SendLimit`), whose bursts cost less per packet the longer they
 are."""
+MAX_BURST_S = 0.00005
+"""A sender that its window has not limited lately may also send as one burst what passes, at a window in the smallest
+round trip, in the time that a packet waits in the receiving host at least, and in this time at most. The burst's last
+packet then waits little longer for the first ones than it would wait there anyway, and each burst costs a system call
+at both ends. (TCP sizes its bursts likewise, by a millisecond at the pacing rate: tcp_tso_autosize.)"""
+ACK_DELAY_WINDOW_S = 1.0
+"""Time in which packets wait for at least the time of the constant above."""
 ABORT_PSNS = 2
 """PSNs of the window reserved for messages that are aborted while partially packetized, beside those of the flows that
 take turns: the send, and the message that begins next (see `send.scheduler`)."""
@@ -77,6 +84,7 @@ class Sender:
         "_inflight",
         "_inflight_limit",
         "_lost",
+        "_min_ack_delay",
         "_pacer",
         "_probe_turn",
         "_protection",
@@ -86,6 +94,7 @@ class Sender:
         "_scheduler",
         "_selector",
         "_send_limit",
+        "_starts_long",
         "_table",
         "_tail_probes",
         "_trace",
@@ -130,7 +139,7 @@ class Sender:
         # A message starts only when all of it is granted, so one larger than the whole credit could never start.
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
-        self.is_held = False  # whether the last call of `poll_burst` held back data
+        self.is_held = self._starts_long = False  # see `poll_burst`, `paths_start_with`
         self.ack_path = NO_ACK_PATH  # ack path of the last ack that arrived
         self._protection = protection
         self._trace = trace
@@ -138,8 +147,7 @@ class Sender:
         # An ack must have bits for the whole window: packets without a bit would be declared lost.
         bitmap_bytes = bitmap_room_bytes(ack_bytes, reports=max_reports(ack_bytes))
         self._window_packets = min(config.window_packets, window_packets, 8 * bitmap_bytes)
-        self._address = address
-        self._context = context
+        self._address, self._context = address, context
         self._datagram_bytes = datagram_bytes
         most = MAX_BURST_PACKETS if burst_bytes is None else burst_bytes // (datagram_bytes + TAG_BYTES)
         self._burst_packets = max(min(most, MAX_BURST_PACKETS), 1)
@@ -161,6 +169,7 @@ class Sender:
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
         self._send_limit = SendLimit()
+        self._min_ack_delay = WindowedMin(window_s=ACK_DELAY_WINDOW_S)
 
     @property
     def inflight_bytes(self) -> int:
@@ -196,6 +205,11 @@ class Sender:
         self._table.set_initial_rtt(round_trip_s)
         self._rtt.smoothed_s = round_trip_s
         self._rtt.observe(round_trip_s, now=now)
+
+    def paths_start_with(self, round_trip_s: float) -> None:
+        """Until the first sample time out no packet before so long a round trip: the handshake's may have been."""
+        self._table.set_initial_rtt(round_trip_s)
+        self._starts_long = True
 
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
@@ -268,9 +282,13 @@ class Sender:
         if not 0 <= rtt_us < 60_000_000:
             return  # a clock jumped; the next report gives a sample
         path.rtt.update(rtt_us / 1e6, now=now)
+        if self._starts_long:  # lost HELLOs may have made it seem long
+            self._table.set_initial_rtt(max(path.rtt.latest_s, self._config.initial_rtt_s))
+            self._starts_long = False
         self._rtt.observe(path.rtt.latest_s, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
+        self._min_ack_delay.observe(report.ack_delay_us / 1e6, now=now)
         self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
         if self._all_timed_out_at < math.inf:
             if sent_at < self._all_timed_out_at:  # the acknowledgement was late, not missing
@@ -450,12 +468,24 @@ class Sender:
         window_packets = int(self.controller.window_bytes) // self._datagram_bytes
         limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, self._burst_packets)
         if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
-            limit = min(limit, window_packets // BURSTS_PER_WINDOW)
-        limit = min(limit, most_packets)
-        limit = max(limit - limit % self._train_packets if limit > self._train_packets else limit, 1)
+            limit = min(limit, self._paced_burst_packets(window_packets, now=now))
+        limit = max(min(limit, most_packets), 1)
         if self._lost:
             return self._retransmit(limit, most_packets=most_packets, now=now)
         return self._send_new(limit, most_packets=most_packets, now=now)
+
+    def _whole_trains(self, packets: int) -> int:
+        """Return the most packets, of so many, that are sent as whole segment trains, if that is any."""
+        return packets - packets % self._train_packets if packets > self._train_packets else packets
+
+    def _paced_burst_packets(self, window_packets: int, *, now: float) -> int:
+        """Return the longest burst of a sender that is not CPU-limited."""
+        spread = window_packets // BURSTS_PER_WINDOW
+        waits_s = self._min_ack_delay.min_s  # infinite before the first report
+        if waits_s == math.inf or self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s):
+            return spread
+        min_rtt_s = max(self._rtt.min_s, 1e-6)  # in virtual time a handshake may take no time
+        return max(spread, int(window_packets * min(waits_s, MAX_BURST_S) / min_rtt_s))
 
     def _may_send(self) -> bool:
         within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
@@ -475,10 +505,10 @@ class Sender:
         while self._lost:
             lost = self._lost.pop(0)
             psns, first, count = lost.psns, lost.first, lost.count
-            missing, most = self._inflight.missing(first, count=count), limit
+            missing, most = self._inflight.missing(first, count=count), self._whole_trains(limit)
             if (batch := psns.message.batch) is not None:  # aborted messages each carry their own end PSN
                 singly = psns.message.aborted or batch.refused
-                most = 1 if singly else min(max_packets(limit, psns.packet_bytes, self._datagram_bytes), most_packets)
+                most = 1 if singly else min(max_packets(most, psns.packet_bytes, self._datagram_bytes), most_packets)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, most)
                 rest = skip + sent
@@ -504,17 +534,21 @@ class Sender:
         self._send_limit.on_app_resumed(now)
         if self._table.inflight_bytes:
             self._table.open_all()
-        batch = wqe.batch
+        batch, clocked = wqe.batch, self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
         if batch is None:
             offset, left_bytes = wqe.next_offset, wqe.carried_bytes - wqe.next_offset
-            count = min(limit, max(-(-left_bytes // self.segment_bytes), 1))
+            left = max(-(-left_bytes // self.segment_bytes), 1)
+            if left == 1 and not offset and self.queue.work_queue.count == 1:
+                self._inflight_limit.on_short_message(now)
+            ends = left <= limit and not clocked  # then the message's end needs no burst of its own
+            count = left if ends else min(left, self._whole_trains(limit))
             packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         else:
             offset, packet_bytes = batch.packetized, HEADER_BYTES + wqe.length
             count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
-            count = min(count, max_packets(limit, packet_bytes, self._datagram_bytes), most_packets)
-        count, clocked = min(count, room), self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
-        path, count = self._selector.select(self._active, packets=count, now=now, cwnd_limited=clocked)
+            most = max_packets(self._whole_trains(limit), packet_bytes, self._datagram_bytes)
+            count = min(count, most, most_packets)
+        path, count = self._selector.select(self._active, packets=min(count, room), now=now, cwnd_limited=clocked)
         psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
             self._scheduler.on_packetized(wqe, size_bytes=count * self.segment_bytes)
