@@ -15,9 +15,12 @@ pulls and UET's RCCC are of the same kind. Each sender has a window of its own b
    arrives makes room for the next turn, so pulls have the pace of the last link, and its queue stays short.
 4. A peer's first turn is one packet. When that has arrived, it has its share of the window outstanding; if few others
    are active, it is free, which means that its own window is all that limits it, until it is idle.
-5. What was pulled and does not arrive (lost, or its sender does not send it) stops counting after `LATE_TIMES` of the
-   usual time. Such a sender takes no more turns until it asks again. So peers that ask and do not send take up a
-   packet each, for a few round trips.
+5. What was pulled and does not arrive in time is late: it no longer counts. The time is that of a retransmission
+   timeout (RFC 6298), measured from a pull to its data, so that it includes what the hosts at both ends take; it is
+   doubled whenever it expires. A host may just be slow, or the PULL was lost, so the sender keeps its place: its next
+   turn repeats the PULL, and pulls nothing more. Only after `LATE_TURNS` in a row it takes no more turns until it asks
+   again. So peers that ask and do not send take up a packet each, for a few round trips. Data that was lost is not
+   pulled again before its sender has noticed that, and asks.
 6. Messages that arrive in turns are all incomplete for long, and pin memory. So only so many senders take turns that
    what they have asked for fits into two receive windows, the least that an endpoint has, less the longest message,
    which `recv.admission` keeps free; the others wait until one of them is done. A sender that has asked for more than
@@ -32,14 +35,13 @@ There is one record for each peer that has asked, of constant size, until the pe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.rate import DeliveryRate
-from srd.proto.paths.rtt import WindowedMin
+from srd.proto.paths.rtt import RttEstimator
 from srd.proto.wire.control import ANY_BYTES, NO_LIMIT_BYTES, Pull, PullRequest
 
 UNSOLICITED_BYTES = 1024
@@ -48,8 +50,12 @@ FREE_FRACTION = 1 / 8
 """Active peers, over `incast_packets`, up to which they are free."""
 WINDOW_GAIN = 1.25
 """Window over the bandwidth-delay product: above 1 it grows while the link is not full."""
-LATE_TIMES = 4.0
-"""Times the usual time from a pull to its data, after which what was pulled stops counting."""
+LATE_TURNS = 4
+"""Times in a row that what was pulled from a sender is late before it has to ask again."""
+MAX_LATE_SHIFT = 4
+"""Most doublings of the time after which data is late: a sender repeats its request within that by itself."""
+IDLE_TIMES = 4.0
+"""Times the usual time from a pull to its data, after which a peer without a limit that sends nothing is idle."""
 HEAD_START = 8
 """Turns that a sender may have in advance of others when it begins to ask; more would let it hold up the others."""
 SHIFT_FRACTION = 1 / 8
@@ -76,7 +82,15 @@ class _Turns:
     wanted_bytes: int = 0
     """What its sender will have sent in all."""
     pulled_at: float = 0.0
-    """When the oldest part of what is outstanding was pulled."""
+    """When the oldest part of what is outstanding was pulled, or the last part of it arrived."""
+    timed_at: float | None = None
+    """When the pull was sent that is timed; None: none is."""
+    timed_bytes: int = 0
+    """And `arrived_bytes` with which its data has arrived."""
+    is_late: bool = False
+    """Whether what was pulled did not arrive in time, and no longer counts."""
+    late_turns: int = 0
+    """Times in a row that this was so."""
     free_number: int | None = None
     """Number of the PULL that set no limit, if none set one since."""
     shift_bytes: int = 0
@@ -92,8 +106,8 @@ class _Turns:
 
     @property
     def outstanding_bytes(self) -> int:
-        """What was pulled and has not arrived."""
-        return max(self.limit_bytes - self.arrived_bytes, 0)
+        """What was pulled and has not arrived, if it counts."""
+        return 0 if self.is_late else max(self.limit_bytes - self.arrived_bytes, 0)
 
     @property
     def left_bytes(self) -> int:
@@ -105,8 +119,8 @@ class Pulls:
     """`on_peers`, `on_request`, `on_data`, then `take_turns`; `due` has the peers that are sent a PULL (`poll`)."""
 
     __slots__ = (
-        "_active", "_config", "_free", "_order", "_outstanding", "_outstanding_bytes", "_queue", "_rate",
-        "_shifts_bytes", "_shortest", "_turn", "_turns", "_usual_s", "_waiting", "_window_bytes", "due", "is_crowded",
+        "_active", "_config", "_free", "_late_shift", "_order", "_outstanding", "_outstanding_bytes", "_queue",
+        "_rate", "_shifts_bytes", "_time", "_turn", "_turns", "_waiting", "_window_bytes", "due", "is_crowded",
     )  # fmt: skip
 
     def __init__(self, config: ProtocolConfig) -> None:
@@ -127,8 +141,8 @@ class Pulls:
         self._free: dict[int, float] = {}  # peers without a limit: when data of theirs last arrived
         self._window_bytes = 0
         self._rate = DeliveryRate()
-        self._shortest = WindowedMin()
-        self._usual_s = config.initial_rtt_s  # smoothed time from a pull to its data
+        self._time = RttEstimator(initial_s=config.initial_rtt_s)  # from a pull to its data
+        self._late_shift = 0  # doublings of the time after which data is late
 
     # -- peers --------------------------------------------------------------------------------------------------
 
@@ -177,10 +191,12 @@ class Pulls:
         # Never back: a sender cannot make more outstanding than was pulled.
         self._settle(turns, arrived_bytes=max(min(request.sent_bytes, MAX_COUNT), turns.arrived_bytes))
         turns.limit_bytes = max(turns.limit_bytes, turns.arrived_bytes)
+        turns.timed_at = None  # what is counted as lost may still arrive
+        turns.late_turns = 0
         turns.wanted_bytes = min(turns.arrived_bytes + request.backlog_bytes, MAX_COUNT)
         self._window_bytes = max(
             self._config.incast_packets * packet_bytes,
-            int(WINDOW_GAIN * self._rate.max_bytes_per_s * self._shortest_s),
+            int(WINDOW_GAIN * self._rate.max_bytes_per_s * (self._time.min_s if self._time.sampled else 0.0)),
         )
         if self.is_crowded and turns.left_bytes:
             self._active.add(peer)
@@ -197,13 +213,13 @@ class Pulls:
             return
         if not new_bytes:
             return
-        self._rate.on_ack(now=now, acked_bytes=new_bytes, span_s=self._usual_s)
-        if turns.outstanding_bytes:
-            waited_s = now - turns.pulled_at
-            self._shortest.observe(waited_s, now=now)
-            self._usual_s += (waited_s - self._usual_s) / 8
-            turns.proven = True
+        self._rate.on_ack(now=now, acked_bytes=new_bytes, span_s=self._time.smoothed_s)
+        if turns.limit_bytes > turns.arrived_bytes:  # late or not
+            turns.proven, turns.late_turns, self._late_shift = True, 0, 0
         self._settle(turns, arrived_bytes=turns.arrived_bytes + new_bytes)
+        if turns.timed_at is not None and turns.arrived_bytes >= turns.timed_bytes:
+            self._time.update(now - turns.timed_at, now=now)
+            turns.timed_at = None
         if turns.outstanding_bytes:
             self._note_outstanding(turns, now=now)
         if turns.arrived_bytes >= turns.wanted_bytes:
@@ -223,14 +239,10 @@ class Pulls:
         """Whether a peer waits for its turn, or for the arrival of what was pulled."""
         return peer in self._active
 
-    @property
-    def _shortest_s(self) -> float:
-        return self._shortest.min_s if self._shortest.min_s < math.inf else 0.0
-
     def _has_few_active(self, *, now: float) -> bool:
         few = int(self._config.incast_packets * FREE_FRACTION)
         if len(self._active) + len(self._free) > few:
-            silent_at = now - LATE_TIMES * max(self._usual_s, self._config.min_rto_s)
+            silent_at = now - IDLE_TIMES * max(self._time.smoothed_s, self._config.min_rto_s)
             self._free = {peer: at for peer, at in self._free.items() if at > silent_at}
         return len(self._active) + len(self._free) <= few
 
@@ -249,17 +261,27 @@ class Pulls:
         while self._queue and self._outstanding_bytes < self._window_bytes:
             self._turn, _, turns = heappop(self._queue)
             turns.waits = False
-            pulled_bytes = min(turns.packet_bytes, turns.left_bytes, turns.shift_end_bytes - turns.limit_bytes)
-            if pulled_bytes <= 0:
-                continue  # it is done, or its sender wants less now
-            before_bytes = turns.outstanding_bytes
-            turns.turns += 1
-            turns.limit_bytes += pulled_bytes
-            self._outstanding_bytes += turns.outstanding_bytes - before_bytes
-            if not before_bytes:
-                self._note_outstanding(turns, now=now)
-            self.due[turns.peer] = None
+            turns.limit_bytes = max(turns.limit_bytes, turns.arrived_bytes)  # its sender may have sent more unasked
+            pulled_bytes = 0
+            if not turns.is_late:
+                pulled_bytes = min(turns.packet_bytes, turns.left_bytes, turns.shift_end_bytes - turns.limit_bytes)
+                if pulled_bytes <= 0:
+                    continue  # it is done, or its sender wants less now
+            self._pull(turns, pulled_bytes=pulled_bytes, now=now)
             self._queue_up(turns)
+
+    def _pull(self, turns: _Turns, *, pulled_bytes: int, now: float) -> None:
+        """Let a peer send so much more; if what it was pulled is late, repeat that."""
+        before_bytes = turns.outstanding_bytes
+        turns.turns += 1
+        turns.limit_bytes += pulled_bytes
+        if turns.timed_at is None and not turns.is_late:
+            turns.timed_at, turns.timed_bytes = now, turns.limit_bytes
+        turns.is_late = False
+        self._outstanding_bytes += turns.outstanding_bytes - before_bytes
+        if not before_bytes:
+            self._note_outstanding(turns, now=now)
+        self.due[turns.peer] = None
 
     def _begin_shifts(self) -> None:
         """Let those that wait take turns, as far as there is room for what they have asked for."""
@@ -299,7 +321,8 @@ class Pulls:
     def _queue_up(self, turns: _Turns) -> None:
         """Let a peer have a turn, unless what it was pulled has to arrive first."""
         share_bytes = self._window_bytes // max(len(self._active), 1) if turns.proven else 0
-        if not turns.waits and turns.left_bytes and turns.outstanding_bytes <= max(share_bytes - turns.packet_bytes, 0):
+        wants = turns.is_late or turns.left_bytes
+        if not turns.waits and wants and turns.outstanding_bytes <= max(share_bytes - turns.packet_bytes, 0):
             turns.waits = True
             self._order += 1
             heappush(self._queue, (turns.turns, self._order, turns))
@@ -313,16 +336,33 @@ class Pulls:
         """Set what of a peer's data has arrived."""
         before_bytes = turns.outstanding_bytes
         turns.arrived_bytes = arrived_bytes
+        turns.is_late = turns.is_late and arrived_bytes < turns.limit_bytes
         self._outstanding_bytes += turns.outstanding_bytes - before_bytes
         if not turns.outstanding_bytes:
             self._outstanding.pop(turns.peer, None)
 
     def _give_up(self, *, now: float) -> None:
-        """Let what is late no longer count; its sender has to ask again."""
-        while (late_at := self.check_at) is not None and late_at <= now:
+        """Let what is late no longer count."""
+        timeout_s, before = self._timeout_s, len(self._outstanding)
+        while self._outstanding:
             turns = next(iter(self._outstanding.values()))
-            turns.proven = False
-            self._retire(turns)
+            if turns.pulled_at + timeout_s > now:
+                break
+            turns.proven, turns.timed_at = False, None
+            turns.late_turns += 1
+            if turns.late_turns >= LATE_TURNS:
+                self._retire(turns)
+                continue
+            self._outstanding_bytes -= turns.outstanding_bytes
+            turns.is_late = True
+            del self._outstanding[turns.peer]
+            self._queue_up(turns)
+        if len(self._outstanding) < before:
+            self._late_shift = min(self._late_shift + 1, MAX_LATE_SHIFT)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._time.timeout_s(floor_s=self._config.min_rto_s) * (1 << self._late_shift)
 
     @property
     def check_at(self) -> float | None:
@@ -330,7 +370,7 @@ class Pulls:
         if not self._outstanding:
             return None
         first = next(iter(self._outstanding.values()))
-        return first.pulled_at + LATE_TIMES * self._usual_s + self._config.min_rto_s
+        return first.pulled_at + self._timeout_s
 
     # -- output -------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,11 @@
    counts everything that was sent, retransmissions too; so a packet that was lost needs another pull.
 3. A request, or its answer, may be lost: it is repeated with exponential back-off, at random times, since many senders
    ask at the same instant. Once an answer has shown that this sender has its place among the others, it asks again
-   much later; but at once after a loss, and for more than it has asked for.
+   much later, at the earliest after twice the time that its last turn took to come; but at once after a loss, and for
+   more than it has asked for.
 4. A receiver that never grants anything cannot stall a sender for ever: with the `PATIENCE`-th request in a row that
-   brought nothing, and each one after it, the sender may send one packet.
+   brought nothing, and each one after it, the sender may send one packet, once their interval is the largest. Sooner,
+   all senders to a host that is slow for a moment would send unasked.
 5. A receiver that needs no pulls any more sets no limit. That holds until the sender is idle.
 
 A PULL only ever restricts: window and pacing apply as without it.
@@ -35,8 +37,8 @@ class PullLimit:
     """`room_packets` may be sent; `on_blocked` when that is none, then `request` at `ask_at`."""
 
     __slots__ = (
-        "_announced_bytes", "_interval_s", "_number", "_requests", "_rng", "_unsolicited_bytes", "ask_at",
-        "limit_bytes", "sent_bytes",
+        "_announced_bytes", "_blocked_at", "_granted_bytes", "_interval_s", "_number", "_requests", "_rng", "_turn_s",
+        "_unsolicited_bytes", "ask_at", "limit_bytes", "sent_bytes",
     )  # fmt: skip
 
     def __init__(self, *, rng: Random) -> None:
@@ -49,6 +51,9 @@ class PullLimit:
         self._announced_bytes = 0  # what will have been sent in all when the backlog of the last request was sent
         self._number = 0  # of the last PULL
         self._interval_s = 0.0
+        self._granted_bytes = 0  # limit of the last PULL
+        self._blocked_at = 0.0
+        self._turn_s = 0.0  # that the last turn took to come
         self._requests = 0  # in a row that brought nothing
         self._rng = rng
 
@@ -70,17 +75,23 @@ class PullLimit:
         self._unsolicited_bytes = pull.unsolicited_bytes
         grants = pull.limit_bytes > self.sent_bytes
         self.limit_bytes = NO_LIMIT_BYTES if pull.unsolicited_bytes == ANY_BYTES else pull.limit_bytes
+        if pull.limit_bytes > self._granted_bytes:
+            self._requests = 0  # even if what was sent unasked has used it up
+        self._granted_bytes = pull.limit_bytes
+        if self.ask_at == math.inf:
+            return
         if grants:
-            self._requests, self.ask_at = 0, math.inf
-        elif self.ask_at < math.inf:
-            self._schedule(now=now, interval_s=max(self._interval_s, WAIT_RTTS * rtt_s))
+            self._turn_s, self.ask_at = now - self._blocked_at, math.inf
+        else:
+            self._schedule(now=now, interval_s=max(self._interval_s, self._wait_s(rtt_s)))
 
     def on_blocked(self, *, now: float, rtt_s: float) -> None:
         """Note that data waits for a pull."""
         if self.ask_at < math.inf:
             return
+        self._blocked_at = now
         if self._announced_bytes > self.limit_bytes:
-            self._schedule(now=now, interval_s=WAIT_RTTS * rtt_s)
+            self._schedule(now=now, interval_s=self._wait_s(rtt_s))
         else:
             self.ask_at, self._interval_s = now, REQUEST_RTTS * rtt_s
 
@@ -101,12 +112,16 @@ class PullLimit:
     def request(self, *, context: int, backlog_bytes: int, path: int, now: float) -> PullRequest:
         """Return the request that is due."""
         self._requests += 1
-        if self._requests >= PATIENCE:
+        if self._requests >= PATIENCE and self._interval_s >= MAX_REQUEST_INTERVAL_S:
             self.limit_bytes = max(self.limit_bytes, self.sent_bytes + 1)
         self._announced_bytes = self.sent_bytes + backlog_bytes
         self._schedule(now=now, interval_s=self._interval_s)
         self._interval_s *= 2
         return PullRequest(context, self.sent_bytes, backlog_bytes, self._number, path)
+
+    def _wait_s(self, rtt_s: float) -> float:
+        """Return the time until an answered request is repeated."""
+        return max(WAIT_RTTS * rtt_s, 2 * self._turn_s)
 
     def _schedule(self, *, now: float, interval_s: float) -> None:
         self._interval_s = min(interval_s, MAX_REQUEST_INTERVAL_S)

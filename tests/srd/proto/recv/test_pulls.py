@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.recv.pulls import HEAD_START, UNSOLICITED_BYTES, Pulls
+from srd.proto.recv.pulls import HEAD_START, LATE_TURNS, UNSOLICITED_BYTES, Pulls
 from srd.proto.wire.control import ANY_BYTES, NO_LIMIT_BYTES, Pull, PullRequest
 
 PACKET = 1000
@@ -153,20 +154,88 @@ def test_free__few_active_senders_after_their_first_packet() -> None:
     assert receiver.polled()[4].limit_bytes == 9 * PACKET, "the window: one of eight is free, and that is 3"
 
 
-def test_late__does_not_count_and_takes_no_more_turns_until_it_asks() -> None:
+def expire(receiver: Receiver) -> dict[int, Pull]:
+    """Wait until the oldest of what is outstanding is late; take turns."""
+    at = receiver.pulls.check_at
+    assert at is not None
+    receiver.now = at
+    return receiver.polled()
+
+
+def test_late__does_not_count_and_keeps_its_place() -> None:
     receiver = Receiver()
     for peer in range(9):
         receiver.ask(peer, backlog_bytes=5 * PACKET)
     receiver.polled()
-    at = receiver.pulls.check_at
-    assert at is not None
-    receiver.now = at
-    assert receiver.polled()[8].limit_bytes == PACKET
-    receiver.arrive(8, after_s=0)
+    sent = expire(receiver)
+    assert sent[8].limit_bytes == PACKET
+    assert sent[0].limit_bytes == PACKET, "the pull may have been lost: it is repeated, and nothing more is pulled"
+    assert all(receiver.pulls.waits(peer) for peer in range(9))
+    receiver.arrive(0)
+    assert receiver.polled()[0].limit_bytes > PACKET, "late data counts, and its sender goes on without asking"
+
+
+def test_late__again_and_again_takes_no_more_turns_until_it_asks() -> None:
+    receiver = Receiver()
+    receiver.ask(0, backlog_bytes=5 * PACKET)
     receiver.polled()
-    assert all(receiver.limits[peer] == PACKET for peer in range(8))
+    began_at, times = receiver.now, []
+    for _ in range(LATE_TURNS):
+        expire(receiver)
+        times.append(receiver.now - began_at)
+        began_at = receiver.now
+    assert [later / first for first, later in pairwise(times)] == pytest.approx([2.0] * (LATE_TURNS - 1))
+    assert not receiver.pulls.waits(0)
+    assert receiver.pulls.check_at is None
     receiver.ask(0, backlog_bytes=5 * PACKET, sent_bytes=PACKET)
     assert receiver.polled()[0].limit_bytes == 2 * PACKET
+
+
+def test_late__adapts_to_a_slow_host() -> None:
+    """A host that takes a second for each turn is not late for ever."""
+    receiver = Receiver()
+    for peer in range(12):
+        receiver.ask(peer, backlog_bytes=100 * PACKET)
+    order = [peer for peer, pull in receiver.polled().items() if pull.limit_bytes]
+    late = 0
+    for _ in range(200):
+        receiver.now += 0.1
+        before = receiver.limits.copy()
+        sent = receiver.polled()
+        late += sum(pull.limit_bytes == before[peer] for peer, pull in sent.items())
+        order += [peer for peer, pull in sent.items() if pull.limit_bytes > before[peer]]
+        receiver.arrive(order.pop(0), after_s=0)
+        before = receiver.limits.copy()
+        order += [peer for peer, pull in receiver.polled().items() if pull.limit_bytes > before[peer]]
+    assert late < 30, "only until the time is known"
+    turns = [receiver.limits[peer] // PACKET for peer in range(12)]
+    assert max(turns) - min(turns) <= 2, turns
+
+
+def test_time__is_of_a_pull_to_its_own_data() -> None:
+    """Data that arrives in the turn in which more is pulled gives no sample for that."""
+    receiver = Receiver()
+    for peer in range(12):
+        receiver.ask(peer, backlog_bytes=100 * PACKET)
+    order = [peer for peer, pull in receiver.polled().items() if pull.limit_bytes]
+    for _ in range(50):
+        receiver.now += 0.01
+        for _ in range(8):
+            receiver.arrive(order.pop(0), after_s=0)
+        before = receiver.limits.copy()
+        order += [peer for peer, pull in receiver.polled().items() if pull.limit_bytes > before[peer]]
+    assert receiver.pulls._time.min_s == pytest.approx(0.01)
+
+
+def test_turns__count_from_what_was_sent_unasked() -> None:
+    """Small messages that were sent unasked do not use up the turns that follow."""
+    receiver = Receiver()
+    for peer in range(9):
+        receiver.ask(peer, backlog_bytes=5 * PACKET)
+    receiver.polled()
+    receiver.arrive(8, 3 * PACKET)
+    receiver.arrive(0)
+    assert receiver.polled()[8].limit_bytes == 4 * PACKET
 
 
 def test_refused__is_free_until_it_asks_again() -> None:
@@ -273,8 +342,8 @@ class Senders(RuleBasedStateMachine):
         assert pulls._shifts_bytes <= 2 * CONFIG.receive_window_bytes
         assert not any(turns.shift_bytes for turns in pulls._waiting.values())
         assert set(pulls._waiting) <= pulls._active
-        waiting = [turns.peer for _, _, turns in pulls._queue if turns.waits]
-        assert len(waiting) == len(set(waiting)) <= len(pulls._queue) <= 2 * len(MANY)
+        waiting = [turns.peer for _, _, turns in pulls._queue if turns.waits and pulls._turns.get(turns.peer) is turns]
+        assert len(waiting) == len(set(waiting)) <= len(pulls._queue)
         times = [turns.pulled_at for turns in pulls._outstanding.values()]
         assert times == sorted(times)
         assert all(not math.isnan(at) for at in times)
