@@ -315,6 +315,7 @@ class Pulls:
         self._settle(turns, arrived_bytes=max(turns.limit_bytes, turns.arrived_bytes))
         self._end_shift(turns)
         turns.wanted_bytes = 0
+        turns.timed_at = None
         self._active.discard(turns.peer)
         self._waiting.pop(turns.peer, None)
 
@@ -348,7 +349,7 @@ class Pulls:
             turns = next(iter(self._outstanding.values()))
             if turns.pulled_at + timeout_s > now:
                 break
-            turns.proven, turns.timed_at = False, None
+            turns.proven = False  # its time counts all the same, else a time above the timeout would never be known
             turns.late_turns += 1
             if turns.late_turns >= LATE_TURNS:
                 self._retire(turns)
