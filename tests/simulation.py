@@ -52,6 +52,8 @@ class Conditions:
     corrupt: float = 0.0  # share of packets in which one bit is flipped, header or control packet
     largest_bytes: int = 65_507  # longer datagrams are lost, as with "do not fragment"
     largest_back_bytes: int = 65_507  # of those that b sends
+    busy_s: float = 0.0  # b is a slow host: it takes what has arrived only so often
+    buffer_packets: int = 1 << 30  # so many wait for that at most; more are lost
 
 
 class Keys(Memory):
@@ -311,8 +313,12 @@ class Network:
                 _, (_, source, target, packet) = item
                 if link_number in self.dead:
                     continue
-                delay_s = self.rng.random() * self.conditions.reorder_s
-                heapq.heappush(self._late, (self.now + delay_s, next(self._serial), source, target, packet))
+                at = self.now + self.rng.random() * self.conditions.reorder_s
+                if self.conditions.busy_s and target[0] == "b":
+                    if sum(late[3][0] == "b" for late in self._late) >= self.conditions.buffer_packets:
+                        continue
+                    at = (self.now // self.conditions.busy_s + 1) * self.conditions.busy_s
+                heapq.heappush(self._late, (at, next(self._serial), source, target, packet))
         while self._late and self._late[0][0] <= self.now:
             _, _, source, target, packet = heapq.heappop(self._late)
             if target[0] in batches:  # else it is for an address of a test's crafted packets

@@ -20,9 +20,16 @@ PULLS = (PacketType.PULL_REQUEST, PacketType.PULL)
 SIZE = 60_000
 
 
-def opened(peers: int, *, seed: int = 1, shape: Shape = SHAPE, conditions: Conditions | None = None) -> Network:
+def opened(
+    peers: int,
+    *,
+    seed: int = 1,
+    shape: Shape = SHAPE,
+    conditions: Conditions | None = None,
+    config: ProtocolConfig = CONFIG,
+) -> Network:
     """Return a network with so many peers from a to b, whose control packets are counted from now on."""
-    network = Network(seed=seed, shape=shape, config=CONFIG, links=2, conditions=conditions)
+    network = Network(seed=seed, shape=shape, config=config, links=2, conditions=conditions)
     for _ in range(peers):
         network.connect()
     network.run(seconds=0.01)
