@@ -70,15 +70,41 @@ def test_request__at_once_then_with_backoff(limit: PullLimit) -> None:
     limit.on_blocked(now=NOW, rtt_s=RTT_S)
     assert limit.ask_at == NOW
     now, interval_s = NOW, REQUEST_RTTS * RTT_S
-    for _ in range(PATIENCE - 1):
+    while True:
         assert ask(limit, backlog_bytes=5000, now=now) == PullRequest(0, 0, 5000, 1)
         assert interval_s / 2 <= limit.ask_at - now <= interval_s * 1.5
-        now, interval_s = limit.ask_at, min(2 * interval_s, MAX_REQUEST_INTERVAL_S)
         assert limit.room_packets(PACKET, inflight_bytes=1000) == 0
+        if interval_s == MAX_REQUEST_INTERVAL_S:
+            break
+        now, interval_s = limit.ask_at, min(2 * interval_s, MAX_REQUEST_INTERVAL_S)
     for _ in range(3):
         ask(limit, backlog_bytes=5000, now=now)
         assert limit.room_packets(PACKET, inflight_bytes=1000) == 1, "a packet each from then on"
         limit.sent_bytes += PACKET
+
+
+def test_request__a_pull_ends_patience_even_if_used_up(limit: PullLimit) -> None:
+    """A packet that was sent unasked had used up the pull that came then: patience would never have ended."""
+    limit.on_blocked(now=NOW, rtt_s=RTT_S)
+    for _ in range(20):
+        ask(limit, backlog_bytes=5000)
+    limit.sent_bytes = 2 * PACKET
+    pulled(limit, PACKET, number=2)
+    for _ in range(PATIENCE - 1):
+        ask(limit, backlog_bytes=5000)
+        assert limit.room_packets(PACKET, inflight_bytes=2000) == 0
+    ask(limit, backlog_bytes=5000)
+    assert limit.room_packets(PACKET, inflight_bytes=2000) == 1
+
+
+def test_request__not_before_twice_the_last_turn(limit: PullLimit) -> None:
+    """A turn that takes long is no reason to ask again: a slow host would have more requests to answer than data."""
+    limit.on_blocked(now=NOW, rtt_s=RTT_S)
+    ask(limit, backlog_bytes=5 * PACKET)
+    pulled(limit, PACKET, number=2, now=NOW + 0.1)
+    limit.sent_bytes = PACKET
+    limit.on_blocked(now=NOW + 0.1, rtt_s=RTT_S)
+    assert limit.ask_at - NOW >= 0.1 + 2 * 0.1 / 2
 
 
 def test_request__much_later_once_answered(limit: PullLimit) -> None:
