@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -118,6 +119,22 @@ def test_loss__of_any_packet_delays_only(seed: int, reorder_s: float) -> None:
     )
     post(network, sizes=[SIZE, 500, 30_000])
     finish(network, messages=60)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("busy_s", "buffer_packets"), [(0.1, 64), (0.1, 1 << 30), (0.3, 1 << 30)])
+def test_slow_host__is_neither_sent_unasked_nor_asked_again_and_again(
+    seed: int, busy_s: float, buffer_packets: int
+) -> None:
+    """It takes what has arrived only every 0.1 s: with eight packets at a time that is 35 turns for each 8 peers.
+
+    Senders that lose their place, or that lose patience and fill its buffer, need three times as long, and send twice.
+    """
+    network = opened(40, seed=seed, config=replace(CONFIG, unresponsive_after_s=60))
+    network.conditions.busy_s, network.conditions.buffer_packets = busy_s, buffer_packets
+    post(network, sizes=[SIZE, 900])
+    finish(network, messages=80, seconds=busy_s * 45 if buffer_packets < 100 else busy_s * 30)
+    assert retransmitted(network) < 250
 
 
 @pytest.mark.parametrize("lost", PULLS)
