@@ -362,6 +362,8 @@ class PeerCore:
     def handle_refuse(self, refuse: Refuse) -> None:
         """Process a REFUSE: end the peer with a status that depends on the packet's."""
         status, reason = refusal_of(refuse)
+        if self.initiator is not None and self.initiator.failure:  # what an answer before it was ignored for
+            reason = f"{reason}; {self.initiator.failure}"
         self.end(status, reason=reason)
 
     def has_remote_context(self, remote_context: int) -> bool:
