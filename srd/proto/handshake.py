@@ -49,6 +49,9 @@ HELLOS_PER_INTERVAL = 20
 fabric opens its peers quickly; a host that is not there is not sent hundreds."""
 MAX_HELLO_INTERVAL_S = 0.4
 """Longest interval: a HELLO that is lost late in an attempt of 10 s costs a twenty-fifth of it."""
+FAILED_S = 1.0
+"""Least time that an attempt goes on after an answer that it cannot use, or as long as it took until then: anybody may
+send one, so an honest answer may follow; but the user does not wait for the reason until the end of the attempt."""
 MAX_SIZES = 8
 """Sizes that an attempt tries: three of its own, and what several routers said; anybody may forge what they say."""
 MAX_USED_COOKIES = 1 << 16
@@ -174,7 +177,7 @@ class Initiator:
         self._hellos = 0  # unanswered; they determine the size
         self._repeats = 0  # all of this attempt; they determine the interval
         self._sent_at: float | None = None  # when the unanswered HELLO was sent; infinite: it was repeated
-        self._asked_at = now  # when the first HELLO was sent, or the first with the present cookie
+        self._started_at = self._asked_at = now  # the latter: when the first HELLO with the present cookie was sent
         self._retry_after_s = math.inf  # time until the first RETRY
         self.send_at = now
         self.give_up_at = now + config.handshake_timeout_s
@@ -191,7 +194,7 @@ class Initiator:
             return  # not a path of this end
         if self._security is not None:
             if self._check_credential is not None and (reason := self._check_credential(retry.credential)) is not None:
-                self.failure = reason
+                self._on_failure(reason, now=now)
                 return
             self._credential = retry.credential
         self._cookie, self._path = retry.cookie, retry.path
@@ -233,14 +236,21 @@ class Initiator:
             path,
             self._mode,
         )
-        return hello if self._security is None or not self._credential else self._secured(hello, self._security)
+        return (
+            hello if self._security is None or not self._credential else self._secured(hello, self._security, now=now)
+        )
 
-    def _secured(self, hello: Hello, security: Security) -> Hello | None:
+    def _on_failure(self, reason: str, *, now: float) -> None:
+        """Note why an answer is ignored; end the attempt soon."""
+        self.failure = reason
+        self.give_up_at = min(self.give_up_at, now + max(FAILED_S, now - self._started_at))
+
+    def _secured(self, hello: Hello, security: Security, *, now: float) -> Hello | None:
         """Return a HELLO with its handshake message, or None if the responder's answer was invalid: then ask again."""
         try:
             return self._secured_untrusted(hello, security)
         except PacketError as error:
-            self.failure = str(error)
+            self._on_failure(str(error), now=now)
             self._cookie = self._credential = b""
             return None
 
@@ -268,7 +278,9 @@ class Initiator:
             except PacketError:
                 continue
             return accept_untrusted(packet.context, secured.payload), secured
-        self.failure = "the answer is not authentic: is the symmetric key, or the public key, another one there?"
+        self._on_failure(
+            "the answer is not authentic: is the symmetric key, or the public key, another one there?", now=now
+        )
         raise PacketError("an accept is not authentic")
 
     def round_trip_s(self, *, now: float) -> float | None:
