@@ -32,6 +32,11 @@ class WindowedMin:
         self._older_min_s = math.inf
         self._younger_since = -math.inf
 
+    def forget(self) -> None:
+        """Start again, as before the first sample."""
+        self.min_s = self._younger_min_s = self._older_min_s = math.inf
+        self._younger_since = -math.inf
+
     def observe(self, sample_s: float, *, now: float) -> None:
         """Add one sample."""
         if now - self._younger_since > self._half_s:
@@ -88,14 +93,14 @@ class PeerRtt(WindowedMin):
         """When to compute the mean over the paths again: once a round trip, since there may be 64 of them."""
         self._shared_until = math.inf
 
-    def base_s(self, path: RttEstimator, *, now: float) -> float:
-        """Return the base round trip, as far as known, of the path that was just sampled.
+    def is_shared(self, *, now: float) -> bool:
+        """Whether the minimum of all paths stands for each path's own, as most have not seen an empty queue yet.
 
-        For `SHARED_MIN_S` after the first call it is the smallest of all paths: most have not seen an empty queue yet.
+        That is so for `SHARED_MIN_S` after the first call.
         """
         if self._shared_until == math.inf:
             self._shared_until = now + SHARED_MIN_S
-        return self.min_s if now < self._shared_until else path.min_s
+        return now < self._shared_until
 
     def refresh(self, active: Sequence[RttEstimator], *, now: float) -> None:
         """Compute the mean over the active paths again."""

@@ -17,6 +17,7 @@ from srd.proto.config import MAX_FLOWS, ProtocolConfig
 from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
 from srd.proto.events import EventQueue
+from srd.proto.paths.one_way import Clocks, bounded_queue_s
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import PeerRtt
 from srd.proto.paths.selector import PathSelector
@@ -61,6 +62,7 @@ class Sender:
         "_all_timed_out_at",
         "_burst_packets",
         "_check_losses_at",
+        "_clocks",
         "_config",
         "_context",
         "_datagram_bytes",
@@ -149,6 +151,7 @@ class Sender:
         self._all_timed_out_at = math.inf  # when the last active path timed out; infinite while one is active
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
+        self._clocks = Clocks()
         self._send_limit = SendLimit()
 
     @property
@@ -253,6 +256,10 @@ class Sender:
             return  # a clock jumped; the next report gives a sample
         path.rtt.update(rtt_us / 1e6, now=now)
         self._rtt.observe(path.rtt.latest_s, now=now)
+        there_s = self._clocks.way_there_s(
+            sent_us=report.sent_us, received_us=report.received_us, rtt_us=rtt_us, now=now
+        )
+        path.one_way.update(there_s, clocks=self._clocks, rtt=path.rtt, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
         self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
@@ -266,13 +273,16 @@ class Sender:
             self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
         if probe:  # a probe is shorter than data, and so no sample of the queues
             return
-        base_s = self._rtt.base_s(path.rtt, now=now)
+        queue_s, base_s = path.one_way.queue_s, path.rtt.min_s
+        if self._rtt.is_shared(now=now):
+            base_s = self._rtt.min_s
+            queue_s = bounded_queue_s(there_s - self._clocks.shortest.min_s, rtt_s=path.rtt.latest_s, base_s=base_s)
         self.controller.on_sample(
             now=now,
-            queue_s=path.rtt.latest_s - base_s,
+            queue_s=queue_s,
             endpoint_s=report.ack_delay_us / 1e6,
             min_rtt_s=base_s,
-            variation_s=path.rtt.variation_s,
+            variation_s=path.one_way.variation_s,
             ecn_fraction=marked,
         )
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from srd.proto.security import PacketProtection
 
-VERSION = 3
+VERSION = 4
 PREFIX_BYTES = 16
 MIN_DATAGRAM_BYTES = 576
 """Smallest datagram that two ends may agree on: what any IPv4 host must receive (RFC 1122)."""
