@@ -117,6 +117,8 @@ class MajorityDelay(Controller):
         self._rtt_s = config.initial_rtt_s
         self._jitter_s = 0.0  # smoothed deviation of round trips, over all paths
         self._base_s = 0.0  # smoothed base round trip of the paths, weighted by their reports
+        self._base_rtts = WindowedMin()
+        self._shortest_s = 0.0  # base round trip of the shortest path
         self._endpoint_delay_s = 0.0  # smoothed ack delay of the receiving host
         self._min_endpoint_delay = WindowedMin(window_s=ENDPOINT_DELAY_WINDOW_S)
         self._ack_wait_s = 0.0  # smoothed time that acks wait in this host before they are processed
@@ -146,7 +148,9 @@ class MajorityDelay(Controller):
         """Add one sample of the level."""
         self._jitter_s += (variation_s - self._jitter_s) / 64
         self._min_endpoint_delay.observe(endpoint_s, now=now)
-        level = queue_s / self.target_s(min_rtt_s)
+        self._base_rtts.observe(min_rtt_s, now=now)
+        self._shortest_s = self._base_rtts.min_s
+        level = queue_s / self.target_s(self._shortest_s)
         if self.window_bytes > self._config.initial_window_packets * self._packet_bytes:
             level = max(level, self._min_endpoint_delay.min_s / self._config.endpoint_delay_target_s)
         if ecn_fraction:
@@ -183,7 +187,7 @@ class MajorityDelay(Controller):
         fastest = self._delivery.max_bytes_per_s
         if fastest and now - self._lost_at < LOSS_MEMORY_RTTS * self._loop_s:
             bdp_bytes = fastest * (self._base_s + self._endpoint_delay_s + self._ack_wait_s)
-            cap = INFLIGHT_GAIN * bdp_bytes + fastest * self.target_s(self._base_s)
+            cap = INFLIGHT_GAIN * bdp_bytes + fastest * self.target_s(self._shortest_s)
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
 

@@ -19,8 +19,6 @@ the way there is the way there less its windowed minimum on that path: the offse
 
 from __future__ import annotations
 
-import math
-
 from srd.proto.paths.rtt import MIN_WINDOW_S, RttEstimator, WindowedMin
 
 _MODULUS = 1 << 32

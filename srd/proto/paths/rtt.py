@@ -18,6 +18,10 @@ SHARED_MIN_S = 1.0
 """How long every path is assumed to be as short as the shortest: a path opened into a standing queue would take the
 queue for its base round trip, while for ever a longer path's base round trip would count as a queue."""
 
+SHARED_MIN_RATIO = 2.0
+"""Smallest round trip of a path over that of the shortest path up to which a queue may be the reason: a buffer rarely
+holds more than one bandwidth-delay product."""
+
 
 class WindowedMin:
     """Windowed minimum: `observe` each sample; `min_s` covers the last `window_s`, or at least half of it."""
@@ -93,14 +97,14 @@ class PeerRtt(WindowedMin):
         """When to compute the mean over the paths again: once a round trip, since there may be 64 of them."""
         self._shared_until = math.inf
 
-    def is_shared(self, *, now: float) -> bool:
-        """Whether the minimum of all paths stands for each path's own, as most have not seen an empty queue yet.
+    def is_shared(self, path: RttEstimator, *, now: float) -> bool:
+        """Whether the minimum of all paths stands for a path's own, which may not have seen an empty queue yet.
 
-        That is so for `SHARED_MIN_S` after the first call.
+        That is so for `SHARED_MIN_S` after the first call, unless the path is too long for a queue to explain it.
         """
         if self._shared_until == math.inf:
             self._shared_until = now + SHARED_MIN_S
-        return now < self._shared_until
+        return now < self._shared_until and path.min_s <= SHARED_MIN_RATIO * self.min_s
 
     def refresh(self, active: Sequence[RttEstimator], *, now: float) -> None:
         """Compute the mean over the active paths again."""

@@ -64,7 +64,10 @@ class PathSelector:
         """
         spent = self._use_ack_credit(packets)
         candidate, credit = spent or (self._random(active, avoid=None), packets)
-        if spent is None or expected_rtt_s(candidate, now=now) > CLEARLY_FASTER * candidate.rtt.min_s:
+        if cwnd_limited:
+            if expected_queue_s(candidate, now=now) > (CLEARLY_FASTER - 1) * candidate.rtt.min_s:
+                candidate = self._emptier(candidate, self._random(active, avoid=None), now=now)
+        elif spent is None or expected_rtt_s(candidate, now=now) > CLEARLY_FASTER * candidate.rtt.min_s:
             candidate = self._faster(candidate, self._random(active, avoid=None), now=now)
         return candidate, credit if cwnd_limited else packets
 
@@ -87,6 +90,12 @@ class PathSelector:
         faster = expected_rtt_s(other, now=now) * CLEARLY_FASTER < expected_rtt_s(candidate, now=now)
         return other if faster else candidate
 
+    @staticmethod
+    def _emptier(candidate: Path, other: Path, *, now: float) -> Path:
+        margin_s = (CLEARLY_FASTER - 1) * min(candidate.rtt.min_s, other.rtt.min_s)
+        emptier = expected_queue_s(other, now=now) + margin_s < expected_queue_s(candidate, now=now)
+        return other if emptier else candidate
+
     def _use_ack_credit(self, packets: int) -> tuple[Path, int] | None:
         while self._ack_credits:
             path, credit = self._ack_credits.pop(0)
@@ -107,9 +116,17 @@ def expected_rtt_s(path: Path, *, now: float) -> float:
     rtt = path.rtt
     if not rtt.sampled:
         return math.inf if path.inflight_bytes else 0.0
+    return rtt.min_s + expected_queue_s(path, now=now)
+
+
+def expected_queue_s(path: Path, *, now: float) -> float:
+    """Return the queueing delay on the way there that a burst sent now can expect, in seconds."""
+    rtt = path.rtt
+    if not rtt.sampled:
+        return math.inf if path.inflight_bytes else 0.0
     fresh = max(1.0 - (now - rtt.sampled_at) / (FADE_RTTS * rtt.min_s), 0.0)
-    expected = rtt.min_s + (rtt.smoothed_s - rtt.min_s) * fresh
-    return max(expected, stall_s(path, now=now))  # its oldest burst is taking that long already
+    # Its oldest burst is taking that long already.
+    return max(path.one_way.smoothed_s * fresh, stall_s(path, now=now) - rtt.min_s)
 
 
 def stall_s(path: Path, *, now: float) -> float:

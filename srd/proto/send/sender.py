@@ -274,7 +274,7 @@ class Sender:
         if probe:  # a probe is shorter than data, and so no sample of the queues
             return
         queue_s, base_s = path.one_way.queue_s, path.rtt.min_s
-        if self._rtt.is_shared(now=now):
+        if self._rtt.is_shared(path.rtt, now=now):
             base_s = self._rtt.min_s
             queue_s = bounded_queue_s(there_s - self._clocks.shortest.min_s, rtt_s=path.rtt.latest_s, base_s=base_s)
         self.controller.on_sample(
