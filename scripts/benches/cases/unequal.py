@@ -1,8 +1,9 @@
 """Unequal paths: capacity where some paths are much longer than others, and a receiver's clock that is wrong.
 
 Fabrics of one sender, one receiver and a spine for each path (see reference_fabric.py: 250 Mbit/s, 0.5 ms a link, so
-1 ms each way), with links of other delays and the same buffers. `short_long`: 4 paths, three of them 2 ms longer each
-way; `mostly_long`: 8 paths, six of them 5 ms longer each way; `spread`: 4 paths of 0.5, 5, 20 and 50 ms each way.
+1 ms each way), with links of other delays, each with a buffer of one bandwidth-delay product of its own path.
+`short_long`: 4 paths, three of them 2 ms longer each way; `mostly_long`: 8 paths, six of them 5 ms longer each way;
+`spread`: 4 paths of 0.5, 5, 20 and 50 ms each way.
 
 `unequal_capacity_fraction`: payload that lands over the capacity of all paths for payload, least of the three fabrics;
 in one second, after a warm-up that covers the start of the transfer over the longest path.
@@ -14,14 +15,14 @@ packets sent again by more than 0.02.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from netns.netem.shape import Shape
-from netns.topology.model import Topology
-from scripts.benches.fabrics import buffered
+from netns.topology.model import Topology, with_buffer
+from scripts.benches.fabrics import MTU
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.reference_fabric import PAYLOAD_FRACTION, RATE_BPS, RECEIVER, RTT_S, bulk, fabric
+from scripts.benches.reference_fabric import LINK, PAYLOAD_FRACTION, RATE_BPS, RECEIVER, bulk, fabric
 from srd.sim.host import HostClock
 
 WANTED: Final = (Wanted("unequal_capacity_fraction", ">=", 0.9), Wanted("drift_ok", ">=", 1))
@@ -71,7 +72,7 @@ def topology(name: str, *, seed: int) -> Topology:
 
     def shape(_leaf: str, spine: str) -> Shape:
         delay_us = one_way_ms[int(spine.removeprefix("spine")) - 1] * 1e3 / 2
-        return buffered(rate_bps=RATE_BPS, delay_us=delay_us, buffer_bytes=RATE_BPS / 8 * RTT_S)
+        return with_buffer(replace(LINK, delay_us=delay_us), mtu=MTU)
 
     return fabric(spines=len(one_way_ms), name=name.replace("_", "-"), seed=seed, change=shape)
 

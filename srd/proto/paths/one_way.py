@@ -28,13 +28,15 @@ _HALF = 1 << 31
 class Clocks:
     """The offset of a peer's clock from this end's; `way_there_s` of each report, over all paths."""
 
-    __slots__ = ("_offset_us", "_way_back", "generation", "shortest")
+    __slots__ = ("_offset_us", "_way_back", "detour_s", "generation", "shortest")
 
     def __init__(self) -> None:
         self._offset_us = 0  # receiver's clock less sender's, modulo 2^32, so that the first way there is 0
         self._way_back = WindowedMin(window_s=MIN_WINDOW_S)  # in microseconds
         self.generation = 0
         """Number of steps, the first sample among them; differences are comparable only within one."""
+        self.detour_s = 0.0
+        """By how much the way back of the latest sample was longer than the quickest of the last seconds."""
         self.shortest = WindowedMin(window_s=MIN_WINDOW_S)
         """The shortest way there of all paths, in seconds."""
 
@@ -57,6 +59,7 @@ class Clocks:
             there_us -= int(lead_us)
             back_us += int(lead_us)
         self._way_back.observe(back_us, now=now)
+        self.detour_s = (back_us - self._way_back.min_s) / 1e6
         self.shortest.observe(there_us / 1e6, now=now)
         return there_us / 1e6
 

@@ -22,6 +22,7 @@ from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import PeerRtt
 from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
+from srd.proto.paths.way_back import DETOUR, AckPaths
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recovery.rack import RackState, detect_losses, probe_timeout_s
 from srd.proto.security import PacketProtection
@@ -30,7 +31,7 @@ from srd.proto.send.flow_control import Credit
 from srd.proto.send.inflight import Inflight, InflightBurst, LostRange, PsnRange
 from srd.proto.send.queue import SendQueue
 from srd.proto.seqset import mask, ranges
-from srd.proto.wire.control import NO_ACK_PATH, NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
+from srd.proto.wire.control import NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
 from srd.proto.wire.data import (
     ABORTED,
     HEADER_BYTES,
@@ -57,6 +58,7 @@ class Sender:
     """State of everything this end sends to one peer."""
 
     __slots__ = (
+        "_ack_paths",
         "_active",
         "_address",
         "_all_timed_out_at",
@@ -82,7 +84,6 @@ class Sender:
         "_trace",
         "_train_packets",
         "_window_packets",
-        "ack_path",
         "controller",
         "is_held",
         "max_message_bytes",
@@ -122,7 +123,6 @@ class Sender:
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
         self.is_held = False  # whether the last call of `poll_burst` held back data
-        self.ack_path = NO_ACK_PATH  # ack path of the last ack that arrived
         self._protection = protection
         self._trace = trace
         self._config = config
@@ -152,6 +152,7 @@ class Sender:
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
         self._clocks = Clocks()
+        self._ack_paths = AckPaths()
         self._send_limit = SendLimit()
 
     @property
@@ -190,13 +191,13 @@ class Sender:
         """Process an ack. Raises PacketError if it cannot be true."""
         reported = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._inflight.acknowledge(ack.cumulative, bitmap=ack.bitmap)
-        self.ack_path = (ack.path, ack.remote_path)
         self.queue.credit.grant(ack.credit_bytes, messages=ack.credit_messages)
         for (path, sequence), report in zip(reported, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else the report was repeated, or its ack was reordered
                 self._on_report(path, report, sequence=sequence, now=now, received_at=received_at)
             if path.transmissions:
                 self._detect_losses(path, now=now)
+        self._on_ack_path((ack.path, ack.remote_path), now=now)
         if not self._table.inflight_bytes and len(self._active) == len(self.paths):
             self._check_losses_at = math.inf  # nothing is in flight on any path
         if acked_bytes:
@@ -228,6 +229,18 @@ class Sender:
         elif acked_bytes and self.queue.credit.retry_at:
             self.queue.credit.on_progress()
         self.queue.on_acknowledged(done)
+
+    def _on_ack_path(self, ack_path: tuple[int, int], *, now: float) -> None:
+        """Note the ack path of an ack whose reports were processed; name the quickest to the peer when that is due."""
+        least_s = max(DETOUR * self._rtt.min_s, self._rack.jitter_s)
+        self._ack_paths.on_ack(ack_path, detour_s=self._clocks.detour_s, least_s=least_s, rtt_s=self.rtt_s, now=now)
+        if self._active and self._ack_paths.is_due(now=now):
+            self._tail_probes.append(self._active[0])
+
+    @property
+    def ack_path(self) -> tuple[int, int]:
+        """The quickest ack path that acks arrive over."""
+        return self._ack_paths.best
 
     @property
     def retry_s(self) -> float:
