@@ -407,12 +407,20 @@ class Sender:
         window_packets = int(self.controller.window_bytes) // self._datagram_bytes
         limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, self._burst_packets)
         if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
-            limit = min(limit, window_packets // BURSTS_PER_WINDOW)
+            limit = min(limit, int(window_packets * self._shortest_share) // BURSTS_PER_WINDOW)
         limit = min(limit, most_packets)
         limit = max(limit - limit % self._train_packets if limit > self._train_packets else limit, 1)
         if self._lost:
             return self._retransmit(limit, most_packets=most_packets, now=now)
         return self._send_new(limit, most_packets=most_packets, now=now)
+
+    @property
+    def _shortest_share(self) -> float:
+        """The fraction of a window that is sent in the shortest round trip, as far as it is not host noise."""
+        if self._rtt.mean_min_s == math.inf:
+            return 1.0
+        noise_s = self._rack.jitter_s
+        return min((self._rtt.min_s + noise_s) / (self._rtt.mean_min_s + noise_s), 1.0)
 
     def _may_send(self) -> bool:
         within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
