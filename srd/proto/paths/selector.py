@@ -98,10 +98,10 @@ class PathSelector:
 
     def _use_ack_credit(self, packets: int) -> tuple[Path, int] | None:
         while self._ack_credits:
-            path, credit = self._ack_credits.pop(0)
+            path, credit = self._ack_credits.pop()
             if path.state is PathState.ACTIVE:
                 if credit > packets:
-                    self._ack_credits.insert(0, (path, credit - packets))
+                    self._ack_credits.append((path, credit - packets))
                 return path, min(credit, packets)
         return None
 
