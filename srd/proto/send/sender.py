@@ -50,6 +50,10 @@ are."""
 ABORT_PSNS = 2
 """PSNs of the window reserved for messages that are aborted while partially packetized, beside those of the flows that
 take turns: the send, and the message that begins next (see `send.scheduler`)."""
+MOSTLY_LONG = 0.5
+"""Fraction of a window that is sent in the shortest round trip below which paths differ much."""
+MAX_GRADUAL = 0.5
+"""Smallest fraction of the window that a gradual decrease leads to, which is the largest decrease for delay alone."""
 WINDOW_PER_FLOWS = 8
 """Packets of the window for each flow that may take turns, as the abort of each takes one."""
 
@@ -60,6 +64,7 @@ class Sender:
     __slots__ = (
         "_ack_paths",
         "_active",
+        "_allowed_bytes",
         "_address",
         "_all_timed_out_at",
         "_burst_packets",
@@ -153,6 +158,7 @@ class Sender:
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
         self._clocks = Clocks()
         self._ack_paths = AckPaths()
+        self._allowed_bytes = self.controller.window_bytes  # of what is in flight; see `_follow_window`
         self._send_limit = SendLimit()
 
     @property
@@ -212,6 +218,7 @@ class Sender:
             self.controller.on_ack(
                 now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, ack_wait_s=ack_wait_s, cwnd_limited=limited
             )
+        self._follow_window(acked_bytes)
         if self._trace is not None:
             self._trace.ack_received(
                 ack,
@@ -229,6 +236,18 @@ class Sender:
         elif acked_bytes and self.queue.credit.retry_at:
             self.queue.credit.on_progress()
         self.queue.on_acknowledged(done)
+
+    def _follow_window(self, acked_bytes: int) -> None:
+        """Let what may be in flight follow the window after so much was acknowledged.
+
+        A smaller window applies at once, except where paths differ much: a short path's acks arrive long before a long
+        one's, so the short paths alone would pay for the difference, and stand idle. There each path's acks are
+        followed by the same smaller part of what they acknowledge (proportional rate reduction, RFC 6937).
+        """
+        window, allowed = self.controller.window_bytes, self._allowed_bytes
+        if allowed * MAX_GRADUAL < window < allowed and self._shortest_share < MOSTLY_LONG:
+            window = max(window, allowed - acked_bytes * (1 - window / allowed))
+        self._allowed_bytes = window
 
     def _on_ack_path(self, ack_path: tuple[int, int], *, now: float) -> None:
         """Note the ack path of an ack whose reports were processed; name the quickest to the peer when that is due."""
@@ -404,7 +423,7 @@ class Sender:
         if not most_packets:
             self.is_held = self._has_work()
             return None
-        window_packets = int(self.controller.window_bytes) // self._datagram_bytes
+        window_packets = int(self._allowed_bytes) // self._datagram_bytes
         limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, self._burst_packets)
         if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
             limit = min(limit, int(window_packets * self._shortest_share) // BURSTS_PER_WINDOW)
@@ -423,7 +442,7 @@ class Sender:
         return min((self._rtt.min_s + noise_s) / (self._rtt.mean_min_s + noise_s), 1.0)
 
     def _may_send(self) -> bool:
-        within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
+        within = self._table.inflight_bytes < self._allowed_bytes and not self._inflight_limit.is_reached(
             self._table.inflight_bytes
         )
         return bool(self._active) and within
