@@ -20,7 +20,7 @@ from srd.proto.events import EventQueue
 from srd.proto.paths.one_way import Clocks, bounded_queue_s
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import PeerRtt
-from srd.proto.paths.selector import PathSelector
+from srd.proto.paths.selector import CLEARLY_FASTER, PathSelector
 from srd.proto.paths.table import PathTable
 from srd.proto.paths.way_back import DETOUR, AckPaths
 from srd.proto.peer_trace import PeerTrace
@@ -339,6 +339,7 @@ class Sender:
             lost, left = losses.lost_bytes, self._table.inflight_bytes
             if lost:
                 self.controller.on_loss(now=now, lost_bytes=lost, inflight_bytes=left, by_timeout=losses.timed_out)
+            self._follow_window(0)
             self._on_lost(path, losses.lost, now=now)
         if (losses.timed_out or path.mtu_suspect) and path.state is PathState.ACTIVE:
             self._on_path_timeout(path, now=now)
@@ -359,6 +360,7 @@ class Sender:
         self._table.on_timeout(path, now=now)
         if not self._active:
             self.controller.on_all_paths_timeout(now=now)
+            self._follow_window(0)
             self._all_timed_out_at = now
         if self._trace is not None:
             self._trace.cwnd_updated(self.controller.window_bytes, trigger="timeout", now=now)
@@ -496,7 +498,13 @@ class Sender:
             count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
             count = min(count, max_packets(limit, packet_bytes, self._datagram_bytes), most_packets)
         count, clocked = min(count, room), self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
-        path, count = self._selector.select(self._active, packets=count, now=now, cwnd_limited=clocked)
+        path, count = self._selector.select(
+            self._active,
+            packets=count,
+            now=now,
+            cwnd_limited=clocked,
+            tolerance_s=max((CLEARLY_FASTER - 1) * self._rtt.min_s, self._rack.jitter_s),
+        )
         psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
             self._scheduler.on_packetized(wqe, size_bytes=count * self.segment_bytes)
