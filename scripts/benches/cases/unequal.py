@@ -15,14 +15,14 @@ packets sent again by more than 0.02.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from netns.netem.shape import Shape
-from netns.topology.model import Topology, with_buffer
-from scripts.benches.fabrics import MTU
+from netns.topology.model import Topology
+from scripts.benches.fabrics import buffered
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.reference_fabric import LINK, PAYLOAD_FRACTION, RATE_BPS, RECEIVER, bulk, fabric
+from scripts.benches.reference_fabric import PAYLOAD_FRACTION, RATE_BPS, RECEIVER, RTT_S, bulk, fabric
 from srd.sim.host import HostClock
 
 WANTED: Final = (Wanted("unequal_capacity_fraction", ">=", 0.9), Wanted("drift_ok", ">=", 1))
@@ -72,7 +72,8 @@ def topology(name: str, *, seed: int) -> Topology:
 
     def shape(_leaf: str, spine: str) -> Shape:
         delay_us = one_way_ms[int(spine.removeprefix("spine")) - 1] * 1e3 / 2
-        return with_buffer(replace(LINK, delay_us=delay_us), mtu=MTU)
+        buffer_bytes = RATE_BPS / 8 * max(4 * delay_us / 1e6, RTT_S)
+        return buffered(rate_bps=RATE_BPS, delay_us=delay_us, buffer_bytes=buffer_bytes)
 
     return fabric(spines=len(one_way_ms), name=name.replace("_", "-"), seed=seed, change=shape)
 
