@@ -81,8 +81,6 @@ ECN_EXCESS = 0.25
 ENDPOINT_DELAY_WINDOW_S = 0.1
 """A receiving host counts as slow if the ack delay stayed high during all of this time (CoDel's interval, RFC 8289): a
 process that waited to be scheduled then reads everything that came, and fewer packets would not have waited less."""
-BASE_SAMPLES = 128
-"""Samples that the mean base round trip of rule 6 is smoothed over: where paths differ, each sample is of another."""
 JITTER_GAIN = 4.0
 """Delay target over the mean deviation of round trips: RFC 6298 also takes four deviations for noise."""
 LOSS_MEMORY_RTTS = 16
@@ -107,7 +105,7 @@ class MajorityDelay(Controller):
         self.window_bytes = float(config.initial_window_packets * packet_bytes)
         self._packet_bytes = packet_bytes
         self._config = config
-        self._levels: list[tuple[float, float]] = []  # each with its weight
+        self._levels: list[float] = []
         self._fresh_levels = 0  # samples since the last decrease
         self._starting = True
         self._saved: _Saved | None = None
@@ -118,7 +116,6 @@ class MajorityDelay(Controller):
         self._nothing_delivered = False  # nothing was delivered since the last collapse
         self._rtt_s = config.initial_rtt_s
         self._jitter_s = 0.0  # smoothed deviation of round trips, over all paths
-        self._samples = 0
         self._base_s = 0.0  # smoothed base round trip of the paths, weighted by their reports
         self._base_rtts = WindowedMin()
         self._shortest_s = 0.0  # base round trip of the shortest path
@@ -134,14 +131,9 @@ class MajorityDelay(Controller):
 
     @property
     def level(self) -> float:
-        """Lower quartile of the recent samples by weight; 1 is at the target."""
-        left = sum(weight for _, weight in self._levels) / 4
-        level = 0.0
-        for level, weight in sorted(self._levels):
-            left -= weight
-            if left < 0:
-                break
-        return level
+        """Lower quartile of the recent samples; 1 is at the target."""
+        ordered = sorted(self._levels)
+        return ordered[len(ordered) // 4] if ordered else 0.0
 
     def on_sample(
         self,
@@ -163,10 +155,9 @@ class MajorityDelay(Controller):
             level = max(level, self._min_endpoint_delay.min_s / self._config.endpoint_delay_target_s)
         if ecn_fraction:
             level = max(level, 1 + ECN_EXCESS * ecn_fraction)
-        self._levels.append((level, min_rtt_s))  # a longer path has more in flight for each sample
+        self._levels.append(level)
         self._endpoint_delay_s += (endpoint_s - self._endpoint_delay_s) / 16
-        self._samples = min(self._samples + 1, BASE_SAMPLES)
-        self._base_s += (min_rtt_s - self._base_s) / self._samples
+        self._base_s += (min_rtt_s - self._base_s) / (16 if self._base_s else 1)
         packets = self.window_bytes / self._packet_bytes
         del self._levels[: max(len(self._levels) - min(max(4, int(packets)), HISTORY_SAMPLES), 0)]
         self._fresh_levels += 1

@@ -88,13 +88,11 @@ class RttEstimator(WindowedMin):
 class PeerRtt(WindowedMin):
     """Round trip of a peer: `min_s` over all paths, `smoothed_s` over those in use."""
 
-    __slots__ = ("_shared_until", "mean_min_s", "refresh_at", "smoothed_s")
+    __slots__ = ("_shared_until", "refresh_at", "smoothed_s")
 
     def __init__(self, *, initial_s: float) -> None:
         super().__init__()
         self.smoothed_s = initial_s
-        self.mean_min_s = math.inf
-        """Mean of the smallest round trips of the paths in use."""
         self.refresh_at = 0.0
         """When to compute the mean over the paths again: once a round trip, since there may be 64 of them."""
         self._shared_until = math.inf
@@ -114,5 +112,4 @@ class PeerRtt(WindowedMin):
             # Unused paths do not count: slow paths that carry no data any more would lower the pacing rate.
             used = [rtt for rtt in sampled if now - rtt.sampled_at < FRESH_RTTS * self.smoothed_s] or sampled
             self.smoothed_s = sum(rtt.smoothed_s for rtt in used) / len(used)
-            self.mean_min_s = sum(rtt.min_s for rtt in used) / len(used)
         self.refresh_at = now + self.smoothed_s

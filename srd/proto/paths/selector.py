@@ -57,9 +57,7 @@ class PathSelector:
             del self._ack_credits[0]
         self.last_acked = path
 
-    def select(
-        self, active: Sequence[Path], *, packets: int, now: float, cwnd_limited: bool, tolerance_s: float
-    ) -> tuple[Path, int]:
+    def select(self, active: Sequence[Path], *, packets: int, now: float, cwnd_limited: bool) -> tuple[Path, int]:
         """Choose one of the active paths (at least one), and how many of `packets` go there in one burst.
 
         `cwnd_limited`: no more than the path's ACK credit.
@@ -67,10 +65,8 @@ class PathSelector:
         spent = self._use_ack_credit(packets)
         candidate, credit = spent or (self._random(active, avoid=None), packets)
         if cwnd_limited:
-            other = self._random(active, avoid=None)
-            queue_s = expected_queue_s(candidate, now=now)
-            if queue_s > tolerance_s and expected_queue_s(other, now=now) + tolerance_s / 2 < queue_s:
-                candidate = other
+            if expected_queue_s(candidate, now=now) > (CLEARLY_FASTER - 1) * candidate.rtt.min_s:
+                candidate = self._emptier(candidate, self._random(active, avoid=None), now=now)
         elif spent is None or expected_rtt_s(candidate, now=now) > CLEARLY_FASTER * candidate.rtt.min_s:
             candidate = self._faster(candidate, self._random(active, avoid=None), now=now)
         return candidate, credit if cwnd_limited else packets
@@ -94,12 +90,18 @@ class PathSelector:
         faster = expected_rtt_s(other, now=now) * CLEARLY_FASTER < expected_rtt_s(candidate, now=now)
         return other if faster else candidate
 
+    @staticmethod
+    def _emptier(candidate: Path, other: Path, *, now: float) -> Path:
+        margin_s = (CLEARLY_FASTER - 1) * min(candidate.rtt.min_s, other.rtt.min_s)
+        emptier = expected_queue_s(other, now=now) + margin_s < expected_queue_s(candidate, now=now)
+        return other if emptier else candidate
+
     def _use_ack_credit(self, packets: int) -> tuple[Path, int] | None:
         while self._ack_credits:
-            path, credit = self._ack_credits.pop()
+            path, credit = self._ack_credits.pop(0)
             if path.state is PathState.ACTIVE:
                 if credit > packets:
-                    self._ack_credits.append((path, credit - packets))
+                    self._ack_credits.insert(0, (path, credit - packets))
                 return path, min(credit, packets)
         return None
 

@@ -20,7 +20,7 @@ from srd.proto.events import EventQueue
 from srd.proto.paths.one_way import Clocks, bounded_queue_s
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import PeerRtt
-from srd.proto.paths.selector import CLEARLY_FASTER, PathSelector
+from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
 from srd.proto.paths.way_back import DETOUR, AckPaths
 from srd.proto.peer_trace import PeerTrace
@@ -50,10 +50,6 @@ are."""
 ABORT_PSNS = 2
 """PSNs of the window reserved for messages that are aborted while partially packetized, beside those of the flows that
 take turns: the send, and the message that begins next (see `send.scheduler`)."""
-MOSTLY_LONG = 0.5
-"""Fraction of a window that is sent in the shortest round trip below which paths differ much."""
-MAX_GRADUAL = 0.5
-"""Smallest fraction of the window that a gradual decrease leads to, which is the largest decrease for delay alone."""
 WINDOW_PER_FLOWS = 8
 """Packets of the window for each flow that may take turns, as the abort of each takes one."""
 
@@ -64,7 +60,6 @@ class Sender:
     __slots__ = (
         "_ack_paths",
         "_active",
-        "_allowed_bytes",
         "_address",
         "_all_timed_out_at",
         "_burst_packets",
@@ -158,7 +153,6 @@ class Sender:
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
         self._clocks = Clocks()
         self._ack_paths = AckPaths()
-        self._allowed_bytes = self.controller.window_bytes  # of what is in flight; see `_follow_window`
         self._send_limit = SendLimit()
 
     @property
@@ -218,7 +212,6 @@ class Sender:
             self.controller.on_ack(
                 now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, ack_wait_s=ack_wait_s, cwnd_limited=limited
             )
-        self._follow_window(acked_bytes)
         if self._trace is not None:
             self._trace.ack_received(
                 ack,
@@ -236,18 +229,6 @@ class Sender:
         elif acked_bytes and self.queue.credit.retry_at:
             self.queue.credit.on_progress()
         self.queue.on_acknowledged(done)
-
-    def _follow_window(self, acked_bytes: int) -> None:
-        """Let what may be in flight follow the window after so much was acknowledged.
-
-        A smaller window applies at once, except where paths differ much: a short path's acks arrive long before a long
-        one's, so the short paths alone would pay for the difference, and stand idle. There each path's acks are
-        followed by the same smaller part of what they acknowledge (proportional rate reduction, RFC 6937).
-        """
-        window, allowed = self.controller.window_bytes, self._allowed_bytes
-        if allowed * MAX_GRADUAL < window < allowed and self._shortest_share < MOSTLY_LONG:
-            window = max(window, allowed - acked_bytes * (1 - window / allowed))
-        self._allowed_bytes = window
 
     def _on_ack_path(self, ack_path: tuple[int, int], *, now: float) -> None:
         """Note the ack path of an ack whose reports were processed; name the quickest to the peer when that is due."""
@@ -339,7 +320,6 @@ class Sender:
             lost, left = losses.lost_bytes, self._table.inflight_bytes
             if lost:
                 self.controller.on_loss(now=now, lost_bytes=lost, inflight_bytes=left, by_timeout=losses.timed_out)
-            self._follow_window(0)
             self._on_lost(path, losses.lost, now=now)
         if (losses.timed_out or path.mtu_suspect) and path.state is PathState.ACTIVE:
             self._on_path_timeout(path, now=now)
@@ -360,7 +340,6 @@ class Sender:
         self._table.on_timeout(path, now=now)
         if not self._active:
             self.controller.on_all_paths_timeout(now=now)
-            self._follow_window(0)
             self._all_timed_out_at = now
         if self._trace is not None:
             self._trace.cwnd_updated(self.controller.window_bytes, trigger="timeout", now=now)
@@ -425,26 +404,18 @@ class Sender:
         if not most_packets:
             self.is_held = self._has_work()
             return None
-        window_packets = int(self._allowed_bytes) // self._datagram_bytes
+        window_packets = int(self.controller.window_bytes) // self._datagram_bytes
         limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, self._burst_packets)
         if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
-            limit = min(limit, int(window_packets * self._shortest_share) // BURSTS_PER_WINDOW)
+            limit = min(limit, window_packets // BURSTS_PER_WINDOW)
         limit = min(limit, most_packets)
         limit = max(limit - limit % self._train_packets if limit > self._train_packets else limit, 1)
         if self._lost:
             return self._retransmit(limit, most_packets=most_packets, now=now)
         return self._send_new(limit, most_packets=most_packets, now=now)
 
-    @property
-    def _shortest_share(self) -> float:
-        """The fraction of a window that is sent in the shortest round trip, as far as it is not host noise."""
-        if self._rtt.mean_min_s == math.inf:
-            return 1.0
-        noise_s = self._rack.jitter_s
-        return min((self._rtt.min_s + noise_s) / (self._rtt.mean_min_s + noise_s), 1.0)
-
     def _may_send(self) -> bool:
-        within = self._table.inflight_bytes < self._allowed_bytes and not self._inflight_limit.is_reached(
+        within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
             self._table.inflight_bytes
         )
         return bool(self._active) and within
@@ -498,13 +469,7 @@ class Sender:
             count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
             count = min(count, max_packets(limit, packet_bytes, self._datagram_bytes), most_packets)
         count, clocked = min(count, room), self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
-        path, count = self._selector.select(
-            self._active,
-            packets=count,
-            now=now,
-            cwnd_limited=clocked,
-            tolerance_s=max((CLEARLY_FASTER - 1) * self._rtt.min_s, self._rack.jitter_s),
-        )
+        path, count = self._selector.select(self._active, packets=count, now=now, cwnd_limited=clocked)
         psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
             self._scheduler.on_packetized(wqe, size_bytes=count * self.segment_bytes)
