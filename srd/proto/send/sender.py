@@ -192,12 +192,15 @@ class Sender:
         reported = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._inflight.acknowledge(ack.cumulative, bitmap=ack.bitmap)
         self.queue.credit.grant(ack.credit_bytes, messages=ack.credit_messages)
+        is_newest = False
         for (path, sequence), report in zip(reported, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else the report was repeated, or its ack was reordered
                 self._on_report(path, report, sequence=sequence, now=now, received_at=received_at)
+                is_newest = True
             if path.transmissions:
                 self._detect_losses(path, now=now)
-        self._on_ack_path((ack.path, ack.remote_path), now=now)
+        if is_newest:
+            self._on_ack_path((ack.path, ack.remote_path), now=now)
         if not self._table.inflight_bytes and len(self._active) == len(self.paths):
             self._check_losses_at = math.inf  # nothing is in flight on any path
         if acked_bytes:
@@ -231,7 +234,7 @@ class Sender:
         self.queue.on_acknowledged(done)
 
     def _on_ack_path(self, ack_path: tuple[int, int], *, now: float) -> None:
-        """Note the ack path of an ack whose reports were processed; name the quickest to the peer when that is due."""
+        """Note the ack path of an ack that brought a sample; name the quickest to the peer when that is due."""
         least_s = max(DETOUR * self._rtt.min_s, self._rack.jitter_s)
         self._ack_paths.on_ack(ack_path, detour_s=self._clocks.detour_s, least_s=least_s, rtt_s=self.rtt_s, now=now)
         if self._active and self._ack_paths.is_due(now=now):

@@ -99,10 +99,10 @@ def test_peer_rtt__smallest_sample_of_any_path_within_the_window() -> None:
     assert ours.min_s == 0.02
 
 
-def test_base_s__of_a_path_is_at_first_the_shortest_of_all() -> None:
-    ours, (short, long) = PeerRtt(initial_s=0.01), paths(0.002, 0.006, at=10.0)
-    for path in (short, long):
+def test_is_shared__at_first_unless_a_queue_cannot_be_the_reason() -> None:
+    ours, (short, queued, long) = PeerRtt(initial_s=0.01), paths(0.002, 0.0039, 0.0041, at=10.0)
+    for path in (short, queued, long):
         ours.observe(path.latest_s, now=10.0)
-    assert [ours.base_s(path, now=10.0) for path in (short, long)] == [0.002, 0.002]
-    assert ours.base_s(long, now=10.0 + 0.99 * SHARED_MIN_S) == 0.002
-    assert [ours.base_s(path, now=10.0 + SHARED_MIN_S) for path in (short, long)] == [0.002, 0.006]
+    assert [ours.is_shared(path, now=10.0) for path in (short, queued, long)] == [True, True, False]
+    assert ours.is_shared(queued, now=10.0 + 0.99 * SHARED_MIN_S)
+    assert not any(ours.is_shared(path, now=10.0 + SHARED_MIN_S) for path in (short, queued, long))

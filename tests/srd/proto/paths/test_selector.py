@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from srd.proto.paths.one_way import Clocks
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.paths.selector import PathSelector, expected_rtt_s
@@ -22,9 +23,10 @@ def paths(*rtts_s: float) -> list[Path]:
     """Paths with a fresh report of these round trips; the smallest was 2 ms."""
     made = [Path(index, initial_rtt_s=0.05) for index in range(len(rtts_s))]
     for path, rtt_s in zip(made, rtts_s, strict=True):
-        path.rtt.update(0.002, now=NOW)
-        for _ in range(100):
-            path.rtt.update(rtt_s, now=NOW)
+        clocks = Clocks()
+        for sample_s in (0.002, *[rtt_s] * 100):
+            path.rtt.update(sample_s, now=NOW)
+            path.one_way.update(sample_s, clocks=clocks, rtt=path.rtt, now=NOW)
     return made
 
 

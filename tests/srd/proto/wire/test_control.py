@@ -36,7 +36,15 @@ from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_B
 
 U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
 REPORTS = st.builds(
-    PathReport, path=U8, path_sequence=U32, sent_us=U32, ack_delay_us=U32, packets=U32, duplicates=U16, ecn_ce=U16
+    PathReport,
+    path=U8,
+    path_sequence=U32,
+    sent_us=U32,
+    ack_delay_us=U32,
+    packets=U32,
+    duplicates=U16,
+    ecn_ce=U16,
+    received_us=U32,
 )
 ACKS = st.builds(
     Ack,
@@ -151,10 +159,10 @@ def test_decode_untrusted__errors() -> None:
     close = Close(1, 2).encode()
     with pytest.raises(PacketError, match="15 bytes are no packet"):
         decode_untrusted(close[:15])
-    with pytest.raises(PacketError, match="version 9 is not 3"):
+    with pytest.raises(PacketError, match="version 9 is not 4"):
         decode_untrusted(b"\x09" + close[1:])
     with pytest.raises(PacketError, match="type 200"):
-        decode_untrusted(b"\x03\xc8" + close[2:])
+        decode_untrusted(b"\x04\xc8" + close[2:])
     with pytest.raises(PacketError, match="type 1 is no control packet"):
         decode_untrusted(b"\x03\x01" + close[2:])
     with pytest.raises(PacketError, match="cut short"):
