@@ -36,8 +36,8 @@ from scripts.harness.errors import BenchError
 from srd.sim.errors import SimulationError
 
 LONGEST_FIRST: Final = (
-    "long-fat", "unequal", "loss", "fair", "blackhole", "incast", "permutation", "ecn", "slow-path", "jitter", "virtual",
-    "messages", "chaos",
+    "long-fat", "unequal", "loss", "fair", "blackhole", "incast", "permutation", "ecn", "slow-path", "jitter",
+    "virtual", "messages", "chaos",
 )  # fmt: skip
 """All cases of the virtual backend with requirements, in an order in which the parallel processes end together."""
 CHAOS: Final = "chaos"

@@ -1,16 +1,16 @@
 """Unequal paths: capacity where some paths are much longer than others, and a receiver's clock that is wrong.
 
 Fabrics of one sender, one receiver and a spine for each path (see reference_fabric.py: 250 Mbit/s, 0.5 ms a link, so
-1 ms each way), with links of other delays, each with a buffer of one bandwidth-delay product of its own path.
+1 ms each way), with links of other delays, each with a buffer of one bandwidth-delay product of its own path, at least the reference's.
 `short_long`: 4 paths, three of them 2 ms longer each way; `mostly_long`: 8 paths, six of them 5 ms longer each way;
 `spread`: 4 paths of 0.5, 5, 20 and 50 ms each way.
 
 `unequal_capacity_fraction`: payload that lands over the capacity of all paths for payload, least of the three fabrics;
 in one second, after a warm-up that covers the start of the transfer over the longest path.
 
-`drift_ok`: 1 if a clock of the receiver that is off by hours, fast by 100 ppm (in another run slow), and stepped forward
-and back by a second while it is measured changes neither the payload that lands by more than 2 % nor the fraction of
-packets sent again by more than 0.02.
+`drift_ok`: 1 if a clock of the receiver that is off by an hour, fast by 100 ppm (in another run slow), and stepped
+forward and back by a second while it is measured changes neither the payload that lands by more than `TOLERANCE` nor
+the fraction of packets sent again by more than that.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _HALF = 1 << 31
 class Clocks:
     """The offset of a peer's clock from this end's; `way_there_s` of each report, over all paths."""
 
-    __slots__ = ("_offset_us", "_way_back", "detour_s", "generation", "shortest")
+    __slots__ = ("_offset_us", "_way_back", "detour_s", "generation")
 
     def __init__(self) -> None:
         self._offset_us = 0  # receiver's clock less sender's, modulo 2^32, so that the first way there is 0
@@ -37,8 +37,6 @@ class Clocks:
         """Number of steps, the first sample among them; differences are comparable only within one."""
         self.detour_s = 0.0
         """By how much the way back of the latest sample was longer than the quickest of the last seconds."""
-        self.shortest = WindowedMin(window_s=MIN_WINDOW_S)
-        """The shortest way there of all paths, in seconds."""
 
     def way_there_s(self, *, sent_us: int, received_us: int, rtt_us: int, now: float) -> float:
         """Return the time from `sent_us` of this end's clock to `received_us` of the peer's, from a common origin.
@@ -52,7 +50,6 @@ class Clocks:
             self.generation += 1
             self._offset_us = received_us - sent_us
             self._way_back.forget()
-            self.shortest.forget()
             there_us, back_us = 0, rtt_us
         elif lead_us > 0:
             self._offset_us += int(lead_us)
@@ -60,7 +57,6 @@ class Clocks:
             back_us += int(lead_us)
         self._way_back.observe(back_us, now=now)
         self.detour_s = (back_us - self._way_back.min_s) / 1e6
-        self.shortest.observe(there_us / 1e6, now=now)
         return there_us / 1e6
 
 
@@ -85,11 +81,6 @@ class OneWayDelay(WindowedMin):
             self._generation = clocks.generation
             self.forget()
         self.observe(there_s, now=now)
-        self.queue_s = bounded_queue_s(there_s - self.min_s, rtt_s=rtt.latest_s, base_s=rtt.min_s)
+        self.queue_s = max(min(there_s - self.min_s, rtt.latest_s - rtt.min_s), 0.0)
         self.variation_s += (abs(self.queue_s - self.smoothed_s) - self.variation_s) / 4
         self.smoothed_s += (self.queue_s - self.smoothed_s) / 8
-
-
-def bounded_queue_s(queue_s: float, *, rtt_s: float, base_s: float) -> float:
-    """Return a queueing delay on the way there, which is part of what a round trip exceeds its base by."""
-    return max(min(queue_s, rtt_s - base_s), 0.0)

@@ -17,7 +17,7 @@ from srd.proto.config import MAX_FLOWS, ProtocolConfig
 from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
 from srd.proto.events import EventQueue
-from srd.proto.paths.one_way import Clocks, bounded_queue_s
+from srd.proto.paths.one_way import Clocks
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import PeerRtt
 from srd.proto.paths.selector import PathSelector
@@ -291,8 +291,8 @@ class Sender:
             return
         queue_s, base_s = path.one_way.queue_s, path.rtt.min_s
         if self._rtt.is_shared(path.rtt, now=now):
-            base_s = self._rtt.min_s
-            queue_s = bounded_queue_s(there_s - self._clocks.shortest.min_s, rtt_s=path.rtt.latest_s, base_s=base_s)
+            base_s = self._rtt.min_s  # the handshake's among them, of which no way there is known
+            queue_s = path.rtt.latest_s - base_s
         self.controller.on_sample(
             now=now,
             queue_s=queue_s,

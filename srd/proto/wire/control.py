@@ -240,7 +240,7 @@ class Probe:
     sent_us: int
     ack_path: int = NO_PATH
     ack_remote_path: int = NO_PATH
-    """With `ack_path` the ack path of the last ACK that arrived (see `Ack`)."""
+    """With `ack_path` the quickest ack path of late (see `Ack` and `paths.way_back`)."""
     size_bytes: int = PREFIX_BYTES + _PROBE.size
     """Size of the whole packet."""
 

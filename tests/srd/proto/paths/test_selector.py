@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from srd.proto.paths.one_way import Clocks
+from srd.proto.paths.one_way import Clocks, OneWayDelay
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.paths.selector import PathSelector, expected_rtt_s
@@ -49,7 +49,7 @@ def test_select__avoids_a_congested_path(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_select__a_long_path_carries_what_it_delivers(seed: int) -> None:
-    """Its queue is empty; without ACK credits the short path would be preferred."""
+    """Its queue is empty. Where nothing is to be filled, and no ack to be followed, the short path is preferred."""
     short, long = paths(0.002, 0.002)
     long.rtt = RttEstimator(initial_s=0.05)
     long.rtt.update(0.006, now=NOW)
@@ -57,7 +57,23 @@ def test_select__a_long_path_carries_what_it_delivers(seed: int) -> None:
     for _ in range(100):
         selector.on_ack(long, packets=1)
         assert selector.select([short, long], packets=1, now=NOW, cwnd_limited=True)[0] is long
-    assert shares(selector, [short, long])[0] > 0.7 * CHOICES
+    idle = [selector.select([short, long], packets=1, now=NOW, cwnd_limited=False)[0] for _ in range(CHOICES)]
+    assert idle.count(short) > 0.7 * CHOICES
+    assert 0.4 * CHOICES < shares(selector, [short, long])[0] < 0.6 * CHOICES, "a window is spread over both"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_select__a_short_path_with_a_queue_leaves_packets_to_a_long_one(seed: int) -> None:
+    """Its round trip with the queue is still shorter than the long path's, but its queue is what would overflow."""
+    short, long = paths(0.004, 0.02)
+    long.one_way, long.rtt = OneWayDelay(), RttEstimator(initial_s=0.05)
+    long.rtt.update(0.02, now=NOW)
+    long.one_way.update(0.02, clocks=Clocks(), rtt=long.rtt, now=NOW)
+    selector, taken = PathSelector(rng=Random(seed)), Counter[int]()
+    for _ in range(CHOICES):
+        selector.on_ack(short, packets=1)
+        taken[selector.select([short, long], packets=1, now=NOW, cwnd_limited=True)[0].index] += 1
+    assert 0.4 * CHOICES < taken[long.index] < 0.6 * CHOICES, "whenever it is the random other path"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -164,7 +164,7 @@ def test_decode_untrusted__errors() -> None:
     with pytest.raises(PacketError, match="type 200"):
         decode_untrusted(b"\x04\xc8" + close[2:])
     with pytest.raises(PacketError, match="type 1 is no control packet"):
-        decode_untrusted(b"\x03\x01" + close[2:])
+        decode_untrusted(b"\x04\x01" + close[2:])
     with pytest.raises(PacketError, match="cut short"):
         decode_untrusted(Probe(1, 6, 2, 3, 4).encode()[:-1])
 
