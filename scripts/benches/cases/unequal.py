@@ -1,7 +1,8 @@
 """Unequal paths: capacity where some paths are much longer than others, and a receiver's clock that is wrong.
 
 Fabrics of one sender, one receiver and a spine for each path (see reference_fabric.py: 250 Mbit/s, 0.5 ms a link, so
-1 ms each way), with links of other delays, each with a buffer of one bandwidth-delay product of its own path, at least the reference's.
+1 ms each way) with links of other delays. A link buffers one bandwidth-delay product of its own path, and no less than
+those of the reference fabric.
 `short_long`: 4 paths, three of them 2 ms longer each way; `mostly_long`: 8 paths, six of them 5 ms longer each way;
 `spread`: 4 paths of 0.5, 5, 20 and 50 ms each way.
 

@@ -34,9 +34,9 @@ class Controller(ABC):
         variation_s: float,
         ecn_fraction: float,
     ) -> None:
-        """Take one path's report: the queueing delay in the fabric and the delay in the receiving host.
+        """Take one path's report: the queueing delay on the way there and the delay in the receiving host.
 
-        `min_rtt_s` is the path's base round trip, `variation_s` the mean deviation of its round trips, `ecn_fraction`
+        `min_rtt_s` is the path's base round trip, `variation_s` the mean deviation of its way there, `ecn_fraction`
         the fraction of this report's packets that carried a congestion mark, 0 to 1.
         """
 

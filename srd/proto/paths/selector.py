@@ -1,13 +1,14 @@
-"""Choice of a path for each burst: the path that was just acknowledged, unless a random other is clearly faster.
+"""Choice of a path for each burst: the path that was just acknowledged, unless a random other is clearly better.
 
 Theory of operation.
 1. ACK clock. A path that was just acknowledged has drained that many packets, so the next burst goes to that path
    (MP-RDMA, NSDI 2018; REPS recycles its entropies likewise). Each queue is refilled at the rate at which it drains, so
    the split over unequal or shared links maintains itself.
 2. Two choices. A candidate whose expected round trip is clearly above its smallest one is compared with one random
-   other path; if that is expected to be clearly faster, it is taken instead. So traffic moves away from a congested
-   path, while a long path carries what it can. Without an acknowledgement to follow, the faster of two random paths is
-   taken.
+   other path; if that is clearly better, it is taken instead. While a window is to be spread over all paths, better is
+   the path with the shorter queue on the way there: by round trips a long path would be left idle until the queue of a
+   short one has become as long. Else it is the faster path. Without an acknowledgement to follow, two random paths are
+   compared. So traffic moves away from a congested path, while a long path carries what it can.
 3. Measurements fade, since queues drain. A path is expected to take its smoothed round trip just after an answer, and
    its smallest one some round trips later. A path that was never sampled is tried once. A path that leaves a burst
    unanswered for longer than its smoothed round trip is expected to take at least that long: otherwise a dead path,

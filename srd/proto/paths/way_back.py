@@ -22,7 +22,7 @@ FRESH_RTTS = 2
 
 
 class AckPaths:
-    """`on_ack` for each ack; `best` is the quickest ack path that acks arrive over; `is_due`: whether to name it."""
+    """`on_ack` for each ack; `best` is the ack path to prefer, where they do not differ the last one; `is_due`: whether to name it."""
 
     __slots__ = ("_best_at", "_best_detour_s", "_differ_until", "_named_at", "best")
 
@@ -37,7 +37,8 @@ class AckPaths:
         """Note an ack whose way back was longer than the quickest by `detour_s`; `least_s` and more matters."""
         if detour_s >= least_s:
             self._differ_until = now + MIN_WINDOW_S
-        if detour_s < self._best_detour_s + least_s or now - self._best_at > FRESH_RTTS * rtt_s:
+        is_quick = now >= self._differ_until or detour_s < self._best_detour_s + least_s
+        if is_quick or now - self._best_at > FRESH_RTTS * rtt_s:
             self.best, self._best_detour_s, self._best_at = ack_path, detour_s, now
 
     def is_due(self, *, now: float) -> bool:

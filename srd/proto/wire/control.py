@@ -240,7 +240,7 @@ class Probe:
     sent_us: int
     ack_path: int = NO_PATH
     ack_remote_path: int = NO_PATH
-    """With `ack_path` the quickest ack path of late (see `Ack` and `paths.way_back`)."""
+    """With `ack_path` an ack path that ACKs arrive over (see `Ack` and `paths.way_back`)."""
     size_bytes: int = PREFIX_BYTES + _PROBE.size
     """Size of the whole packet."""
 
