@@ -7,15 +7,16 @@ Swift's AIMD (Kumar et al., SIGCOMM 2020) on an order statistic of recent sample
 proposes for Swift under packet spraying.
 
 1. Each path report is one sample. The sample is the queueing delay on the way there (see `paths.one_way`) over its
-   target, which is that of the shortest path: a longer path has no longer queues. A second ratio is the smallest ack delay of the last 0.1 s
-   over its own target; the sample is the larger of the two. The second ratio counts only while the window is above the
-   initial window: with a window of a few packets each of them waits for the receiving process to be scheduled, and
-   fewer packets would wait as long, so the window would shrink to nothing. A sample above 1 votes for slowing down. In
-   the first second the sample is what the round trip exceeds the smallest of all paths by, the handshake's included,
-   unless the path is much longer: with 64 paths and a few packets in flight most paths have not seen an empty queue
-   yet, and would take a standing queue for their base round trip. Reports of probes are not samples: a probe is short, arrives sooner than data, and shows only
-   the base round trip. ECN marks (RFC 3168) show congestion before the delay does: a report of which the fraction m was
-   marked is a sample of at least 1 + m / 4 (DCTCP also shrinks by the marked fraction, RFC 8257).
+   target, which is that of the shortest path: a longer path has no longer queues. A second ratio is the smallest ack
+   delay of the last 0.1 s over its own target; the sample is the larger of the two. The second ratio counts only while
+   the window is above the initial window: with a window of a few packets each of them waits for the receiving process
+   to be scheduled, and fewer packets would wait as long, so the window would shrink to nothing. A sample above 1 votes
+   for slowing down. In the first second the sample is what the round trip exceeds the smallest of all paths by, the
+   handshake's included, unless the path is much longer: with 64 paths and a few packets in flight most paths have not
+   seen an empty queue yet, and would take a standing queue for their base round trip. Reports of probes are not
+   samples: a probe is short, arrives sooner than data, and shows only the base round trip. ECN marks (RFC 3168) show
+   congestion before the delay does: a report of which the fraction m was marked is a sample of at least 1 + m / 4
+   (DCTCP also shrinks by the marked fraction, RFC 8257).
 2. The target grows as the window falls, with the inverse of its square root (Swift's flow scaling, section 3.2). Of
    flows that see the same queue the larger ones shrink while the smaller ones grow, so they converge. Many flows that
    cannot do with less than a packet or two each are allowed the queue that these packets need.
