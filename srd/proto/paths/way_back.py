@@ -22,7 +22,7 @@ FRESH_RTTS = 2
 
 
 class AckPaths:
-    """`on_ack` for each ack; `best` is the ack path to prefer (the last, where they do not differ); `is_due`: name it."""
+    """`on_ack` for each ack; `best` is the ack path to prefer (the last, if they are alike); `is_due`: name it."""
 
     __slots__ = ("_best_at", "_best_detour_s", "_differ_until", "_named_at", "best")
 
