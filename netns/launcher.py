@@ -36,10 +36,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from netns.backends.kernel.netlink import tool
 from netns.backends.relay.tap import identity_of
 from netns.errors import BackendError, RankError
 from netns.lab.lab import Lab
+from netns.programs import tool
 
 MASTER_PORT: Final = 29500  # torchrun's default; each rank has an address, so all may use it
 GRACE_S: Final = 2.0

@@ -34,8 +34,9 @@ from pathlib import Path
 from threading import Thread
 from typing import IO, Final
 
-from netns.backends.kernel.netlink import run_tool, tool
+from netns.backends.kernel.netlink import run_tool
 from netns.errors import BackendError
+from netns.programs import tool
 
 KERNEL: Final = "linux.uml"
 MODULES: Final = Path("/usr/lib/uml/modules")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -24,6 +23,7 @@ from netns.lab.lab import Lab
 from netns.lab.plan import Backend, plan
 from netns.lab.state import recorded_labs
 from netns.observe.route_probe import MAX_PORTS, hops_to_spines, probe_spines
+from netns.programs import tool
 from netns.topology.file import read_topology
 from netns.topology.model import Topology, reference
 
@@ -85,8 +85,7 @@ def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
     if not arguments:
         raise click.UsageError("no command; for example: srd-lab exec h1 -- ip address")
     argv = lab_named(name).command(node, arguments)
-    if shutil.which(arguments[0]) is None:
-        raise BackendError(f"{arguments[0]}: no such command")
+    tool(arguments[0])  # `ip netns exec` would print an error of its own
     sys.stdout.flush()
     os.execv(argv[0], argv)  # noqa: S606 - no shell is involved
 

@@ -18,8 +18,8 @@ import sys
 
 import click
 
-from netns.backends.kernel.netlink import tool
 from netns.errors import BackendError
+from netns.programs import tool
 
 _INSIDE = 'mount -t tmpfs tmpfs /run && mkdir -p /run/netns && exec "$@"'
 _NAMESPACES = ("--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child")

@@ -25,7 +25,7 @@ from typing import Any, Literal, Self
 
 from netns.backends.choice import Wanted, choose_backend, require_root
 from netns.backends.kernel.capabilities import missing
-from netns.backends.kernel.netlink import apply, interface_statistics, netem_statistics, tool
+from netns.backends.kernel.netlink import apply, interface_statistics, netem_statistics
 from netns.backends.relay.client import request
 from netns.errors import BackendError
 from netns.lab.builder import build, dismantle, problems
@@ -36,6 +36,7 @@ from netns.netem.shape import Shape, require_real
 from netns.netem.tc_format import netem_arguments
 from netns.observe.pcapng import check_writable
 from netns.processes import Process, processes_in
+from netns.programs import tool
 from netns.topology.addressing import Addressing, IpVersion, addressing, versions
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Topology
 

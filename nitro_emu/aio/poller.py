@@ -37,7 +37,8 @@ class CompletionPoller:
     def __init__(self, context: Context, *, adaptive_poll_s: float, on_dead: Callable[[VerbsError], None]) -> None:
         self.channel = CompletionChannel(context)
         self._loop = asyncio.get_running_loop()
-        self._adaptive = AdaptivePoller(self._loop, window_s=adaptive_poll_s)
+        self._adaptive = AdaptivePoller(self._loop)
+        self._adaptive_poll_s = adaptive_poll_s
         self._on_dead = on_dead
         self._queues: dict[CompletionQueue, Polled] = {}
         self._busy: dict[Polled, None] = {}
@@ -85,7 +86,7 @@ class CompletionPoller:
             return
         try:
             if self._process():
-                self._adaptive.extend(time.monotonic())
+                self._adaptive.extend(time.monotonic(), window_s=self._adaptive_poll_s)
             elif self._adaptive.active:
                 os.sched_yield()  # the card, or the other end, may share this processor
             else:

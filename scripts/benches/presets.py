@@ -14,6 +14,7 @@ MICROSECOND_FABRIC: Final = ProtocolConfig(
     paths=64,
     initial_window_packets=56,
     initial_rtt_s=100e-6,
+    incast_packets=64,
     min_rto_s=100e-6,
     ack_delay_s=10e-6,
     pacing_depth_s=5e-6,

@@ -34,7 +34,9 @@ from scripts.benches.cases import (
     rate,
     relay,
     secure,
+    sizes,
     slow_path,
+    tail,
     tcp_fidelity,
     torture,
     unequal,
@@ -102,6 +104,7 @@ def _veth(
     measure: Callable[[int, float], Iterator[Round]],
     wanted: tuple[Wanted, ...],
     seconds: float = 0.0,
+    fabric: str = VETH,
 ) -> Case:
     """Return a case on real sockets in namespaces; `measure` takes the rounds and the seconds per contestant."""
 
@@ -111,7 +114,7 @@ def _veth(
         except (LabError, CompareError) as error:
             raise BenchError(str(error)) from None
 
-    return Case(name, summary, VETH, rounds, wanted, timed=bool(seconds), counted=True, seeded=False)
+    return Case(name, summary, fabric, rounds, wanted, timed=bool(seconds), counted=True, seeded=False)
 
 
 def _chaos(request: Request) -> Iterator[Round]:
@@ -161,7 +164,8 @@ def _placement(request: Request) -> Iterator[Round]:
 
 _TABLE: Final = (
     _virtual("incast", "48 senders x 2 MB to one port", incast.measure, incast.WANTED),
-    _virtual("incast-1000", "1,000 senders x 64 KB to one port", incast.measure_thousand, ()),
+    _virtual("incast-1000", "1,000 senders x 64 KB to one port", incast.measure_1000, incast.WANTED_1000),
+    _virtual("incast-8192", "8,192 senders x 64 KB to one port", incast.measure_8192, incast.WANTED_8192),
     _virtual("permutation", "8 hosts to 8, twice the capacity", permutation.measure, permutation.WANTED),
     _virtual(
         "slow-path", "1 of 8 paths at a tenth of the rate", slow_path.measure, slow_path.WANTED, slow_path.SECONDS
@@ -225,6 +229,15 @@ _TABLE: Final = (
     _virtual("virtual", "the virtual backend itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
     _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
+    _veth("sizes", "ping-pong of 1 B to 16 MiB beside kernel TCP", sizes.rounds, sizes.WANTED, sizes.SECONDS),
+    _veth(
+        "tail",
+        "64 B beside bulk over four paths, SRD and kernel TCP",
+        tail.rounds,
+        tail.WANTED,
+        tail.SECONDS,
+        fabric="kernel or relay",
+    ),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
     _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
     _veth("secure", "encrypted, beside plain text and aioquic", secure.rounds, secure.WANTED, secure.SECONDS),

@@ -30,7 +30,7 @@ from scripts.compare.errors import CompareError
 from scripts.compare.experiment import Experiment, able
 from scripts.compare.fabric import Fabric
 from scripts.compare.payload import TMPFS, Payload, prepared
-from scripts.compare.screen import Screen, headlines, loads, remarks, table
+from scripts.compare.screen import Screen, checks, headlines, loads, remarks, table
 from scripts.compare.transfer import TRANSFER_BOUND_S
 from scripts.harness.environment import environment
 from scripts.harness.unwinding import unwinding
@@ -171,7 +171,7 @@ def show(result: report.Report, *, console: Console) -> None:
         f"{'one round' if rounds == 1 else f'medians of {rounds} rounds'}"
     )
     console.print(table(result, width=console.width))
-    for line in (*headlines(result), *loads(result), *remarks(result)):
+    for line in (*headlines(result), *loads(result), *remarks(result), *checks(result)):
         console.print(f"  {line}")
     console.print()
 

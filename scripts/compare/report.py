@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from scripts.compare.errors import CompareError
 from scripts.compare.experiment import Results
@@ -14,15 +14,33 @@ from scripts.compare.outcome import summary
 
 Report = dict[str, Any]
 
+MAX_RESENT_FRACTION_LOSS: Final = 0.03
+"""Most that SRD may send again where 1 % is lost: once what was lost, and as much again twice."""
+MIN_MPTCP_RATIO: Final = 1.0
+"""Least goodput of SRD over MPTCP's, in each condition."""
+
 
 def build(results: Results, **about: Any) -> Report:
     """Return the report: `about` (fabric, capacity_bps, environment ...) and the medians by condition and protocol."""
-    return {
-        **about,
-        "conditions": {
-            condition: {key: summary(rounds) for key, rounds in by_key.items()} for condition, by_key in results.items()
-        },
+    conditions = {
+        condition: {key: summary(rounds) for key, rounds in by_key.items()} for condition, by_key in results.items()
     }
+    return {**about, "conditions": conditions, "checks": checks(conditions)}
+
+
+def checks(conditions: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Return the requirements that these medians allow to check: name -> value, what is wanted, whether it is met."""
+    found = {}
+    for condition, by_key in conditions.items():
+        ours, theirs = by_key.get("srd"), by_key.get("mptcp")
+        if ours is not None and condition == "loss" and (resent := ours["retransmitted_fraction"]) is not None:
+            met = resent <= MAX_RESENT_FRACTION_LOSS
+            found["resent_fraction_loss"] = {"value": resent, "wanted": f"<= {MAX_RESENT_FRACTION_LOSS:g}", "met": met}
+        if ours is not None and theirs is not None and theirs["goodput_bps"]:
+            ratio = round(ours["goodput_bps"] / theirs["goodput_bps"], 3)
+            met = ratio >= MIN_MPTCP_RATIO
+            found[f"mptcp_ratio_{condition}"] = {"value": ratio, "wanted": f">= {MIN_MPTCP_RATIO:g}", "met": met}
+    return found
 
 
 def write(report: Report, path: Path) -> None:

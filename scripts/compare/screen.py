@@ -139,6 +139,14 @@ def loads(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def checks(report: Mapping[str, Any]) -> list[str]:
+    """Return one line per requirement."""
+    return [
+        f"{name} {check['value']:.3g}, wanted {check['wanted']}: {'met' if check['met'] else 'missed'}"
+        for name, check in report["checks"].items()
+    ]
+
+
 def remarks(report: Mapping[str, Any]) -> list[str]:
     """Return the lines below the table: failures, missing contestants, remarks."""
     lines = [f"{contestants.BY_KEY[key].label}: {reason}" for key, reason in report["unavailable"].items()]

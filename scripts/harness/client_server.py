@@ -6,14 +6,16 @@ each has its figures, in a format that the caller knows.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
 
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
+from scripts.harness.veth_pair import RECEIVER, SENDER
 
 LISTEN_BOUND_S: Final = 20.0
 """Timeout to start an interpreter and make its data, on a busy machine."""
@@ -22,6 +24,20 @@ EXIT_BOUND_S: Final = 15.0
 _TICK_S: Final = 0.1
 
 Event = dict[str, Any]
+Cores = tuple[Sequence[str], Sequence[str]]
+"""What precedes the commands of client and server, to choose where they run."""
+ANY_CORES: Final[Cores] = ((), ())
+
+
+class Pair(Protocol):
+    """Two hosts that are up: a veth pair's, or those of a larger lab."""
+
+    @property
+    def receiver(self) -> str:
+        """The receiving end's address."""
+
+    def command(self, node: str, argv: Sequence[str]) -> list[str]:
+        """Return the command line that runs `argv` at one end, SENDER or RECEIVER."""
 
 
 def python(module: str, *arguments: str) -> list[str]:
@@ -29,21 +45,44 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
+def own_cores() -> Cores:
+    """Return what precedes two commands, so that each runs on a core of its own; nothing where there is only one."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) == 1:
+        return ANY_CORES
+    return ["taskset", "--cpu-list", str(cores[0])], ["taskset", "--cpu-list", str(cores[1])]
+
+
 def run_both(
-    pair: VethPair, *, server: Sequence[str], client: Callable[[str, int], Sequence[str]], bound_s: float
+    pair: Pair, *, server: Sequence[str], client: Callable[[str, int], Sequence[str]], bound_s: float
 ) -> tuple[Event, Event]:
     """Run both; return the server's last event and the client's.
 
     `client` is called with the server's address and port. Raises BenchError with the processes' errors if one of them
     fails, or if they have not both ended within `bound_s` of the client's start.
     """
+    with running(pair, server=server, client=client) as ended:
+        return ended(bound_s)
+
+
+@contextmanager
+def running(
+    pair: Pair, *, server: Sequence[str], client: Callable[[str, int], Sequence[str]]
+) -> Iterator[Callable[[float], tuple[Event, Event]]]:
+    """Run both during the block; yields a function that waits for their ends, as `run_both` does."""
     with ProcessSet() as pipes:
         server_process = pipes.add(ManagedProcess.start("server", command=pair.command(RECEIVER, server)))
         port = _port(pipes, server_process)
         command = pair.command(SENDER, client(pair.receiver, port))
         client_process = pipes.add(ManagedProcess.start("client", command=command))
-        _wait(pipes, (server_process, client_process), bound_s=bound_s)
-    return _final_event(server_process), _final_event(client_process)
+
+        def ended(bound_s: float) -> tuple[Event, Event]:
+            _wait(pipes, (server_process, client_process), bound_s=bound_s)
+            for process in (server_process, client_process):
+                pipes.stop(process)  # both have ended, maybe before anything waited for their output
+            return _final_event(server_process), _final_event(client_process)
+
+        yield ended
 
 
 def _port(pipes: ProcessSet, server: ManagedProcess) -> int:

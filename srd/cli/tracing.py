@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,7 @@ import click
 
 from srd.cli.options import is_directory
 from srd.proto.trace import Trace
-from srd.qlog.writer import TraceWriter, VantagePoint
+from srd.qlog.writer import TraceWriter, VantagePoint, is_no_trace
 
 trace_option: Final = click.option(
     "--trace",
@@ -24,7 +24,7 @@ trace_option: Final = click.option(
 
 
 def check_trace_file(trace_file: Path | None, *, inputs: list[Path]) -> None:
-    """Refuse a trace file that is a directory or one of `inputs`. Raises click.UsageError."""
+    """Refuse a trace file that is a directory, one of `inputs`, or no trace. Raises click.UsageError."""
     if trace_file is None:
         return
     if is_directory(trace_file):
@@ -32,6 +32,9 @@ def check_trace_file(trace_file: Path | None, *, inputs: list[Path]) -> None:
     for path in inputs:
         if _same(trace_file, path):
             raise click.UsageError(f"--trace {trace_file}: is a file to send; the trace would replace it")
+    with suppress(OSError, ValueError):  # the writer names what is wrong
+        if is_no_trace(trace_file):
+            raise click.UsageError(f"--trace {trace_file}: exists, and is no trace; give the name of a new file")
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -1,7 +1,7 @@
 """Adaptive polling: between messages that follow each other closely the event loop polls instead of sleeping.
 
 A wake-up costs latency, and a request-response exchange waits for four of them. Polling costs CPU time, so it is
-bounded, off during bulk transfers, which need the CPU, and off while other threads compete for the CPU.
+bounded, off during slow streams, which leave the CPU to others, and off while other threads compete for the CPU.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ its own, too, every few milliseconds."""
 
 
 class AdaptivePoller:
-    """Lets a loop poll its files without sleeping, for `window_s` after each `extend`."""
+    """Lets a loop poll its files without sleeping, for a while after each `extend`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, window_s: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.active = False
         self._loop = loop
-        self._window_s = window_s
         self._until = 0.0  # the loop does not sleep before
         self._interrupted = 0  # involuntary context switches of this thread
         self._suppressed_until = 0.0  # no polling before
@@ -32,13 +31,13 @@ class AdaptivePoller:
         """Let `extend` do nothing for `SUPPRESS_S`, because of a stream."""
         self._suppressed_until = now + SUPPRESS_S
 
-    def extend(self, now: float) -> None:
-        """Poll for another window, unless polling is suppressed."""
+    def extend(self, now: float, *, window_s: float) -> None:
+        """Poll until `window_s` from `now`, unless polling is suppressed."""
         if (interrupted := resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw) != self._interrupted:
             self._interrupted, self._suppressed_until = interrupted, max(self._suppressed_until, now + YIELD_S)
         if now < self._suppressed_until:
             return
-        self._until = now + self._window_s
+        self._until = max(self._until, now + window_s)
         if not self.active:
             self.active = True
             self._loop.call_soon(self._poll)

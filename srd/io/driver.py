@@ -7,9 +7,10 @@ Theory of operation.
    reply goes out first; the ACKs that came with the message are processed, and new ACKs sent, only after that. Both
    ends then process ACKs while they wait for each other anyway.
 3. Turns that carry a stream and follow each other closely are coalesced, like interrupt moderation on a network card,
-   because a wake-up costs the interpreter more than a packet does. RTT samples do not include that delay, since they
-   use kernel timestamps. A turn carries a stream if it sent or received bulk data of which more follows independently
-   of the application: ACKs release more of it, a message is still incomplete, or several messages arrived at once.
+   because a wake-up costs the interpreter more than a packet does. The pause follows the rate of the stream; at a high
+   rate the loop polls briefly instead (see `moderation`). RTT samples do not include that delay, since they use kernel
+   timestamps. A turn carries a stream if it sent or received bulk data of which more follows independently of the
+   application: ACKs release more of it, a message is still incomplete, or several messages arrived at once.
    A request-response exchange is not delayed: after two messages in quick succession the loop polls for a while
    instead of sleeping (see `adaptive_poll`).
 4. When a socket is full, the bursts that it refused stay queued, and nothing is sent until it is writable again.
@@ -43,10 +44,11 @@ from enum import IntEnum, auto
 
 from srd.io.adaptive_poll import AdaptivePoller
 from srd.io.allowance import MARK_AFTER_S, Allowance, AllowanceExceeded, DirectionLimit
+from srd.io.moderation import BUSY_S, POLL_S, Moderator
 from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
 from srd.io.secure_tx import SecureTransmitter
-from srd.io.socket import IP_UDP_BYTES, dropped_packets, unreachable_addresses
+from srd.io.socket import IP_UDP_BYTES, dropped_packets, icmp_errors
 from srd.io.timer import TimerFd
 from srd.io.tx import MAX_TRIES, Transmitter
 from srd.proto.core import EndpointCore
@@ -72,10 +74,6 @@ SHARED_TURN_BYTES = 192 << 10
 """Bytes that such a turn sends: two or three segment trains."""
 SHARED_TURN_S = 0.0001
 """Time after which such a turn reads no further batch, and sends no further burst."""
-RX_COALESCE_S = 0.0003
-"""Delay between two turns of a busy endpoint, so that a wake-up serves several packets instead of one or two."""
-BUSY_S = 0.001
-"""An endpoint is busy if two turns that carry a stream are less than this apart."""
 BULK_BYTES = 8 << 10
 """A turn that receives or sends at least this much payload carries bulk data; one packet of 9,000 bytes is enough."""
 SPINS = 16
@@ -168,7 +166,7 @@ class Driver:
         self._since_s = 0.0  # time between that turn and the one before that read something
         self._state = DriverState.WAITING
         self._coalesce_until: float | None = None  # end of the state COALESCING
-        self._poller = AdaptivePoller(self._loop, window_s=adaptive_poll_s)
+        self._poller, self._moderator = AdaptivePoller(self._loop), Moderator()
         self._this_turn = Turn()
         self._busy_poll = busy_poll
         self._adaptive_poll_s = adaptive_poll_s
@@ -345,6 +343,7 @@ class Driver:
             self._on_failure(error)
             raise
         if not self._closed:  # an event's handler may have closed the driver
+            self._moderator.carry(self._this_turn.read_bytes + self._this_turn.sent_bytes)
             self._enter(self._state_after(read=read, received=received, yields=yields))
             deadlines = [at for at in (self._core.poll_timeout(), self._coalesce_until) if at is not None]
             if self._incoming is not None:
@@ -397,13 +396,14 @@ class Driver:
         return turn.read_bytes >= BULK_BYTES and (turn.messages > 1 or self._core.expects_more_data)
 
     def _has_answers(self) -> bool:
-        """Whether the application may reply to a short message of a request-response exchange.
+        """Whether the application may reply to a message of a request-response exchange: short, or alone.
 
         Not after the end of a peer: the application may react to it by closing this endpoint at once.
         """
         turn = self._this_turn
-        delivered = turn.messages > 0 and not turn.ended
-        return delivered and self._since_s < self._adaptive_poll_s and turn.read_bytes < BULK_BYTES
+        if turn.messages == 0 or turn.ended or self._since_s >= self._adaptive_poll_s:
+            return False
+        return turn.read_bytes < BULK_BYTES or (turn.messages == 1 and not self._core.expects_more_data)
 
     def _state_after(self, *, read: bool, received: bool, yields: bool) -> DriverState:
         """Return the state after a turn, depending on what it carried and when the one before was."""
@@ -412,13 +412,16 @@ class Driver:
         if not read:  # it only sent
             return DriverState.COALESCING if self._state is DriverState.COALESCING else DriverState.WAITING
         if received and not self._busy_poll:
+            self._moderator.on_read(since_s=self._since_s)
             if self._expects_more_data() or self._this_turn.sent_bytes >= BULK_BYTES:
-                self._poller.suppress(self._read_at)
-                if self._since_s < BUSY_S:
-                    self._coalesce_until = self._read_at + RX_COALESCE_S
+                if pause_s := self._moderator.pause_s:
+                    self._poller.suppress(self._read_at)
+                    self._coalesce_until = self._read_at + pause_s
                     return DriverState.COALESCING
+                if self._since_s < BUSY_S:
+                    self._poller.extend(self._read_at, window_s=POLL_S)
             elif self._this_turn.events and self._since_s < self._adaptive_poll_s:
-                self._poller.extend(self._read_at)
+                self._poller.extend(self._read_at, window_s=self._adaptive_poll_s)
         return DriverState.YIELDED if yields else DriverState.WAITING
 
     def _enter(self, state: DriverState) -> None:
@@ -504,8 +507,11 @@ class Driver:
             self._controls.clear()
 
     def _icmp(self, sock: socket.socket) -> None:
-        for address in unreachable_addresses(sock):
+        errors = icmp_errors(sock)
+        for address in errors.unreachable:
             self._core.handle_icmp_unreachable(address, now=time.monotonic())
+        for address, size_bytes in errors.too_big.items():
+            self._core.handle_icmp_too_big(address, size_bytes=size_bytes)
 
     # -- sending ------------------------------------------------------------------------------------------------
 

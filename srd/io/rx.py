@@ -37,6 +37,7 @@ from srd.io.syscalls import IOVEC, Address
 from srd.proto.wire.data import (
     HEADER,
     HEADER_BYTES,
+    HEADER_LANES,
     MAX_BURST_PACKETS,
     MAX_DATAGRAM_BYTES,
     MAX_TRAIN_PACKETS,
@@ -45,6 +46,7 @@ from srd.proto.wire.data import (
     GroDatagram,
     Octets,
     PacketType,
+    is_one_burst_untrusted,
 )
 
 FEW_SLOTS = 3
@@ -54,6 +56,8 @@ MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_TRAIN_PACKETS
 
 LAYOUT_BYTES = 4 << 20
 """Data kept between two decisions on the layout: enough to make the cost of a new layout negligible."""
+CONTEXT_LANE, SENT_LANE, SENT_MASK = 1, 3, 0xFFFFFFFF
+"""Where a header has the receiver's context and the time of sending, in 64-bit lanes of this (little-endian) host."""
 _DATA = int(PacketType.DATA)  # a plain integer, as comparing with an enum's member is slower
 _DATA_PREFIX = np.array([VERSION, _DATA], np.uint8)
 
@@ -92,6 +96,10 @@ class RxRing(RxMemory):
         rows = np.arange(SLOTS, dtype=np.uint64)
         self._results.messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
         self._next_slot = 0
+        self._lanes = self._headers.view(np.uint64).data
+        self._series: list[GroDatagram] = []  # the last datagrams, whose headers lie back to back: maybe of one burst
+        self._sent_lane = -1  # the time of sending of the train that the next slot may continue, as it lies in a header
+        self._known_lane = -1  # the context of an open peer, as it lies in a header, that this batch brought; -1: none
         self._expect(datagram_bytes)
 
     # -- memory -------------------------------------------------------------------------------------------------
@@ -112,20 +120,22 @@ class RxRing(RxMemory):
         self._iov[:, :, 1]["length"] = self.payload_bytes
         header_bytes = self._headers.view(np.uint8).data
         self._rows = [header_bytes[slot * train * HEADER_BYTES :] for slot in range(SLOTS)]
-        self._steps = np.arange(train, dtype=np.uint64) * np.uint64(self.payload_bytes)
+        payload_at = np.arange(train, dtype=np.uint64) * np.uint64(self.payload_bytes)
+        self._steps = payload_at + np.uint64(self._region.address)  # what is added to a slot's cursor
         self._bases = self._iov["base"][:, :train, 1]
         self.buffers.lay_out(train_bytes=train * self.payload_bytes)
         self._aim(range(SLOTS))
 
     def _aim(self, slots: Sequence[int], *, aimed: Sequence[int] = ()) -> None:
         """Point the payload iovecs of `slots` at their cursors, back to back; the first ones at `aimed` addresses."""
-        if len(slots) > FEW_SLOTS:
-            addresses = np.array(self.buffers.cursors, np.uint64) + np.uint64(self._region.address)
-            addresses[: len(aimed)] = aimed
-            np.add(self._steps, addresses[:, np.newaxis], out=self._bases)
+        if len(slots) <= FEW_SLOTS:
+            for slot in slots:
+                np.add(self._steps, np.uint64(self.buffers.cursors[slot]), out=self._bases[slot])
             return
-        for slot in slots:
-            np.add(self._steps, np.uint64(self._region.address + self.buffers.cursors[slot]), out=self._bases[slot])
+        cursors = np.array(self.buffers.cursors, np.uint64)
+        if aimed:  # relative to the region like the cursors, modulo 2**64
+            cursors[: len(aimed)] = np.array(aimed, np.uint64) - np.uint64(self._region.address)
+        np.add(self._steps, cursors[:, np.newaxis], out=self._bases)
 
     def _prepare(self) -> None:
         """Prepare the slots for a batch. What the core kept of the last batch must be committed."""
@@ -161,10 +171,11 @@ class RxRing(RxMemory):
         if count == 0:
             return None
         batch = RxBatch(full=count == most)
-        self._open = None
+        self._open, self._known_lane = None, -1
         clock_offset_s = wall_to_monotonic_s()
         for slot in range(count):
             self._receive_slot(batch, slot, clock_offset_s)
+        self._end_series()
         if self.memory_low:
             batch.low_region = self.number
         return batch
@@ -189,7 +200,7 @@ class RxRing(RxMemory):
             self._receive_small(batch, slot, length, size, address, received_at, marked=marked)
         elif not fits:
             self._receive_copied(batch, slot, length, size, address, received_at, marked=marked)
-        elif not self._is_known(headers, length // size):
+        elif not self._is_slot_known(slot, headers, length // size):
             return
         elif self.buffers.is_scratch(slot) and length > HEADER_BYTES and not placed:
             self._drop(batch, headers)
@@ -200,25 +211,61 @@ class RxRing(RxMemory):
                 offset = PLACED | self.predictor.aimed[slot]
             else:
                 offset = self._area + (self.buffers.consume(slot, payload_bytes) if payload_bytes else 0)
-            whole = length == self._train_bytes
-            last = self._open
-            if (
-                last is not None
-                and slot == self._next_slot
-                and offset == last.payload_offset + last.payload_bytes
-                and address == last.address
-                and marked == last.ecn_ce
-                and last.count + count <= MAX_BURST_PACKETS
-            ):  # merge both into one train, as their headers and payloads lie back to back
-                last.count += count
-                last.payload_bytes += payload_bytes
-                last.received_at = received_at
-            else:
-                last = GroDatagram(
-                    headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at, marked
-                )
-                batch.datagrams.append(last)
-            self._open, self._next_slot = last if whole else None, slot + 1
+            payload = (offset, payload_bytes, size - HEADER_BYTES)
+            self._add(batch, slot, count, payload, address, received_at, marked=marked)
+            if length < self._train_bytes:
+                self._open = None
+
+    def _add(
+        self,
+        batch: RxBatch,
+        slot: int,
+        count: int,
+        payload: tuple[int, int, int],
+        address: Address,
+        received_at: float,
+        *,
+        marked: bool,
+    ) -> None:
+        """Add a train to the batch, or to the train before, if both are of one burst and all of it lies back to back.
+
+        `payload`: where it landed, its bytes in all, and those of each packet.
+        """
+        offset, payload_bytes, segment_bytes = payload
+        last, sent_lane = self._open, self._lanes[slot * self._segments * HEADER_LANES + SENT_LANE] & SENT_MASK
+        continues = last is not None and slot == self._next_slot and sent_lane == self._sent_lane
+        if (
+            last is not None
+            and continues
+            and offset == last.payload_offset + last.payload_bytes
+            and address == last.address
+            and marked == last.ecn_ce
+            and last.count + count <= MAX_BURST_PACKETS
+        ):
+            last.count += count
+            last.payload_bytes += payload_bytes
+            last.received_at = received_at
+        else:
+            if not continues:
+                self._end_series()
+            headers = self._rows[slot]
+            last = GroDatagram(headers, count, offset, payload_bytes, segment_bytes, address, received_at, marked)
+            batch.datagrams.append(last)
+            self._series.append(last)
+            self._sent_lane = sent_lane
+        self._open, self._next_slot = last, slot + 1
+
+    def _end_series(self) -> None:
+        """Compare the headers of successive trains in one go: the payload of a burst may lie in several chunks."""
+        series = self._series
+        if len(series) > 1:
+            count, segment_bytes = sum([datagram.count for datagram in series]), series[0].segment_bytes
+            if count <= MAX_BURST_PACKETS and is_one_burst_untrusted(
+                series[0].headers, count=count, segment_bytes=segment_bytes
+            ):
+                for datagram in series:
+                    datagram.is_one_burst = True
+        series.clear()
 
     def _is_placed(self, slot: int, length: int, size: int, *, fits: bool) -> bool:
         """Whether what landed at a slot's aimed address belongs there; if not, move it to the slot's own buffer."""
@@ -233,6 +280,17 @@ class RxRing(RxMemory):
         ctypes.memmove(cursor, self.predictor.aimed[slot], size_bytes)
         self.bytes_copied += size_bytes
         return False
+
+    def _is_slot_known(self, slot: int, headers: Octets, count: int) -> bool:
+        """Whether what landed in a slot is of an open peer. Nearly always it is of that of the slot before."""
+        lane = self._lanes[slot * self._segments * HEADER_LANES + CONTEXT_LANE]
+        if lane == self._known_lane:
+            return True
+        if not self._is_known(headers, count):
+            return False
+        if int.from_bytes(headers[8:16], "big") in self._contexts:
+            self._known_lane = lane
+        return True
 
     def _is_known(self, headers: Octets, count: int) -> bool:
         """Whether one of these headers names an open peer; nearly always the first one does."""

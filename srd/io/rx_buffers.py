@@ -132,16 +132,23 @@ class RxBuffers:
 
     def _lay_out(self) -> list[int]:
         """Assign a chunk and cursor to every slot; return the slots."""
-        cursors = []
-        for chunk in range(self._copies):
-            if (start := self._chunks[chunk]) >= 0:
-                last = start + self._pool.chunk_bytes - SUPER_BYTES if self._stacked else self._ends[chunk]
-                cursors += [(chunk, at) for at in range(self._ends[chunk], last + 1, self.train_bytes)]
-        slots = range(self._copies)
-        cursors += [(-1, self.scratch[slot]) for slot in slots[len(cursors) :]]
-        for slot in slots:
-            self._chunk_of[slot], self.cursors[slot] = cursors[slot]
-        return list(slots)
+        cursors, chunk_of = list[int](), list[int]()
+        slots, train_bytes = self._copies, self.train_bytes
+        for chunk in range(slots):
+            if (start := self._chunks[chunk]) < 0:
+                continue
+            at, count = self._ends[chunk], 1
+            if self._stacked:
+                room_bytes = start + self._pool.chunk_bytes - SUPER_BYTES - at
+                count = min(room_bytes // train_bytes + 1, slots - len(cursors))
+            cursors += range(at, at + count * train_bytes, train_bytes)
+            chunk_of += [chunk] * count
+            if len(cursors) == slots:
+                break
+        missing = slots - len(cursors)
+        self.cursors[:] = cursors + self.scratch[slots - missing :]
+        self._chunk_of[:] = chunk_of + [-1] * missing
+        return list(range(slots))
 
     def close(self) -> None:
         """Return the chunks to the pool; nothing lands any more."""

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 
 from srd.io.packet_views import PacketViewCache
-from srd.io.socket import unreachable_addresses
+from srd.io.socket import icmp_errors
 from srd.io.tx import Transmitter
 from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
 from srd.proto.wire.protected import STAGE_BYTES, TAG_BYTES
@@ -37,7 +37,7 @@ def _memory(address: int) -> memoryview:
 class SecureTransmitter(Transmitter):
     """A transmitter for bursts that have a `protection`."""
 
-    def __init__(self, *, drain: Callable[[socket.socket], object] = unreachable_addresses) -> None:
+    def __init__(self, *, drain: Callable[[socket.socket], object] = icmp_errors) -> None:
         """Create a transmitter; `drain` drains a socket's error queue."""
         super().__init__(drain=drain, overhead_bytes=OVERHEAD_BYTES, pieces=1)
         stage = np.zeros(STAGE_BYTES + SLACK_BYTES, np.uint8)

@@ -17,6 +17,7 @@ import socket
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from srd.io import syscalls
 from srd.io.addresses import canonical
@@ -31,6 +32,10 @@ MAX_ERRORS = 256
 """Errors read from an error queue at a time: bounds the work where ICMP errors arrive faster than they are drained."""
 BOOT_ID, NETWORK_NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
 IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
+EXTENDED_ERROR = struct.Struct("=IB3xI4x")
+"""struct sock_extended_err (linux/errqueue.h): the errno, who reports it, three bytes, the MTU if it is EMSGSIZE."""
+IP_UDP_BYTES_BY_ORIGIN = {2: IP_UDP_BYTES[socket.AF_INET], 3: IP_UDP_BYTES[socket.AF_INET6]}
+"""By SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6: an IPv6 socket may have sent the datagram over IPv4."""
 
 
 def open_socket(address: Address, *, family: socket.AddressFamily, share_port: bool = False) -> socket.socket:
@@ -48,12 +53,11 @@ def open_socket(address: Address, *, family: socket.AddressFamily, share_port: b
             except PermissionError:
                 sock.setsockopt(socket.SOL_SOCKET, plain, BUFFER_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, syscalls.SO_TIMESTAMPNS, 1)
+        sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_MTU_DISCOVER, syscalls.IP_PMTUDISC_PROBE)
+        sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_RECVERR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, syscalls.IPV6_MTU_DISCOVER, syscalls.IP_PMTUDISC_PROBE)
             sock.setsockopt(socket.IPPROTO_IPV6, syscalls.IPV6_RECVERR, 1)
-        else:
-            sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_MTU_DISCOVER, syscalls.IP_PMTUDISC_PROBE)
-            sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_RECVERR, 1)
         _enable_ecn(sock, family=family)
         with suppress(OSError):  # kernels before 5.0: every datagram comes alone
             sock.setsockopt(socket.SOL_UDP, syscalls.UDP_GRO, 1)
@@ -94,18 +98,31 @@ def route_mtu(address: Address, *, family: socket.AddressFamily) -> int:
         return probe.getsockopt(socket.IPPROTO_IP, syscalls.IP_MTU)
 
 
-def unreachable_addresses(sock: socket.socket) -> list[Address]:
-    """Drain the socket's error queue; return the distinct destinations that answered "port unreachable"."""
-    addresses: dict[Address, None] = {}
+class IcmpErrors(NamedTuple):
+    """What ICMP said about the datagrams that a socket sent."""
+
+    unreachable: list[Address]
+    """The distinct destinations that answered "port unreachable"."""
+    too_big: dict[Address, int]
+    """The largest datagram in bytes, without IP and UDP headers, that passes on the way to a destination."""
+
+
+def icmp_errors(sock: socket.socket) -> IcmpErrors:
+    """Drain the socket's error queue."""
+    unreachable: dict[Address, None] = {}
+    too_big: dict[Address, int] = {}
     for _ in range(MAX_ERRORS):
         try:
             _, ancillary, _, address = sock.recvmsg(0, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
         except OSError:
             break
-        # struct sock_extended_err begins with the errno (linux/errqueue.h).
-        if any(struct.unpack_from("=I", data)[0] == errno.ECONNREFUSED for _, _, data in ancillary if len(data) >= 4):
-            addresses[canonical(address)] = None
-    return list(addresses)
+        for data in (data for _, _, data in ancillary if len(data) >= EXTENDED_ERROR.size):
+            code, origin, mtu = EXTENDED_ERROR.unpack_from(data)
+            if code == errno.ECONNREFUSED:
+                unreachable[canonical(address)] = None
+            elif code == errno.EMSGSIZE and origin in IP_UDP_BYTES_BY_ORIGIN:
+                too_big[canonical(address)] = mtu - IP_UDP_BYTES_BY_ORIGIN[origin]
+    return IcmpErrors(list(unreachable), too_big)
 
 
 def dropped_packets(sock: socket.socket) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srd.io import syscalls
-from srd.io.socket import unreachable_addresses
+from srd.io.socket import icmp_errors
 from srd.io.syscalls import IOVEC, MMSGHDR, Address
 from srd.proto.wire.data import (
     FEW_PACKETS,
@@ -48,7 +48,10 @@ MAX_TRIES = 4
 """Calls before a message counts as refused: ICMP errors may arrive as fast as they are drained, about one per call."""
 _CMSG = struct.Struct("=QiiH6x")
 _WORDS = MMSGHDR.itemsize // 8
-_NAME, _NAME_BYTES, _IOV, _IOV_COUNT, _CONTROL, _CONTROL_BYTES = range(6)  # 64-bit lanes of MMSGHDR
+_LANES = 6
+_NAME, _NAME_BYTES, _IOV, _IOV_COUNT, _CONTROL, _CONTROL_BYTES = range(_LANES)  # 64-bit lanes of MMSGHDR
+FEW_MESSAGES = 4
+"""Up to so many messages are written one by one, more by NumPy, whose cost does not depend on the number."""
 _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)
 
 
@@ -73,6 +76,14 @@ def _steps(segment_bytes: int) -> npt.NDArray[np.uint64]:
 
 
 @lru_cache(maxsize=256)
+def _message_steps(iov_bytes: int) -> npt.NDArray[np.uint64]:
+    """Return row i: what message i of a burst adds, lane by lane, to the first. Each has `iov_bytes` of the iovec."""
+    steps = np.zeros((MAX_BURST_PACKETS, _LANES), np.uint64)
+    steps[:, _IOV] = _INDEX * np.uint64(iov_bytes)
+    return steps
+
+
+@lru_cache(maxsize=256)
 def _segmentation(datagram_bytes: int) -> _CopiedPayload:
     """Return the UDP_SEGMENT control message for datagrams of this size."""
     return _CopiedPayload.of(_CMSG.pack(_CMSG.size - 6, socket.SOL_UDP, syscalls.UDP_SEGMENT, datagram_bytes))
@@ -94,7 +105,7 @@ class Transmitter:
     def __init__(
         self,
         *,
-        drain: Callable[[socket.socket], object] = unreachable_addresses,
+        drain: Callable[[socket.socket], object] = icmp_errors,
         overhead_bytes: int = HEADER_BYTES,
         pieces: int = 2,
     ) -> None:
@@ -117,7 +128,8 @@ class Transmitter:
         # Flat views of 64-bit lanes: of the messages (see MMSGHDR), and of the iovec with two lanes per piece.
         # Writing a field of a structured array is slower.
         self._headers = headers.view(np.uint8).data
-        self._words = self._messages.view(np.uint64).data
+        lanes = self._messages.view(np.uint64)
+        self._words, self._rows = lanes.data, lanes.reshape(MESSAGES, _WORDS)[:, :_LANES]
         self._pairs = self._iov.view(np.uint64).reshape(-1).data
         self._addresses, self._lengths = self._iov["base"][:, -1], self._iov["length"][:, -1]
         self._packets = 0  # rows in use
@@ -175,13 +187,23 @@ class Transmitter:
 
     def _describe(self, burst: Burst, first: int) -> None:
         """Write the kernel's messages for a burst whose rows begin at `first`."""
-        words, left = self._words, burst.count
         datagram_bytes = self._overhead_bytes + burst.segment_bytes
         per_message = _per_message(datagram_bytes)
         name, control = _name(burst.address), _segmentation(datagram_bytes)
         self._alive += (name, control)
         row_bytes = self._pieces * IOVEC.itemsize
-        iov_at = self._iov_at + first * row_bytes
+        iov_at, whole = self._iov_at + first * row_bytes, burst.count // per_message
+        if whole > FEW_MESSAGES:
+            control_bytes = control.size_bytes if per_message > 1 else 0
+            pieces = self._pieces * per_message
+            lanes = [name.address, name.size_bytes, iov_at, pieces, control.address, control_bytes]
+            rows = self._rows[self._count : self._count + whole]
+            np.add(_message_steps(per_message * row_bytes)[:whole], np.array(lanes, np.uint64), out=rows)
+            self._count += whole
+        else:
+            whole = 0
+        words, left = self._words, burst.count - whole * per_message
+        iov_at += whole * per_message * row_bytes
         while left > 0:
             count = min(left, per_message)
             at = self._count * _WORDS

@@ -91,6 +91,11 @@ class ProtocolConfig:
     initial_window_packets: int = 16
     """Initial congestion window: RFC 6928 sends 10; Swift's simulator starts at 12; rounded up to a power of two."""
 
+    incast_packets: int = 128
+    """Full packets that may be on their way to this endpoint at once without harm, as in the buffer of a switch port
+    (1 MB). With more peers than that, each of them sends longer messages only in its turn (see `recv.pulls`), since
+    their first packets alone would not fit."""
+
     min_rto_s: float = 0.01
     """Smallest margin of a path's retransmission timeout over the smoothed round trip. On a busy host a process waits
     to be scheduled, and a shorter margin causes spurious retransmissions."""
@@ -131,15 +136,17 @@ class ProtocolConfig:
     """The same for peers that the application has not accepted yet, as `listen`'s backlog. More than arrive in one
     iteration of an event loop; Linux' own limit (`somaxconn`) is 4096."""
 
-    handshake_timeout_s: float = 1.0
-    """A peer that never answered is reported unreachable after this time."""
+    handshake_timeout_s: float = 10.0
+    """A peer that never answered is reported unreachable after this time. A handshake takes two round trips: 1.2 s over
+    a satellite, 2.4 s behind full buffers; and a few losses must not end it. As long as a cookie is valid at least."""
 
     probe_after_s: float = 0.25
-    """Time without a packet after which a peer is sent a keepalive probe, and interval of further probes."""
+    """Time without a packet after which a peer is sent a keepalive probe, and interval of further probes; more on a
+    path with a long round trip (see `peer`)."""
 
     unresponsive_after_s: float = 1.0
     """Time without a packet after which a peer that left at least three keepalive probes unanswered is reported
-    unresponsive."""
+    unresponsive; more on a path with a long round trip (see `peer`)."""
 
     def __post_init__(self) -> None:
         """Reject invalid settings, naming value and range."""
@@ -160,6 +167,7 @@ class ProtocolConfig:
                 "(the receive window, or 1 GiB if that is less)"
             )
         for name, value in (
+            ("incast_packets", self.incast_packets),
             ("max_peers", self.max_peers),
             ("max_peers_per_address", self.max_peers_per_address),
             ("max_unaccepted_peers", self.max_unaccepted_peers),

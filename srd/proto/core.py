@@ -26,11 +26,13 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import ActivePeers
 from srd.proto.errors import PacketError, UsageError
 from srd.proto.events import Completion, Event, EventQueue, PeerEnded, ReceiveResult, TargetCopy
-from srd.proto.handshake import Initiator
+from srd.proto.handshake import Initiator, accept
 from srd.proto.memory import Inbox, Memory
-from srd.proto.peer import PeerCore, PeerState
+from srd.proto.peer import PeerCore
+from srd.proto.peer_state import PeerState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
+from srd.proto.recv.pulls import Pulls
 from srd.proto.security import CredentialCheck, PacketProtection, Secured, Security
 from srd.proto.stateless import StatelessResponder
 from srd.proto.timers import Timers
@@ -38,15 +40,11 @@ from srd.proto.trace import Trace
 from srd.proto.wire.control import (
     INNER_TYPES,
     Accept,
-    Ack,
     Close,
     Closed,
     Control,
     Datagram,
     Hello,
-    Nack,
-    PathChallenge,
-    PathResponse,
     Probe,
     Protected,
     Refuse,
@@ -67,6 +65,8 @@ from srd.proto.wire.data import (
 )
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
+
+_PULLS = -1  # its timer is that of the pulls; the others are peers' numbers
 
 
 class EndpointCore:
@@ -97,8 +97,7 @@ class EndpointCore:
         """
         self.malformed = 0
         self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
-        self._config = config
-        self._datagram_bytes = datagram_bytes
+        self._config, self._datagram_bytes = config, datagram_bytes
         self._stateless = StatelessResponder(
             secret=secret,
             accepting=accepting,
@@ -109,8 +108,7 @@ class EndpointCore:
         self._security = security
         self._new_context = new_context
         self._rng = rng
-        self._memory = memory
-        self._inbox = inbox
+        self._memory, self._inbox = memory, inbox
         self._copies: list[TargetCopy] = []  # of the batch that is being processed
         self._new_admission = admission
         self._admissions: dict[int, Admission] = {}  # by region
@@ -118,6 +116,7 @@ class EndpointCore:
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
         self._active_peers = ActivePeers(self._peers)
+        self._pulls = Pulls(config)
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
         self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
         self._by_reset: dict[int, PeerCore] = {}  # peers with keys, by the context that the other end chose
@@ -172,13 +171,16 @@ class EndpointCore:
             self._events.append(Completion(peer, wr.request, status))
             return
         sender.queue.post(wr)
+        core.control_due |= sender.asks
         self._ready[peer] = None
 
     def post_batch(self, peer: int, batch: BatchRequest) -> None:
         """Post a batch of sends: each ends with a Completion or as part of a BatchCompletion. Raises as `post` does."""
-        sender = self.peer(peer).open_sender()
+        core = self.peer(peer)
+        sender = core.open_sender()
         batch.check(packet_bytes=sender.segment_bytes)
         sender.queue.post_batch(batch)
+        core.control_due |= sender.asks
         self._ready[peer] = None
 
     def cancel(self, peer: int, *, request: int, now: float) -> None:
@@ -292,6 +294,8 @@ class EndpointCore:
         if touched:
             self.expects_more_data = any(peer.receiver.expects_more_data for peer in touched.values())
         self._handle_controls(controls, now=now)
+        if self._pulls.is_crowded or self._pulls.due:
+            self._take_turns(now=now)
         for context in no_memory:
             if (peer := self._by_context.get(context)) is not None:
                 peer.on_no_memory(now=now)
@@ -300,6 +304,14 @@ class EndpointCore:
             result.copies += self._copies
             self._copies.clear()
         return result
+
+    def _take_turns(self, *, now: float) -> None:
+        """Pull from the peers whose turn it is."""
+        self._pulls.take_turns(now=now)
+        for number in self._pulls.due:
+            self._peers[number].control_due = True
+            self._ready[number] = None
+        self._timers.arm(_PULLS, at=self._pulls.check_at)
 
     def _admission(self, region: int) -> Admission:
         if (admission := self._admissions.get(region)) is None:
@@ -346,20 +358,14 @@ class EndpointCore:
         if isinstance(packet, Probe | Close | Closed | Reset) and not peer.has_remote_context(packet.own_context):
             return  # its sender knows only one of the two contexts, and so is not the other end
         match packet:
-            case Ack():
-                peer.handle_ack(packet, now=now, received_at=received_at)
-            case Nack():
-                peer.handle_nack(packet, now=now)
-            case Probe():
-                peer.handle_probe(packet, address=address, now=now, received_at=received_at)
-            case PathChallenge():
-                peer.handle_challenge(packet)
-            case PathResponse():
-                peer.receiver.handle_response(packet.path, token=packet.token, address=address)
             case Close() | Closed() | Reset():
                 self._handle_end(peer, packet, address, now=now)
             case Retry() | Accept() | SecureAccept() | Refuse():
                 self._handle_answer(peer, packet, now=now)
+            case Protected():
+                pass  # there are no keys to open it
+            case _:
+                peer.handle_control(packet, address, now=now, received_at=received_at)
         self._after(peer, now=now)
 
     def _handle_reset_token(self, packet: Reset, *, now: float) -> None:
@@ -402,20 +408,15 @@ class EndpointCore:
                 return
         elif peer.address != address:
             return  # this end's context is sent only to the validated address of the initiator
-        accept = peer.accept if self._security is not None else self._accept(hello, peer).encode()
-        if accept:  # else the initiator has it, as an authentic packet showed
-            self._stateless.reply(address, accept, path=hello.path)
-
-    def _accept(self, hello: Hello, peer: PeerCore) -> Accept:
-        return Accept(
-            hello.own_context,
-            peer.own_context,
-            self._config.receive_window_bytes,
-            self._config.receive_window_messages,
-            self._config.max_message_bytes,
-            self._config.window_packets,
-            min(hello.datagram_bytes, self._datagram_bytes),
+        packet = (
+            peer.accept
+            if self._security is not None
+            else accept(
+                hello, context=peer.own_context, config=self._config, datagram_bytes=self._datagram_bytes
+            ).encode()
         )
+        if packet:  # else the initiator has it, as an authentic packet showed
+            self._stateless.reply(address, packet, path=hello.path)
 
     def _accept_untrusted(self, hello: Hello, address: Address, *, now: float) -> PeerCore | None:
         """Make the peer of a HELLO with a valid cookie, or refuse it. Raises PacketError if it is not authentic."""
@@ -432,7 +433,9 @@ class EndpointCore:
         self._unaccepted.add(peer.number)
         secured = None
         if response is not None:
-            body = self._accept(hello, peer).body
+            body = accept(
+                hello, context=peer.own_context, config=self._config, datagram_bytes=self._datagram_bytes
+            ).body
             message, secured = response.write(body, context=peer.own_context, now=now)
             peer.accept = SecureAccept(hello.own_context, message).encode()
         self._opened(peer, hello, secured=secured, now=now)
@@ -461,12 +464,23 @@ class EndpointCore:
                 peer.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason="nothing listens there (port unreachable)")
                 self._after(peer, now=now)
 
+    def handle_icmp_too_big(self, address: Address, *, size_bytes: int) -> None:
+        """Process ICMP "packet too big" about `address`: a link on the way passes datagrams of `size_bytes` at most.
+
+        It has an effect only while a peer is being opened: later a size that does not pass shows by its losses.
+        """
+        for peer in self._peers.values():
+            if peer.initiator is not None and peer.address == address:
+                peer.initiator.add_size(size_bytes)
+
     def handle_timeout(self, now: float) -> None:
         """Process the timeouts that are due."""
         for number in self._timers.expired(now):
             if peer := self._peers.get(number):
                 peer.handle_timeout(now=now)
                 self._after(peer, now=now)
+        if self._pulls.is_crowded:
+            self._take_turns(now=now)
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -547,6 +561,7 @@ class EndpointCore:
             copies=self._copies,
             events=self._events,
             active_peers=self._active_peers,
+            pulls=self._pulls,
             now=now,
             trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
         )
@@ -554,6 +569,7 @@ class EndpointCore:
         self._peers[peer.number] = self._by_context[peer.own_context] = peer
         host = host_of(address)
         self._hosts[host] = self._hosts.get(host, 0) + 1
+        self._pulls.on_peers(self._peers)
         self._ready[peer.number] = None
         return peer
 
@@ -580,6 +596,7 @@ class EndpointCore:
             self._ready.pop(peer.number, None)
             self._held.pop(peer.number, None)
             self._active_peers.busy.discard(peer.number)
+            self._pulls.forget(peer.number, left=self._peers)
             self._timers.arm(peer.number, at=None)
 
     def _trace_events(self, *, now: float) -> None:

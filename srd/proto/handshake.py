@@ -12,7 +12,8 @@
 2. HELLO and RETRY are sent with "do not fragment" and padded: a RETRY that arrives shows that datagrams of that size
    pass in both directions. Each HELLO goes over another path until one is answered, and the answers over as many
    others, since single links may be dead or have a smaller MTU. The initiator proposes the largest size first, and a
-   smaller one after a few HELLOs without an answer.
+   smaller one after a few HELLOs without an answer. A router that drops a HELLO for its size may say which size it
+   passes (ICMP "packet too big"): that one is tried, too.
 3. A HELLO whose peer exists is answered with the same ACCEPT again.
 4. With a `Security` the RETRY has the responder's credential (public key or certificate), the HELLO with the cookie and
    the ACCEPT each have a handshake message (see `srd.secure.handshake`), and nothing costs the responder a public-key
@@ -30,8 +31,9 @@ from dataclasses import replace
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import PacketError
 from srd.proto.security import CredentialCheck, Initiation, Secured, Security, SecurityMode
-from srd.proto.wire.control import Accept, Hello, Retry, SecureAccept, accept_untrusted
-from srd.proto.wire.data import Address
+from srd.proto.wire.control import Accept, Hello, Refuse, RefuseReason, Retry, SecureAccept, accept_untrusted
+from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Address
+from srd.proto.wire.status import Status
 
 COOKIE_LIFETIME_S = 10
 """A cookie is valid for this long, and up to twice: a slow initiator's retries, and no more."""
@@ -42,6 +44,13 @@ HELLOS_PER_SIZE = 4
 narrow for it, all four HELLOs would take that link one time in 256. It costs 0.2 s where no link carries the size."""
 
 
+HELLOS_PER_INTERVAL = 20
+"""HELLOs after which the interval between them doubles: for the first second a lost HELLO costs 50 ms, so that a short
+fabric opens its peers quickly; a host that is not there is not sent hundreds."""
+MAX_HELLO_INTERVAL_S = 0.4
+"""Longest interval: a HELLO that is lost late in an attempt of 10 s costs a twenty-fifth of it."""
+MAX_SIZES = 8
+"""Sizes that an attempt tries: three of its own, and what several routers said; anybody may forge what they say."""
 MAX_USED_COOKIES = 1 << 16
 """Cookies that are remembered as used: more handshakes than an interpreter makes while a cookie is valid. When there
 are as many, further handshakes are refused."""
@@ -93,7 +102,45 @@ class CookieJar:
         return text + hmac.new(self._secret, bound, hashlib.sha256).digest()[: COOKIE_BYTES - 8]
 
 
-MAX_INITIATIONS = 8
+_REASONS: dict[int, str] = {
+    RefuseReason.NEEDS_PLAIN: "the other end speaks plain text only",
+    RefuseReason.NEEDS_PSK: "the other end wants a symmetric key (psk)",
+    RefuseReason.NEEDS_KEYS: "the other end wants encryption by public keys",
+    RefuseReason.NEEDS_CERT: "the other end wants encryption by certificates",
+    RefuseReason.NOT_AUTHORIZED: "the other end does not accept this end's key or certificate",
+    RefuseReason.TOO_SMALL: "the other end's certificate does not fit into datagrams of this size",
+}
+_REASON_STATUSES = (Status.REMOTE_ERROR_FEATURE_MISMATCH, Status.REMOTE_ERROR_BAD_DEST_QPN)
+
+
+def refusal_of(refuse: Refuse) -> tuple[Status, str]:
+    """Return the status with which a refused peer ends, and the reason."""
+    if (reason := _REASONS.get(refuse.reason)) is not None:
+        status = Status(refuse.status) if refuse.status in _REASON_STATUSES else Status.REMOTE_ERROR_ABORT
+        return status, f"refused: {reason}"
+    if refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
+        return Status.REMOTE_ERROR_FEATURE_MISMATCH, "the other end has another version of the protocol"
+    if refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
+        return Status.REMOTE_ERROR_BAD_DEST_QPN, "refused: the other end takes no peers"
+    if refuse.status == Status.REMOTE_ERROR_RNR:
+        return Status.REMOTE_ERROR_RNR, "refused: the other end has no room for more peers"
+    return Status.REMOTE_ERROR_ABORT, f"refused (status {refuse.status})"
+
+
+def accept(hello: Hello, *, context: int, config: ProtocolConfig, datagram_bytes: int) -> Accept:
+    """Return the ACCEPT that answers a HELLO; `datagram_bytes` is the largest that this end receives."""
+    return Accept(
+        hello.own_context,
+        context,
+        config.receive_window_bytes,
+        config.receive_window_messages,
+        config.max_message_bytes,
+        config.window_packets,
+        min(hello.datagram_bytes, datagram_bytes),
+    )
+
+
+MAX_INITIATIONS = 2 * MAX_SIZES
 """Handshakes that an ACCEPT may answer: of the sizes that are tried, with one cookie and the next."""
 MIN_RTT_S = 1e-6
 """Smallest round trip, as for a path's samples: the pacing rate divides by it, and the clock may not have advanced."""
@@ -124,8 +171,10 @@ class Initiator:
         self._cookie = b""
         self._is_answered = False  # whether a RETRY was processed
         self._path = 0  # with a cookie: the path that it came over, since it is valid for that address only
-        self._hellos = 0
+        self._hellos = 0  # unanswered; they determine the size
+        self._repeats = 0  # all of this attempt; they determine the interval
         self._sent_at: float | None = None  # when the unanswered HELLO was sent; infinite: it was repeated
+        self._asked_at = now  # when the first HELLO with the present cookie was sent
         self.send_at = now
         self.give_up_at = now + config.handshake_timeout_s
 
@@ -146,10 +195,19 @@ class Initiator:
             self._credential = retry.credential
         self._cookie, self._path = retry.cookie, retry.path
         self._sent_at = None
+        self._asked_at = now
         passed = self._sizes.index(retry.size_bytes) if retry.size_bytes in self._sizes else len(self._sizes)
         self._hellos = min(max(self._hellos - 1, 0) // HELLOS_PER_SIZE, passed) * HELLOS_PER_SIZE
         if not self._is_answered:
             self._is_answered, self.send_at = True, now
+
+    def add_size(self, size_bytes: int) -> None:
+        """Try datagrams of this size, too: ICMP reports that larger ones do not pass a link. It may be forged."""
+        if size_bytes in self._sizes or not MIN_DATAGRAM_BYTES <= size_bytes < self._sizes[0]:
+            return
+        if len(self._sizes) < MAX_SIZES:
+            self._sizes = tuple(sorted((*self._sizes, size_bytes), reverse=True))
+            self._hellos = min(self._hellos, self._sizes.index(size_bytes) * HELLOS_PER_SIZE)
 
     def poll_hello(self, *, now: float) -> Hello | None:
         """Return the HELLO that is due."""
@@ -159,7 +217,9 @@ class Initiator:
         path = self._path if self._cookie else self._hellos % config.paths
         self._hellos += 1
         self._sent_at = now if self._sent_at is None else math.inf
-        self.send_at = now + config.initial_rtt_s
+        interval_s = config.initial_rtt_s * (1 << min(self._repeats // HELLOS_PER_INTERVAL, 16))
+        self.send_at = now + max(min(interval_s, MAX_HELLO_INTERVAL_S), config.initial_rtt_s)
+        self._repeats += 1
         hello = Hello(
             self._own_context,
             config.receive_window_bytes,
@@ -215,6 +275,10 @@ class Initiator:
         None if the HELLO was repeated, since it is not known which one was answered (Karn's rule, RFC 6298).
         """
         return None if self._sent_at is None or self._sent_at > now else max(now - self._sent_at, MIN_RTT_S)
+
+    def max_round_trip_s(self, *, now: float) -> float:
+        """Return the longest that the round trip can be, when the ACCEPT has just arrived."""
+        return now - self._asked_at
 
     @property
     def wake_at(self) -> float:

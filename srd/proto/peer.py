@@ -1,24 +1,22 @@
 """The state kept for one remote endpoint: handshake, sending and receiving halves, keepalive, closing.
 
-States and their transitions (`TRANSITIONS`):
-
-    OPENING --opened--> OPEN --close()--> DRAINING --all requests done--> CLOSING --CLOSED or retries spent--> ENDED
-    any --Close, Reset, Refuse, keepalive timeout--> ENDED, with every open request completed first
+Its states and their transitions are in `proto.peer_state`.
 
 An incoming peer with a `Security` is confirmed, and so open, with its first authentic packet: it shows that the
 initiator has the keys. Until then nothing is sent to it but the ACCEPT, when a HELLO asks again.
 
-What a peer waits for is a `Timer`; the state says which timers run (`TIMERS`), and `deadline` when one fires.
+What a peer waits for is a `Timer`; the state says which timers run, and `deadline` when one fires.
 
 A peer that sends nothing gets keepalive probes, and is declared unresponsive only after at least three were left
-unanswered: an interpreter that was stopped for a second must not declare every peer dead.
+unanswered: an interpreter that was stopped for a second must not declare every peer dead. Both times are longer where
+the round trip is long. Before a round trip was measured, the time until the first packet arrives bounds it, and until
+that one arrives the peer has as long as the handshake may take.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from enum import Enum, auto
 from random import Random
 
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
@@ -31,12 +29,14 @@ from srd.proto.events import (
     PeerOpened,
     TargetCopy,
 )
-from srd.proto.handshake import Initiator
+from srd.proto.handshake import Initiator, refusal_of
 from srd.proto.memory import Inbox, Memory
 from srd.proto.paths.path import Path
 from srd.proto.paths.validation import AddressValidation
+from srd.proto.peer_state import TIMERS, TRANSITIONS, PeerEvent, PeerState, Timer
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.rdma import Rdma
+from srd.proto.recv.pulls import Pulls
 from srd.proto.recv.receiver import Receiver
 from srd.proto.recv.sends import Sends
 from srd.proto.security import PacketProtection, Secured
@@ -48,12 +48,14 @@ from srd.proto.wire.control import (
     Close,
     Datagram,
     Hello,
+    Inner,
     Nack,
     PathChallenge,
     PathResponse,
     Probe,
+    Pull,
+    PullRequest,
     Refuse,
-    RefuseReason,
 )
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, MAX_BURST_PACKETS, Address, Burst, ReceivedBurst
 from srd.proto.wire.protected import CONTROL_OVERHEAD_BYTES, STAGE_BYTES, TAG_BYTES
@@ -66,88 +68,16 @@ PROBES_BEFORE_END = 3
 PROBES_SPREAD = 4
 """Factor by which each round of keepalive probes uses more paths than the one before, since the links may be dead and
 not the peer."""
-
-
+PROBE_RTTS = 1.5
+"""Smallest interval of keepalive probes, in round trips: the answer to the last one is due before the next is sent."""
+SILENCE_RTTS = 6
+"""Smallest time after which a peer is unresponsive, in round trips: four of these intervals, as with the defaults."""
 IDLE_PROBE_S = 0.005
 """Keepalive interval of an idle peer, times the number of peers: it bounds the total rate of keepalive probes, so that
 each of 10,000 idle peers is probed every 50 s."""
 MAX_IDLE_PROBE_S = 60.0
 """Longest keepalive interval of an idle peer, however many peers there are; a second more is the longest that a dead
 one is kept. After one unanswered probe an idle peer is probed like any other."""
-
-
-class PeerState(Enum):
-    """States of a peer."""
-
-    OPENING = auto()
-    OPEN = auto()
-    DRAINING = auto()
-    CLOSING = auto()
-    ENDED = auto()
-
-
-class PeerEvent(Enum):
-    """What changes a peer's state."""
-
-    OPENED = auto()
-    """The handshake is complete."""
-    CLOSE = auto()
-    """The application closes the peer."""
-    DRAINED = auto()
-    """All of its requests are done."""
-    END = auto()
-    """It has ended, whether in an orderly way or not."""
-
-
-TRANSITIONS = {
-    (PeerState.OPENING, PeerEvent.OPENED): PeerState.OPEN,
-    (PeerState.OPENING, PeerEvent.END): PeerState.ENDED,
-    (PeerState.OPEN, PeerEvent.CLOSE): PeerState.DRAINING,
-    (PeerState.OPEN, PeerEvent.END): PeerState.ENDED,
-    (PeerState.DRAINING, PeerEvent.DRAINED): PeerState.CLOSING,
-    (PeerState.DRAINING, PeerEvent.END): PeerState.ENDED,
-    (PeerState.CLOSING, PeerEvent.END): PeerState.ENDED,
-}
-"""The state that an event leads to; any other event leaves the state as it is."""
-
-
-class Timer(Enum):
-    """What a peer waits for."""
-
-    HANDSHAKE = auto()
-    """The next HELLO, or the end of the attempt to open the peer."""
-    ACK = auto()
-    """The next ack to be sent."""
-    SEND = auto()
-    """Loss detection, probes of paths, pacing, the time limit of requests."""
-    REASSEMBLY = auto()
-    """The time limit of incomplete messages."""
-    KEEPALIVE = auto()
-    """The next keepalive probe, or the end of an unresponsive peer."""
-    CLOSE = auto()
-    """The next CLOSE, or the end of its attempts."""
-
-
-_RUNNING = (Timer.ACK, Timer.SEND, Timer.REASSEMBLY, Timer.KEEPALIVE)
-TIMERS: dict[PeerState, tuple[Timer, ...]] = {
-    PeerState.OPENING: (Timer.HANDSHAKE,),
-    PeerState.OPEN: _RUNNING,
-    PeerState.DRAINING: (*_RUNNING, Timer.CLOSE),
-    PeerState.CLOSING: (*_RUNNING, Timer.CLOSE),
-    PeerState.ENDED: (),
-}
-"""The timers that run in each state."""
-
-
-_REASONS: dict[int, str] = {
-    RefuseReason.NEEDS_PLAIN: "the other end speaks plain text only",
-    RefuseReason.NEEDS_PSK: "the other end wants a symmetric key (psk)",
-    RefuseReason.NEEDS_KEYS: "the other end wants encryption by public keys",
-    RefuseReason.NEEDS_CERT: "the other end wants encryption by certificates",
-    RefuseReason.NOT_AUTHORIZED: "the other end does not accept this end's key or certificate",
-    RefuseReason.TOO_SMALL: "the other end's certificate does not fit into datagrams of this size",
-}
-_REASON_STATUSES = (Status.REMOTE_ERROR_FEATURE_MISMATCH, Status.REMOTE_ERROR_BAD_DEST_QPN)
 
 
 class PeerCore:
@@ -167,6 +97,7 @@ class PeerCore:
         copies: list[TargetCopy],
         events: EventQueue,
         active_peers: ActivePeers,
+        pulls: Pulls,
         now: float,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -189,6 +120,7 @@ class PeerCore:
         self.ended: tuple[Status, str] | None = None  # how and why it has ended
         self.control_due = True  # an event occurred since `poll_control` last returned None
         self._config = config
+        self._pulls = pulls
         self._active_peers = active_peers  # all peers of the endpoint
         self._rng = rng
         self._memory = memory
@@ -204,6 +136,8 @@ class PeerCore:
         self._is_incoming = False
         self._confirm_by = math.inf  # when an incoming peer that was not confirmed ends
         self._awaits_packet = False  # whether the responder's first packet is still to come
+        self._opened_at = math.inf  # when the handshake was complete
+        self._max_rtt_s = math.inf  # the longest that the round trip can be; infinite before a packet has shown it
         self._responses: dict[int, int] = {}  # by path of this end: tokens to be returned over it
 
     # -- opening ------------------------------------------------------------------------------------------------
@@ -244,8 +178,8 @@ class PeerCore:
             rng=self._rng,
             trace=self.trace,
         )
-        if initiator is not None and (round_trip_s := initiator.round_trip_s(now=now)) is not None:
-            self.sender.on_handshake_rtt(round_trip_s, now=now)
+        if initiator is not None:
+            self._note_round_trip(initiator, self.sender, now=now)
         self.rdma = Rdma(
             self.number,
             receiver=self.receiver,
@@ -264,6 +198,7 @@ class PeerCore:
             events=self._events,
         )
         self.on_packet(now=now)
+        self._opened_at = now
         self._is_incoming = initiator is None
         if self._is_secure and self._is_incoming:
             self._confirm_by = now + self._config.handshake_timeout_s
@@ -271,6 +206,12 @@ class PeerCore:
         if self._is_secure:
             self._probes_due, self._awaits_packet = 1, True  # confirms the keys to the responder
         self._open()
+
+    def _note_round_trip(self, initiator: Initiator, sender: Sender, *, now: float) -> None:
+        """Note what the handshake tells of the round trip, at the initiator."""
+        self._max_rtt_s = initiator.max_round_trip_s(now=now)
+        if (round_trip_s := initiator.round_trip_s(now=now)) is not None:
+            sender.on_handshake_rtt(round_trip_s, now=now)
 
     @property
     def _is_secure(self) -> bool:
@@ -290,6 +231,7 @@ class PeerCore:
 
     def _open(self) -> None:
         self._apply(PeerEvent.OPENED)
+        self._pulls.on_opened(self.number)
         self._events.append(PeerOpened(self.number, self.address, self._is_incoming))
 
     def _apply(self, event: PeerEvent) -> None:
@@ -299,6 +241,8 @@ class PeerCore:
 
     def on_packet(self, *, now: float) -> None:
         """Note that a packet arrived."""
+        if self._max_rtt_s == math.inf and now > self._opened_at:
+            self._max_rtt_s = now - self._opened_at
         self._last_packet_at = self._probed_at = now
         self._probes_unanswered = self._probes_due = 0
 
@@ -317,6 +261,8 @@ class PeerCore:
             self._sends.refuse(burst, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
         else:
             kept = self._sends.handle(burst, now=now)
+        if self._pulls.is_crowded:
+            self._pulls.on_data(self.number, received_bytes=self.receiver.received_bytes, now=now)
         if self.trace is not None:
             kept_bytes = self.receiver.landed_bytes - before_bytes
             self.trace.data_received(burst, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
@@ -328,12 +274,19 @@ class PeerCore:
         """Record data that admission control refuses."""
         self.on_packet(now=now)
         self.receiver.refuse(burst, now=now)
+        self._pulls.on_refused(self.number, now=now)
         self.receiver.send_not_ready(now=now)
+
+    @property
+    def waits_for_pull(self) -> bool:
+        """Whether it is this end that lets the other end's data wait."""
+        return self._pulls.waits(self.number)
 
     def on_no_memory(self, *, now: float) -> None:
         """Record that data of the peer was dropped for lack of memory."""
         self.on_packet(now=now)
         self.receiver.on_no_memory(now=now)
+        self._pulls.on_refused(self.number, now=now)
 
     def discard(self, messages: Iterable[int], *, now: float) -> None:
         """Discard incomplete sends of the peer: their memory is freed, and the peer gets an RNR refusal."""
@@ -344,7 +297,25 @@ class PeerCore:
             if self.trace is not None:
                 self.trace.message_discarded(message, released=released, now=now)
 
-    def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
+    def handle_control(self, packet: Inner, address: Address, *, now: float, received_at: float) -> None:
+        """Process a control packet, unless it ends the peer. Raises PacketError if it cannot be true."""
+        match packet:
+            case Ack():
+                self._handle_ack(packet, now=now, received_at=received_at)
+            case Nack():
+                self._handle_nack(packet, now=now)
+            case Probe():
+                self._handle_probe(packet, address=address, now=now, received_at=received_at)
+            case PathChallenge() if self.sender is not None and self.sender.has_used(packet.remote_path):
+                self._responses[packet.remote_path] = packet.token
+            case PathResponse():
+                self.receiver.handle_response(packet.path, token=packet.token, address=address)
+            case PullRequest():
+                self._handle_pull_request(packet, now=now)
+            case Pull():
+                self._handle_pull(packet, now=now)
+
+    def _handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
         """Process an ack. Raises PacketError if it cannot be true."""
         if self.sender is None:
             return
@@ -354,13 +325,28 @@ class PeerCore:
         self.on_packet(now=now)
         self.sender.queue.fail_unready()
 
+    def _handle_pull_request(self, request: PullRequest, *, now: float) -> None:
+        """Process a request to send."""
+        self.on_packet(now=now)
+        if self.state is not PeerState.OPENING:
+            received_bytes = self.receiver.received_bytes
+            self._pulls.on_request(
+                self.number, request, packet_bytes=self.datagram_bytes, received_bytes=received_bytes
+            )
+
+    def _handle_pull(self, pull: Pull, *, now: float) -> None:
+        """Process a PULL."""
+        self.on_packet(now=now)
+        if self.sender is not None:
+            self.sender.handle_pull(pull, now=now)
+
     def open_sender(self) -> Sender:
         """Return the sending half. Raises UsageError for a peer that is not open."""
         if self.sender is None or self.state is not PeerState.OPEN:
             raise UsageError(f"peer {self.number} is not open for sending")
         return self.sender
 
-    def handle_nack(self, nack: Nack, *, now: float) -> None:
+    def _handle_nack(self, nack: Nack, *, now: float) -> None:
         """Process a refusal of a message."""
         self.on_packet(now=now)
         if self.sender is not None:
@@ -368,17 +354,8 @@ class PeerCore:
 
     def handle_refuse(self, refuse: Refuse) -> None:
         """Process a REFUSE: end the peer with a status that depends on the packet's."""
-        if (reason := _REASONS.get(refuse.reason)) is not None:
-            status = Status(refuse.status) if refuse.status in _REASON_STATUSES else Status.REMOTE_ERROR_ABORT
-            self.end(status, reason=f"refused: {reason}")
-        elif refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
-            self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end has another version of the protocol")
-        elif refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
-            self.end(Status.REMOTE_ERROR_BAD_DEST_QPN, reason="refused: the other end takes no peers")
-        elif refuse.status == Status.REMOTE_ERROR_RNR:
-            self.end(Status.REMOTE_ERROR_RNR, reason="refused: the other end has no room for more peers")
-        else:
-            self.end(Status.REMOTE_ERROR_ABORT, reason=f"refused (status {refuse.status})")
+        status, reason = refusal_of(refuse)
+        self.end(status, reason=reason)
 
     def has_remote_context(self, remote_context: int) -> bool:
         """Whether that is the context that the other end chose. An off-path attacker would have to guess it."""
@@ -416,7 +393,7 @@ class PeerCore:
         if self.sender is not None:
             self.sender.queue.on_deregistered(is_withdrawn)
 
-    def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
+    def _handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Process a probe: the ack that it requests is due."""
         self.on_packet(now=now)
         if probe.path >= MAX_PATH_NUMBERS:
@@ -431,11 +408,6 @@ class PeerCore:
             now=now,
             received_at=received_at,
         )
-
-    def handle_challenge(self, challenge: PathChallenge) -> None:
-        """Process a challenge of one of this end's paths; for a path that was not used it is dropped."""
-        if self.sender is not None and self.sender.has_used(challenge.remote_path):
-            self._responses[challenge.remote_path] = challenge.token
 
     def end(self, status: Status, *, reason: str) -> None:
         """Complete all open requests with an error, and mark the peer ended."""
@@ -470,12 +442,12 @@ class PeerCore:
             return
         self.sender.handle_timeout(now=now)
         self.discard(self.receiver.overdue(now=now), now=now)
-        if now - self.sender.mtu_blackhole_since() >= self._config.unresponsive_after_s:
+        if now - self.sender.mtu_blackhole_since() >= self._unresponsive_after_s:
             reason = f"no path carries packets of {self.datagram_bytes} bytes any more"
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
             return
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._keepalive_at()
-        timed_out = asked and now >= self._unanswered_since + self._config.unresponsive_after_s
+        timed_out = asked and now >= self._unanswered_since + self._unresponsive_after_s
         if timed_out and self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed; the other end did not confirm")
         elif timed_out:
@@ -520,9 +492,29 @@ class PeerCore:
             if self.trace is not None and wqe.request is not None:
                 self.trace.request_posted(wqe, request=wqe.request, now=now)
 
+    @property
+    def _longest_rtt_s(self) -> float:
+        """The round trip, or before one was measured what bounds it; infinite before anything does."""
+        rtt_s = math.inf if self.sender is None else self.sender.measured_rtt_s
+        return self._max_rtt_s if rtt_s == math.inf else rtt_s
+
+    @property
+    def _probe_after_s(self) -> float:
+        """Interval of keepalive probes; while nothing bounds the round trip it doubles with each."""
+        rtt_s, least_s = self._longest_rtt_s, self._config.probe_after_s
+        return (
+            least_s * (1 << min(self._probes_unanswered, 16)) if rtt_s == math.inf else max(PROBE_RTTS * rtt_s, least_s)
+        )
+
+    @property
+    def _unresponsive_after_s(self) -> float:
+        """How long a peer may be silent."""
+        longest_s = min(SILENCE_RTTS * self._longest_rtt_s, self._config.handshake_timeout_s)
+        return max(self._config.unresponsive_after_s, longest_s)
+
     def _keepalive_at(self) -> float:
         """When the next keepalive probe is due, or the peer is to be declared unresponsive."""
-        interval_s = self._config.probe_after_s
+        interval_s = self._probe_after_s
         if self._awaits_packet:
             interval_s = self._config.initial_rtt_s
         elif self.sender is not None and self.sender.idle and not self.receiver.incomplete:
@@ -535,9 +527,7 @@ class PeerCore:
         if self._probes_unanswered < PROBES_BEFORE_END:
             return ask_at
         # The last probe gets at least half its interval, the timeout otherwise not more than its limit.
-        return min(
-            ask_at, max(self._unanswered_since + self._config.unresponsive_after_s, self._probed_at + interval_s / 2)
-        )
+        return min(ask_at, max(self._unanswered_since + self._unresponsive_after_s, self._probed_at + interval_s / 2))
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -549,7 +539,8 @@ class PeerCore:
         if self.sender is None or self.rdma is None or self.state in (PeerState.OPENING, PeerState.ENDED):
             return None
         self._start_timers(self.sender, now=now)
-        if (owed := self._poll_urgent_control(self.rdma, now=now)) is not None:
+        owed = self._poll_urgent_control(self.rdma, now=now) or self._poll_pull(self.sender, now=now)
+        if owed is not None:
             return owed
         if self.receiver.ack_at is not None and now >= self.receiver.ack_at:
             room_bytes = self.datagram_bytes - self.receiver.overhead_bytes
@@ -563,7 +554,7 @@ class PeerCore:
             return self._probe(*probed, now=now)
         if now >= self._keepalive_at():
             if not self._probes_unanswered:  # an idle peer has the same timeout from here on
-                self._unanswered_since = max(self._last_packet_at, now - self._config.probe_after_s)
+                self._unanswered_since = max(self._last_packet_at, now - self._probe_after_s)
             self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, self._config.paths)
             self._probes_unanswered += 1
             self._probed_at = now
@@ -615,6 +606,15 @@ class PeerCore:
             if asked is not None:
                 challenge, address, path = asked
                 return self.control(address, path, challenge.encode(), now=now)
+        return None
+
+    def _poll_pull(self, sender: Sender, *, now: float) -> Datagram | None:
+        """Return the PULL that the other end gets, or the request for one that this end needs."""
+        if self._pulls.due and self.number in self._pulls.due:
+            pull = self._pulls.poll(self.number, context=self.remote_context)
+            return self.control(self.address, pull.path, pull.encode(), now=now)
+        if (request := sender.poll_request(now=now)) is not None:
+            return self.control(self.address, request.path, request.encode(), now=now)
         return None
 
     def control(self, address: Address, path: int, packet: bytes, *, now: float) -> Datagram:

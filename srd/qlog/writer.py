@@ -5,10 +5,12 @@
 3. A write error (a full disk) ends the trace, not the transfer: later events are dropped, and `close` raises.
 4. A write blocks the caller until the page cache has accepted the data, so a trace should not be written to a slow
    network file system.
+5. It replaces an older trace and an empty file, and never a file of anything else.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -46,6 +48,17 @@ def _layout(kind: type[TraceEvent]) -> tuple[str, list[tuple[str, Callable[[Any]
 _LAYOUTS: Final = {kind: _layout(kind) for kind in KINDS}
 
 
+def is_no_trace(path: Path) -> bool:
+    """Return whether this is a file with contents other than a trace's, which a trace must not replace.
+
+    Raises OSError when the file cannot be read.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(1) not in {b"", RECORD_SEPARATOR}
+
+
 class TraceWriter:
     """A trace file that records events (implements `srd.proto.trace.Trace`); a context manager that closes it."""
 
@@ -61,13 +74,15 @@ class TraceWriter:
         """Create or truncate the file and write its header; its times are relative to `now`, in seconds.
 
         `vantage_point`: "client" opens peers, "server" accepts them. `wall_clock`: the date and time of `now`, if it is
-        to be recorded. Raises TraceError when the file cannot be written.
+        to be recorded. Raises TraceError when the file cannot be written, or is no trace (rule 5).
         """
         self._path = path
         self._started_at = now
         self._flush_at = now + FLUSH_INTERVAL_S
         self._error: OSError | None = None
         try:
+            if is_no_trace(path):
+                raise FileExistsError(errno.EEXIST, "it exists, and is no trace")
             self._file = path.open("wb", buffering=BUFFER_BYTES)
         except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
             raise self._complaint(error) from error

@@ -17,6 +17,7 @@ from netns.backends.kernel.netlink import run_tool
 from netns.lab.lab import Lab
 from netns.lab.state import ROOT
 from netns.netem.shape import Shape
+from netns.topology.dumbbell import dumbbell
 from netns.topology.model import leaf_spine
 from tests.srd.cli.processes import Process, command, names, sparse
 from tests.srd.loopback import content
@@ -104,6 +105,22 @@ def test_daemons__a_file_crosses_a_lossy_fabric_over_all_spines(lab: Lab, tmp_pa
     assert any(counters["dropped"] for counters in crossed.values()), "nothing was lost: this test shows nothing"
     assert sent["retransmitted_fraction"] > 0
     assert sum(path["packets"] > 0 for path in sent["paths"]) > 4
+
+
+def test_daemons__by_satellite(tmp_path: Path, output: Path) -> None:
+    """600 ms and 20 Mbit/s, with a buffer of one bandwidth-delay product."""
+    file = file_of(tmp_path, 4 << 20)
+    bottleneck = Shape(delay_us=300_000, rate_bps=20_000_000, limit_packets=1500)
+    topology = dumbbell(bottleneck=bottleneck, mtu=1500, name=lab_name(), seed=SEED)
+    with Lab.up(topology, backend="relay") as lab, receiver(lab, output, "--once") as there:
+        there.event("listening")
+        with sender(lab, file) as here:
+            sent = here.event("sent")
+            assert here.wait() == 0
+        received = there.event("received")
+        assert there.wait() == 0
+    check_delivered(sent, received, file=file, output=output)
+    assert min(path["rtt_us"] for path in sent["paths"] if path["rtt_us"]) >= 600_000
 
 
 def test_daemons__over_ipv6(tmp_path: Path, output: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,15 @@ pytestmark = pytest.mark.root
 
 MTUS = (9000, 1500, 1000, 620)
 FILES = 3
+TOO_BIG = """
+import select, socket, sys
+from srd.io.socket import icmp_errors, open_socket
+family, host = socket.AddressFamily(int(sys.argv[1])), sys.argv[2]
+with open_socket(("::" if family == socket.AF_INET6 else "0.0.0.0", 0), family=family) as sock:
+    sock.sendto(bytes(1400), (host, 9))
+    assert select.select([sock], [], [], 60)[0]
+    print(*icmp_errors(sock).too_big.items())
+"""
 ATTACKER = """
 import random, socket, struct, sys, time
 rng = random.Random(5)
@@ -54,6 +64,43 @@ def hosts() -> Iterator[list[str]]:
             run_tool("ip", "-n", name, "address", "add", f"10.9.0.{index + 1}/24", "dev", "eth0")
             run_tool("ip", "-n", name, "link", "set", "eth0", "up")
         run_tool("ip", "-n", switch, "link", "set", "br0", "mtu", "9000", "up")
+        yield names
+    finally:
+        for name in made:
+            run_tool("ip", "netns", "del", name)
+
+
+def route_over_ipv6(router: str, hosts: list[str]) -> None:
+    """The same by IPv6, fd09:1::/64 and fd09:2::/64, on links of their own: the second has an MTU of 1300."""
+    for index, (name, mtu) in enumerate(zip(hosts, ("1500", "1300"), strict=True), 1):
+        ends = ("mtu", mtu, "type", "veth", "peer", "name", "eth6", "mtu", mtu, "netns", name)
+        run_tool("ip", "-n", router, "link", "add", f"v{index}", *ends)
+        for end, device, host in ((router, f"v{index}", 1), (name, "eth6", 2)):
+            run_tool("ip", "-n", end, "address", "add", f"fd09:{index}::{host}/64", "dev", device, "nodad")
+            run_tool("ip", "-n", end, "link", "set", device, "up")
+        run_tool("ip", "-n", name, "route", "add", "default", "via", f"fd09:{index}::1")
+
+
+@pytest.fixture
+def routed() -> Iterator[list[str]]:
+    """Two hosts on either side of a router; the link to the second one (10.9.2.2) has an MTU of 800, the first 1500."""
+    prefix = f"mr{os.getpid()}"
+    router, *names = f"{prefix}-r", f"{prefix}-a", f"{prefix}-b"
+    made: list[str] = []
+    try:
+        for name in (router, *names):
+            run_tool("ip", "netns", "add", name)
+            made.append(name)
+        for setting in ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"):
+            run_tool("ip", "netns", "exec", router, "sysctl", "-qw", f"{setting}=1")
+        for index, (name, mtu) in enumerate(zip(names, ("1500", "800"), strict=True), 1):
+            ends = ("mtu", mtu, "type", "veth", "peer", "name", "eth0", "mtu", mtu, "netns", name)
+            run_tool("ip", "-n", router, "link", "add", f"p{index}", *ends)
+            for end, device, host in ((router, f"p{index}", 1), (name, "eth0", 2)):
+                run_tool("ip", "-n", end, "address", "add", f"10.9.{index}.{host}/24", "dev", device)
+                run_tool("ip", "-n", end, "link", "set", device, "up")
+            run_tool("ip", "-n", name, "route", "add", "default", "via", f"10.9.{index}.1")
+        route_over_ipv6(router, names)
         yield names
     finally:
         for name in made:
@@ -96,3 +143,39 @@ def test_senders_of_four_mtus_beside_an_attacker(hosts: list[str], tmp_path: Pat
         assert flood.poll() is None, "the attacker went: this test shows nothing"
         assert len({path.name for path in output.iterdir()}) == FILES * len(MTUS)
         assert all((output / path.name).read_bytes() == path.read_bytes() for path in tmp_path.glob("*.bin"))
+
+
+@pytest.mark.parametrize(
+    ("family", "host", "address", "size_bytes"),
+    [
+        (socket.AF_INET, "10.9.2.2", ("10.9.2.2", 9), 800 - 28),
+        (socket.AF_INET6, "::ffff:10.9.2.2", ("::ffff:10.9.2.2", 9, 0, 0), 800 - 28),
+        (socket.AF_INET6, "fd09:2::2", ("fd09:2::2", 9, 0, 0), 1300 - 48),
+    ],
+    ids=["IPv4", "IPv4 by an IPv6 socket", "IPv6"],
+)
+def test_icmp_errors__what_passes_is_reported_without_the_headers(
+    routed: list[str], family: socket.AddressFamily, host: str, address: tuple[object, ...], size_bytes: int
+) -> None:
+    """An IPv6 route needs an MTU of 1280 at least, so that one has a narrower route of its own."""
+    argv = inside(routed[0], [sys.executable, "-c", TOO_BIG, str(int(family)), host])
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == (f"{(address, size_bytes)}\n", "")
+
+
+def test_a_route_with_a_smaller_mtu_than_any_that_is_tried(routed: list[str], tmp_path: Path) -> None:
+    """The router says what passes (ICMP "fragmentation needed"), and the attempt that is under way takes it."""
+    here, there = routed
+    file, output = tmp_path / "file.bin", tmp_path / "output"
+    file.write_bytes(content(1 << 20, seed=3))
+    output.mkdir()
+    with Process(
+        inside(there, command("recv", "--listen", "10.9.2.2:7000", "--output", str(output), "--json", "--once"))
+    ) as receiver:
+        receiver.event("listening")
+        with Process(inside(here, command("send", str(file), "10.9.2.2:7000", "--json", "--retry-for", "0"))) as sender:
+            sent = sender.event("sent")
+            assert sender.wait() == 0
+        assert receiver.wait() == 0
+    assert sum(path["packets"] for path in sent["paths"]) > (1 << 20) / 772
+    assert (output / file.name).read_bytes() == file.read_bytes()

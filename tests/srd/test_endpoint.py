@@ -191,7 +191,8 @@ async def test_connect__closed_port_ends_by_its_icmp_error_with_15(host: str) ->
 async def test_connect__no_answer_ends_in_time_with_15() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
-        async with asyncio.timeout(PATIENCE_S), await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
+        config = replace(SMALL, protocol=replace(SMALL.protocol, handshake_timeout_s=1))
+        async with asyncio.timeout(PATIENCE_S), await Endpoint.open(towards="127.0.0.1", config=config) as one:
             with pytest.raises(PeerError, match="no answer within 1 s") as caught:
                 await one.connect("127.0.0.1", port=silent.getsockname()[1])
             assert caught.value.status is Status.LOCAL_ERROR_UNREACH_REMOTE

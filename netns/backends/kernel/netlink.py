@@ -14,7 +14,6 @@ Rules:
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
@@ -54,6 +53,7 @@ from netns.lab.operations import (
     SetUp,
     SyncCarrier,
 )
+from netns.programs import tool
 from netns.signals import undisturbed
 
 T = TypeVar("T")
@@ -145,24 +145,6 @@ def run_tool(name: str, *arguments: str) -> str:
         complaint = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
         raise BackendError(f"{name} {' '.join(arguments)}: {complaint}")
     return done.stdout
-
-
-_PACKAGES: Final = {
-    "cc": "gcc",
-    "ethtool": "ethtool",
-    "insmod": "kmod",
-    "setpriv": "util-linux",
-    "unshare": "util-linux",
-}
-"""Debian's packages of the tools that are not iproute2's."""
-
-
-def tool(name: str) -> str:
-    """Return the path of a tool, even if PATH has no sbin. Raises BackendError, with its package, if not found."""
-    path = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
-    if path is None:
-        raise BackendError(f"{name}: not installed; install the package {_PACKAGES.get(name, 'iproute2')}")
-    return path
 
 
 class _Session:

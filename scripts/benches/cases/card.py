@@ -35,7 +35,7 @@ from scripts.benches.card.pinned import pinned
 from scripts.benches.card.worker import flood
 from scripts.benches.cases.clean import START_S, ours_flow
 from scripts.benches.cases.fair import jain_index
-from scripts.benches.cases.latency import ours_latency
+from scripts.benches.cases.latency import SMALL_SIZES, ours_latency
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth.worker.pingpong import WARM_UP
 from scripts.harness.client_server import Event, python, run_both
@@ -117,8 +117,8 @@ def ratios(ours: Figures, in_process: Figures) -> dict[str, float]:
 
 
 def _in_process_round_trips(two: VethPair, *, seconds: float) -> Figures:
-    figures = ours_latency(two, "--plain", "--busy-poll", seconds=seconds)["figures"][SMALL]
-    return _round_trip_figures(figures)
+    measured = ours_latency(two, "--plain", "--busy-poll", sizes=SMALL_SIZES, seconds=seconds)
+    return _round_trip_figures(measured["figures"][SMALL])
 
 
 def _round_trip_figures(percentiles: dict[str, float], *, prefix: str = "") -> dict[str, float]:

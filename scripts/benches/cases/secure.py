@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from scripts.benches.cases.clean import START_S, WORKER, ours_flow
-from scripts.benches.cases.latency import ours_latency
+from scripts.benches.cases.latency import SMALL_SIZES, ours_latency
 from scripts.benches.cases.python import aioquic_gbps
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
@@ -83,7 +83,7 @@ def _options(*, plain: bool) -> list[str]:
 
 
 def _round_trips(two: VethPair, *, seconds: float, plain: bool) -> dict[str, float]:
-    measured = ours_latency(two, *_options(plain=plain), seconds=seconds)
+    measured = ours_latency(two, *_options(plain=plain), sizes=SMALL_SIZES, seconds=seconds)
     return {f"{name.removesuffix('_us')}_{SMALL}_us": value for name, value in measured["figures"][SMALL].items()}
 
 

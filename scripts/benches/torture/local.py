@@ -190,6 +190,10 @@ SECURITY: Final[dict[str, Callable[[], SecurityConfig]]] = {
 }
 
 
+HANDSHAKE_TIMEOUT_S: Final = 2.0
+"""Less than the default: the receiver dies and links fail all the time, and a sender that waits does nothing."""
+
+
 def config(plan: EndpointPlan) -> EndpointConfig:
     """Return an endpoint's settings."""
     return EndpointConfig(
@@ -201,6 +205,7 @@ def config(plan: EndpointPlan) -> EndpointConfig:
             rnr_retry=plan.rnr_retry,
             request_timeout_s=plan.request_timeout_s,
             unresponsive_after_s=plan.unresponsive_after_s,
+            handshake_timeout_s=HANDSHAKE_TIMEOUT_S,
         ),
         receive_region_bytes=plan.region_bytes,
         chunk_bytes=plan.chunk_bytes,

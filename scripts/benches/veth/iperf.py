@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from netns.backends.kernel.netlink import in_namespace
 from scripts.compare.tcp_socket import BBR, CUBIC
+from scripts.harness.client_server import ANY_CORES, Cores
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
 from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
@@ -42,15 +43,22 @@ def run(pair: VethPair, *, algorithm: str, seconds: float) -> Flow:
 
 
 @contextmanager
-def running(pair: VethPair, *, algorithm: str, seconds: float) -> Iterator[Callable[[], Flow]]:
-    """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails."""
+def running(
+    pair: VethPair, *, algorithm: str, seconds: float, cores: Cores = ANY_CORES
+) -> Iterator[Callable[[], Flow]]:
+    """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails.
+
+    `cores`: what precedes the commands of sender and receiver (see `own_cores`).
+    """
     whole_s = max(round(seconds), 1)
     with tempfile.TemporaryDirectory() as directory, ProcessSet() as pipes:
         log = Path(directory) / "client.json"
-        server = pipes.add(ManagedProcess.start("iperf3 -s", command=pair.command(RECEIVER, ["iperf3", "-s", "-1"])))
+        near, far = cores
+        command = pair.command(RECEIVER, [*far, "iperf3", "-s", "-1"])
+        server = pipes.add(ManagedProcess.start("iperf3 -s", command=command))
         _await_listener(pair, server)
         options = ["-t", str(whole_s), "-O", str(OMIT_S), "-C", algorithm, "-J", "--logfile", str(log)]
-        command = pair.command(SENDER, ["iperf3", "-c", pair.receiver, *options])
+        command = pair.command(SENDER, [*near, "iperf3", "-c", pair.receiver, *options])
         client = pipes.add(ManagedProcess.start("iperf3 -c", command=command))
         give_up_at = time.monotonic() + OMIT_S + whole_s + _GRACE_S
 

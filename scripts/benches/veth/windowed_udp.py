@@ -30,7 +30,10 @@ from srd.io.syscalls import IOVEC, MMSGHDR
 HEADER: Final = np.dtype([("kind", "<u4"), ("context", "<u4"), ("psn", "<u8"), ("sent_us", "<u8"), ("offset", "<u8")])
 ACK: Final = struct.Struct("<QQ")
 WINDOW_BYTES: Final = 1_000_000
-REGION_BYTES: Final = 256 << 20
+SOURCE_BYTES: Final = 4 << 20
+"""Memory that is sent from, as by the SRD worker: it stays in the CPU cache."""
+TARGET_BYTES: Final = 256 << 20
+"""Memory that is received into."""
 BUFFER_BYTES: Final = 64 << 20
 BURSTS: Final = 4
 """GSO datagrams per system call."""
@@ -44,11 +47,12 @@ SILENT_MS: Final = 700
 class BurstEndpoint:
     """Base of both ends: a socket, a region, and iovecs that pair headers with payloads."""
 
-    def __init__(self, *, mtu: int) -> None:
+    def __init__(self, *, mtu: int, region_bytes: int) -> None:
         self.segment_bytes = mtu - 28
         self.payload_bytes = self.segment_bytes - HEADER.itemsize
         self.per_burst = min(65_000 // self.segment_bytes, 64)
-        self.region: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, REGION_BYTES), np.uint8)
+        self.region: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, region_bytes), np.uint8)
+        self.region[:] = 1  # so that no page is touched for the first time while it is measured
         self.headers = np.zeros((BURSTS, self.per_burst), HEADER)
         self.index = np.arange(BURSTS * self.per_burst, dtype=np.uint64).reshape(BURSTS, self.per_burst)
         self.iov = np.zeros((BURSTS, self.per_burst, 2), IOVEC)
@@ -71,12 +75,12 @@ class BurstEndpoint:
         """Point every payload at the region from `offset` on; return the next offset."""
         self.iov[:, :, 1]["base"] = self.region.ctypes.data + offset + self.index * self.payload_bytes
         size_bytes = BURSTS * self.per_burst * self.payload_bytes
-        return offset + size_bytes if offset + 2 * size_bytes <= REGION_BYTES else 0
+        return offset + size_bytes if offset + 2 * size_bytes <= len(self.region) else 0
 
 
 def receive(address: str, *, mtu: int) -> None:
     """Receive until no packets arrive for SILENT_MS."""
-    end = BurstEndpoint(mtu=mtu)
+    end = BurstEndpoint(mtu=mtu, region_bytes=TARGET_BYTES)
     end.sock.setsockopt(socket.SOL_UDP, syscalls.UDP_GRO, 1)
     end.sock.bind((address, 0))
     emit("listening", port=end.sock.getsockname()[1])
@@ -120,12 +124,11 @@ def receive(address: str, *, mtu: int) -> None:
 
 def send(address: str, *, port: int, mtu: int, seconds: float) -> None:
     """Send for `seconds`; only acknowledged data counts."""
-    end = BurstEndpoint(mtu=mtu)
+    end = BurstEndpoint(mtu=mtu, region_bytes=SOURCE_BYTES)
     end.sock.connect((address, port))
     segmentation = struct.pack("QiiHxxxxxx", 18, socket.SOL_UDP, syscalls.UDP_SEGMENT, end.segment_bytes)
     end.control[:, : len(segmentation)] = np.frombuffer(segmentation, np.uint8)
     end.messages["controllen"] = len(segmentation)
-    end.region[:] = 1
     sent_at = np.zeros(RING)
     psn = acknowledged = offset = 0
     started, cpu_before = time.perf_counter(), time.process_time()

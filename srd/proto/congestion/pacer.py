@@ -28,6 +28,11 @@ SPAN_LIMITS = 2
 trips, one until the loss is detected and one until the retransmission has arrived, and a window is sent in each."""
 MIN_SPAN_PACKETS = 4096
 """Smallest limit of the span of open PSNs. So many small messages fit into a receiver's socket."""
+EXCHANGE_LIMIT_BYTES = 2 << 20
+"""Limit of what is in flight to the peers of an endpoint on short paths, while it exchanges short messages. They wait
+in the receiver's socket behind that."""
+EXCHANGE_S = 0.01
+"""An exchange: two short messages, each alone, within this time. Beside a bulk flow a round trip takes milliseconds."""
 
 
 class Pacer:
@@ -92,13 +97,25 @@ class SendLimit:
 
 
 class ActivePeers:
-    """The peers of an endpoint: how many there are, and which of them have packets in flight (`busy`)."""
+    """The peers of an endpoint: how many there are, which of them have packets in flight (`busy`), and exchanges."""
 
-    __slots__ = ("_members", "busy")
+    __slots__ = ("_alone_at", "_exchanging_until", "_members", "busy")
 
     def __init__(self, members: Sized) -> None:
         self._members = members
         self.busy: set[int] = set()
+        self._alone_at = -math.inf  # when a short message was last sent to a peer without other requests
+        self._exchanging_until = -math.inf
+
+    def on_short_message(self, now: float) -> None:
+        """Note that a message of one packet was sent to a peer that has no other open request."""
+        if now - self._alone_at < EXCHANGE_S:
+            self._exchanging_until = now + EXCHANGE_S
+        self._alone_at = now
+
+    def is_exchanging(self, now: float) -> bool:
+        """Whether short messages are exchanged with some peer, one at a time."""
+        return now < self._exchanging_until
 
     def __len__(self) -> int:
         return len(self._members)
@@ -113,13 +130,15 @@ class InflightLimit:
     2. It is at least a configured minimum, the bytes that hosts may buffer, which applies where round trips are short.
        Peers of one endpoint with packets in flight share this minimum, since all their packets may wait in one socket.
        (A peer that exceeds its share because the share has shrunk has packets in flight, so an ack will come.)
-    3. Half of a peer's share must be acknowledged before more is sent: otherwise a receiver that is slower than its
+    3. While the endpoint exchanges short messages the minimum is at most `EXCHANGE_LIMIT_BYTES`: throughput is traded
+       for their latency only when there are any.
+    4. Half of a peer's share must be acknowledged before more is sent: otherwise a receiver that is slower than its
        sender would get one short burst per ack, which costs CPU time at both ends.
     """
 
     __slots__ = (
-        "_active_peers", "_datagram_bytes", "_delivery", "_full", "_min_bytes", "_number", "_path_bytes", "path_full",
-        "span_packets",
+        "_active_peers", "_datagram_bytes", "_delivery", "_full", "_is_exchanging", "_min_bytes", "_number",
+        "_path_bytes", "path_full", "span_packets",
     )  # fmt: skip
 
     def __init__(self, least_bytes: int, *, datagram_bytes: int, active_peers: ActivePeers, number: int) -> None:
@@ -129,6 +148,7 @@ class InflightLimit:
         self._active_peers = active_peers
         self._number = number
         self._full = False
+        self._is_exchanging = False  # as of the last ack
         self.path_full = False
         """Whether the limit was reached at the last check, on a path with a limit above its share of the minimum."""
         self._delivery = DeliveryRate()
@@ -138,6 +158,7 @@ class InflightLimit:
 
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
         """Follow the delivery rate: `rtt_s` is the smoothed round trip, `min_rtt_s` the smallest or infinity."""
+        self._is_exchanging = self._active_peers.is_exchanging(now)
         if not LONG_RTT_S <= min_rtt_s < math.inf:  # infinity: no round trip was measured yet
             self._path_bytes, self.span_packets = 0, MIN_SPAN_PACKETS
             return
@@ -145,13 +166,18 @@ class InflightLimit:
         self._path_bytes = int(INFLIGHT_BDPS * self._delivery.max_bytes_per_s * min_rtt_s)
         self.span_packets = max(SPAN_LIMITS * self._path_bytes // self._datagram_bytes, MIN_SPAN_PACKETS)
 
+    def on_short_message(self, now: float) -> None:
+        """Note that a message of one packet was sent, while this peer has no other open request."""
+        self._active_peers.on_short_message(now)
+
     def is_reached(self, inflight_bytes: int) -> bool:
         """Whether nothing more may be sent while so much is in flight."""
         if inflight_bytes:
             self._active_peers.busy.add(self._number)
         else:
             self._active_peers.busy.discard(self._number)
-        share_bytes = max(self._min_bytes // max(len(self._active_peers.busy), 1), MAX_DATAGRAM_BYTES)
+        min_bytes = min(self._min_bytes, EXCHANGE_LIMIT_BYTES) if self._is_exchanging else self._min_bytes
+        share_bytes = max(min_bytes // max(len(self._active_peers.busy), 1), MAX_DATAGRAM_BYTES)
         limit_bytes = max(share_bytes, self._path_bytes)
         self._full = inflight_bytes >= (limit_bytes - share_bytes // 2 if self._full else limit_bytes)
         self.path_full = self._full and limit_bytes > share_bytes

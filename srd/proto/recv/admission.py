@@ -14,7 +14,8 @@ get RNR (receiver not ready), and retry. The core has an `Admission` for each re
    becomes complete in a turn of its own, it comes after all others that wait, so that a peer that never completes a
    message cannot take turn after turn.
 3. A message of a peer that was not refused is discarded, too, when nothing of it landed for as long. Time in which the
-   peer was refused does not count, nor for a turn the time in which there was no memory at all. What is kept in spite
+   peer was refused does not count, nor for a turn the time in which there was no memory at all, nor the time in which
+   a peer waits for its turn to send (see `recv.pulls`). What is kept in spite
    of these rules ends by the timeout of every message (`reassembly_timeout_s`).
 """
 
@@ -113,7 +114,7 @@ class TurnAdmission(Admission):
                     self._turn = None
                     self._stalled.add(number)
                     yield peer, peer.receiver.incomplete_messages(self._is_here, since=now)
-            elif peer.receiver.incomplete and peer.receiver.refused_at <= since:
+            elif peer.receiver.incomplete and peer.receiver.refused_at <= since and not peer.waits_for_pull:
                 yield peer, peer.receiver.incomplete_messages(self._is_here, since=since)
 
     def _turn_stalled(self, peer: PeerCore, *, since: float) -> bool:

@@ -122,6 +122,7 @@ class Receiver:
         "overhead_bytes",
         "packets",
         "protocol_error",
+        "received_bytes",
         "refused_at",
         "segment_bytes",
         "validation",
@@ -134,6 +135,7 @@ class Receiver:
         self.protocol_error = ""  # how the peer broke the protocol, which ends it; empty: it has not
         self.packets = 0
         self.duplicates = 0
+        self.received_bytes = 0  # data packets with their headers, duplicates too
         self.landed_bytes = 0  # new payload, of complete and incomplete messages
         self.written_bytes = 0  # of this, that of writes
         self.segment_bytes = MAX_DATAGRAM_BYTES - HEADER_BYTES  # payload of a full packet; set after the handshake
@@ -414,13 +416,15 @@ class Receiver:
 
     def _record_burst(self, burst: ReceivedBurst, *, duplicates: int) -> None:
         last_sequence = burst.path_sequence + burst.count - 1
+        size_bytes = burst.payload_bytes + burst.count * HEADER_BYTES
+        self.received_bytes += size_bytes
         rx_path = self.record_packets(
             burst.path,
             path_sequence=last_sequence,
             sent_us=burst.sent_us,
             address=burst.address,
             received_at=burst.received_at,
-            size_bytes=burst.payload_bytes + burst.count * HEADER_BYTES,
+            size_bytes=size_bytes,
         )
         rx_path.packets += burst.count
         rx_path.duplicates += duplicates

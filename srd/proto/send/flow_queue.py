@@ -6,6 +6,9 @@ is aborted; flows beyond that wait until one of these messages is wholly packeti
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.work_queue import WorkQueueEntry
 
@@ -22,6 +25,9 @@ class FlowQueue:
 
     def __bool__(self) -> bool:
         return bool(self._flows)
+
+    def __iter__(self) -> Iterator[WorkQueueEntry]:
+        return chain.from_iterable(self._flows.values())
 
     def append(self, wqe: WorkQueueEntry) -> None:
         """Queue a message of its flow."""

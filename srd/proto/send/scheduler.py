@@ -8,6 +8,8 @@ latter the flows take turns, too (`send.flow_queue`).
 
 from __future__ import annotations
 
+from itertools import islice
+
 from srd.proto.config import MAX_FLOWS
 from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.batch import SendBatch
@@ -21,6 +23,10 @@ _READ = int(Opcode.READ)  # a plain integer compares faster than an enum's membe
 MAX_READS = 128
 """READs that may be unanswered, so that a responder's memory for them is bounded. The responder allows twice as many,
 since it learns later than the requester that a RESPONSE has arrived."""
+
+
+BACKLOG_MESSAGES = 64
+"""Messages of each queue that one announcement counts: enough for several round trips, and quickly counted."""
 
 
 class SendScheduler:
@@ -61,6 +67,18 @@ class SendScheduler:
     def partial_flows(self) -> int:
         """Flows with a message that is partially packetized."""
         return self._tagged.partial
+
+    def backlog_bytes(self, segment_bytes: int) -> int:
+        """Return how much may be sent now, in packets of `segment_bytes` with headers; of long queues a part."""
+        backlog_bytes = granted_bytes = 0
+        for send in islice(self._sends, BACKLOG_MESSAGES):
+            granted_bytes += 0 if send.next_offset else send.credit_bytes
+            if not send.next_offset and not self._credit.covers(granted_bytes):
+                break
+            backlog_bytes += send.left_bytes(segment_bytes)
+        for wqe in (*islice(self._reads, BACKLOG_MESSAGES), *islice(self._tagged, BACKLOG_MESSAGES)):
+            backlog_bytes += wqe.left_bytes(segment_bytes)
+        return backlog_bytes
 
     def on_packetized(self, wqe: WorkQueueEntry, *, size_bytes: int) -> None:
         """Note that up to `size_bytes` of `head`'s payload were packetized."""

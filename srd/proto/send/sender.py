@@ -19,7 +19,7 @@ from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
 from srd.proto.events import EventQueue
 from srd.proto.paths.one_way import Clocks
 from srd.proto.paths.path import Path, PathState
-from srd.proto.paths.rtt import PeerRtt
+from srd.proto.paths.rtt import PeerRtt, WindowedMin
 from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
 from srd.proto.paths.way_back import DETOUR, AckPaths
@@ -29,9 +29,18 @@ from srd.proto.security import PacketProtection
 from srd.proto.send.batch import max_packets
 from srd.proto.send.flow_control import Credit
 from srd.proto.send.inflight import Inflight, InflightBurst, LostRange, PsnRange
+from srd.proto.send.pull_limit import PullLimit
 from srd.proto.send.queue import SendQueue
 from srd.proto.seqset import mask, ranges
-from srd.proto.wire.control import NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
+from srd.proto.wire.control import (
+    NOT_READY,
+    Ack,
+    PathReport,
+    Pull,
+    PullRequest,
+    bitmap_room_bytes,
+    max_reports,
+)
 from srd.proto.wire.data import (
     ABORTED,
     HEADER_BYTES,
@@ -47,6 +56,13 @@ BURSTS_PER_WINDOW = 16
 """A burst is at most this fraction of the window, so that a window is spread over paths and not sent to one queue. The
 limit does not apply to a CPU-limited sender (see `SendLimit`), whose bursts cost less per packet the longer they
 are."""
+MAX_BURST_S = 0.00005
+"""A sender that its window has not limited lately may also send as one burst what passes, at a window in the smallest
+round trip, in the time that a packet waits in the receiving host at least, and in this time at most. The burst's last
+packet then waits little longer for the first ones than it would wait there anyway, and each burst costs a system call
+at both ends. (TCP sizes its bursts likewise, by a millisecond at the pacing rate: tcp_tso_autosize.)"""
+ACK_DELAY_WINDOW_S = 1.0
+"""Time in which packets wait for at least the time of the constant above."""
 ABORT_PSNS = 2
 """PSNs of the window reserved for messages that are aborted while partially packetized, beside those of the flows that
 take turns: the send, and the message that begins next (see `send.scheduler`)."""
@@ -71,9 +87,11 @@ class Sender:
         "_inflight",
         "_inflight_limit",
         "_lost",
+        "_min_ack_delay",
         "_pacer",
         "_probe_turn",
         "_protection",
+        "_pull_limit",
         "_rack",
         "_rtt",
         "_scheduler",
@@ -129,15 +147,14 @@ class Sender:
         # An ack must have bits for the whole window: packets without a bit would be declared lost.
         bitmap_bytes = bitmap_room_bytes(ack_bytes, reports=max_reports(ack_bytes))
         self._window_packets = min(config.window_packets, window_packets, 8 * bitmap_bytes)
-        self._address = address
-        self._context = context
+        self._address, self._context = address, context
         self._datagram_bytes = datagram_bytes
         most = MAX_BURST_PACKETS if burst_bytes is None else burst_bytes // (datagram_bytes + TAG_BYTES)
         self._burst_packets = max(min(most, MAX_BURST_PACKETS), 1)
         self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # one segment train
         self._selector = PathSelector(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
-        self._inflight_limit = inflight_limit
+        self._inflight_limit, self._pull_limit = inflight_limit, PullLimit(rng=rng)
         self._inflight = Inflight()
         self._lost = self._inflight.lost
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
@@ -154,6 +171,7 @@ class Sender:
         self._clocks = Clocks()
         self._ack_paths = AckPaths()
         self._send_limit = SendLimit()
+        self._min_ack_delay = WindowedMin(window_s=ACK_DELAY_WINDOW_S)
 
     @property
     def inflight_bytes(self) -> int:
@@ -169,6 +187,11 @@ class Sender:
     def rtt_s(self) -> float:
         """Smoothed round trip of the peer, over the active paths that are in use."""
         return self._rtt.smoothed_s
+
+    @property
+    def measured_rtt_s(self) -> float:
+        """The same, and not less than the smallest; infinite before one was measured."""
+        return max(self._rtt.smoothed_s, self._rtt.min_s)
 
     def mtu_blackhole_since(self) -> float:
         """Since when no path carries full-size packets, while smaller ones may pass; infinite while one does."""
@@ -278,6 +301,7 @@ class Sender:
         path.one_way.update(there_s, clocks=self._clocks, rtt=path.rtt, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
+        self._min_ack_delay.observe(report.ack_delay_us / 1e6, now=now)
         self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
         if self._all_timed_out_at < math.inf:
             if sent_at < self._all_timed_out_at:  # the acknowledgement was late, not missing
@@ -306,6 +330,48 @@ class Sender:
         """Whether any of these PSNs was acknowledged."""
         return self._inflight.missing(first, count=count) != mask(count)
 
+    # -- pulls --------------------------------------------------------------------------------------------------
+
+    @property
+    def asks(self) -> bool:
+        """Whether the receiver limits what is sent: it may have to be asked."""
+        return self._pull_limit.applies
+
+    def handle_pull(self, pull: Pull, *, now: float) -> None:
+        """Process a PULL."""
+        self._pull_limit.on_pull(pull, now=now, rtt_s=self.rtt_s)
+
+    def poll_request(self, *, now: float) -> PullRequest | None:
+        """Return the request for a PULL that is due."""
+        if not self._pull_limit.applies or self._pull_room_packets(now=now) or now < self._pull_limit.ask_at:
+            return None
+        lost_bytes = sum(lost.count * lost.psns.packet_bytes for lost in self._lost)
+        self._probe_turn += 1
+        paths = self._active or self._table.probed
+        return self._pull_limit.request(
+            context=self._context,
+            backlog_bytes=lost_bytes + self._scheduler.backlog_bytes(self.segment_bytes),
+            path=paths[self._probe_turn % len(paths)].index,
+            now=now,
+        )
+
+    def _pull_room_packets(self, *, now: float) -> int:
+        """Return how many packets the receiver's limit allows. There must be one."""
+        if self._lost:
+            packet_bytes = self._lost[0].psns.packet_bytes
+        elif self._window_room_packets() > 0 and (wqe := self._scheduler.head()) is not None:
+            payload_bytes = wqe.length if wqe.batch is not None else wqe.carried_bytes - wqe.next_offset
+            packet_bytes = HEADER_BYTES + min(payload_bytes, self.segment_bytes)
+        else:
+            self._pull_limit.on_unblocked()
+            return MAX_BURST_PACKETS
+        room = self._pull_limit.room_packets(packet_bytes, inflight_bytes=self._table.inflight_bytes)
+        if room:
+            self._pull_limit.on_unblocked()
+        else:
+            self._pull_limit.on_blocked(now=now, rtt_s=self.rtt_s)
+        return room
+
     # -- loss and timeouts --------------------------------------------------------------------------------------
 
     def _detect_losses(self, path: Path, *, now: float) -> None:
@@ -332,6 +398,7 @@ class Sender:
             self._check_losses_at = losses.check_at
 
     def _on_lost(self, path: Path, lost: list[tuple[InflightBurst, int]], *, now: float) -> None:
+        self._pull_limit.on_lost()
         for transmission, missing in lost:
             for first, count in ranges(missing):
                 self._lost.append(LostRange(transmission.psns, transmission.first + first, count, path.index))
@@ -362,7 +429,9 @@ class Sender:
         if (deadline_at := self.queue.work_queue.deadline_at) is not None and deadline_at < at:
             at = deadline_at
         at = min(at, self._table.probe_at())
-        if self._may_send() and self._has_work() and not self.is_held:
+        if self._pull_limit.applies and not self._pull_room_packets(now=now):
+            at = min(at, self._pull_limit.ask_at)
+        elif self._may_send() and self._has_work() and not self.is_held:
             at = min(at, self._pacer.release_at())
         return None if at == math.inf else max(at, now)
 
@@ -404,18 +473,35 @@ class Sender:
             ):  # at that limit the window need not grow
                 self._send_limit.on_limited(now)
             return None
+        if self._pull_limit.applies:
+            if not (room := self._pull_room_packets(now=now)):
+                self._send_limit.on_app_limited()  # neither window nor pacing hold it back, nor a CPU
+                return None
+            most_packets = min(most_packets, room)
         if not most_packets:
             self.is_held = self._has_work()
             return None
         window_packets = int(self.controller.window_bytes) // self._datagram_bytes
         limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, self._burst_packets)
         if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
-            limit = min(limit, window_packets // BURSTS_PER_WINDOW)
-        limit = min(limit, most_packets)
-        limit = max(limit - limit % self._train_packets if limit > self._train_packets else limit, 1)
+            limit = min(limit, self._paced_burst_packets(window_packets, now=now))
+        limit = max(min(limit, most_packets), 1)
         if self._lost:
             return self._retransmit(limit, most_packets=most_packets, now=now)
         return self._send_new(limit, most_packets=most_packets, now=now)
+
+    def _whole_trains(self, packets: int) -> int:
+        """Return the most packets, of so many, that are sent as whole segment trains, if that is any."""
+        return packets - packets % self._train_packets if packets > self._train_packets else packets
+
+    def _paced_burst_packets(self, window_packets: int, *, now: float) -> int:
+        """Return the longest burst of a sender that is not CPU-limited."""
+        spread = window_packets // BURSTS_PER_WINDOW
+        waits_s = self._min_ack_delay.min_s  # infinite before the first report
+        if waits_s == math.inf or self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s):
+            return spread
+        min_rtt_s = max(self._rtt.min_s, 1e-6)  # in virtual time a handshake may take no time
+        return max(spread, int(window_packets * min(waits_s, MAX_BURST_S) / min_rtt_s))
 
     def _may_send(self) -> bool:
         within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
@@ -435,10 +521,10 @@ class Sender:
         while self._lost:
             lost = self._lost.pop(0)
             psns, first, count = lost.psns, lost.first, lost.count
-            missing, most = self._inflight.missing(first, count=count), limit
+            missing, most = self._inflight.missing(first, count=count), self._whole_trains(limit)
             if (batch := psns.message.batch) is not None:  # aborted messages each carry their own end PSN
                 singly = psns.message.aborted or batch.refused
-                most = 1 if singly else min(max_packets(limit, psns.packet_bytes, self._datagram_bytes), most_packets)
+                most = 1 if singly else min(max_packets(most, psns.packet_bytes, self._datagram_bytes), most_packets)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, most)
                 rest = skip + sent
@@ -458,21 +544,27 @@ class Sender:
         wqe, room = self._scheduler.head(), self._window_room_packets()
         if wqe is None or room <= 0:
             self._send_limit.on_app_limited()
+            if self.idle:
+                self._pull_limit.on_idle()
             return None
         self._send_limit.on_app_resumed(now)
         if self._table.inflight_bytes:
             self._table.open_all()
-        batch = wqe.batch
+        batch, clocked = wqe.batch, self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
         if batch is None:
             offset, left_bytes = wqe.next_offset, wqe.carried_bytes - wqe.next_offset
-            count = min(limit, max(-(-left_bytes // self.segment_bytes), 1))
+            left = max(-(-left_bytes // self.segment_bytes), 1)
+            if left == 1 and not offset and self.queue.work_queue.count == 1:
+                self._inflight_limit.on_short_message(now)
+            ends = left <= limit and not clocked  # then the message's end needs no burst of its own
+            count = left if ends else min(left, self._whole_trains(limit))
             packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         else:
             offset, packet_bytes = batch.packetized, HEADER_BYTES + wqe.length
             count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
-            count = min(count, max_packets(limit, packet_bytes, self._datagram_bytes), most_packets)
-        count, clocked = min(count, room), self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
-        path, count = self._selector.select(self._active, packets=count, now=now, cwnd_limited=clocked)
+            most = max_packets(self._whole_trains(limit), packet_bytes, self._datagram_bytes)
+            count = min(count, most, most_packets)
+        path, count = self._selector.select(self._active, packets=min(count, room), now=now, cwnd_limited=clocked)
         psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
             self._scheduler.on_packetized(wqe, size_bytes=count * self.segment_bytes)
@@ -484,6 +576,7 @@ class Sender:
         sequence, size_bytes = path.allocate_sequences(count), count * psns.packet_bytes
         path.transmissions.append(InflightBurst(psns, first, count, sequence, now))
         self._table.on_sent(path, size_bytes)
+        self._pull_limit.sent_bytes += size_bytes
         path.counters.packets += count
         path.counters.bytes += size_bytes
         self.packets += count

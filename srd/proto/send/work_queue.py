@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.batch import SendBatch
-from srd.proto.wire.data import OPCODE_BITS, Opcode, takes_credit
+from srd.proto.wire.data import HEADER_BYTES, OPCODE_BITS, Opcode, takes_credit
 
 _SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
 
@@ -80,6 +80,13 @@ class WorkQueueEntry:
         if self.batch is None:
             return [self.request]
         return [self.request + index for index in self.batch.open()]
+
+    def left_bytes(self, segment_bytes: int) -> int:
+        """Return what is not packetized yet, in packets of `segment_bytes` with their headers."""
+        if self.batch is not None:
+            return (self.batch.count - self.batch.packetized) * (HEADER_BYTES + self.length)
+        payload_bytes = self.carried_bytes - self.next_offset
+        return payload_bytes + max(-(-payload_bytes // segment_bytes), 1) * HEADER_BYTES
 
     def __post_init__(self) -> None:
         """Compute the derived fields."""

@@ -376,9 +376,55 @@ class PathResponse:
         return prefix + _CONTEXT.pack(self.token)
 
 
-Inner = Ack | Probe | Close | Closed | Nack | PathChallenge | PathResponse
+_PULL_REQUEST = struct.Struct(">QQQ")
+_PULL = struct.Struct(">QQI")
+NO_LIMIT_BYTES = (1 << 64) - 1
+"""The `limit_bytes` of a PULL that stands for no limit."""
+ANY_BYTES = (1 << 32) - 1
+"""The `unsolicited_bytes` of a PULL that stands for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """Asks for a PULL: its sender has data, and may not send it. Counts data packets with their headers."""
+
+    context: int
+    sent_bytes: int
+    """What its sender has sent in all, retransmissions too."""
+    backlog_bytes: int
+    """What it would send now."""
+    number: int
+    """Of the last PULL that it has received; 0: none."""
+    path: int = 0
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        prefix = _prefix(PacketType.PULL_REQUEST, context=self.context, path=self.path)
+        return prefix + _PULL_REQUEST.pack(self.sent_bytes, self.backlog_bytes, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Limits what its receiver sends, as the other end has many peers. Counts as `PullRequest` does."""
+
+    context: int
+    limit_bytes: int
+    """What may be sent in all; NO_LIMIT_BYTES: no limit until the sender is idle."""
+    number: int
+    """From 1 for the first PULL to this peer: of two that overtook each other the higher one counts."""
+    unsolicited_bytes: int
+    """What may be in flight without a PULL; ANY_BYTES: anything."""
+    path: int = 0
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        prefix = _prefix(PacketType.PULL, context=self.context, path=self.path)
+        return prefix + _PULL.pack(self.limit_bytes, self.number, self.unsolicited_bytes)
+
+
+Inner = Ack | Probe | Close | Closed | Nack | PathChallenge | PathResponse | PullRequest | Pull
 """Control packets of open peers: with a `Security` they are sent as Protected, and accepted in no other way."""
-INNER_TYPES = (Ack, Probe, Close, Closed, Nack, PathChallenge, PathResponse)
+INNER_TYPES = (Ack, Probe, Close, Closed, Nack, PathChallenge, PathResponse, PullRequest, Pull)
 Control = Inner | Hello | Retry | Accept | SecureAccept | Protected | Refuse | Reset
 
 
@@ -490,6 +536,16 @@ def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> P
     )
 
 
+def _decode_pull_request(context: int, path: int, _path_sequence: int, body: bytes) -> PullRequest:
+    sent_bytes, backlog_bytes, number = _PULL_REQUEST.unpack_from(body)
+    return PullRequest(context, sent_bytes, backlog_bytes, number, path)
+
+
+def _decode_pull(context: int, path: int, _path_sequence: int, body: bytes) -> Pull:
+    limit_bytes, number, unsolicited_bytes = _PULL.unpack_from(body)
+    return Pull(context, limit_bytes, number, unsolicited_bytes, path)
+
+
 _CANONICAL = (Hello, Retry, SecureAccept, Refuse, Reset)
 """What may be received unprotected though there are keys: it must be what `encode` returns, bit by bit."""
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
@@ -510,6 +566,8 @@ _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.PATH_RESPONSE: lambda context, path, _sequence, body: PathResponse(
         context, _CONTEXT.unpack_from(body)[0], path
     ),
+    PacketType.PULL_REQUEST: _decode_pull_request,
+    PacketType.PULL: _decode_pull,
     PacketType.SECURE_ACCEPT: lambda context, _path, _sequence, body: SecureAccept(context, body),
     PacketType.NACK: lambda context, _path, _sequence, body: Nack(context, *_NACK.unpack_from(body)),
 }

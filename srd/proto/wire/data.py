@@ -49,6 +49,8 @@ class PacketType(IntEnum):
     PATH_RESPONSE = 13
     SECURE_ACCEPT = 14
     PROTECTED = 15
+    PULL_REQUEST = 16
+    PULL = 17
 
 
 class Opcode(IntEnum):
@@ -95,8 +97,8 @@ HEADER = np.dtype(
 )
 HEADER_BYTES = HEADER.itemsize
 HEADER_LANES = HEADER_BYTES // 8
-MAX_BURST_PACKETS = 256
-"""Largest number of packets in a burst: the packets of a burst share its cost at both ends."""
+MAX_BURST_PACKETS = 768
+"""Largest number of packets in a burst: the packets of a burst share its cost at both ends. At MTU 1500 it is 1 MiB."""
 MAX_TRAIN_PACKETS = 64
 """Largest number of datagrams in a segment train (GSO, GRO): Linux' UDP_MAX_SEGMENTS before 6.9."""
 SMALL_BYTES = 1024
@@ -156,7 +158,7 @@ class Burst:
     """What the packets are encrypted with; None: plain text."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def header_steps(segment_bytes: int) -> Lanes:
     """Return row i: what header i of a burst adds, lane by lane, to the first: path sequence, PSN and offset grow."""
     return _INDEX * np.array([1, 0, 1, 0, 0, segment_bytes, 0], dtype=np.uint64)
@@ -238,6 +240,8 @@ class GroDatagram:
     ecn_ce: bool = False
     """Whether its packets carried a congestion mark (CE, RFC 3168): all or none, since GRO does not join packets that
     differ in it."""
+    is_one_burst: bool = False
+    """Whether `is_one_burst_untrusted` was found true of its headers, perhaps together with others."""
 
 
 @dataclass(slots=True)
@@ -338,8 +342,8 @@ def _cuts(datagram: GroDatagram) -> list[tuple[int, bool]]:
     Neighbours belong to one burst if their headers differ by exactly its step.
     """
     count = datagram.count
-    if count == 1:
-        return [(1, False)]
+    if count == 1 or datagram.is_one_burst:
+        return [(count, False)]
     some = count if count <= FEW_PACKETS else 2
     heads = [_SEVEN.unpack_from(datagram.headers, at * HEADER_BYTES) for at in range(some)]
     if count <= FEW_PACKETS:
@@ -348,11 +352,21 @@ def _cuts(datagram: GroDatagram) -> list[tuple[int, bool]]:
     relation = _relation(heads[0], heads[1], datagram.segment_bytes)
     steps = MESSAGE_STEPS if relation == _BATCH else header_steps(datagram.segment_bytes)
     whole = relation != _BATCH or datagram.payload_bytes == count * datagram.segment_bytes
-    written = (np.array(heads[0], dtype=np.uint64) + steps[:count]).astype(">u8").tobytes()
-    if whole and written == datagram.headers[: count * HEADER_BYTES].tobytes():
+    if whole and _is_series(heads[0], datagram.headers, count, steps):
         return [(count, relation == _BATCH)]
     heads = [_SEVEN.unpack_from(datagram.headers, at * HEADER_BYTES) for at in range(count)]
     return _cut([_relation(one, other, datagram.segment_bytes) for one, other in pairwise(heads)], datagram)
+
+
+def is_one_burst_untrusted(headers: Octets, *, count: int, segment_bytes: int) -> bool:
+    """Whether `count` headers, which lie back to back, are those of one burst with so much payload in each packet."""
+    return _is_series(_SEVEN.unpack_from(headers), headers, count, header_steps(segment_bytes))
+
+
+def _is_series(first: tuple[int, ...], headers: Octets, count: int, steps: Lanes) -> bool:
+    """Whether `count` headers are what `steps` makes of the first: they are computed, and compared as bytes."""
+    written = (np.array(first, dtype=np.uint64) + steps[:count]).astype(">u8").tobytes()
+    return written == headers[: count * HEADER_BYTES].tobytes()
 
 
 def _cut(relations: list[int], datagram: GroDatagram) -> list[tuple[int, bool]]:

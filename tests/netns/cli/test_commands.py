@@ -176,7 +176,8 @@ def test_verify__whole_and_blackholed(file: Path, lab_name: str) -> None:
 def test_exec__bad_flow(file: Path, lab_name: str) -> None:
     Lab.up(read_topology(file))
     assert one_line(srd_lab("exec", "--lab", lab_name, "h9", "--", "true"), status=1).startswith("h9: no such node")
-    assert one_line(srd_lab("exec", "--lab", lab_name, "h1", "--", "nosuch"), status=1) == "nosuch: no such command"
+    error = one_line(srd_lab("exec", "--lab", lab_name, "h1", "--", "nosuch"), status=1)
+    assert error == "nosuch: no such command; install the package that has it, or give its path"
     assert one_line(srd_lab("exec", "--lab", "nope", "h1", "--", "true"), status=1).startswith("there is no lab nope")
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from netns.backends.kernel.capabilities import missing_netem
-from netns.backends.kernel.netlink import run_tool, tool
+from netns.backends.kernel.netlink import run_tool
 from netns.errors import BackendError
 from netns.netem.params import FourStates, GilbertElliott, Slot
 from netns.netem.shape import Shape
 from netns.netem.tc_format import netem_arguments
+from netns.programs import tool
 
 EVERYTHING = [
     (Shape(), "limit 1000"),

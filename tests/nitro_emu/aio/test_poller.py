@@ -29,7 +29,7 @@ class Adaptive:
     active: bool = False
     calls: list[str] = field(default_factory=list)
 
-    def extend(self, _now: float) -> None:
+    def extend(self, _now: float, *, window_s: float) -> None:  # noqa: ARG002 - named as in the original
         self.calls.append("extend")
 
     def suppress(self, _now: float) -> None:
@@ -85,7 +85,7 @@ def card(tmp_path: Path) -> Iterator[FakeCard]:
 @asynccontextmanager
 async def opened(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     adaptive = Adaptive()
-    monkeypatch.setattr(poller, "AdaptivePoller", lambda _loop, **_: adaptive)
+    monkeypatch.setattr(poller, "AdaptivePoller", lambda _loop: adaptive)
     async with asyncio.timeout(PATIENCE_S), await Device.open("efa_0", directory=card.directory) as device:
         qp = await device.queue_pair()
         yield Rig(card, device, qp, await device.remote(QpAddress(GID, 7, 1)), adaptive)

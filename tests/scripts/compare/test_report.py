@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.compare.errors import CompareError
-from scripts.compare.report import Report, all_srd_verified, read, write, write_bytes
+from scripts.compare.report import Report, all_srd_verified, checks, read, write, write_bytes
 
 
 def test_build__has_the_keys_that_are_promised(report: Report) -> None:
@@ -54,3 +54,24 @@ def test_all_srd_verified(report: Report, key: str) -> None:
     assert not all_srd_verified(broken)
     del broken["conditions"]["clean"]["srd"]
     assert not all_srd_verified(broken)
+
+
+def _figures(goodput_bps: int, resent: float | None) -> dict[str, float | None]:
+    return {"goodput_bps": goodput_bps, "retransmitted_fraction": resent}
+
+
+def test_checks__of_what_took_part() -> None:
+    conditions = {
+        "clean": {"srd": _figures(900, 0.5), "mptcp": _figures(1000, 0.01)},
+        "loss": {"srd": _figures(600, 0.03), "mptcp": _figures(500, 0.01)},
+        "blackhole": {"srd": _figures(600, 0.1), "tcp-cubic": _figures(40, 0.01)},
+    }
+    found = checks(conditions)
+    assert {name: (check["value"], check["met"]) for name, check in found.items()} == {
+        "mptcp_ratio_clean": (0.9, False),
+        "resent_fraction_loss": (0.03, True),
+        "mptcp_ratio_loss": (1.2, True),
+    }
+    assert not checks({"loss": {"srd": _figures(600, 0.0301)}})["resent_fraction_loss"]["met"]
+    assert checks({"loss": {"mptcp": _figures(500, 0.01)}}) == {}
+    assert checks({"loss": {"srd": _figures(600, None)}}) == {}

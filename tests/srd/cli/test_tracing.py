@@ -143,6 +143,19 @@ def test_tracing__a_file_to_send_is_not_overwritten_bad_flow(file: Path, inputs:
     assert file.stat().st_size == SIZE
 
 
+def test_tracing__what_is_no_trace_is_not_overwritten_bad_flow(
+    file: Path, inputs: Path, output: Path, called: Command
+) -> None:
+    """`srd send --trace a.txt b.txt HOST` takes a.txt as the name of the trace."""
+    text = inputs / "a.txt"
+    text.write_text("the user's")
+    error = f"--trace {text}: exists, and is no trace; give the name of a new file"
+    assert_fails(called("send", "--trace", str(text), str(file), "127.0.0.1:9"), status=2, error=error)
+    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", str(text))
+    assert_fails(result, status=2, error=error)
+    assert text.read_text() == "the user's"
+
+
 def test_tracing__a_directory_bad_flow(file: Path, output: Path, called: Command) -> None:
     result = called("send", str(file), "127.0.0.1:9", "--trace", str(output))
     assert_fails(result, status=2, error=f"--trace {output}: is a directory; give a file in it")

@@ -228,7 +228,7 @@ class Source:
 @contextmanager
 def source(*, family: socket.AddressFamily = socket.AF_INET, protection: Session | None = None) -> Iterator[Source]:
     transmitter = Transmitter() if protection is None else SecureTransmitter()
-    with Region(1 << 20, name="test-source") as region, open_socket(LOOPBACK[family], family=family) as sock:
+    with Region(2 << 20, name="test-source") as region, open_socket(LOOPBACK[family], family=family) as sock:
         yield Source(sock, region, transmitter, protection)
 
 

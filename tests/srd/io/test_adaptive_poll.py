@@ -58,12 +58,12 @@ pytestmark = pytest.mark.sources
 
 def test_extend__polls_for_adaptive_poll_s(host: Host) -> None:
     loop = Loop()
-    one = AdaptivePoller(loop, window_s=AWAKE_S)  # type: ignore[arg-type]  # what is used of it
+    one = AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
     assert not loop.turn()
-    one.extend(host.now)
+    one.extend(host.now, window_s=AWAKE_S)
     assert all(loop.turn() for _ in range(5))
     host.now += AWAKE_S / 2
-    one.extend(host.now)
+    one.extend(host.now, window_s=AWAKE_S)
     host.now += AWAKE_S * 0.9
     awake = []
     for _ in range(2):
@@ -77,25 +77,25 @@ def test_extend__polls_for_adaptive_poll_s(host: Host) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_extend__not_soon_after_a_suppression(host: Host, stream: bool) -> None:  # noqa: FBT001 - a case
     loop = Loop()
-    one = AdaptivePoller(loop, window_s=AWAKE_S)  # type: ignore[arg-type]  # what is used of it
+    one = AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
     if stream:
         one.suppress(host.now)
     else:
         host.ru_nivcsw += 1
-    one.extend(host.now)
+    one.extend(host.now, window_s=AWAKE_S)
     pause_s = SUPPRESS_S if stream else YIELD_S
     host.now += pause_s * 0.9
-    one.extend(host.now)
+    one.extend(host.now, window_s=AWAKE_S)
     assert not loop.turn()
     host.now += pause_s * 0.2
-    one.extend(host.now)
+    one.extend(host.now, window_s=AWAKE_S)
     assert loop.turn()
 
 
 def test_end__stops_polling_at_once(host: Host) -> None:
     loop = Loop()
-    one = AdaptivePoller(loop, window_s=AWAKE_S)  # type: ignore[arg-type]  # what is used of it
-    one.extend(host.now)
+    one = AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
+    one.extend(host.now, window_s=AWAKE_S)
     one.end()
     loop.turn()
     assert not one.active
@@ -104,10 +104,20 @@ def test_end__stops_polling_at_once(host: Host) -> None:
 
 def test_extend__during_a_suppression_does_not_shorten_it(host: Host) -> None:
     loop = Loop()
-    one = AdaptivePoller(loop, window_s=AWAKE_S)  # type: ignore[arg-type]  # what is used of it
+    one = AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
     one.suppress(host.now)
     host.ru_nivcsw += 1
-    one.extend(host.now)
+    one.extend(host.now, window_s=AWAKE_S)
     host.now += SUPPRESS_S * 0.9
-    one.extend(host.now)
+    one.extend(host.now, window_s=AWAKE_S)
     assert not loop.turn()
+
+
+def test_extend__a_shorter_window_does_not_end_a_longer_one(host: Host) -> None:
+    loop = Loop()
+    one = AdaptivePoller(loop)  # type: ignore[arg-type]  # what is used of it
+    one.extend(host.now, window_s=AWAKE_S)
+    one.extend(host.now, window_s=AWAKE_S / 10)
+    host.now += AWAKE_S / 2
+    assert loop.turn()
+    assert one.active

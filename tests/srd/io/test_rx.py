@@ -105,6 +105,71 @@ def test_receive__trains_that_are_not_contiguous_are_separate_datagrams() -> Non
             two.release()
 
 
+def send_bursts(
+    one: Source, two: Receiver, payload: bytes, cuts: list[int], *, skip: int = 0, later_us: int = 0
+) -> None:
+    """Send a message as bursts of so many packets of 8,916 bytes; before each but the first, skip PSNs or be later."""
+    at = 0
+    one.fill(payload)
+    for number, packets in enumerate(cuts):
+        one.psn += skip if number else 0
+        burst = one.burst(
+            two.address, message=0, offset=at, size_bytes=8916 * packets, length=len(payload), segment_bytes=8916
+        )
+        burst.sent_us += later_us if number else 0
+        at += 8916 * packets
+        one.transmitter.add(burst)
+    assert one.transmitter.flush(one.socket)
+
+
+def receive_batch(two: Receiver) -> RxBatch:
+    wait_readable(two.socket)
+    batch = two.queue.receive(two.socket)
+    assert batch is not None
+    two.record(batch)
+    return batch
+
+
+def test_receive__headers_of_a_burst_are_compared_once_although_its_payload_lies_in_several_chunks() -> None:
+    payload = content(8916 * 56, seed=SEED)
+    with source() as one, Receiver(chunk_bytes=256 << 10) as two:
+        for _ in range(2):  # batches lie back to back from the second one on
+            two.release()
+            send_bursts(one, two, payload, [56])
+            batch = receive_batch(two)
+        assert len(batch.datagrams) > 1
+        assert all(arrival.is_one_burst for arrival in batch.datagrams)
+        assert two.packets == 56
+        assert two.message(0) == payload
+
+
+@pytest.mark.parametrize(("skip", "later_us", "counts"), [(5, 0, [14, 14]), (0, 9, [14, 14]), (0, 0, [28])])
+def test_receive__another_burst_is_told_apart(skip: int, later_us: int, counts: list[int]) -> None:
+    """By its PSNs, or by its time of sending. What only continues the first one is the same burst."""
+    payload = content(8916 * 28, seed=SEED)
+    with source() as one, Receiver(chunk_bytes=1 << 20) as two:
+        for _ in range(2):
+            two.release()
+            send_bursts(one, two, payload, [14, 14], skip=skip, later_us=later_us)
+            batch = receive_batch(two)
+        assert [burst.count for burst in two.bursts] == counts
+        assert len(batch.datagrams) == (2 if later_us else 1)
+        assert two.message(0) == payload
+
+
+def test_receive__a_burst_that_skips_psns_in_another_chunk_is_told_apart() -> None:
+    payload = content(8916 * 56, seed=SEED)
+    with source() as one, Receiver(chunk_bytes=256 << 10) as two:
+        for _ in range(2):
+            two.release()
+            send_bursts(one, two, payload, [14, 42], skip=5)
+            batch = receive_batch(two)
+        assert not any(arrival.is_one_burst for arrival in batch.datagrams)
+        assert two.bursts[0].count == 14
+        assert two.packets == 56
+        assert two.message(0) == payload
+
+
 def test_receive__a_short_datagram_after_a_full_train_is_complete() -> None:
     with source() as one, Receiver() as two:
         for message in range(3):

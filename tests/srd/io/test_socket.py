@@ -10,7 +10,7 @@ import pytest
 
 from srd.io import socket as module
 from srd.io import syscalls
-from srd.io.socket import ECT_0, dropped_packets, open_socket, route_mtu, socket_id, unreachable_addresses
+from srd.io.socket import ECT_0, dropped_packets, icmp_errors, open_socket, route_mtu, socket_id
 from tests.srd.io.exchange import LOOPBACK, wait_readable
 
 FAMILIES = [socket.AF_INET, socket.AF_INET6]
@@ -67,14 +67,14 @@ def test_route_mtu__loopback(family: socket.AddressFamily) -> None:
     assert route_mtu((host, 9, *rest), family=family) == mtu  # type: ignore[arg-type]
 
 
-def test_unreachable_addresses__names_the_destination_once(family: socket.AddressFamily) -> None:
+def test_icmp_errors__names_the_destination_once(family: socket.AddressFamily) -> None:
     closed = free_port(family)
     with open_socket(LOOPBACK[family], family=family) as sock:
-        assert unreachable_addresses(sock) == []
+        assert icmp_errors(sock) == ([], {})
         sock.sendto(b"anyone?", closed)
         wait_readable(sock)
-        assert unreachable_addresses(sock) == [closed]
-        assert unreachable_addresses(sock) == []
+        assert icmp_errors(sock) == ([closed], {})
+        assert icmp_errors(sock) == ([], {})
 
 
 def test_dropped_packets__counts_what_a_full_buffer_lost(family: socket.AddressFamily) -> None:

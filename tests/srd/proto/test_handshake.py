@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.handshake import COOKIE_BYTES, COOKIE_LIFETIME_S, HELLOS_PER_SIZE, MIN_RTT_S, CookieJar, Initiator
+from srd.proto.handshake import (
+    COOKIE_BYTES,
+    COOKIE_LIFETIME_S,
+    HELLOS_PER_SIZE,
+    MAX_SIZES,
+    MIN_RTT_S,
+    CookieJar,
+    Initiator,
+)
 from srd.proto.wire.control import Hello, Retry
 
 JAR = CookieJar(secret=b"k" * 32)
@@ -72,6 +80,7 @@ CONFIG = ProtocolConfig(
     max_message_bytes=88,
     window_packets=77,
     initial_rtt_s=0.05,
+    handshake_timeout_s=1.0,
 )
 
 
@@ -106,6 +115,59 @@ def test_poll_hello__falls_back_to_smaller_sizes_after_some_timeouts_each() -> N
 def test_poll_hello__takes_another_path_each_time() -> None:
     hellos, _ = sent(initiator(8972, 1472), hellos=7)
     assert [hello.path for hello in hellos] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_poll_hello__the_interval_doubles_after_each_twenty_up_to_its_limit() -> None:
+    """20 x 50 ms, 20 x 100 ms, 20 x 200 ms, then 400 ms: some 70 in the 10 s of an attempt."""
+    ours, intervals = Initiator(own_context=5, config=ProtocolConfig(), sizes=(8972,), now=10.0), []
+    while ours.send_at < ours.give_up_at:
+        now = ours.send_at
+        assert ours.poll_hello(now=now) is not None
+        intervals.append(ours.send_at - now)
+    assert ours.give_up_at == 20.0
+    assert intervals == pytest.approx([0.05] * 20 + [0.1] * 20 + [0.2] * 20 + [0.4] * 8)
+
+
+def test_poll_hello__an_answer_does_not_restore_the_first_interval() -> None:
+    """An attempt that many lost HELLOs have made long stays cheap."""
+    ours = initiator(8972)
+    _, now = sent(ours, hellos=20)
+    ours.retry(Retry(5, b"cookie", path=1, size_bytes=8972), now=now)
+    assert ours.poll_hello(now=now) is not None
+    assert ours.send_at == pytest.approx(now + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("hellos", "sizes"),
+    [
+        (0, [8972] * 4 + [1472] * 4 + [1200] * 4 + [772] * 2),
+        (6, [1472] * 2 + [1200] * 4 + [772] * 2),
+        (14, [772] * 2),
+    ],
+)
+def test_add_size__is_tried_after_the_larger_ones(hellos: int, sizes: list[int]) -> None:
+    ours = initiator(8972, 1472, 1200)
+    sent(ours, hellos=hellos)
+    ours.add_size(772)
+    found, _ = sent(ours, hellos=len(sizes))
+    assert [hello.datagram_bytes for hello in found] == sizes
+
+
+def test_add_size__a_larger_one_than_the_present_is_tried_next() -> None:
+    ours = initiator(8972, 1472, 1200)
+    sent(ours, hellos=9)
+    ours.add_size(2000)
+    found, _ = sent(ours, hellos=13)
+    assert [hello.datagram_bytes for hello in found] == [2000] * 4 + [1472] * 4 + [1200] * 5
+
+
+def test_add_size__what_anybody_may_have_sent_is_bounded() -> None:
+    ours = initiator(8972, 1472, 1200)
+    for size_bytes in (-28, 0, 575, 1472, 8972, 65_507, *range(600, 1100, 10)):
+        ours.add_size(size_bytes)
+    found, _ = sent(ours, hellos=4 * MAX_SIZES + 1)
+    assert list(dict.fromkeys(hello.datagram_bytes for hello in found)) == [8972, 1472, 1200, 640, 630, 620, 610, 600]
+    assert MAX_SIZES == 8
 
 
 def test_poll_hello__announces_this_ends_limits() -> None:
@@ -182,6 +244,14 @@ def test_round_trip_s__none_if_repeated() -> None:
     ours.retry(Retry(5, b"cookie", 0, 8972), now=10.001)
     sent(ours, hellos=2)
     assert ours.round_trip_s(now=ours.send_at) is None
+
+
+def test_max_round_trip_s__counts_from_the_first_hello_with_the_cookie() -> None:
+    ours = initiator(8972)
+    sent(ours, hellos=3)
+    ours.retry(Retry(5, b"cookie", 0, 8972), now=10.6)
+    sent(ours, hellos=12)
+    assert ours.max_round_trip_s(now=11.2) == pytest.approx(0.6)
 
 
 def test_wake_at__is_never_after_the_timeout() -> None:

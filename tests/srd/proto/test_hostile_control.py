@@ -10,7 +10,8 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
 from srd.proto.events import Event, PeerEnded, PeerOpened
 from srd.proto.handshake import CookieJar
-from srd.proto.peer import PeerCore, PeerState
+from srd.proto.peer import PeerCore
+from srd.proto.peer_state import PeerState
 from srd.proto.wire.control import (
     Accept,
     Ack,
@@ -22,6 +23,8 @@ from srd.proto.wire.control import (
     PathReport,
     PathResponse,
     Probe,
+    Pull,
+    PullRequest,
     Refuse,
     Reset,
     Retry,
@@ -82,6 +85,8 @@ class Hostile:
             Ack(ours, rng.randrange(3), small << 1, value, value, reports, small, path, path),
             PathChallenge(ours, value, path),
             PathResponse(ours, self.token(ours, path), path),
+            PullRequest(ours, rng.choice((0, small, value, rng.getrandbits(64))), rng.choice((0, value)), small, path),
+            Pull(ours, rng.choice((0, value, rng.getrandbits(64))), small, rng.choice((0, value, 1024)), path),
         )
         return rng.choice(made), address
 

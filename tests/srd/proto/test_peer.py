@@ -11,7 +11,15 @@ from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import ActivePeers
 from srd.proto.events import Completion, PeerEnded
-from srd.proto.peer import CLOSE_ATTEMPTS, MAX_IDLE_PROBE_S, PROBES_BEFORE_END, PROBES_SPREAD, PeerState
+from srd.proto.peer import (
+    CLOSE_ATTEMPTS,
+    MAX_IDLE_PROBE_S,
+    PROBE_RTTS,
+    PROBES_BEFORE_END,
+    PROBES_SPREAD,
+    SILENCE_RTTS,
+)
+from srd.proto.peer_state import PeerState
 from srd.proto.wire.control import Close, Datagram, Probe, decode_untrusted
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
@@ -40,6 +48,50 @@ def test_handle_timeout__idle_peers_stay_open(seed: int) -> None:
     network.a.core.peer(at_a)
     network.b.core.peer(at_b)
     assert network.wire_packets - before < 60 / 0.25 * 8, "few keepalive probes"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("delay_us", [300_000, 1_000_000])
+def test_handle_timeout__idle_peers_of_a_long_path_stay_open(seed: int, delay_us: int) -> None:
+    """Also before a round trip was measured, which the first HELLOs of such a path do not do: they are repeated."""
+    network = Network(seed=seed, shape=Shape(delay_us=delay_us, loss_percent=2))
+    at_a, at_b = network.connect()
+    before = network.wire_packets
+    network.run(seconds=60)
+    assert not ended(network.a) + ended(network.b)
+    network.a.core.peer(at_a)
+    network.b.core.peer(at_b)
+    assert network.wire_packets - before < 60 / (PROBE_RTTS * 2e-6 * delay_us) * 12, "few keepalive probes"
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
+def test_handle_timeout__a_dead_peer_of_a_long_path_ends_after_some_round_trips(*, used: bool) -> None:
+    network = Network(seed=1, shape=Shape(delay_us=300_000))
+    at_a, _ = network.connect()
+    if used:
+        network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=1 << 20))
+        network.run(until=lambda: bool(completed(network.a)), seconds=30)
+    network.run(seconds=5 * used)
+    network.b.alive, died_at = False, network.now
+    network.run(until=lambda: bool(ended(network.a)), seconds=20)
+    (end,) = ended(network.a)
+    assert end.status is Status.LOCAL_ERROR_UNRESP_REMOTE
+    assert SILENCE_RTTS * 0.6 - 0.9 <= network.now - died_at <= SILENCE_RTTS * 0.6 + 0.9
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "later"])
+def test_handle_timeout__an_initiator_that_died_before_it_sent_anything(*, at_once: bool) -> None:
+    """Nothing shows the round trip to its responder, so it waits as long as a handshake may take."""
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    if not at_once:
+        network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=1))
+        network.run(seconds=0.1)
+    network.a.alive, died_at = False, network.now
+    network.run(until=lambda: bool(ended(network.b)), seconds=20)
+    (end,) = ended(network.b)
+    assert end.status is Status.LOCAL_ERROR_UNRESP_REMOTE
+    assert 10 <= network.now - died_at < 12 if at_once else 0.9 < network.now - died_at < 1.5
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -180,3 +180,20 @@ def test_writer__an_error_of_the_block_takes_precedence(tmp_path: Path) -> None:
         overflow(ZeroDivisionError)
     with pytest.raises(TraceError):
         overflow(None)
+
+
+def test_writer__replaces_a_trace_and_an_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlog"
+    path.touch()
+    for title in ("first", "second"):
+        TraceWriter(path, now=0.0, title=title).close()
+        (header,) = texts(path)
+        assert header["title"] == title
+
+
+def test_writer__what_is_no_trace_is_not_replaced_bad_flow(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"the user's")
+    with pytest.raises(TraceError, match=r"a.txt: the trace cannot be written \(it exists, and is no trace\)"):
+        TraceWriter(path, now=0.0)
+    assert path.read_bytes() == b"the user's"

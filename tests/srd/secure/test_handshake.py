@@ -455,8 +455,8 @@ def test_retry__where_the_own_certificate_does_not_fit() -> None:
     b = end("b", security(CERT, "b"))
     a.core.connect("b:0", sizes=(720,), now=NOW)
     assert answers_per_s(a, lambda hello, _: (b.take(hello.encode(), now=NOW) or [b""])[0]) <= 50
-    a.core.handle_timeout(NOW + 2)
-    a.poll(NOW + 2)
+    a.core.handle_timeout(NOW + 11)
+    a.poll(NOW + 11)
     assert "this end's certificate does not fit into 720 bytes" in a.ended[0].reason
 
 

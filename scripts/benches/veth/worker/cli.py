@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from scripts.benches.veth.worker import bulk, handshakes, pingpong, rate
+from scripts.benches.veth.worker import bulk, handshakes, pingpong, rate, tcp_bulk
 from scripts.benches.veth.worker import peers as peers_role
 from scripts.harness.errors import BenchError
 from srd.cli.options import run
@@ -30,6 +30,9 @@ def _run(role: Coroutine[Any, Any, int], *, runner: Callable[[Coroutine[Any, Any
 
 
 _plain = click.option("--plain", is_flag=True, help="Do not encrypt.")
+_sizes = click.option(
+    "--bytes", "sizes", type=click.IntRange(min=1), multiple=True, required=True, help="Size of a message; repeatable."
+)
 
 
 @main.command()
@@ -94,23 +97,30 @@ def rate_send(host: str, port: int, message_bytes: int, peers: int, seconds: flo
 
 @main.command()
 @click.argument("host")
+@_sizes
 @click.option("--busy-poll", is_flag=True)
 @_plain
-def ping_receive(host: str, *, busy_poll: bool, plain: bool) -> None:
+def ping_receive(host: str, *, sizes: tuple[int, ...], busy_poll: bool, plain: bool) -> None:
     """Answer messages at HOST."""
-    _run(pingpong.receive(host, busy_poll=busy_poll, plain=plain))
+    _run(pingpong.receive(host, largest=max(sizes), busy_poll=busy_poll, plain=plain))
 
 
 @main.command()
 @click.argument("host")
 @click.argument("port", type=int)
 @click.option("--seconds", type=float, required=True)
+@_sizes
 @click.option("--busy-poll", is_flag=True)
 @click.option("--loaded", is_flag=True)
 @_plain
-def ping_send(host: str, port: int, seconds: float, *, busy_poll: bool, loaded: bool, plain: bool) -> None:
+def ping_send(
+    host: str, port: int, seconds: float, *, sizes: tuple[int, ...], busy_poll: bool, loaded: bool, plain: bool
+) -> None:
     """Measure round trips for SECONDS."""
-    _run(pingpong.send(host, port=port, seconds=seconds, busy_poll=busy_poll, loaded=loaded, plain=plain))
+    sending = pingpong.send(
+        host, port=port, sizes=sizes, seconds=seconds, busy_poll=busy_poll, loaded=loaded, plain=plain
+    )
+    _run(sending)
 
 
 @main.command()
@@ -133,19 +143,39 @@ def handshakes_send(host: str, port: int, seconds: float, *, plain: bool) -> Non
 
 @main.command()
 @click.argument("host")
-def tcp_ping_receive(host: str) -> None:
+@_sizes
+def tcp_ping_receive(host: str, *, sizes: tuple[int, ...]) -> None:
     """Answer messages at HOST, over kernel TCP."""
-    pingpong.tcp_receive(host)
+    pingpong.tcp_receive(host, sizes=sizes)
 
 
 @main.command()
 @click.argument("host")
 @click.argument("port", type=int)
 @click.option("--seconds", type=float, required=True)
-@click.option("--loaded", is_flag=True)
-def tcp_ping_send(host: str, port: int, seconds: float, *, loaded: bool) -> None:
+@_sizes
+def tcp_ping_send(host: str, port: int, seconds: float, *, sizes: tuple[int, ...]) -> None:
     """Measure round trips over kernel TCP for SECONDS."""
-    pingpong.tcp_send(host, port=port, seconds=seconds, loaded=loaded)
+    pingpong.tcp_send(host, port=port, sizes=sizes, seconds=seconds)
+
+
+@main.command()
+@click.argument("host")
+@click.option("--mptcp", is_flag=True)
+def tcp_bulk_receive(host: str, *, mptcp: bool) -> None:
+    """Read one bulk flow at HOST, over kernel TCP."""
+    tcp_bulk.receive(host, mptcp=mptcp)
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--seconds", type=float, required=True)
+@click.option("--bind", help="Local address.")
+@click.option("--mptcp", is_flag=True)
+def tcp_bulk_send(host: str, port: int, seconds: float, bind: str | None, *, mptcp: bool) -> None:
+    """Write a bulk flow for SECONDS, over kernel TCP."""
+    tcp_bulk.send(host, port=port, seconds=seconds, mptcp=mptcp, bind=bind)
 
 
 @main.command()

@@ -1,6 +1,8 @@
 """Ping-pong: a message and a reply of the same length, one at a time; SRD, and kernel TCP with TCP_NODELAY.
 
-Both ends wait for the whole message before they reply. TCP's ends are plain blocking sockets, the fastest way in
+Both ends wait for the whole message before they reply, each from a buffer of its own, as ping-pong tools do. The client
+compares every reply between two measurements; the server compares a part of each message, another each time, once its
+reply has been sent, which is while the client compares. TCP's ends are plain blocking sockets, the fastest way in
 Python. Under load, SRD has a second peer between the same two endpoints, with `BULK_MESSAGES` of 1 MiB outstanding; TCP
 has a concurrent iperf3 (see cases/latency.py).
 """
@@ -9,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import socket
 import time
-from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -22,12 +24,17 @@ from scripts.benches.veth.worker.bulk import MESSAGE_BYTES, PSK
 from scripts.compare.tcp_socket import CUBIC, make_socket
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
-from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain, Status
+from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain, Status
 
-SIZES: Final = {"64b": 64, "4kib": 4 << 10, "64kib": 64 << 10, "1mib": 1 << 20}
 WARM_UP: Final = 200
-"""Round trips of each size that do not count."""
+"""Round trips of each size that do not count, unless they take longer than `WARM_UP_FRACTION` of the time."""
+WARM_UP_FRACTION: Final = 0.25
+ALONE_FRACTION: Final = 0.25
+"""How long the bulk flow is measured alone before the ping-pong begins, over the time of the ping-pong."""
+CHECKED_BYTES: Final = 64 << 10
+"""Bytes of a message that the server compares: it takes less time than the client needs for the whole reply."""
 BULK_MESSAGES: Final = 16
+SEED: Final = 1
 BULK: Final = 1
 """Immediate of a bulk peer's first message: its messages get no reply."""
 
@@ -38,71 +45,106 @@ def percentiles(samples_s: list[float]) -> dict[str, float]:
     return dict(zip(("p50_us", "p99_us", "p999_us"), map(float, found), strict=True))
 
 
+def name_of(size: int) -> str:
+    """Return a size in bytes as the figures' names have it: 64b, 4kib, 1mib."""
+    for shift, unit in ((20, "mib"), (10, "kib")):
+        if size and size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return f"{size}b"
+
+
 def pattern(size: int) -> bytes:
-    """Return the contents of a message of this size, without a period, so that misplaced data is detected."""
-    return np.random.default_rng(size).bytes(size)
+    """Return the contents of a message of this size, without a period, so that misplaced data is detected.
+
+    Those of a shorter message are the beginning of those of a longer one.
+    """
+    return np.random.default_rng(SEED).bytes(size)
+
+
+class Checker:
+    """Compares a part of each message with the expected contents, another part each time."""
+
+    def __init__(self, expected: bytes) -> None:
+        self.expected = expected
+        self.intact = True
+        self._count = 0
+
+    def check(self, views: Iterable[memoryview], *, length: int) -> None:
+        """Compare a part of what `views` have, `length` bytes in all."""
+        start = self._count * CHECKED_BYTES % length
+        self._count += 1
+        at = 0
+        for view in views:
+            first, end = max(start - at, 0), min(start + CHECKED_BYTES - at, len(view))
+            if first < end and bytes(view[first:end]) != self.expected[at + first : at + end]:
+                self.intact = False
+            at += len(view)
+        self.intact = self.intact and at == length
 
 
 # -- ours -------------------------------------------------------------------------------------------------------------
 
 
-async def receive(host: str, *, busy_poll: bool, plain: bool) -> int:
-    """Echo messages of all peers until the first one has closed."""
+async def receive(host: str, *, largest: int, busy_poll: bool, plain: bool) -> int:
+    """Reply to messages of all peers, of at most `largest` bytes, until the first one has closed."""
     config = EndpointConfig(busy_poll=busy_poll, security=Plain() if plain else PSK)
+    checker = Checker(pattern(largest))
     async with await Endpoint.listen(host, port=0, config=config) as endpoint:
         emit("listening", port=endpoint.address[1])
-        peer = await endpoint.accept()
-        others = asyncio.ensure_future(_accept(endpoint))
-        await _echo(peer)
-        others.cancel()
-        emit("received", dropped=endpoint.dropped_packets)
+        with Region(largest, name="bench-reply") as region:
+            region.array[:largest] = np.frombuffer(checker.expected, np.uint8)
+            peer = await endpoint.accept()
+            others = asyncio.ensure_future(_accept(endpoint, region, checker))
+            await _reply(peer, region, checker)
+            others.cancel()
+            emit("received", dropped=endpoint.dropped_packets, intact=checker.intact)
+            await endpoint.close()  # before the region, which replies may still refer to
     return 0
 
 
-async def _accept(endpoint: Endpoint) -> None:
+async def _accept(endpoint: Endpoint, region: Region, checker: Checker) -> None:
     async with asyncio.TaskGroup() as group:
         while True:
-            group.create_task(_echo(await endpoint.accept()))
+            group.create_task(_reply(await endpoint.accept(), region, checker))
 
 
-async def _echo(peer: Peer) -> None:
-    """Echo from two buffers in turn, so that the status of a reply is awaited only when its buffer is reused."""
-    with contextlib.ExitStack() as stack, contextlib.suppress(PeerError):
-        regions = [stack.enter_context(Region(max(SIZES.values()), name=f"bench-reply-{n}")) for n in range(2)]
-        sent: deque[asyncio.Future[Status]] = deque()
-        for region in itertools.cycle(regions):
+async def _reply(peer: Peer, region: Region, checker: Checker) -> None:
+    """Reply to a peer's messages; check and release each message when the reply has completed."""
+    with contextlib.suppress(PeerError):
+        while True:
             message = await peer.recv()
             if message.immediate == BULK:
                 message.release()
-                continue
-            if len(sent) == len(regions):
-                await sent.popleft()
-            at = 0
-            for view in message.views():
-                region.array[at : at + len(view)] = view
-                at += len(view)
-            message.release()
-            sent.append(peer.send(region, offset=0, length=at))
+            else:
+                sending = peer.send(region, offset=0, length=message.length)
+                sending.add_done_callback(partial(_check, message, checker))
 
 
-async def send(host: str, *, port: int, seconds: float, busy_poll: bool, loaded: bool, plain: bool) -> int:
-    """Measure each size for its share of `seconds`; under load the smallest alone."""
-    sizes = {"64b": SIZES["64b"]} if loaded else SIZES
+def _check(message: Message, checker: Checker, _sending: object) -> None:
+    checker.check(message.views(), length=message.length)
+    message.release()
+
+
+async def send(
+    host: str, *, port: int, sizes: Sequence[int], seconds: float, busy_poll: bool, loaded: bool, plain: bool
+) -> int:
+    """Measure each size for its share of `seconds`, idle or beside a bulk flow."""
     config, figures = EndpointConfig(busy_poll=busy_poll, security=Plain() if plain else PSK), {}
+    alone_gbps = beside_gbps = 0.0
     async with await Endpoint.open(towards=host, config=config) as endpoint:
         peer = await endpoint.connect(host, port=port)
         bulk = Bulk(await endpoint.connect(host, port=port)) if loaded else None
-        for name, size in sizes.items():
-            figures[name] = percentiles(await _ping(peer, size, seconds=seconds / len(sizes)))
         if bulk is not None:
+            await asyncio.sleep(ALONE_FRACTION * seconds)
+            alone_gbps = bulk.lap_gbps()
+        for size in sizes:
+            figures[name_of(size)] = percentiles(await _ping(peer, size, seconds=seconds / len(sizes)))
+        if bulk is not None:
+            beside_gbps = bulk.lap_gbps()
             bulk.stop()
         await peer.close()
-        emit(
-            "measured",
-            figures=figures,
-            bulk_gbps=bulk.gbps if bulk is not None else 0.0,
-            dropped=endpoint.dropped_packets,
-        )
+        dropped = endpoint.dropped_packets
+    emit("measured", figures=figures, bulk_alone_gbps=alone_gbps, bulk_gbps=beside_gbps, dropped=dropped)
     return 0
 
 
@@ -112,7 +154,7 @@ async def _ping(peer: Peer, size: int, *, seconds: float) -> list[float]:
     with Region(size, name="bench-ping") as region:
         sent_bytes = pattern(size)
         region.array[:size] = np.frombuffer(sent_bytes, np.uint8)
-        until = time.perf_counter() + seconds
+        warm_at, until = _phases(seconds)
         sent = 0
         while (started := time.perf_counter()) < until or not samples:
             status = peer.send(region, offset=0, length=size)
@@ -124,9 +166,15 @@ async def _ping(peer: Peer, size: int, *, seconds: float) -> list[float]:
             if await status is not Status.OK:
                 raise BenchError(f"a message ended with {status.result().name}")
             sent += 1
-            if sent > WARM_UP:
+            if sent > WARM_UP or started >= warm_at:
                 samples.append(took_s)
     return samples
+
+
+def _phases(seconds: float) -> tuple[float, float]:
+    """Return when the round trips count at the latest, and the end."""
+    now = time.perf_counter()
+    return now + WARM_UP_FRACTION * seconds, now + seconds
 
 
 class Bulk:
@@ -139,10 +187,12 @@ class Bulk:
         for _ in range(BULK_MESSAGES):
             self._post()
 
-    @property
-    def gbps(self) -> float:
-        """Acknowledged data over the time since the flow began."""
-        return 8 * self._bytes / (time.perf_counter() - self._started) / 1e9
+    def lap_gbps(self) -> float:
+        """Return acknowledged data over the time since the flow began, or since the last call."""
+        now = time.perf_counter()
+        gbps = 8 * self._bytes / (now - self._started) / 1e9
+        self._started, self._bytes = now, 0
+        return gbps
 
     def stop(self) -> None:
         """Stop posting."""
@@ -172,39 +222,39 @@ def _received(sock: socket.socket, buffer: memoryview) -> bool:
     return True
 
 
-def tcp_receive(host: str) -> None:
-    """Echo the messages of one connection: of each size in turn, until one that begins with zeros."""
+def tcp_receive(host: str, *, sizes: Sequence[int]) -> None:
+    """Reply to messages: of each size in turn, each on a connection of its own."""
+    checker = Checker(pattern(max(sizes)))
     with make_socket(algorithm=CUBIC, mptcp=False) as listener:
         listener.bind((host, 0))
         listener.listen()
         emit("listening", port=listener.getsockname()[1])
-        connection, _ = listener.accept()
-    with connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for size in SIZES.values():
-            buffer = memoryview(bytearray(size))
-            while _received(connection, buffer) and any(buffer[:8]):  # zeros: the next size
-                connection.sendall(buffer)
-    emit("received")
+        for size in sizes:
+            connection, _ = listener.accept()
+            with connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                buffer, reply = memoryview(bytearray(size)), memoryview(checker.expected)[:size]
+                while _received(connection, buffer):
+                    connection.sendall(reply)
+                    checker.check([buffer], length=size)
+    emit("received", intact=checker.intact)
 
 
-def tcp_send(host: str, *, port: int, seconds: float, loaded: bool) -> None:
-    """Measure as `send` does."""
+def tcp_send(host: str, *, port: int, sizes: Sequence[int], seconds: float) -> None:
+    """Measure each size for its share of `seconds`."""
     figures: dict[str, dict[str, float]] = {}
-    with make_socket(algorithm=CUBIC, mptcp=False) as sock:
-        sock.connect((host, port))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for name, size in SIZES.items():
-            if name == "64b" or not loaded:
-                figures[name] = percentiles(_tcp_ping(sock, size, seconds=seconds / (1 if loaded else len(SIZES))))
-            sock.sendall(bytes(size))
+    for size in sizes:
+        with make_socket(algorithm=CUBIC, mptcp=False) as sock:
+            sock.connect((host, port))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            figures[name_of(size)] = percentiles(_tcp_ping(sock, size, seconds=seconds / len(sizes)))
     emit("measured", figures=figures)
 
 
 def _tcp_ping(sock: socket.socket, size: int, *, seconds: float) -> list[float]:
     sent, samples, count = pattern(size), list[float](), 0
     buffer = memoryview(bytearray(size))
-    until = time.perf_counter() + seconds
+    warm_at, until = _phases(seconds)
     while (started := time.perf_counter()) < until or not samples:
         sock.sendall(sent)
         if not _received(sock, buffer):
@@ -213,6 +263,6 @@ def _tcp_ping(sock: socket.socket, size: int, *, seconds: float) -> list[float]:
         if buffer != sent:
             raise BenchError(f"{size} bytes came back changed")
         count += 1
-        if count > WARM_UP:
+        if count > WARM_UP or started >= warm_at:
             samples.append(took_s)
     return samples

@@ -23,7 +23,6 @@ from netns.backends.kernel.netlink import (
     interface_statistics,
     netem_statistics,
     run_tool,
-    tool,
 )
 from netns.errors import BackendError
 from netns.lab.operations import (
@@ -184,20 +183,6 @@ def test_apply__works_under_a_running_loop(two: tuple[str, str]) -> None:
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count
     interface_statistics(two[0])
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-
-
-def test_tool__bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tool("ip").endswith("/ip")
-    with pytest.raises(BackendError, match=r"^nosuch: not installed; install the package iproute2$"):
-        tool("nosuch")
-    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    with pytest.raises(BackendError, match=r"^ethtool: not installed; install the package ethtool$"):
-        run_tool("ethtool", "-k", "lo")
-
-
-def test_tool__is_found_without_sbin_in_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert Path(tool("tc")).is_absolute()
 
 
 def test_run_tool__a_hung_tool_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from srd.proto.congestion.pacer import (
     CWND_LIMITED_RTTS,
+    EXCHANGE_LIMIT_BYTES,
     INFLIGHT_BDPS,
     LONG_RTT_S,
     MIN_SPAN_PACKETS,
@@ -134,6 +135,24 @@ def test_inflight_limit__leaves_every_peer_a_datagram() -> None:
     limits = [limit_of(1_000_000, active_peers=active_peers, number=number) for number in range(1000)]
     assert not any(inflight_limit.is_reached(65_506) for inflight_limit in limits)
     assert all(inflight_limit.is_reached(65_507) for inflight_limit in limits)
+
+
+@pytest.mark.parametrize(
+    ("apart_s", "later_s", "is_lower"), [(0.001, 0.0, True), (0.001, 0.02, False), (0.02, 0.0, False)]
+)
+def test_inflight_limit__is_lower_while_short_messages_are_exchanged(
+    apart_s: float,
+    later_s: float,
+    is_lower: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Two short messages, `apart_s` apart, with another peer of the endpoint; then an ack of a bulk flow."""
+    active_peers = ActivePeers({})
+    bulk, other = (limit_of(4 * EXCHANGE_LIMIT_BYTES, active_peers=active_peers, number=number) for number in range(2))
+    for at in (100.0, 100.0 + apart_s):
+        other.on_short_message(at)
+    bulk.on_ack(now=100.0 + apart_s + later_s, acked_bytes=1, rtt_s=0.001, min_rtt_s=0.0001)
+    assert bulk.is_reached(EXCHANGE_LIMIT_BYTES) is is_lower
+    assert bulk.is_reached(4 * EXCHANGE_LIMIT_BYTES)
 
 
 def test_inflight_limit__follows_the_bandwidth_delay_product_of_a_long_path() -> None:

@@ -19,6 +19,7 @@ class FakePeer:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.waits_for_pull = False
         self.receiver = Receiver(ProtocolConfig(), validation=unvalidated())
         self.receiver.segment_bytes = 100
         self.discarded: list[int] = []

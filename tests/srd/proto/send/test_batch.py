@@ -180,7 +180,7 @@ def test_batch__ranges_and_what_is_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "packet_bytes", "most"), [(1, 120, 64), (1, 500, 17), (1, 4152, 2), (8, 4152, 17), (10**6, 2000, 256)]
+    ("limit", "packet_bytes", "most"), [(1, 120, 64), (1, 500, 17), (1, 4152, 2), (8, 4152, 17), (10**6, 2000, 768)]
 )
 def test_max_packets__by_weight_and_small_ones_within_a_datagram(limit: int, packet_bytes: int, most: int) -> None:
     assert max_packets(limit, packet_bytes, 8972) == most

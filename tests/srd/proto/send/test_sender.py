@@ -316,6 +316,41 @@ def test_poll_burst__long_when_the_processor_is_the_limit() -> None:
     assert (first.count, later.count) == (1, 7), "one packet with a small window; then a whole message"
 
 
+@pytest.mark.parametrize(
+    ("waits_s", "is_limited", "count"), [(None, False, 1), (0.0, False, 1), (0.00005, False, 8), (0.00005, True, 1)]
+)
+def test_poll_burst__of_an_unlimited_sender_takes_as_long_as_packets_wait_at_the_receiver(
+    waits_s: float | None,
+    is_limited: bool,  # noqa: FBT001 - a case
+    count: int,
+) -> None:
+    """A window of 16 packets, 0.1 ms: what is sent at once is one packet, or a message of 8, with its last."""
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender, now = sender_of(network, number), network.now + 1
+    sender.on_handshake_rtt(0.0001, now=now)
+    sender.controller.window_bytes = 16.0 * (SEGMENT + HEADER_BYTES)
+    if waits_s is not None:
+        sender._min_ack_delay.observe(waits_s, now=now)
+    if is_limited:
+        sender._send_limit.on_limited(now)
+    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=7 * SEGMENT + 1))
+    burst = sender.poll_burst(now=now)
+    assert burst is not None
+    assert burst.count == count
+
+
+@pytest.mark.parametrize(("length", "is_exchange"), [(100, True), (SEGMENT, True), (SEGMENT + 1, False)])
+def test_poll_burst__notes_an_exchange_of_short_messages(length: int, is_exchange: bool) -> None:  # noqa: FBT001 - a case
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender = sender_of(network, number)
+    for request in (1, 2):
+        network.a.core.post(number, WorkRequest(request=request, payload_offset=0, length=length))
+        network.run(until=lambda: sender.idle, seconds=1)
+    assert network.a.core._active_peers.is_exchanging(network.now) is is_exchange
+
+
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_poll_burst__sprays_over_all_paths(seed: int) -> None:

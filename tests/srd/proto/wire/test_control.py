@@ -24,6 +24,8 @@ from srd.proto.wire.control import (
     PathReport,
     PathResponse,
     Probe,
+    Pull,
+    PullRequest,
     Refuse,
     Reset,
     Retry,
@@ -105,6 +107,8 @@ PACKETS: st.SearchStrategy[Control] = st.one_of(
     st.builds(Nack, context=U64, message=U32, status=U8),
     st.builds(PathChallenge, context=U64, token=U64, remote_path=U8),
     st.builds(PathResponse, context=U64, token=U64, path=U8),
+    st.builds(PullRequest, context=U64, sent_bytes=U64, backlog_bytes=U64, number=U64, path=U8),
+    st.builds(Pull, context=U64, limit_bytes=U64, number=U64, unsolicited_bytes=U32, path=U8),
 )
 
 
@@ -162,9 +166,9 @@ def test_decode_untrusted__errors() -> None:
     with pytest.raises(PacketError, match="version 9 is not 4"):
         decode_untrusted(b"\x09" + close[1:])
     with pytest.raises(PacketError, match="type 200"):
-        decode_untrusted(b"\x04\xc8" + close[2:])
+        decode_untrusted(bytes([VERSION, 200]) + close[2:])
     with pytest.raises(PacketError, match="type 1 is no control packet"):
-        decode_untrusted(b"\x04\x01" + close[2:])
+        decode_untrusted(bytes([VERSION, 1]) + close[2:])
     with pytest.raises(PacketError, match="cut short"):
         decode_untrusted(Probe(1, 6, 2, 3, 4).encode()[:-1])
 

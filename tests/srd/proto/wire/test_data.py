@@ -30,6 +30,8 @@ from srd.proto.wire.control import (
     PathReport,
     PathResponse,
     Probe,
+    Pull,
+    PullRequest,
     Refuse,
     Reset,
     Retry,
@@ -299,6 +301,8 @@ EXAMPLES: dict[str, Control] = {
     "PATH_RESPONSE": PathResponse(0x1011121314151617, 0x2021222324252627, 9),
     "SECURE_ACCEPT": SecureAccept(0x1011121314151617, bytes(range(80))),
     "NACK": Nack(0x1011121314151617, 0x61626364, 10),
+    "PULL_REQUEST": PullRequest(0x1011121314151617, 0x2021222324252627, 0x3031323334353637, 0x4142434445464748, 9),
+    "PULL": Pull(0x1011121314151617, 0x2021222324252627, 0x3031323334353637, 0x41424344, 9),
 }
 
 
@@ -333,7 +337,7 @@ def test_protocol_md__control(name: str) -> None:
     data = packet.encode()
     assert data[:2] == bytes([VERSION, PacketType[name]])
     rows = table(f"{name} ({PacketType[name].value})")
-    uses_path = isinstance(packet, Ack | Hello | Retry | Probe | PathResponse)
+    uses_path = isinstance(packet, Ack | Hello | Retry | Probe | PathResponse | PullRequest | Pull)
     assert data[3] == (9 if uses_path else 0), "the prefix's path"
     end = layout.PREFIX_BYTES
     for at, size, field in rows:

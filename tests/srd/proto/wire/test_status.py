@@ -79,7 +79,7 @@ def connecting(prepare: Callable[[Network], None]) -> Reached:
         network = Network(seed=1)
         prepare(network)
         network.a.core.connect("b:0", sizes=(1472,), now=network.now)
-        network.run(until=lambda: bool(ended(network.a)), seconds=5)
+        network.run(until=lambda: bool(ended(network.a)), seconds=15)
         return ended(network.a)[0].status
 
     return reach

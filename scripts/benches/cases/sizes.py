@@ -1,0 +1,39 @@
+"""Sizes: round trips of messages of 1 B to 16 MiB, compared with kernel TCP with TCP_NODELAY.
+
+The exchange of `latency`, idle, for each power of four: `p50_SIZE_us` of SRD and of TCP, and `worst_ratio`, the largest
+ratio of the two at one size. `scripts/benches/sizes_plot.py` draws the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from scripts.benches.cases.latency import figures, ours_latency, tcp_latency
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.veth.worker.pingpong import name_of
+from scripts.harness.client_server import own_cores
+from scripts.harness.drops import Drops
+from scripts.harness.veth_pair import veth_pair
+
+WANTED: Final = (Wanted("worst_ratio", "<=", 2, over="median"),)
+SECONDS: Final = 13.0
+SIZES: Final = tuple(4**power for power in range(13))
+
+
+def rounds(count: int, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds of all sizes."""
+    cores = own_cores()
+    with veth_pair(mtu=9000, offload=True) as two:
+        for number in range(count):
+            before = Drops.read(two.namespaces)
+            ours = figures(ours_latency(two, "--plain", sizes=SIZES, seconds=seconds, cores=cores))
+            tcp = figures(tcp_latency(two, sizes=SIZES, seconds=seconds, cores=cores))
+            Drops.read(two.namespaces).require_none_since(before, during="sizes")
+            yield Round(number + 1, ours | {"worst_ratio": worst_ratio(ours, tcp)}, {"tcp": tcp})
+
+
+def worst_ratio(ours: dict[str, float], tcp: dict[str, float]) -> float:
+    """Return the largest ratio of the medians at one size."""
+    medians = (f"p50_{name_of(size)}_us" for size in SIZES)
+    return max(ours[median] / tcp[median] for median in medians)

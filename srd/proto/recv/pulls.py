@@ -1,0 +1,348 @@
+"""Receiver-driven credit: which of many peers may send now. It spans the endpoint, as its peers share its last link.
+
+Theory of operation. A congestion window of less than a packet is slow to find and slow to change, and a thousand
+senders that each begin with a single packet overflow any switch port before the first of them has learned anything. So
+an endpoint with many peers lets them send in turns, as SIRD does (Prasopoulos et al., NSDI 2025); Homa's grants, NDP's
+pulls and UET's RCCC are of the same kind. Each sender has a window of its own besides, which follows the paths.
+
+1. An endpoint with no more than `incast_packets` peers sends no PULL at all. From then on every peer, and every new
+   one, is told to ask first for anything that is longer than `UNSOLICITED_BYTES`.
+2. A request says how much its sender has sent so far, and how much more it has. Senders take turns, a full packet
+   each; the next turn is that of the sender that has had the fewest. One that asks late may catch up by `HEAD_START`
+   turns: of a thousand requests at one instant most are lost at first. Each request is answered.
+3. What is pulled and has not arrived is at most the window: so many packets as may wait at once (`incast_packets`), or
+   `WINDOW_GAIN` times the best arrival rate times the shortest time from a pull to its data, whichever is more. What
+   arrives makes room for the next turn, so pulls have the pace of the last link, and its queue stays short.
+4. A peer's first turn is one packet. When that has arrived, it has its share of the window outstanding; if few others
+   are active, it is free, which means that its own window is all that limits it, until it is idle.
+5. What was pulled and does not arrive (lost, or its sender does not send it) stops counting after `LATE_TIMES` of the
+   usual time. Such a sender takes no more turns until it asks again. So peers that ask and do not send take up a
+   packet each, for a few round trips.
+6. Messages that arrive in turns are all incomplete for long, and pin memory. So only so many senders take turns that
+   what they have asked for fits into two receive windows, the least that an endpoint has, less the longest message,
+   which `recv.admission` keeps free; the others wait until one of them is done. A sender that has asked for more than
+   `SHIFT_FRACTION` of a receive window waits again after that.
+7. A sender whose data was refused for lack of memory all the same is free: its back-off limits it, and when its turn
+   for the memory comes (see `recv.admission`) it must not wait for others that would be refused.
+8. All is counted in bytes of data packets with their headers, as their sender counts them, from the opening of the
+   peer. A request corrects this end's count by what was lost before.
+
+There is one record for each peer that has asked, of constant size, until the peer ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.congestion.rate import DeliveryRate
+from srd.proto.paths.rtt import WindowedMin
+from srd.proto.wire.control import ANY_BYTES, NO_LIMIT_BYTES, Pull, PullRequest
+
+UNSOLICITED_BYTES = 1024
+"""What each of many peers may have in flight unasked: small messages, of a thousand peers as much as one window."""
+FREE_FRACTION = 1 / 8
+"""Active peers, over `incast_packets`, up to which they are free."""
+WINDOW_GAIN = 1.25
+"""Window over the bandwidth-delay product: above 1 it grows while the link is not full."""
+LATE_TIMES = 4.0
+"""Times the usual time from a pull to its data, after which what was pulled stops counting."""
+HEAD_START = 8
+"""Turns that a sender may have in advance of others when it begins to ask; more would let it hold up the others."""
+SHIFT_FRACTION = 1 / 8
+"""What a sender may send before it waits again, over the receive window."""
+MAX_COUNT = (1 << 63) - 1
+"""Largest count of a sender that is taken at its word."""
+
+
+@dataclass(slots=True)
+class _Turns:
+    """A peer that has asked."""
+
+    peer: int
+    packet_bytes: int
+    """A full packet."""
+    number: int = 1
+    """Of the last PULL that it was sent; the first tells it to ask."""
+    received_bytes: int = 0
+    """What had arrived in all when that was last looked at."""
+    arrived_bytes: int = 0
+    """Of what its sender has sent, what has arrived, or was lost before its last request."""
+    limit_bytes: int = 0
+    """What its sender may have sent in all."""
+    wanted_bytes: int = 0
+    """What its sender will have sent in all."""
+    pulled_at: float = 0.0
+    """When the oldest part of what is outstanding was pulled."""
+    free_number: int | None = None
+    """Number of the PULL that set no limit, if none set one since."""
+    shift_bytes: int = 0
+    """While it takes turns: what it may send before it waits again."""
+    shift_end_bytes: int = 0
+    """And `limit_bytes` at which it has."""
+    turns: int = 0
+    """Turns that it has had, and those of others while it did not ask."""
+    waits: bool = False
+    """Whether it is in the queue."""
+    proven: bool = False
+    """Whether data followed a pull, since something pulled was last late."""
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """What was pulled and has not arrived."""
+        return max(self.limit_bytes - self.arrived_bytes, 0)
+
+    @property
+    def left_bytes(self) -> int:
+        """What it asked for and was not pulled."""
+        return max(self.wanted_bytes - self.limit_bytes, 0)
+
+
+class Pulls:
+    """`on_peers`, `on_request`, `on_data`, then `take_turns`; `due` has the peers that are sent a PULL (`poll`)."""
+
+    __slots__ = (
+        "_active", "_config", "_free", "_order", "_outstanding", "_outstanding_bytes", "_queue", "_rate",
+        "_shifts_bytes", "_shortest", "_turn", "_turns", "_usual_s", "_waiting", "_window_bytes", "due", "is_crowded",
+    )  # fmt: skip
+
+    def __init__(self, config: ProtocolConfig) -> None:
+        self.is_crowded = False
+        """Whether there are so many peers that they have to ask."""
+        self.due: dict[int, None] = {}
+        """Numbers of the peers to which a PULL is due."""
+        self._config = config
+        self._turns: dict[int, _Turns] = {}  # by number of the peer
+        self._waiting: dict[int, _Turns] = {}  # those that take no turns yet, in order
+        self._shifts_bytes = 0  # of those that take turns
+        self._queue: list[tuple[int, int, _Turns]] = []  # a heap, by the turns that they have had
+        self._order = 0  # of entry into the queue
+        self._turn = 0  # `turns` of the last that had one
+        self._outstanding: dict[int, _Turns] = {}  # those with something outstanding, in the order of `pulled_at`
+        self._outstanding_bytes = 0
+        self._active: set[int] = set()  # peers of which something announced has not arrived
+        self._free: dict[int, float] = {}  # peers without a limit: when data of theirs last arrived
+        self._window_bytes = 0
+        self._rate = DeliveryRate()
+        self._shortest = WindowedMin()
+        self._usual_s = config.initial_rtt_s  # smoothed time from a pull to its data
+
+    # -- peers --------------------------------------------------------------------------------------------------
+
+    def on_peers(self, numbers: Collection[int]) -> None:
+        """Note that there are these peers now. They are told to ask once they are too many."""
+        if self.is_crowded:
+            if 2 * len(numbers) <= self._config.incast_packets:
+                self._end()
+        elif len(numbers) > self._config.incast_packets:
+            self.is_crowded = True
+            self.due = dict.fromkeys(numbers)
+
+    def _end(self) -> None:
+        """Let all peers send as they like."""
+        self.is_crowded = False
+        for turns in self._turns.values():
+            self._retire(turns)
+            self.due[turns.peer] = None
+        self._free.clear()
+
+    def on_opened(self, peer: int) -> None:
+        """Note that a peer is open: it is told to ask if there are many."""
+        if self.is_crowded:
+            self.due[peer] = None
+
+    def forget(self, peer: int, *, left: Collection[int]) -> None:
+        """Remove a peer that has ended; `left` are the others."""
+        self.due.pop(peer, None)
+        self._free.pop(peer, None)
+        if (turns := self._turns.pop(peer, None)) is not None:
+            self._retire(turns)
+        self.on_peers(left)
+
+    # -- requests and data --------------------------------------------------------------------------------------
+
+    def on_request(self, peer: int, request: PullRequest, *, packet_bytes: int, received_bytes: int) -> None:
+        """Process a request of a peer whose full packets have so many bytes, and of which so much has arrived."""
+        self.due[peer] = None
+        if (turns := self._turns.get(peer)) is None:
+            turns = self._turns[peer] = _Turns(peer, packet_bytes)
+        turns.received_bytes = received_bytes
+        if turns.free_number is not None and request.number < turns.free_number:
+            return  # it asked before it knew that it is free
+        turns.free_number = None
+        self._free.pop(peer, None)
+        # Never back: a sender cannot make more outstanding than was pulled.
+        self._settle(turns, arrived_bytes=max(min(request.sent_bytes, MAX_COUNT), turns.arrived_bytes))
+        turns.limit_bytes = max(turns.limit_bytes, turns.arrived_bytes)
+        turns.wanted_bytes = min(turns.arrived_bytes + request.backlog_bytes, MAX_COUNT)
+        self._window_bytes = max(
+            self._config.incast_packets * packet_bytes,
+            int(WINDOW_GAIN * self._rate.max_bytes_per_s * self._shortest_s),
+        )
+        if self.is_crowded and turns.left_bytes:
+            self._active.add(peer)
+            self._go_on(turns)
+
+    def on_data(self, peer: int, *, received_bytes: int, now: float) -> None:
+        """Note that so much has arrived of a peer in all."""
+        turns = self._turns.get(peer)
+        if turns is None:
+            return
+        new_bytes, turns.received_bytes = received_bytes - turns.received_bytes, received_bytes
+        if turns.free_number is not None:
+            self._free[peer] = now
+            return
+        if not new_bytes:
+            return
+        self._rate.on_ack(now=now, acked_bytes=new_bytes, span_s=self._usual_s)
+        if turns.outstanding_bytes:
+            waited_s = now - turns.pulled_at
+            self._shortest.observe(waited_s, now=now)
+            self._usual_s += (waited_s - self._usual_s) / 8
+            turns.proven = True
+        self._settle(turns, arrived_bytes=turns.arrived_bytes + new_bytes)
+        if turns.outstanding_bytes:
+            self._note_outstanding(turns, now=now)
+        if turns.arrived_bytes >= turns.wanted_bytes:
+            self._retire(turns)
+        elif turns.proven and self._has_few_active(now=now):
+            self._set_free(turns, now=now)
+        else:
+            self._go_on(turns)
+
+    def on_refused(self, peer: int, *, now: float) -> None:
+        """Note that data of a peer was refused for lack of memory."""
+        turns = self._turns.get(peer)
+        if self.is_crowded and turns is not None and turns.free_number is None:
+            self._set_free(turns, now=now)
+
+    def waits(self, peer: int) -> bool:
+        """Whether a peer waits for its turn, or for the arrival of what was pulled."""
+        return peer in self._active
+
+    @property
+    def _shortest_s(self) -> float:
+        return self._shortest.min_s if self._shortest.min_s < math.inf else 0.0
+
+    def _has_few_active(self, *, now: float) -> bool:
+        few = int(self._config.incast_packets * FREE_FRACTION)
+        if len(self._active) + len(self._free) > few:
+            silent_at = now - LATE_TIMES * max(self._usual_s, self._config.min_rto_s)
+            self._free = {peer: at for peer, at in self._free.items() if at > silent_at}
+        return len(self._active) + len(self._free) <= few
+
+    def _set_free(self, turns: _Turns, *, now: float) -> None:
+        self._retire(turns)
+        turns.free_number = turns.number + 1
+        self._free[turns.peer] = now
+        self.due[turns.peer] = None
+
+    # -- turns --------------------------------------------------------------------------------------------------
+
+    def take_turns(self, *, now: float) -> None:
+        """Give up what is late, then pull what the window allows."""
+        self._give_up(now=now)
+        self._begin_shifts()
+        while self._queue and self._outstanding_bytes < self._window_bytes:
+            self._turn, _, turns = heappop(self._queue)
+            turns.waits = False
+            pulled_bytes = min(turns.packet_bytes, turns.left_bytes, turns.shift_end_bytes - turns.limit_bytes)
+            if pulled_bytes <= 0:
+                continue  # it is done, or its sender wants less now
+            before_bytes = turns.outstanding_bytes
+            turns.turns += 1
+            turns.limit_bytes += pulled_bytes
+            self._outstanding_bytes += turns.outstanding_bytes - before_bytes
+            if not before_bytes:
+                self._note_outstanding(turns, now=now)
+            self.due[turns.peer] = None
+            self._queue_up(turns)
+
+    def _begin_shifts(self) -> None:
+        """Let those that wait take turns, as far as there is room for what they have asked for."""
+        window_bytes = self._config.receive_window_bytes
+        room_bytes = 2 * window_bytes - self._config.max_message_bytes
+        while self._waiting:
+            turns = next(iter(self._waiting.values()))
+            shift_bytes = max(min(turns.left_bytes, int(window_bytes * SHIFT_FRACTION)), turns.packet_bytes)
+            if self._shifts_bytes + shift_bytes > room_bytes:
+                return
+            del self._waiting[turns.peer]
+            self._shifts_bytes += shift_bytes
+            turns.shift_bytes, turns.shift_end_bytes = shift_bytes, turns.limit_bytes + shift_bytes
+            turns.turns = max(turns.turns, self._turn - HEAD_START)
+            self._queue_up(turns)
+
+    def _go_on(self, turns: _Turns) -> None:
+        """Let a peer that has more to send take its next turn, or wait for the next shift."""
+        if turns.arrived_bytes >= turns.shift_end_bytes:
+            self._end_shift(turns)
+            self._waiting[turns.peer] = turns
+        else:
+            self._queue_up(turns)
+
+    def _end_shift(self, turns: _Turns) -> None:
+        self._shifts_bytes -= turns.shift_bytes
+        turns.shift_bytes = turns.shift_end_bytes = 0
+
+    def _retire(self, turns: _Turns) -> None:
+        """Let a peer take no more turns until it asks again."""
+        self._settle(turns, arrived_bytes=max(turns.limit_bytes, turns.arrived_bytes))
+        self._end_shift(turns)
+        turns.wanted_bytes = 0
+        self._active.discard(turns.peer)
+        self._waiting.pop(turns.peer, None)
+
+    def _queue_up(self, turns: _Turns) -> None:
+        """Let a peer have a turn, unless what it was pulled has to arrive first."""
+        share_bytes = self._window_bytes // max(len(self._active), 1) if turns.proven else 0
+        if not turns.waits and turns.left_bytes and turns.outstanding_bytes <= max(share_bytes - turns.packet_bytes, 0):
+            turns.waits = True
+            self._order += 1
+            heappush(self._queue, (turns.turns, self._order, turns))
+
+    def _note_outstanding(self, turns: _Turns, *, now: float) -> None:
+        turns.pulled_at = now
+        self._outstanding.pop(turns.peer, None)  # to the end
+        self._outstanding[turns.peer] = turns
+
+    def _settle(self, turns: _Turns, *, arrived_bytes: int) -> None:
+        """Set what of a peer's data has arrived."""
+        before_bytes = turns.outstanding_bytes
+        turns.arrived_bytes = arrived_bytes
+        self._outstanding_bytes += turns.outstanding_bytes - before_bytes
+        if not turns.outstanding_bytes:
+            self._outstanding.pop(turns.peer, None)
+
+    def _give_up(self, *, now: float) -> None:
+        """Let what is late no longer count; its sender has to ask again."""
+        while (late_at := self.check_at) is not None and late_at <= now:
+            turns = next(iter(self._outstanding.values()))
+            turns.proven = False
+            self._retire(turns)
+
+    @property
+    def check_at(self) -> float | None:
+        """When something pulled is late; None if nothing is outstanding."""
+        if not self._outstanding:
+            return None
+        first = next(iter(self._outstanding.values()))
+        return first.pulled_at + LATE_TIMES * self._usual_s + self._config.min_rto_s
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def poll(self, peer: int, *, context: int) -> Pull:
+        """Return the PULL that is due to a peer, whose end of it has this context."""
+        del self.due[peer]
+        turns = self._turns.get(peer)
+        if turns is None:
+            return Pull(context, 0, 1, UNSOLICITED_BYTES)
+        turns.number += 1
+        path = turns.number % self._config.paths
+        if not self.is_crowded:
+            return Pull(context, NO_LIMIT_BYTES, turns.number, ANY_BYTES, path)
+        limit_bytes = turns.limit_bytes if turns.free_number is None else NO_LIMIT_BYTES
+        return Pull(context, limit_bytes, turns.number, UNSOLICITED_BYTES, path)

@@ -1,0 +1,120 @@
+"""scripts.benches.cases.latency and sizes: ratios from figures by hand; the plot of an outcome."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from scripts.benches.cases import latency, sizes
+from scripts.benches.outcome import Outcome, Round
+from scripts.benches.sizes_plot import main, series_of
+from scripts.benches.veth.worker.pingpong import CHECKED_BYTES, Checker, name_of, pattern
+
+
+def test_ratios__by_hand() -> None:
+    tcp = {f"p50_{name_of(size)}_us": 10.0 for size in latency.SIZES}
+    tcp |= {"loaded_p50_64b_us": 20.0, "loaded_p999_64b_us": 100.0}
+    ours = {f"p50_{name_of(size)}_us": 10.0 * factor for factor, size in enumerate(latency.SIZES, start=1)}
+    ours |= {"busy_poll_p50_64b_us": 5.0, "loaded_p50_64b_us": 200.0, "loaded_p999_64b_us": 300.0}
+    ours |= {"loaded_bulk_gbps": 18.0, "alone_bulk_gbps": 20.0}
+    assert latency.ratios(ours, tcp) == {
+        "p50_ratio": 1.0,
+        "p50_64k_ratio": 3.0,
+        "p50_1m_ratio": 4.0,
+        "p50_4m_ratio": 5.0,
+        "p50_loaded_ratio": 10.0,
+        "p999_loaded_ratio": 3.0,
+        "p50_busy_poll_ratio": 0.5,
+        "loaded_bulk_ratio": 0.9,
+    }
+
+
+def test_figures__of_each_size() -> None:
+    measured = {"figures": {"64b": {"p50_us": 1.0}, "1mib": {"p50_us": 2.0}}}
+    assert latency.figures(measured, prefix="loaded_") == {"loaded_p50_64b_us": 1.0, "loaded_p50_1mib_us": 2.0}
+
+
+def test_name_of__as_in_the_figures() -> None:
+    assert [name_of(size) for size in (1, 64, 1000, 1 << 10, 64 << 10, 1 << 20, 16 << 20)] == [
+        "1b", "64b", "1000b", "1kib", "64kib", "1mib", "16mib",
+    ]  # fmt: skip
+
+
+def outcome(*, factor: float = 2.0) -> dict[str, Any]:
+    tcp = {f"p50_{name_of(size)}_us": 50.0 + size / 1000 for size in sizes.SIZES}
+    ours = {name: value * factor for name, value in tcp.items()}
+    ours["worst_ratio"] = sizes.worst_ratio(ours, tcp)
+    rounds = tuple(Round(number, ours, {"tcp": tcp}) for number in range(3))
+    return Outcome("sizes", "veth", rounds, sizes.WANTED).to_dict()
+
+
+def test_worst_ratio__of_the_worst_size() -> None:
+    tcp = {f"p50_{name_of(size)}_us": 10.0 for size in sizes.SIZES}
+    assert sizes.worst_ratio(tcp | {"p50_64kib_us": 15.0}, tcp) == 1.5
+
+
+def test_plot__draws_both_and_is_reproducible(tmp_path: Path) -> None:
+    source, pictures = tmp_path / "sizes.json", [tmp_path / name for name in ("one.svg", "two.svg")]
+    source.write_text(json.dumps(outcome()))
+    for picture in pictures:
+        result = CliRunner().invoke(main, [str(source), str(picture)])
+        assert result.exit_code == 0, result.output
+    one, two = (picture.read_text() for picture in pictures)
+    assert one == two
+    assert "SRD" in one
+    assert "TCP" in one
+    assert series_of(outcome(factor=3.0))["SRD"][0][0] == pytest.approx(3 * 50.0)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"case": "sizes", "rounds": []}', json.dumps(outcome() | {"case": "latency"})]
+)
+def test_plot__of_something_else_is_one_line(tmp_path: Path, content: str) -> None:
+    source = tmp_path / "other.json"
+    source.write_text(content)
+    result = CliRunner().invoke(main, [str(source), str(tmp_path / "picture.svg")])
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1
+    assert "not the JSON of scripts/bench sizes" in result.output
+    assert not (tmp_path / "picture.svg").exists()
+
+
+def test_plot__into_no_directory_is_one_line(tmp_path: Path) -> None:
+    source = tmp_path / "sizes.json"
+    source.write_text(json.dumps(outcome()))
+    result = CliRunner().invoke(main, [str(source), str(tmp_path / "none" / "picture.svg")])
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1
+
+
+def test_pattern__of_a_shorter_message_is_the_beginning_of_a_longer_one() -> None:
+    longest = pattern(max(sizes.SIZES))
+    assert all(longest.startswith(pattern(size)) for size in (*sizes.SIZES, *latency.SIZES, 3, 1000))
+
+
+@pytest.mark.parametrize("size", [1, 64, CHECKED_BYTES, CHECKED_BYTES + 1, 3 * CHECKED_BYTES + 17])
+def test_checker__finds_any_wrong_byte_within_as_many_messages_as_have_all_parts(size: int) -> None:
+    content = pattern(size)
+    for at in {0, size // 2, size - 1}:
+        wrong = bytearray(content)
+        wrong[at] ^= 1
+        checker = Checker(content)
+        views = [memoryview(wrong)[: size // 3], memoryview(wrong)[size // 3 :]]
+        for _ in range(2 * size // CHECKED_BYTES + 2):
+            checker.check(views, length=size)
+        assert not checker.intact
+        assert checker.expected == content
+
+
+def test_checker__is_satisfied_by_what_was_sent_and_by_nothing_shorter() -> None:
+    content = pattern(3 * CHECKED_BYTES)
+    checker = Checker(content)
+    for _ in range(4):
+        checker.check([memoryview(content)], length=len(content))
+    assert checker.intact
+    checker.check([memoryview(content)[:-1]], length=len(content))
+    assert not checker.intact

@@ -1,0 +1,37 @@
+"""scripts.benches.cases.tail: its ratios, and TCP's bulk flow on a lab."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from netns.lab.lab import Lab
+from netns.topology.model import reference
+from scripts.benches.cases import tail
+from scripts.compare.fabric import Fabric
+
+BULK_BYTES = 2_000_000
+"""More than the small flow sends over any spine."""
+
+
+def test_ratios() -> None:
+    ours, cubic, mptcp = {"p999_64b_us": 30.0}, {"p999_64b_us": 20.0}, {"p999_64b_us": 100.0}
+    assert tail.ratios(ours, {"cubic": cubic, "mptcp": mptcp}) == {"p999_fabric_ratio": 0.3, "p999_cubic_ratio": 1.5}
+    assert tail.ratios(ours, {"cubic": cubic}) == {"p999_fabric_ratio": 1.5, "p999_cubic_ratio": 1.5}
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mptcp", [False, True])
+def test_measure_tcp__bulk_uses_one_spine_or_all(monkeypatch: pytest.MonkeyPatch, *, mptcp: bool) -> None:
+    monkeypatch.setattr(tail, "MARGIN_S", 1.0)
+    with Lab.up(reference(name=f"test-tail-{os.getpid()}")) as lab:
+        fabric = Fabric(lab)
+        if mptcp and not tail.has_mptcp(fabric):
+            pytest.skip("no MPTCP")
+        before = fabric.uplink_bytes()
+        found = tail.measure_tcp(fabric, seconds=0.3, mptcp=mptcp)
+        sent = [after - old for after, old in zip(fabric.uplink_bytes(), before, strict=True)]
+    assert found["bulk_mbps"] > 0
+    assert found["p50_64b_us"] > 1000  # four links of 0.5 ms, and the relay may be early
+    assert sum(count > BULK_BYTES for count in sent) == (4 if mptcp else 1)
