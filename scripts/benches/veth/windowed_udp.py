@@ -17,6 +17,7 @@ import select
 import socket
 import struct
 import time
+from contextlib import suppress
 from typing import Final
 
 import click
@@ -93,7 +94,10 @@ def receive(address: str, *, mtu: int) -> None:
     while True:
         next_offset = end.set_targets(offset)
         end.messages["controllen"] = 64
-        count = syscalls.recvmmsg(end.sock.fileno(), messages=end.messages.ctypes.data, count=BURSTS)
+        try:
+            count = syscalls.recvmmsg(end.sock.fileno(), messages=end.messages.ctypes.data, count=BURSTS)
+        except ConnectionRefusedError:  # an ack found that the sender has ended; what it has sent is still to be read
+            continue
         if count == 0:
             if not end.poll.poll(SILENT_MS):
                 break
@@ -112,7 +116,8 @@ def receive(address: str, *, mtu: int) -> None:
                 expected += len(psn)
         received_bytes += int(lengths.sum())
         last = time.perf_counter()
-        end.sock.send(ACK.pack(expected, int(end.headers["sent_us"][count - 1, 0])))
+        with suppress(ConnectionRefusedError):  # likewise
+            end.sock.send(ACK.pack(expected, int(end.headers["sent_us"][count - 1, 0])))
     emit(
         "received",
         bytes=received_bytes,

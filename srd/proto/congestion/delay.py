@@ -43,6 +43,9 @@ proposes for Swift under packet spraying.
 8. A spurious loss is undone. When most of what was lost turns out to have arrived (the receiver reports duplicates; RFC
    3708), or when packets sent before the timeout of all paths are acknowledged after it, the window is restored (Eifel,
    RFC 4015).
+9. On long paths a flow that fills the queue, as TCP's do, is met with its own rules for as long as it is there: see
+   `competition`. A short path is left to it, since its delay may be that of busy hosts, and that of many flows like
+   this one.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ from typing import NamedTuple
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.base import Controller
+from srd.proto.congestion.competition import Competition
+from srd.proto.congestion.pacer import LONG_RTT_S
 from srd.proto.congestion.rate import DeliveryRate
 from srd.proto.paths.rtt import WindowedMin
 
@@ -65,6 +70,17 @@ MAX_DECREASE = 0.5
 """Largest fraction of the window that one decrease takes (Swift's max_mdf)."""
 START_SAMPLES = 8
 """Samples required to end the start phase (HyStart++, RFC 9406: N_RTT_SAMPLE), since growth is slow after it."""
+START_LEVEL = 0.5
+"""Level from which the window does not double any more in the start phase."""
+SLOW_START_LEVEL, SLOW_START_DELAY_S = 0.25, 0.004
+"""Level, and queueing delay, from which the window grows more slowly in the start phase: an eighth of a long path's
+round trip (HyStart++, RFC 9406: RTT / 8, but at least 4 ms, which host noise may be). What doubles until the target is
+reached has two bandwidth-delay products in flight when the delay shows."""
+CSS_GROWTH_DIVISOR = 4
+"""How much more slowly (RFC 9406, conservative slow start)."""
+START_GAIN = 3.0
+"""The same as `INFLIGHT_GAIN` in the start phase of a long path, until delay shows: what was delivered in the last
+round trip is half of what is in flight then, and a few random losses must not end the doubling (BBR's: 2.89)."""
 QUICK_ADAPT_LEVEL = 4.0
 """Level from which the window is set to what was delivered (UET NSCC: queueing delay above four targets)."""
 HISTORY_SAMPLES = 32
@@ -84,6 +100,10 @@ ENDPOINT_DELAY_WINDOW_S = 0.1
 process that waited to be scheduled then reads everything that came, and fewer packets would not have waited less."""
 JITTER_GAIN = 4.0
 """Delay target over the mean deviation of round trips: RFC 6298 also takes four deviations for noise."""
+JITTERY_RTT_S, MAX_JITTER = 0.005, 0.5
+"""Smallest round trip of a path whose deviation is that of its links rather than of the hosts, and is so added to the
+target; and the most that is added, over the target without it: a queue's own swings count, too. Where packets cannot
+overtake each other jitter is a delay that all of them have on a busy path, and nobody on an idle one."""
 LOSS_MEMORY_RTTS = 16
 """Round trips after a loss for rule 6; losses within as many count as one for rule 8: a window is retransmitted in
 less."""
@@ -95,6 +115,8 @@ one or two packets in flight, a loss is found by timeout only."""
 MIN_HALVED_PACKETS = 0.25
 """Smallest window that halving without delivery leaves: more is unfair, less would slow the detection of a reduced
 MTU."""
+CHECKS_PER_RTT = 4
+"""Times per round trip that the start and end of the competition are looked for: a queue is empty for half of one."""
 MIN_WINDOW_PACKETS = 0.125
 """Smallest window: one packet in eight round trips."""
 
@@ -107,6 +129,7 @@ class MajorityDelay(Controller):
         self._packet_bytes = packet_bytes
         self._config = config
         self._levels: list[float] = []
+        self._queues_s: list[float] = []  # the queueing delays that these are of, at the most
         self._fresh_levels = 0  # samples since the last decrease
         self._starting = True
         self._saved: _Saved | None = None
@@ -124,6 +147,8 @@ class MajorityDelay(Controller):
         self._min_endpoint_delay = WindowedMin(window_s=ENDPOINT_DELAY_WINDOW_S)
         self._ack_wait_s = 0.0  # smoothed time that acks wait in this host before they are processed
         self._delivery = DeliveryRate()
+        self._competition = Competition(packet_bytes=packet_bytes)
+        self._compete_at = 0.0  # when to look again whether to compete
 
     @property
     def pacing_gain(self) -> float:
@@ -133,8 +158,7 @@ class MajorityDelay(Controller):
     @property
     def level(self) -> float:
         """Lower quartile of the recent samples; 1 is at the target."""
-        ordered = sorted(self._levels)
-        return ordered[len(ordered) // 4] if ordered else 0.0
+        return _lower_quartile(self._levels)
 
     def on_sample(
         self,
@@ -157,11 +181,16 @@ class MajorityDelay(Controller):
         if ecn_fraction:
             level = max(level, 1 + ECN_EXCESS * ecn_fraction)
         self._levels.append(level)
+        if min_rtt_s >= LONG_RTT_S:
+            self._queues_s.append(queue_s)
         self._endpoint_delay_s += (endpoint_s - self._endpoint_delay_s) / 16
         self._base_s += (min_rtt_s - self._base_s) / (16 if self._base_s else 1)
         packets = self.window_bytes / self._packet_bytes
-        del self._levels[: max(len(self._levels) - min(max(4, int(packets)), HISTORY_SAMPLES), 0)]
-        self._fresh_levels += 1
+        kept = min(max(4, int(packets)), HISTORY_SAMPLES)
+        del self._levels[: max(len(self._levels) - kept, 0)]
+        del self._queues_s[: max(len(self._queues_s) - kept, 0)]
+        if min_rtt_s < LONG_RTT_S or now - queue_s - min_rtt_s - endpoint_s >= self._decreased_at:
+            self._fresh_levels += 1
 
     def target_s(self, min_rtt_s: float) -> float:
         """Target of the queueing delay: at least the measured noise, and more for small windows."""
@@ -171,6 +200,8 @@ class MajorityDelay(Controller):
         packets = self.window_bytes / self._packet_bytes
         # Bounded, since a queue's own swings add to the deviation; a window below one packet builds no queue.
         steady_s = min(noise_s, least_s + floor_s) if packets > 1 else noise_s
+        if min_rtt_s >= JITTERY_RTT_S:
+            steady_s = least_s + min(JITTER_GAIN * self._jitter_s, MAX_JITTER * least_s)
         scale = 1 / math.sqrt(min(max(packets, 1.0), SCALING_MAX_PACKETS)) - 1 / math.sqrt(SCALING_MAX_PACKETS)
         return steady_s + SCALING_RTTS * min_rtt_s * scale
 
@@ -180,6 +211,12 @@ class MajorityDelay(Controller):
         self._rtt_s, self._nothing_delivered = rtt_s, False
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=self._loop_s)
         level = self.level
+        if now >= self._compete_at and self._queues_s and not self._starting:
+            self._compete(now=now)
+        if self._competition.is_on:
+            if cwnd_limited:
+                self.window_bytes = self._competition.grown(self.window_bytes, acked_bytes=acked_bytes)
+            return
         if level < 1:
             if cwnd_limited:
                 self._grow(acked_bytes, level=level)
@@ -188,9 +225,24 @@ class MajorityDelay(Controller):
         fastest = self._delivery.max_bytes_per_s
         if fastest and now - self._lost_at < LOSS_MEMORY_RTTS * self._loop_s:
             bdp_bytes = fastest * (self._base_s + self._endpoint_delay_s + self._ack_wait_s)
-            cap = INFLIGHT_GAIN * bdp_bytes + fastest * self.target_s(self._shortest_s)
+            doubles = self._starting and level < START_LEVEL and self._base_s >= LONG_RTT_S
+            gain = START_GAIN if doubles else INFLIGHT_GAIN
+            cap = gain * bdp_bytes + fastest * self.target_s(self._shortest_s)
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
+
+    def _compete(self, *, now: float) -> None:
+        """Begin or end the competition, rule 9."""
+        config, base_s = self._config, self._base_s
+        self._compete_at = now + self._rtt_s / CHECKS_PER_RTT
+        self.window_bytes = self._competition.on_delay(
+            queue_s=_lower_quartile(self._queues_s),
+            base_s=base_s,
+            target_s=max(config.delay_target_rtts * base_s, config.min_delay_target_s),
+            window_bytes=self.window_bytes,
+            rtt_s=self._rtt_s,
+            now=now,
+        )
 
     @property
     def _loop_s(self) -> float:
@@ -204,6 +256,9 @@ class MajorityDelay(Controller):
 
     def on_loss(self, *, now: float, lost_bytes: int, inflight_bytes: int, by_timeout: bool) -> None:
         """Record the time of the loss for rule 6, and its size for rule 7."""
+        if self._competition.is_on:
+            self.window_bytes = self._competition.shrunk(self.window_bytes, rtt_s=self._loop_s, now=now)
+            return
         self._save(now=now)
         if not by_timeout:
             self._lost_at = now
@@ -226,6 +281,7 @@ class MajorityDelay(Controller):
         self._starting, self._nothing_delivered = False, True
         self.window_bytes = min(self.window_bytes, window)
         self._levels.clear()  # they were measured with another window
+        self._queues_s.clear()
         self._fresh_levels = 0
 
     @property
@@ -239,8 +295,9 @@ class MajorityDelay(Controller):
             self._saved = _Saved(now, self.window_bytes, self._starting, self._lost_at)
 
     def _grow(self, acked_bytes: int, *, level: float) -> None:
-        if self._starting and level < 0.5:
-            self.window_bytes += acked_bytes
+        if self._starting and level < START_LEVEL:
+            is_slow = level >= SLOW_START_LEVEL and level * self.target_s(self._base_s) >= SLOW_START_DELAY_S
+            self.window_bytes += acked_bytes / CSS_GROWTH_DIVISOR if is_slow else acked_bytes
             return
         packets = max(self.window_bytes / self._packet_bytes, 1.0)
         growth_packets = ADDITIVE_PACKETS + PROPORTIONAL * packets * (1 - level)
@@ -263,14 +320,20 @@ class MajorityDelay(Controller):
         self._decreased_at = now
         self.window_bytes = min(self.window_bytes, 2.0 * self._packet_bytes)
         self._levels.clear()
+        self._queues_s.clear()
         self._delivery = DeliveryRate()
 
     def on_spurious_loss(self) -> None:
         """Restore the saved window (Eifel, RFC 4015): a host that was stopped for a while is no sign of congestion."""
-        if self._saved is not None:
+        if self._saved is not None and not self._competition.is_on:
             self.window_bytes = max(self.window_bytes, self._saved.window_bytes)
             self._starting, self._lost_at = self._saved.starting, self._saved.lost_at
             self._saved = None
+
+
+def _lower_quartile(values: list[float]) -> float:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 4] if ordered else 0.0
 
 
 class _Saved(NamedTuple):

@@ -13,7 +13,11 @@ MIN_WINDOW_S = 10.0
 """BBR's window for the same purpose (draft-cardwell-iccrg-bbr)."""
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is sampled."""
-
+REFRESHES_PER_RTT = 4
+"""Times per round trip that the mean over the paths is computed: with the pace of a round trip that a queue made long
+a window that was shrunk because of it leaves the link idle for another one."""
+LEAST_REFRESH_S = 0.005
+"""Smallest time between them, but for shorter round trips, which have one each: there may be 64 paths."""
 SHARED_MIN_S = 1.0
 """How long every path is assumed to be as short as the shortest: a path opened into a standing queue would take the
 queue for its base round trip, while for ever a longer path's base round trip would count as a queue."""
@@ -94,7 +98,7 @@ class PeerRtt(WindowedMin):
         super().__init__()
         self.smoothed_s = initial_s
         self.refresh_at = 0.0
-        """When to compute the mean over the paths again: once a round trip, since there may be 64 of them."""
+        """When to compute the mean over the paths again."""
         self._shared_until = math.inf
 
     def is_shared(self, path: RttEstimator, *, now: float) -> bool:
@@ -112,4 +116,4 @@ class PeerRtt(WindowedMin):
             # Unused paths do not count: slow paths that carry no data any more would lower the pacing rate.
             used = [rtt for rtt in sampled if now - rtt.sampled_at < FRESH_RTTS * self.smoothed_s] or sampled
             self.smoothed_s = sum(rtt.smoothed_s for rtt in used) / len(used)
-        self.refresh_at = now + self.smoothed_s
+        self.refresh_at = now + min(max(self.smoothed_s / REFRESHES_PER_RTT, LEAST_REFRESH_S), self.smoothed_s)

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from srd.proto.congestion.pacer import LONG_RTT_S
 from srd.proto.paths.path import Path
 from srd.proto.send.inflight import Inflight, InflightBurst
 from srd.proto.seqset import mask
@@ -121,7 +122,7 @@ def probe_timeout_s(path: Path, *, jitter_s: float = 0.0) -> float:
 def detect_losses(
     path: Path, *, inflight: Inflight, rack: RackState, now: float, min_rto_s: float, datagram_bytes: int
 ) -> LossReport | None:
-    """Remove from the path's head every burst that is acknowledged or lost; None if all packets have arrived."""
+    """Remove from a path every burst that is acknowledged or lost; None if all that were reported have arrived."""
     losses: LossReport | None = None
     while path.transmissions:
         head = path.transmissions[0]
@@ -150,7 +151,30 @@ def detect_losses(
             path.full_size_losses = 0
         del path.transmissions[0]
         path.inflight_bytes -= head.bytes
+    if losses is not None and path.transmissions and path.rtt.min_s >= LONG_RTT_S:
+        _remove_acknowledged(path, inflight=inflight, datagram_bytes=datagram_bytes)
     return losses
+
+
+def _remove_acknowledged(path: Path, *, inflight: Inflight, datagram_bytes: int) -> None:
+    """Remove the acknowledged bursts behind a head that waits to be declared lost: they are not in flight any more.
+
+    On a long path that is much of a window; on a short one the wait is shorter than a turn of a busy host.
+    """
+    kept, behind = path.transmissions[:1], len(path.transmissions)
+    for index in range(1, behind):
+        burst = path.transmissions[index]
+        if burst.last_sequence > path.reported_sequence:
+            behind = index
+            break
+        if inflight.missing(burst.first, count=burst.count):
+            kept.append(burst)
+            continue
+        path.inflight_bytes -= burst.bytes
+        if burst.psns.packet_bytes >= datagram_bytes:
+            path.full_size_losses = 0
+    if len(kept) < behind:
+        path.transmissions[:behind] = kept
 
 
 def _deadlines(path: Path, head: InflightBurst, rack: RackState, min_rto_s: float) -> tuple[float, float]:

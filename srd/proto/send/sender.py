@@ -97,6 +97,7 @@ class Sender:
         "_scheduler",
         "_selector",
         "_send_limit",
+        "_starts_long",
         "_table",
         "_tail_probes",
         "_trace",
@@ -140,7 +141,7 @@ class Sender:
         # A message starts only when all of it is granted, so one larger than the whole credit could never start.
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
-        self.is_held = False  # whether the last call of `poll_burst` held back data
+        self.is_held = self._starts_long = False  # see `poll_burst`, `paths_start_with`
         self._protection = protection
         self._trace = trace
         self._config = config
@@ -207,6 +208,11 @@ class Sender:
         self._table.set_initial_rtt(round_trip_s)
         self._rtt.smoothed_s = round_trip_s
         self._rtt.observe(round_trip_s, now=now)
+
+    def paths_start_with(self, round_trip_s: float) -> None:
+        """Until the first sample time out no packet before so long a round trip: the handshake's may have been."""
+        self._table.set_initial_rtt(round_trip_s)
+        self._starts_long = True
 
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
@@ -294,6 +300,9 @@ class Sender:
         if not 0 <= rtt_us < 60_000_000:
             return  # a clock jumped; the next report gives a sample
         path.rtt.update(rtt_us / 1e6, now=now)
+        if self._starts_long:  # lost HELLOs may have made it seem long
+            self._table.set_initial_rtt(max(path.rtt.latest_s, self._config.initial_rtt_s))
+            self._starts_long = False
         self._rtt.observe(path.rtt.latest_s, now=now)
         there_s = self._clocks.way_there_s(
             sent_us=report.sent_us, received_us=report.received_us, rtt_us=rtt_us, now=now

@@ -15,6 +15,15 @@ CHECKS = {
     "blackhole": {"stall_rtts": "<= 3", "failed_requests": "<= 0", "repaired_s": "<= 1"},
     "jitter": {"spurious_fraction": "< 0.01"},
     "long-fat": {"capacity_fraction": ">= 0.9"},
+    "wild": {
+        "tcp_share_cubic": ">= 0.5",
+        "own_share_cubic": ">= 0.5",
+        "resent_fraction_cubic": "<= 0.03",
+        "jitter_capacity_fraction": ">= 0.9",
+        "wan_capacity_fraction": ">= 0.9",
+        "wan_loss_capacity_fraction": ">= 0.85",
+        "satellite_ok": ">= 1",
+    },
     "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
     "messages": {"undisturbed_ratio": "<= 1.05"},
     "devmem": {

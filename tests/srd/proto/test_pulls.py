@@ -142,3 +142,12 @@ def test_late_request__is_for_what_was_lost() -> None:
         if data[1] == PacketType.PULL_REQUEST and isinstance(packet := decode_untrusted(data), PullRequest)
     ]
     assert [(request.sent_bytes, request.backlog_bytes) for request in requests] == [(0, 8056), (8056, 8056)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_short_memory__every_message_arrives(seed: int) -> None:
+    """Turns for the memory do not wait for turns to send, and who waits for these is not discarded."""
+    network = opened(20, seed=seed)
+    network.b.plenty_bytes = 5 * SIZE
+    post(network, sizes=[SIZE, SIZE])
+    finish(network, messages=40, seconds=60)

@@ -259,11 +259,50 @@ def test_majority_delay__a_noisy_host_is_no_queue() -> None:
     queue_s = 1.5 * TARGET_S
     steady, noisy = controller(), controller()
     for step in range(400):
+        now = 10.0 + step * RTT_S
         for control, variation_s in ((steady, 0.0), (noisy, TARGET_S)):
             control.on_sample(
-                now=10.0, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s, ecn_fraction=0.0
+                now=now, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s, ecn_fraction=0.0
             )
-            control.on_ack(
-                now=10.0 + step * RTT_S, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
-            )
+            control.on_ack(now=now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     assert steady.window_bytes < 8 * PACKET_BYTES < noisy.window_bytes
+
+
+def long_path(*queues_s: float, rounds: int, loop: Loop, rtt_s: float = 0.1) -> None:
+    """Round trips of a long path, each with a window of samples of the queue that the packets before them met."""
+    for queue_s in queues_s * rounds:
+        packets = max(int(loop.packets), 1)
+        for _ in range(packets):
+            loop.now += (rtt_s + queue_s) / packets
+            loop.controller.on_sample(
+                now=loop.now, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=rtt_s, variation_s=0.0, ecn_fraction=0.0
+            )
+            loop.controller.on_ack(
+                now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=rtt_s + queue_s, ack_wait_s=0.0, cwnd_limited=True
+            )
+
+
+def test_majority_delay__the_start_of_a_long_path_slows_down_before_the_target() -> None:
+    loop = Loop()
+    long_path(0.0, rounds=2, loop=loop)
+    before = loop.packets
+    long_path(0.03, rounds=1, loop=loop)
+    assert 1.2 * before < loop.packets < 1.5 * before
+
+
+def test_majority_delay__samples_sent_before_a_decrease_do_not_make_another() -> None:
+    """On a long path; the round trip that counts is that of the queue, not the smoothed one."""
+    loop = Loop()
+    long_path(0.0, rounds=2, loop=loop)
+    packets = [loop.packets]
+    for _ in range(3):
+        for _ in range(int(loop.packets)):
+            loop.now += 0.11 / loop.packets
+            loop.controller.on_sample(
+                now=loop.now, queue_s=0.15, endpoint_s=0.0, min_rtt_s=0.1, variation_s=0.0, ecn_fraction=0.0
+            )
+            loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=0.1, ack_wait_s=0.0, cwnd_limited=True)
+        packets.append(loop.packets)
+    assert packets[1] < packets[0]
+    assert packets[2] == packets[1], "all of its samples were sent before"
+    assert packets[3] < packets[2]

@@ -83,6 +83,14 @@ def test_peer_rtt__of_the_paths_in_use() -> None:
     assert ours.smoothed_s == pytest.approx(0.011)
 
 
+def test_peer_rtt__of_a_long_path_is_refreshed_four_times_per_round_trip() -> None:
+    ours = PeerRtt(initial_s=0.01)
+    for rtt_s, after_s in ((0.1, 0.025), (0.012, 0.005), (0.004, 0.004)):
+        (path,) = paths(rtt_s, at=10.0)
+        ours.refresh([path], now=10.0)
+        assert ours.refresh_at == pytest.approx(10.0 + after_s)
+
+
 def test_peer_rtt__of_unsampled_paths_is_the_initial_value() -> None:
     ours = PeerRtt(initial_s=0.01)
     ours.refresh([RttEstimator(initial_s=0.05)], now=10.0)

@@ -247,3 +247,17 @@ def test_rack_state__another_episode_is_counted_by_itself() -> None:
 
 def test_on_duplicates__without_losses_change_nothing() -> None:
     assert not RackState().on_duplicates(9, now=10.0, rtt_s=RTT_S)
+
+
+def test_detect_losses__what_arrived_behind_a_lost_burst_of_a_long_path_is_not_in_flight() -> None:
+    """The head waits for its reordering window meanwhile."""
+    flight = Flight(10.0, 10.001, 10.002, 10.003)
+    flight.path.rtt.min_s = flight.path.rtt.latest_s = 0.1
+    flight.sent.acknowledge(0, bitmap=0b11001100)  # the bursts 1 and 3, of which the last was not reported yet
+    flight.path.reported_sequence = 5
+    assert flight.detect(10.05)[:2] == ([], False)
+    assert [transmission.first for transmission in flight.path.transmissions] == [0, 4, 6]
+    assert flight.path.inflight_bytes == 6000
+    flight.path.reported_sequence = 7
+    assert flight.detect(10.2) == ([(0, 0b11), (4, 0b11)], False, None)
+    assert flight.path.inflight_bytes == 0

@@ -187,6 +187,16 @@ def test_evict_stalled__time_without_memory_does_not_count(peers: dict[int, Any]
 
 
 @pytest.mark.sources
+def test_evict_stalled__time_in_which_a_peer_waits_for_a_pull_does_not_count(peers: dict[int, Any]) -> None:
+    admission = TurnAdmission(0)
+    peers[2].begin(1)
+    peers[2].waits_for_pull = True
+    assert evicted(admission, peers, now=102.0) == {}
+    peers[2].waits_for_pull = False
+    assert evicted(admission, peers, now=103.0) == {2: [1]}
+
+
+@pytest.mark.sources
 def test_evict_stalled__only_what_uses_receive_memory(peers: dict[int, Any]) -> None:
     admission = TurnAdmission(0)
     peers[1].begin(4)

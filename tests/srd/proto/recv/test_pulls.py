@@ -196,6 +196,18 @@ def test_shifts__what_is_asked_for_fits_into_the_memory() -> None:
     assert list(receiver.pulls._waiting) == list(range(12, 20))
 
 
+def test_shifts__go_on_after_a_loss_at_the_end_of_one() -> None:
+    """The last packet of a shift is lost: its sender asks for more, and begins another shift."""
+    receiver = Receiver()
+    for peer in range(12):
+        receiver.ask(peer, backlog_bytes=PACKET)
+    receiver.polled()
+    receiver.ask(0, backlog_bytes=PACKET, sent_bytes=PACKET)
+    for peer in range(1, 8):
+        receiver.arrive(peer)
+    assert receiver.polled()[0].limit_bytes == 2 * PACKET
+
+
 @pytest.mark.parametrize("sent_bytes", [0, 1 << 40, (1 << 64) - 1])
 @pytest.mark.parametrize("backlog_bytes", [0, 1 << 40, (1 << 64) - 1])
 def test_liar__gains_a_packet_and_harms_nobody(sent_bytes: int, backlog_bytes: int) -> None:

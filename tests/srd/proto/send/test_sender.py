@@ -278,7 +278,7 @@ def test_poll_burst__as_much_in_flight_as_a_long_path_holds() -> None:
     shape = Shape(delay_us=50_000, rate_bps=100_000_000, limit_packets=10_000)
     sender, most_bytes = most_in_flight(Network(seed=1, shape=shape, config=config), length=24 * MIB)
     assert 5e6 < most_bytes < 2.2 * 5e6
-    assert sender.controller.window_bytes < 2.2 * 5e6, "the window does not grow while the in-flight limit applies"
+    assert sender.controller.window_bytes < 2.4 * 5e6, "the window does not grow while the in-flight limit applies"
 
 
 def test_window__an_ack_covers_all_of_it() -> None:

@@ -1,0 +1,154 @@
+"""Wild: beside TCP, and outside of one data centre.
+
+A dumbbell with MTU 1500; the bottleneck has a buffer of one bandwidth-delay product.
+
+TCP is a model (scripts/benches/wild): CUBIC and BBR here; Reno is there for experiments. All SRD settings are the
+defaults. Figures:
+
+- `tcp_share_cubic`, `tcp_share_bbr`: what one TCP flow gets of 100 Mbit/s and 20 ms beside one of ours, over half of
+  the bottleneck's rate; `own_share_*` what ours gets. TCP starts a second after ours; the measurement begins
+  `SETTLING_S` later and takes `SHARED_S`. `resent_fraction_cubic`: what ours sent again, from the start on.
+- `queue_ms_20ms_path`: the median of the queue that ours alone builds there: what a ping beside it waits.
+- `jitter_capacity_fraction`: alone, 200 Mbit/s, 5 ms +- 2 ms each way: payload that lands, over capacity for payload.
+- `wan_capacity_fraction`, `wan_loss_capacity_fraction`: 60 MB over 100 Mbit/s and 100 ms, from the first byte posted to
+  the last delivered, so with its slow start; without losses, and with 1 %.
+- `satellite_fraction`: the same over 20 Mbit/s and 600 ms; `satellite_ok`: 1 if it is at least 0.7.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Final
+
+from netns.topology.model import Topology
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.wild.controllers import CONTROLLERS
+from scripts.benches.wild.links import PACKET_BYTES, PAYLOAD_FRACTION, bottleneck
+from scripts.benches.wild.tcp import TcpFlow
+from scripts.harness.errors import BenchError
+from srd.proto.config import ProtocolConfig
+from srd.sim.simulation import NS_PER_S, Simulation
+from srd.sim.stream import Stream
+
+WANTED: Final = (
+    Wanted("tcp_share_cubic", ">=", 0.5),
+    Wanted("own_share_cubic", ">=", 0.5),
+    Wanted("resent_fraction_cubic", "<=", 0.03),
+    Wanted("jitter_capacity_fraction", ">=", 0.9),
+    Wanted("wan_capacity_fraction", ">=", 0.9),
+    Wanted("wan_loss_capacity_fraction", ">=", 0.85),
+    Wanted("satellite_ok", ">=", 1),
+)
+"""`tcp_share_bbr`, `own_share_bbr` and `queue_ms_20ms_path` are measured, and miss what they should be: see
+docs/benchmarks/simulation.md. A share of ours of half of the fair one is one of TCP's of 1.5."""
+SETTLING_S: Final = 5.0
+SHARED_S: Final = 15.0
+SHARED_BPS: Final = 100_000_000
+SHARED_RTT_S: Final = 0.02
+SAMPLE_S: Final = 0.01
+ALONE_WARM_UP_S: Final = 3.0
+ALONE_S: Final = 5.0
+TRANSFER_BYTES: Final = 60_000_000
+MESSAGE_BYTES: Final = 1_000_000
+OUTSTANDING: Final = 24
+LIMIT_S: Final = 120.0
+"""Within which a transfer must end: three times what it takes at half of the satellite's rate."""
+
+
+def measure(seed: int, _seconds: float) -> Round:
+    """One round: all figures."""
+    figures: dict[str, float] = {}
+    for name in ("cubic", "bbr"):
+        figures |= beside(name, seed=seed)
+    figures |= alone(seed=seed) | jitter(seed=seed)
+    figures["wan_capacity_fraction"] = transfer(rate_bps=100_000_000, rtt_s=0.1, seed=seed)
+    figures["wan_loss_capacity_fraction"] = transfer(rate_bps=100_000_000, rtt_s=0.1, loss_percent=1, seed=seed)
+    figures["satellite_fraction"] = transfer(rate_bps=20_000_000, rtt_s=0.6, seed=seed)
+    figures["satellite_ok"] = int(figures["satellite_fraction"] >= 0.7)
+    return Round(seed, figures)
+
+
+def _stream(simulation: Simulation, *, messages: int = 0) -> Stream:
+    (connection,) = simulation.connect([("h1", "h3")])
+    return Stream(
+        connection,
+        message_bytes=MESSAGE_BYTES,
+        outstanding=OUTSTANDING,
+        messages=messages,
+        now_ns=lambda: simulation.now_ns,
+    )
+
+
+def beside(tcp: str, *, seed: int) -> dict[str, float]:
+    """One flow of ours beside one of TCP."""
+    topology = bottleneck(rate_bps=SHARED_BPS, rtt_s=SHARED_RTT_S, seed=seed)
+    simulation = Simulation(topology, config=ProtocolConfig(), seed=seed)
+    stream = _stream(simulation)
+    other = TcpFlow(simulation.fabric, "h2", "h4", controller=CONTROLLERS[tcp]())
+    stream.start()
+    simulation.run(seconds=1)
+    other.start()
+    simulation.run(seconds=SETTLING_S)
+    receiver, sender = stream.connection.receiver, stream.connection.sender
+    ours_bytes, theirs = receiver.landed_bytes, other.delivered
+    simulation.run(seconds=SHARED_S)
+    simulation.require_no_failures()
+    ours_bps = (receiver.landed_bytes - ours_bytes) * 8 / PAYLOAD_FRACTION / SHARED_S
+    theirs_bps = (other.delivered - theirs) * 8 * PACKET_BYTES / SHARED_S
+    return {
+        f"tcp_share_{tcp}": theirs_bps / (SHARED_BPS / 2),
+        f"own_share_{tcp}": ours_bps / (SHARED_BPS / 2),
+        f"resent_fraction_{tcp}": sender.retransmitted / sender.packets,
+        f"tcp_lost_fraction_{tcp}": other.lost / other.sent,
+    }
+
+
+def alone(*, seed: int) -> dict[str, float]:
+    """The queue that a flow of ours builds by itself."""
+    simulation, stream = _running(bottleneck(rate_bps=SHARED_BPS, rtt_s=SHARED_RTT_S, seed=seed), seed=seed)
+    before_bytes = stream.connection.receiver.landed_bytes
+    port = simulation.fabric.links["left", "right"]
+    waits_ns = []
+    for _ in range(round(ALONE_S / SAMPLE_S)):
+        simulation.run(seconds=SAMPLE_S)
+        waits_ns.append(port.wait_ns)
+    return {
+        "queue_ms_20ms_path": median(waits_ns) / 1e6,
+        "capacity_fraction_20ms_path": _fraction(stream, before_bytes, rate_bps=SHARED_BPS),
+    }
+
+
+def jitter(*, seed: int) -> dict[str, float]:
+    """A path with jitter: netem's, whose packets do not overtake each other where there is a rate."""
+    rate_bps = 200_000_000
+    simulation, stream = _running(bottleneck(rate_bps=rate_bps, rtt_s=0.01, jitter_us=2000, seed=seed), seed=seed)
+    before_bytes = stream.connection.receiver.landed_bytes
+    simulation.run(seconds=ALONE_S)
+    simulation.require_no_failures()
+    return {"jitter_capacity_fraction": _fraction(stream, before_bytes, rate_bps=rate_bps)}
+
+
+def _running(topology: Topology, *, seed: int) -> tuple[Simulation, Stream]:
+    simulation = Simulation(topology, config=ProtocolConfig(), seed=seed)
+    stream = _stream(simulation)
+    stream.start()
+    simulation.run(seconds=ALONE_WARM_UP_S)
+    return simulation, stream
+
+
+def _fraction(stream: Stream, before_bytes: int, *, rate_bps: int) -> float:
+    landed_bytes = stream.connection.receiver.landed_bytes - before_bytes
+    return landed_bytes * 8 / ALONE_S / (rate_bps * PAYLOAD_FRACTION)
+
+
+def transfer(*, rate_bps: int, rtt_s: float, seed: int, loss_percent: float = 0.0) -> float:
+    """Return the rate of a transfer with its start, over the capacity for payload."""
+    topology = bottleneck(rate_bps=rate_bps, rtt_s=rtt_s, loss_percent=loss_percent, seed=seed)
+    simulation = Simulation(topology, config=ProtocolConfig(), seed=seed)
+    stream = _stream(simulation, messages=TRANSFER_BYTES // MESSAGE_BYTES)
+    deliveries, started_ns = stream.connection.destination.deliveries, simulation.now_ns
+    stream.start()
+    if not simulation.run(seconds=LIMIT_S, done=lambda: len(deliveries) == TRANSFER_BYTES // MESSAGE_BYTES):
+        raise BenchError(f"{len(deliveries)} messages of {TRANSFER_BYTES // MESSAGE_BYTES} in {LIMIT_S:g} s")
+    seconds = (simulation.now_ns - started_ns) / NS_PER_S
+    return TRANSFER_BYTES * 8 / seconds / (rate_bps * PAYLOAD_FRACTION)

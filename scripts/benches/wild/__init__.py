@@ -1,0 +1,1 @@
+"""TCP in virtual time, to compete with on the same links: sender and receiver, and models of Reno, CUBIC and BBR."""
