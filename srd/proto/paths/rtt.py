@@ -92,23 +92,26 @@ class RttEstimator(WindowedMin):
 class PeerRtt(WindowedMin):
     """Round trip of a peer: `min_s` over all paths, `smoothed_s` over those in use."""
 
-    __slots__ = ("_shared_until", "refresh_at", "smoothed_s")
+    __slots__ = ("_shared_until", "refresh_at", "smoothed_s", "spread_s")
 
     def __init__(self, *, initial_s: float) -> None:
         super().__init__()
         self.smoothed_s = initial_s
+        self.spread_s = 0.0
+        """By how much the base round trip of the longest active path is above that of the shortest."""
         self.refresh_at = 0.0
         """When to compute the mean over the paths again."""
         self._shared_until = math.inf
 
-    def is_shared(self, path: RttEstimator, *, now: float) -> bool:
+    def is_shared(self, path: RttEstimator, *, unequal: bool, now: float) -> bool:
         """Whether the minimum of all paths stands for a path's own, which may not have seen an empty queue yet.
 
-        That is so for `SHARED_MIN_S` after the first call, unless the path is too long for a queue to explain it.
+        That is so for `SHARED_MIN_S` after the first call, unless the paths are of `unequal` length, and this one is
+        too long for a queue to explain it.
         """
         if self._shared_until == math.inf:
             self._shared_until = now + SHARED_MIN_S
-        return now < self._shared_until and path.min_s <= SHARED_MIN_RATIO * self.min_s
+        return now < self._shared_until and not (unequal and path.min_s > SHARED_MIN_RATIO * self.min_s)
 
     def refresh(self, active: Sequence[RttEstimator], *, now: float) -> None:
         """Compute the mean over the active paths again."""
@@ -116,4 +119,5 @@ class PeerRtt(WindowedMin):
             # Unused paths do not count: slow paths that carry no data any more would lower the pacing rate.
             used = [rtt for rtt in sampled if now - rtt.sampled_at < FRESH_RTTS * self.smoothed_s] or sampled
             self.smoothed_s = sum(rtt.smoothed_s for rtt in used) / len(used)
+            self.spread_s = max(rtt.min_s for rtt in sampled) - min(rtt.min_s for rtt in sampled)
         self.refresh_at = now + min(max(self.smoothed_s / REFRESHES_PER_RTT, LEAST_REFRESH_S), self.smoothed_s)

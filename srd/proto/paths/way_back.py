@@ -33,17 +33,37 @@ class AckPaths:
         self._differ_until = -math.inf  # until when some way back counts as much longer than the quickest
         self._named_at = -math.inf
 
-    def on_ack(self, ack_path: tuple[int, int], *, detour_s: float, least_s: float, rtt_s: float, now: float) -> None:
-        """Note an ack whose way back was longer than the quickest by `detour_s`; `least_s` and more matters."""
-        if detour_s >= least_s:
+    def on_ack(
+        self,
+        ack_path: tuple[int, int],
+        *,
+        detour_s: float | None,
+        least_s: float,
+        may_differ: bool,
+        rtt_s: float,
+        now: float,
+    ) -> None:
+        """Note an ack whose way back was longer than the quickest by `detour_s`; None: it told nothing.
+
+        If the ways back `may_differ`, as the paths' round trips do, `least_s` and more matters.
+        """
+        if detour_s is None:
+            if not self.differ(now=now):
+                self.best = ack_path
+            return
+        if may_differ and detour_s >= least_s:
             self._differ_until = now + MIN_WINDOW_S
-        is_quick = now >= self._differ_until or detour_s < self._best_detour_s + least_s
+        is_quick = not self.differ(now=now) or detour_s < self._best_detour_s + least_s
         if is_quick or now - self._best_at > FRESH_RTTS * rtt_s:
             self.best, self._best_detour_s, self._best_at = ack_path, detour_s, now
 
+    def differ(self, *, now: float) -> bool:
+        """Whether some way back of the last seconds was much longer than the quickest."""
+        return now < self._differ_until
+
     def is_due(self, *, now: float) -> bool:
         """Whether to name the quickest ack path now."""
-        if now >= self._differ_until or now - self._named_at < RENEWAL_S:
+        if not self.differ(now=now) or now - self._named_at < RENEWAL_S:
             return False
         self._named_at = now
         return True

@@ -17,12 +17,11 @@ from srd.proto.config import MAX_FLOWS, ProtocolConfig
 from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
 from srd.proto.events import EventQueue
-from srd.proto.paths.one_way import Clocks
 from srd.proto.paths.path import Path, PathState
+from srd.proto.paths.queueing import QueueingEstimator
 from srd.proto.paths.rtt import PeerRtt, WindowedMin
 from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
-from srd.proto.paths.way_back import DETOUR, AckPaths
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recovery.rack import RackState, detect_losses, probe_timeout_s
 from srd.proto.security import PacketProtection
@@ -74,13 +73,11 @@ class Sender:
     """State of everything this end sends to one peer."""
 
     __slots__ = (
-        "_ack_paths",
         "_active",
         "_address",
         "_all_timed_out_at",
         "_burst_packets",
         "_check_losses_at",
-        "_clocks",
         "_config",
         "_context",
         "_datagram_bytes",
@@ -92,6 +89,7 @@ class Sender:
         "_probe_turn",
         "_protection",
         "_pull_limit",
+        "_queueing",
         "_rack",
         "_rtt",
         "_scheduler",
@@ -169,8 +167,7 @@ class Sender:
         self._all_timed_out_at = math.inf  # when the last active path timed out; infinite while one is active
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
-        self._clocks = Clocks()
-        self._ack_paths = AckPaths()
+        self._queueing = QueueingEstimator(self._rtt)
         self._send_limit = SendLimit()
         self._min_ack_delay = WindowedMin(window_s=ACK_DELAY_WINDOW_S)
 
@@ -228,8 +225,10 @@ class Sender:
                 is_newest = True
             if path.transmissions:
                 self._detect_losses(path, now=now)
-        if is_newest:
-            self._on_ack_path((ack.path, ack.remote_path), now=now)
+        jitter_s = self._rack.jitter_s
+        self._queueing.on_ack((ack.path, ack.remote_path), is_sample=is_newest, jitter_s=jitter_s, now=now)
+        if self._active and self._queueing.ack_paths.is_due(now=now):
+            self._tail_probes.append(self._active[0])
         if not self._table.inflight_bytes and len(self._active) == len(self.paths):
             self._check_losses_at = math.inf  # nothing is in flight on any path
         if acked_bytes:
@@ -262,17 +261,10 @@ class Sender:
             self.queue.credit.on_progress()
         self.queue.on_acknowledged(done)
 
-    def _on_ack_path(self, ack_path: tuple[int, int], *, now: float) -> None:
-        """Note the ack path of an ack that brought a sample; name the quickest to the peer when that is due."""
-        least_s = max(DETOUR * self._rtt.min_s, self._rack.jitter_s)
-        self._ack_paths.on_ack(ack_path, detour_s=self._clocks.detour_s, least_s=least_s, rtt_s=self.rtt_s, now=now)
-        if self._active and self._ack_paths.is_due(now=now):
-            self._tail_probes.append(self._active[0])
-
     @property
     def ack_path(self) -> tuple[int, int]:
-        """The quickest ack path that acks arrive over."""
-        return self._ack_paths.best
+        """The ack path to prefer: the last that an ack arrived over, or the quickest."""
+        return self._queueing.ack_paths.best
 
     @property
     def retry_s(self) -> float:
@@ -304,10 +296,7 @@ class Sender:
             self._table.set_initial_rtt(max(path.rtt.latest_s, self._config.initial_rtt_s))
             self._starts_long = False
         self._rtt.observe(path.rtt.latest_s, now=now)
-        there_s = self._clocks.way_there_s(
-            sent_us=report.sent_us, received_us=report.received_us, rtt_us=rtt_us, now=now
-        )
-        path.one_way.update(there_s, clocks=self._clocks, rtt=path.rtt, now=now)
+        self._queueing.on_report(path, report, rtt_us=rtt_us, is_probe=probe, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
         self._min_ack_delay.observe(report.ack_delay_us / 1e6, now=now)
@@ -320,18 +309,16 @@ class Sender:
             self._table.on_answer(path, now=now)
         if self._trace is not None:
             self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
-        if probe:  # a probe is shorter than data, and so no sample of the queues
+        if probe:
             return
-        queue_s, base_s = path.one_way.queue_s, path.rtt.min_s
-        if self._rtt.is_shared(path.rtt, now=now):
-            base_s = self._rtt.min_s  # the handshake's among them, of which no way there is known
-            queue_s = path.rtt.latest_s - base_s
+        queue_s, base_s, target_base_s, variation_s = self._queueing.of(path, now=now)
         self.controller.on_sample(
             now=now,
             queue_s=queue_s,
             endpoint_s=report.ack_delay_us / 1e6,
             min_rtt_s=base_s,
-            variation_s=path.one_way.variation_s,
+            target_base_s=target_base_s,
+            variation_s=variation_s,
             ecn_fraction=marked,
         )
 
@@ -573,7 +560,10 @@ class Sender:
             count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
             most = max_packets(self._whole_trains(limit), packet_bytes, self._datagram_bytes)
             count = min(count, most, most_packets)
-        path, count = self._selector.select(self._active, packets=min(count, room), now=now, cwnd_limited=clocked)
+        unequal = self._queueing.unequal
+        path, count = self._selector.select(
+            self._active, packets=min(count, room), now=now, cwnd_limited=clocked, unequal=unequal
+        )
         psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
             self._scheduler.on_packetized(wqe, size_bytes=count * self.segment_bytes)

@@ -444,6 +444,24 @@ def test_handle_ack__of_a_probe_is_no_sample(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.sources
+def test_handle_ack__of_a_probe_is_no_way_there_of_data() -> None:
+    """A probe takes 0.5 ms, data 0.8 ms, as it is longer: that is no queue."""
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender = sender_of(network, number)
+    sender._table.open_all()
+    path, now_us = sender.paths[3], int(network.now * 1e6)
+    path.allocate_probe_sequence()
+    path.allocate_sequences(2)
+    for last, there_us in enumerate((500, 800, 900)):
+        received_us, sent_us = (now_us - back_us & 0xFFFFFFFF for back_us in (500, 500 + there_us))
+        report = PathReport(3, last, sent_us, 0, last + 1, 0, 0, received_us)
+        ack = Ack(sender._context, 0, 0, 0, 0, (report,))
+        sender.handle_ack(ack, now=network.now, received_at=network.now)
+    assert path.one_way.queue_s == pytest.approx(0.0001, abs=2e-6)
+
+
+@pytest.mark.sources
 @pytest.mark.parametrize("seed", SEEDS)
 def test_on_spurious_loss__restores_the_window(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """For 8 ms three of four links have 30 ms more delay: most of the window is declared lost, and arrives twice."""
