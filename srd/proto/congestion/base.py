@@ -38,8 +38,8 @@ class Controller(ABC):
         """Take one path's report: the queueing delay in the fabric and the delay in the receiving host.
 
         `min_rtt_s` is the path's base round trip, `target_base_s` that of the path whose delay target applies,
-        `variation_s` the mean deviation of its round trips or ways there (see `paths.queueing`), `ecn_fraction` the
-        fraction of this report's packets that carried a congestion mark, 0 to 1.
+        `variation_s` the mean deviation of its round trips or ways there (see `queueing`), `ecn_fraction` the fraction
+        of this report's packets that carried a congestion mark, 0 to 1.
         """
 
     @abstractmethod

@@ -8,8 +8,8 @@ proposes for Swift under packet spraying.
 
 1. Each path report is one sample. The sample is the queueing delay (round trip, less the path's smallest round trip,
    less the ack delay of the receiving host) over its target. Where paths are of unequal length it is the queueing delay
-   on the way there, over the target of the shortest path: a longer path has no longer queues (see `paths.queueing`). A
-   second ratio is the smallest ack delay of the last 0.1 s over its own target; the sample is the larger of the two.
+   on the way there, over the target of the shortest path: a longer path has no longer queues (see `queueing`). A second
+   ratio is the smallest ack delay of the last 0.1 s over its own target; the sample is the larger of the two.
    The second ratio counts only while the window is above the initial window: with a window of a few packets each of
    them waits for the receiving process to be scheduled, and fewer packets would wait as long, so the window would
    shrink to nothing. A sample above 1 votes for slowing down. In the first second the smallest round trip of all paths,

@@ -16,9 +16,9 @@ from random import Random
 from srd.proto.config import MAX_FLOWS, ProtocolConfig
 from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
+from srd.proto.congestion.queueing import Queueing
 from srd.proto.events import EventQueue
 from srd.proto.paths.path import Path, PathState
-from srd.proto.paths.queueing import QueueingEstimator
 from srd.proto.paths.rtt import PeerRtt, WindowedMin
 from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
@@ -89,7 +89,6 @@ class Sender:
         "_probe_turn",
         "_protection",
         "_pull_limit",
-        "_queueing",
         "_rack",
         "_rtt",
         "_scheduler",
@@ -107,6 +106,7 @@ class Sender:
         "packets",
         "paths",
         "queue",
+        "queueing",
         "retransmitted",
         "segment_bytes",
     )  # fmt: skip
@@ -167,7 +167,7 @@ class Sender:
         self._all_timed_out_at = math.inf  # when the last active path timed out; infinite while one is active
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
-        self._queueing = QueueingEstimator(self._rtt)
+        self.queueing = Queueing(self._rtt, controller=self.controller)
         self._send_limit = SendLimit()
         self._min_ack_delay = WindowedMin(window_s=ACK_DELAY_WINDOW_S)
 
@@ -225,9 +225,8 @@ class Sender:
                 is_newest = True
             if path.transmissions:
                 self._detect_losses(path, now=now)
-        jitter_s = self._rack.jitter_s
-        self._queueing.on_ack((ack.path, ack.remote_path), is_sample=is_newest, jitter_s=jitter_s, now=now)
-        if self._active and self._queueing.ack_paths.is_due(now=now):
+        ack_path, jitter_s = (ack.path, ack.remote_path), self._rack.jitter_s
+        if self.queueing.on_ack(ack_path, is_sample=is_newest, jitter_s=jitter_s, now=now) and self._active:
             self._tail_probes.append(self._active[0])
         if not self._table.inflight_bytes and len(self._active) == len(self.paths):
             self._check_losses_at = math.inf  # nothing is in flight on any path
@@ -262,11 +261,6 @@ class Sender:
         self.queue.on_acknowledged(done)
 
     @property
-    def ack_path(self) -> tuple[int, int]:
-        """The ack path to prefer: the last that an ack arrived over, or the quickest."""
-        return self._queueing.ack_paths.best
-
-    @property
     def retry_s(self) -> float:
         """Back-off before the next try after the receiver was not ready."""
         least_s = max(4 * self.rtt_s, self._config.rnr_timer_s)
@@ -296,7 +290,6 @@ class Sender:
             self._table.set_initial_rtt(max(path.rtt.latest_s, self._config.initial_rtt_s))
             self._starts_long = False
         self._rtt.observe(path.rtt.latest_s, now=now)
-        self._queueing.on_report(path, report, rtt_us=rtt_us, is_probe=probe, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
         self._min_ack_delay.observe(report.ack_delay_us / 1e6, now=now)
@@ -309,18 +302,7 @@ class Sender:
             self._table.on_answer(path, now=now)
         if self._trace is not None:
             self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
-        if probe:
-            return
-        queue_s, base_s, target_base_s, variation_s = self._queueing.of(path, now=now)
-        self.controller.on_sample(
-            now=now,
-            queue_s=queue_s,
-            endpoint_s=report.ack_delay_us / 1e6,
-            min_rtt_s=base_s,
-            target_base_s=target_base_s,
-            variation_s=variation_s,
-            ecn_fraction=marked,
-        )
+        self.queueing.on_report(path, report, rtt_us=rtt_us, marked=marked, is_probe=probe, now=now)
 
     def acknowledged(self, first: int, *, count: int) -> bool:
         """Whether any of these PSNs was acknowledged."""
@@ -560,9 +542,8 @@ class Sender:
             count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
             most = max_packets(self._whole_trains(limit), packet_bytes, self._datagram_bytes)
             count = min(count, most, most_packets)
-        unequal = self._queueing.unequal
         path, count = self._selector.select(
-            self._active, packets=min(count, room), now=now, cwnd_limited=clocked, unequal=unequal
+            self._active, packets=min(count, room), now=now, cwnd_limited=clocked, unequal=self.queueing.unequal
         )
         psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
