@@ -74,6 +74,9 @@ SILENCE_RTTS = 6
 """Smallest time after which a peer is unresponsive, in round trips: four of these intervals, as with the defaults."""
 LONG_START_RTTS = 2.5
 """Longest round trip that a path may have, in the round trips that are assumed at first: its first timeout is three."""
+CONFIRM_S = 4.0
+"""Time within which an initiator has to confirm its keys, or that of the handshake if it is less. It holds a place of
+`max_unaccepted_peers` until then, so this is short: two round trips over a satellite behind full buffers."""
 IDLE_PROBE_S = 0.005
 """Keepalive interval of an idle peer, times the number of peers: it bounds the total rate of keepalive probes, so that
 each of 10,000 idle peers is probed every 50 s."""
@@ -203,7 +206,7 @@ class PeerCore:
         self._opened_at = now
         self._is_incoming = initiator is None
         if self._is_secure and self._is_incoming:
-            self._confirm_by = now + self._config.handshake_timeout_s
+            self._confirm_by = now + min(CONFIRM_S, self._config.handshake_timeout_s)
             return
         if self._is_secure:
             self._probes_due, self._awaits_packet = 1, True  # confirms the keys to the responder
@@ -359,6 +362,8 @@ class PeerCore:
     def handle_refuse(self, refuse: Refuse) -> None:
         """Process a REFUSE: end the peer with a status that depends on the packet's."""
         status, reason = refusal_of(refuse)
+        if self.initiator is not None and self.initiator.failure:  # what an answer before it was ignored for
+            reason = f"{reason}; {self.initiator.failure}"
         self.end(status, reason=reason)
 
     def has_remote_context(self, remote_context: int) -> bool:

@@ -18,7 +18,7 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError, UsageError
 from srd.proto.security import SecurityMode
-from srd.proto.wire.data import HEADER_BYTES, PacketType
+from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
 from srd.proto.wire.status import Status
 from srd.secure.certificates import Authorities
 from srd.secure.config import Cert, Identity, Keys, Plain, Psk, SecurityConfig
@@ -259,7 +259,9 @@ async def test_reset_token__not_that_of_another_endpoint_with_the_key_and_port(t
         there = await server.accept()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.settimeout(PATIENCE_S)
-            unknown = bytes([3, 15, 0, 0]) + bytes(4) + there.context.to_bytes(8, "big") + bytes(48)
+            unknown = (
+                bytes([VERSION, PacketType.PROTECTED, 0, 0]) + bytes(4) + there.context.to_bytes(8, "big") + bytes(48)
+            )
             await asyncio.to_thread(sock.sendto, unknown, other.address)
             reset = await asyncio.to_thread(sock.recv, 100)
             assert reset[1] == 10
@@ -394,7 +396,7 @@ async def test_bytes_from_anywhere__do_not_end_an_endpoint(tmp_path: Path) -> No
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for kind in range(20):
                 for length in (1, 15, 16, 39, 55, 56, 71, 72, 73, 200, 1400):
-                    head = bytes([3, kind, 0, 0]) + bytes(4) + there.context.to_bytes(8, "big")
+                    head = bytes([VERSION, kind, 0, 0]) + bytes(4) + there.context.to_bytes(8, "big")
                     sock.sendto((head + os.urandom(1400))[:length], server.address)
         sending = asyncio.ensure_future(send(here, payload))
         assert await receive(there) == payload
@@ -436,7 +438,11 @@ async def test_registered_memory__only_authentic_bytes_ever_reach_it(tmp_path: P
             registration = server.register(target, offset=0, length=size, access=rights, peers=[there])
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
                 for number in range(200):
-                    head = bytes([3, 1, 2, 0]) + number.to_bytes(4, "big") + there.context.to_bytes(8, "big")
+                    head = (
+                        bytes([VERSION, PacketType.DATA, 2, 0])
+                        + number.to_bytes(4, "big")
+                        + there.context.to_bytes(8, "big")
+                    )
                     rest = number.to_bytes(8, "big") + bytes(4) + bytes(4) + size.to_bytes(4, "big") + bytes(4)
                     rest += bytes(8) + registration.remote_key.to_bytes(8, "big")
                     sock.sendto(head + rest + bytes([0x55]) * 1000, server.address)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from srd.proto.errors import PacketError, UsageError
 from srd.proto.wire.control import Close
-from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE
+from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, VERSION, PacketType
 from srd.secure.key_log import KeyLog, secret_log
 from srd.secure.session import Session, Suite
 from tests.srd.secure.sessions import CONTEXT, ONE, OTHER, pair, plain_headers, seal, unseal
@@ -73,7 +73,7 @@ def test_open__bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @given(st.binary(max_size=200))
 def test_open__arbitrary_bytes(data: bytes) -> None:
     log = KeyLog([f"SRD_SECRET {CONTEXT:016x} 1 {ONE.hex()}", f"SRD_SECRET {BACK:016x} 2 {OTHER.hex()}"])
-    for datagram in (data, bytes([3, 1, 0, 0]) + bytes(4) + CONTEXT.to_bytes(8, "big") + data):
+    for datagram in (data, bytes([VERSION, PacketType.DATA, 0, 0]) + bytes(4) + CONTEXT.to_bytes(8, "big") + data):
         with pytest.raises(PacketError):
             log.open_untrusted(datagram)
 

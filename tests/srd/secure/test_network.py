@@ -9,8 +9,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from netns.netem.shape import Shape
 from srd.proto.events import PeerOpened
+from srd.proto.peer import CONFIRM_S
 from srd.proto.security import SecurityMode
-from srd.proto.wire.data import Opcode
+from srd.proto.wire.data import Opcode, PacketType
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
 from srd.secure import session as session_module
@@ -212,12 +213,15 @@ def test_close__is_orderly_at_both_ends(closer: str) -> None:
 
 
 def test_initiator__that_never_confirms_is_forgotten() -> None:
-    """The responder's application does not see it."""
+    """The responder's application does not see it; its place is free long before the initiator gives up."""
     network = network_of(seed=1)
-    network.conditions.largest_back_bytes = 0
+    network.loses = lambda source, packet: source == "b" and packet[0][1] == PacketType.SECURE_ACCEPT
     network.a.core.connect("b:0", sizes=(1472,), now=network.now)
+    network.run(until=lambda: bool(network.b.core.protections), seconds=1)
+    assert network.b.core.protections
+    network.run(until=lambda: not network.b.core.protections, seconds=CONFIRM_S + 1)
+    assert not ended(network.a)
     network.run(until=lambda: bool(ended(network.a)), seconds=10)
-    network.run(seconds=2)
     assert not network.b.of(PeerOpened)
     assert not network.b.core.open_peers
     assert not network.b.core.protections
