@@ -6,7 +6,7 @@ unshaped. The protocol runs with its defaults, which are made for such RTTs (2 m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from netns.topology.model import Topology, leaf_spine, with_buffer
 from scripts.benches.fabrics import MTU, PACKET_BYTES
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.data import HEADER_BYTES
-from srd.sim.host import WIRE_OVERHEAD_BYTES
+from srd.sim.host import WIRE_OVERHEAD_BYTES, HostClock
 from srd.sim.simulation import Connection, Simulation
 from srd.sim.stream import Stream
 
@@ -54,9 +54,15 @@ def bulk(
     message_bytes: int = MESSAGE_BYTES,
     outstanding: int = OUTSTANDING,
     config: ProtocolConfig | None = None,
+    clocks: Mapping[str, HostClock] | None = None,
 ) -> Bulk:
-    """Start a stream from sender to receiver; with the default settings if no `config` is given."""
+    """Start a stream from sender to receiver; with the default settings if no `config` is given.
+
+    `clocks`: of the hosts whose clocks are wrong.
+    """
     simulation = Simulation(topology, config=config or ProtocolConfig(), seed=seed)
+    for host, clock in (clocks or {}).items():
+        simulation.sim_host(host).clock = clock
     (connection,) = simulation.connect([(SENDER, RECEIVER)])
     stream = Stream(connection, message_bytes=message_bytes, outstanding=outstanding, now_ns=lambda: simulation.now_ns)
     stream.start()

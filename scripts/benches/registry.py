@@ -39,6 +39,7 @@ from scripts.benches.cases import (
     tail,
     tcp_fidelity,
     torture,
+    unequal,
     virtual,
     wild,
 )
@@ -169,6 +170,9 @@ _TABLE: Final = (
     _virtual("permutation", "8 hosts to 8, twice the capacity", permutation.measure, permutation.WANTED),
     _virtual(
         "slow-path", "1 of 8 paths at a tenth of the rate", slow_path.measure, slow_path.WANTED, slow_path.SECONDS
+    ),
+    _virtual(
+        "unequal", "paths of unequal length; clocks that are off", unequal.measure, unequal.WANTED, unequal.SECONDS
     ),
     _virtual("loss", "0.1 to 10 % on all paths", loss.measure, loss.WANTED, loss.SECONDS),
     _virtual("ecn", "links with and without early marks", ecn.measure, ecn.WANTED, ecn.SECONDS),

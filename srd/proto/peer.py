@@ -633,7 +633,7 @@ class PeerCore:
         return Datagram(address, path, packet)
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
-        ack_path = self.sender.ack_path if self.sender is not None else NO_ACK_PATH
+        ack_path = self.sender.queueing.ack_paths.best if self.sender is not None else NO_ACK_PATH
         size_bytes = self.datagram_bytes - self.receiver.overhead_bytes if path.mtu_suspect else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)

@@ -7,7 +7,7 @@ Rules.
    core receives (data), or the bytes of the packet (control).
 3. An address of the core is (IP address, port). Path p has source port `port` + p.
 
-The core's clock starts at EPOCH_S, because 0 means "never" to some of its timers.
+The core's clock (`HostClock`) starts at EPOCH_S, because 0 means "never" to some of its timers.
 """
 
 from __future__ import annotations
@@ -39,6 +39,26 @@ WIRE_OVERHEAD_BYTES: Final = 42
 SocketAddress = tuple[str, int]
 
 
+class HostClock:
+    """The clock of one host: EPOCH_S at virtual time 0, unless it is off; it may drift, and `step` sets it."""
+
+    def __init__(self, *, offset_s: float = 0.0, drift_ppm: float = 0.0) -> None:
+        self._epoch_s = EPOCH_S + offset_s
+        self._rate = (1 + drift_ppm * 1e-6) * 1e-9  # of its seconds per nanosecond of virtual time
+
+    def step(self, by_s: float) -> None:
+        """Set the clock forward by so many seconds, or back."""
+        self._epoch_s += by_s
+
+    def read(self, now_ns: int) -> float:
+        """Return its time in seconds at a virtual time."""
+        return self._epoch_s + now_ns * self._rate
+
+    def reached_at_ns(self, at: float) -> int:
+        """Return the virtual time at which it shows `at`, or the first nanosecond after that."""
+        return math.ceil((at - self._epoch_s) / self._rate)
+
+
 class Delivery(NamedTuple):
     """A message that was delivered."""
 
@@ -67,6 +87,8 @@ class SimHost:
         """Called with every event after the host has recorded it; may give commands."""
         self.loses: Callable[[Burst, int], bool] | None = None
         """Called with burst and index of each data packet; returns whether to drop it before it reaches the fabric."""
+        self.clock = HostClock()
+        """May be replaced before the first peer is opened."""
         self.datagram_bytes = fabric.topology.mtu - IP_UDP_BYTES
         self.payload_bytes = self.datagram_bytes - HEADER_BYTES
         self._fabric = fabric
@@ -109,7 +131,7 @@ class SimHost:
     @property
     def now(self) -> float:
         """The core's time in seconds."""
-        return EPOCH_S + self._fabric.now_ns * 1e-9
+        return self.clock.read(self._fabric.now_ns)
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
@@ -125,7 +147,7 @@ class SimHost:
         self._take_events(now)
         at = core.poll_timeout()
         if at is not None:
-            self._wake_by(math.ceil((at - EPOCH_S) * 1e9))
+            self._wake_by(self.clock.reached_at_ns(at))
 
     def _wake_by(self, at_ns: int) -> None:
         at_ns = max(at_ns, self._fabric.now_ns + 1)  # rounding may give the current time, or an earlier one

@@ -31,13 +31,15 @@ class Controller(ABC):
         queue_s: float,
         endpoint_s: float,
         min_rtt_s: float,
+        target_base_s: float,
         variation_s: float,
         ecn_fraction: float,
     ) -> None:
         """Take one path's report: the queueing delay in the fabric and the delay in the receiving host.
 
-        `min_rtt_s` is the path's base round trip, `variation_s` the mean deviation of its round trips, `ecn_fraction`
-        the fraction of this report's packets that carried a congestion mark, 0 to 1.
+        `min_rtt_s` is the path's base round trip, `target_base_s` that of the path whose delay target applies,
+        `variation_s` the mean deviation of its round trips or ways there (see `queueing`), `ecn_fraction` the fraction
+        of this report's packets that carried a congestion mark, 0 to 1.
         """
 
     @abstractmethod

@@ -7,15 +7,17 @@ Swift's AIMD (Kumar et al., SIGCOMM 2020) on an order statistic of recent sample
 proposes for Swift under packet spraying.
 
 1. Each path report is one sample. The sample is the queueing delay (round trip, less the path's smallest round trip,
-   less the ack delay of the receiving host) over its target. A second ratio is the smallest ack delay of the last 0.1 s
-   over its own target; the sample is the larger of the two. The second ratio counts only while the window is above the
-   initial window: with a window of a few packets each of them waits for the receiving process to be scheduled, and
-   fewer packets would wait as long, so the window would shrink to nothing. A sample above 1 votes for slowing down. In
-   the first second the smallest round trip of all paths, the handshake's included, stands for each path's own: with 64
-   paths and a few packets in flight most paths have not seen an empty queue yet, and would take a standing queue for
-   their base round trip. Reports of probes are not samples: a probe is short, arrives sooner than data, and shows only
-   the base round trip. ECN marks (RFC 3168) show congestion before the delay does: a report of which the fraction m was
-   marked is a sample of at least 1 + m / 4 (DCTCP also shrinks by the marked fraction, RFC 8257).
+   less the ack delay of the receiving host) over its target. Where paths are of unequal length it is the queueing delay
+   on the way there, over the target of the shortest path: a longer path has no longer queues (see `queueing`). A second
+   ratio is the smallest ack delay of the last 0.1 s over its own target; the sample is the larger of the two.
+   The second ratio counts only while the window is above the initial window: with a window of a few packets each of
+   them waits for the receiving process to be scheduled, and fewer packets would wait as long, so the window would
+   shrink to nothing. A sample above 1 votes for slowing down. In the first second the smallest round trip of all paths,
+   the handshake's included, stands for each path's own, but for those known to be much longer: with 64 paths and a few
+   packets in flight most paths have not seen an empty queue yet, and would take a standing queue for their base round
+   trip. Reports of probes are not samples: a probe is short, arrives sooner than data, and shows only the base round
+   trip. ECN marks (RFC 3168) show congestion before the delay does: a report of which the fraction m was marked is a
+   sample of at least 1 + m / 4 (DCTCP also shrinks by the marked fraction, RFC 8257).
 2. The target grows as the window falls, with the inverse of its square root (Swift's flow scaling, section 3.2). Of
    flows that see the same queue the larger ones shrink while the smaller ones grow, so they converge. Many flows that
    cannot do with less than a packet or two each are allowed the queue that these packets need.
@@ -140,6 +142,7 @@ class MajorityDelay(Controller):
         self._rtt_s = config.initial_rtt_s
         self._jitter_s = 0.0  # smoothed deviation of round trips, over all paths
         self._base_s = 0.0  # smoothed base round trip of the paths, weighted by their reports
+        self._target_base_s = 0.0  # the same of those whose targets apply
         self._endpoint_delay_s = 0.0  # smoothed ack delay of the receiving host
         self._min_endpoint_delay = WindowedMin(window_s=ENDPOINT_DELAY_WINDOW_S)
         self._ack_wait_s = 0.0  # smoothed time that acks wait in this host before they are processed
@@ -164,13 +167,14 @@ class MajorityDelay(Controller):
         queue_s: float,
         endpoint_s: float,
         min_rtt_s: float,
+        target_base_s: float,
         variation_s: float,
         ecn_fraction: float,
     ) -> None:
         """Add one sample of the level."""
         self._jitter_s += (variation_s - self._jitter_s) / 64
         self._min_endpoint_delay.observe(endpoint_s, now=now)
-        level = queue_s / self.target_s(min_rtt_s)
+        level = queue_s / self.target_s(target_base_s)
         if self.window_bytes > self._config.initial_window_packets * self._packet_bytes:
             level = max(level, self._min_endpoint_delay.min_s / self._config.endpoint_delay_target_s)
         if ecn_fraction:
@@ -179,6 +183,7 @@ class MajorityDelay(Controller):
         if min_rtt_s >= LONG_RTT_S:
             self._queues_s.append(queue_s)
         self._endpoint_delay_s += (endpoint_s - self._endpoint_delay_s) / 16
+        self._target_base_s += (target_base_s - self._target_base_s) / (16 if self._base_s else 1)
         self._base_s += (min_rtt_s - self._base_s) / (16 if self._base_s else 1)
         packets = self.window_bytes / self._packet_bytes
         kept = min(max(4, int(packets)), HISTORY_SAMPLES)
@@ -222,7 +227,7 @@ class MajorityDelay(Controller):
             bdp_bytes = fastest * (self._base_s + self._endpoint_delay_s + self._ack_wait_s)
             doubles = self._starting and level < START_LEVEL and self._base_s >= LONG_RTT_S
             gain = START_GAIN if doubles else INFLIGHT_GAIN
-            cap = gain * bdp_bytes + fastest * self.target_s(self._base_s)
+            cap = gain * bdp_bytes + fastest * self.target_s(self._target_base_s)
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
 

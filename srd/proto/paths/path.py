@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from srd.proto.paths.one_way import OneWayDelay
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.send.inflight import InflightBurst
 
@@ -101,6 +102,7 @@ class Path:
         "inflight_bytes",
         "newest_acked_sent_at",
         "next_sequence",
+        "one_way",
         "probe_at",
         "probe_interval_s",
         "probe_sequences",
@@ -115,6 +117,7 @@ class Path:
     def __init__(self, index: int, *, initial_rtt_s: float, state: PathState = PathState.ACTIVE) -> None:
         self.index = index
         self.rtt = RttEstimator(initial_s=initial_rtt_s)
+        self.one_way = OneWayDelay()
         self.state = state
         self.next_sequence = 0
         self.reported_sequence = -1

@@ -22,6 +22,10 @@ SHARED_MIN_S = 1.0
 """How long every path is assumed to be as short as the shortest: a path opened into a standing queue would take the
 queue for its base round trip, while for ever a longer path's base round trip would count as a queue."""
 
+SHARED_MIN_RATIO = 2.0
+"""Smallest round trip of a path over that of the shortest path up to which a queue may be the reason: a buffer rarely
+holds more than one bandwidth-delay product."""
+
 
 class WindowedMin:
     """Windowed minimum: `observe` each sample; `min_s` covers the last `window_s`, or at least half of it."""
@@ -34,6 +38,11 @@ class WindowedMin:
         # Of the current half window and of the one before it.
         self._younger_min_s = math.inf
         self._older_min_s = math.inf
+        self._younger_since = -math.inf
+
+    def forget(self) -> None:
+        """Start again, as before the first sample."""
+        self.min_s = self._younger_min_s = self._older_min_s = math.inf
         self._younger_since = -math.inf
 
     def observe(self, sample_s: float, *, now: float) -> None:
@@ -83,23 +92,26 @@ class RttEstimator(WindowedMin):
 class PeerRtt(WindowedMin):
     """Round trip of a peer: `min_s` over all paths, `smoothed_s` over those in use."""
 
-    __slots__ = ("_shared_until", "refresh_at", "smoothed_s")
+    __slots__ = ("_shared_until", "refresh_at", "smoothed_s", "spread_s")
 
     def __init__(self, *, initial_s: float) -> None:
         super().__init__()
         self.smoothed_s = initial_s
+        self.spread_s = 0.0
+        """By how much the base round trip of the longest active path is above that of the shortest."""
         self.refresh_at = 0.0
         """When to compute the mean over the paths again."""
         self._shared_until = math.inf
 
-    def base_s(self, path: RttEstimator, *, now: float) -> float:
-        """Return the base round trip, as far as known, of the path that was just sampled.
+    def is_shared(self, path: RttEstimator, *, unequal: bool, now: float) -> bool:
+        """Whether the minimum of all paths stands for a path's own, which may not have seen an empty queue yet.
 
-        For `SHARED_MIN_S` after the first call it is the smallest of all paths: most have not seen an empty queue yet.
+        That is so for `SHARED_MIN_S` after the first call, unless the paths are of `unequal` length, and this one is
+        too long for a queue to explain it.
         """
         if self._shared_until == math.inf:
             self._shared_until = now + SHARED_MIN_S
-        return self.min_s if now < self._shared_until else path.min_s
+        return now < self._shared_until and not (unequal and path.min_s > SHARED_MIN_RATIO * self.min_s)
 
     def refresh(self, active: Sequence[RttEstimator], *, now: float) -> None:
         """Compute the mean over the active paths again."""
@@ -107,4 +119,5 @@ class PeerRtt(WindowedMin):
             # Unused paths do not count: slow paths that carry no data any more would lower the pacing rate.
             used = [rtt for rtt in sampled if now - rtt.sampled_at < FRESH_RTTS * self.smoothed_s] or sampled
             self.smoothed_s = sum(rtt.smoothed_s for rtt in used) / len(used)
+            self.spread_s = max(rtt.min_s for rtt in sampled) - min(rtt.min_s for rtt in sampled)
         self.refresh_at = now + min(max(self.smoothed_s / REFRESHES_PER_RTT, LEAST_REFRESH_S), self.smoothed_s)

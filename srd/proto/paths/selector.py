@@ -1,13 +1,14 @@
-"""Choice of a path for each burst: the path that was just acknowledged, unless a random other is clearly faster.
+"""Choice of a path for each burst: the path that was just acknowledged, unless a random other is clearly better.
 
 Theory of operation.
 1. ACK clock. A path that was just acknowledged has drained that many packets, so the next burst goes to that path
    (MP-RDMA, NSDI 2018; REPS recycles its entropies likewise). Each queue is refilled at the rate at which it drains, so
    the split over unequal or shared links maintains itself.
 2. Two choices. A candidate whose expected round trip is clearly above its smallest one is compared with one random
-   other path; if that is expected to be clearly faster, it is taken instead. So traffic moves away from a congested
-   path, while a long path carries what it can. Without an acknowledgement to follow, the faster of two random paths is
-   taken.
+   other path; if that is clearly faster, it is taken instead. Without an acknowledgement to follow, two random paths
+   are compared. So traffic moves away from a congested path, while a long path carries what it can. Where paths are of
+   unequal length and a window is to be spread over all of them, the path with the shorter queue on the way there is
+   taken: by round trips a long path would be left idle until the queue of a short one has become as long.
 3. Measurements fade, since queues drain. A path is expected to take its smoothed round trip just after an answer, and
    its smallest one some round trips later. A path that was never sampled is tried once. A path that leaves a burst
    unanswered for longer than its smoothed round trip is expected to take at least that long: otherwise a dead path,
@@ -57,14 +58,19 @@ class PathSelector:
             del self._ack_credits[0]
         self.last_acked = path
 
-    def select(self, active: Sequence[Path], *, packets: int, now: float, cwnd_limited: bool) -> tuple[Path, int]:
+    def select(
+        self, active: Sequence[Path], *, packets: int, now: float, cwnd_limited: bool, unequal: bool
+    ) -> tuple[Path, int]:
         """Choose one of the active paths (at least one), and how many of `packets` go there in one burst.
 
-        `cwnd_limited`: no more than the path's ACK credit.
+        `cwnd_limited`: no more than the path's ACK credit. `unequal`: the paths are of unequal length.
         """
         spent = self._use_ack_credit(packets)
         candidate, credit = spent or (self._random(active, avoid=None), packets)
-        if spent is None or expected_rtt_s(candidate, now=now) > CLEARLY_FASTER * candidate.rtt.min_s:
+        if cwnd_limited and unequal:
+            if expected_queue_s(candidate, now=now) > (CLEARLY_FASTER - 1) * candidate.rtt.min_s:
+                candidate = self._emptier(candidate, self._random(active, avoid=None), now=now)
+        elif spent is None or expected_rtt_s(candidate, now=now) > CLEARLY_FASTER * candidate.rtt.min_s:
             candidate = self._faster(candidate, self._random(active, avoid=None), now=now)
         return candidate, credit if cwnd_limited else packets
 
@@ -87,6 +93,12 @@ class PathSelector:
         faster = expected_rtt_s(other, now=now) * CLEARLY_FASTER < expected_rtt_s(candidate, now=now)
         return other if faster else candidate
 
+    @staticmethod
+    def _emptier(candidate: Path, other: Path, *, now: float) -> Path:
+        margin_s = (CLEARLY_FASTER - 1) * min(candidate.rtt.min_s, other.rtt.min_s)
+        emptier = expected_queue_s(other, now=now) + margin_s < expected_queue_s(candidate, now=now)
+        return other if emptier else candidate
+
     def _use_ack_credit(self, packets: int) -> tuple[Path, int] | None:
         while self._ack_credits:
             path, credit = self._ack_credits.pop(0)
@@ -107,9 +119,21 @@ def expected_rtt_s(path: Path, *, now: float) -> float:
     rtt = path.rtt
     if not rtt.sampled:
         return math.inf if path.inflight_bytes else 0.0
-    fresh = max(1.0 - (now - rtt.sampled_at) / (FADE_RTTS * rtt.min_s), 0.0)
-    expected = rtt.min_s + (rtt.smoothed_s - rtt.min_s) * fresh
+    expected = rtt.min_s + (rtt.smoothed_s - rtt.min_s) * _freshness(path, now=now)
     return max(expected, stall_s(path, now=now))  # its oldest burst is taking that long already
+
+
+def expected_queue_s(path: Path, *, now: float) -> float:
+    """Return the queueing delay on the way there that a burst sent now can expect, in seconds."""
+    rtt = path.rtt
+    if not rtt.sampled:
+        return math.inf if path.inflight_bytes else 0.0
+    return max(path.one_way.smoothed_s * _freshness(path, now=now), stall_s(path, now=now) - rtt.min_s)
+
+
+def _freshness(path: Path, *, now: float) -> float:
+    """Return what is left of a queue that was just measured, at most 1."""
+    return max(1.0 - (now - path.rtt.sampled_at) / (FADE_RTTS * path.rtt.min_s), 0.0)
 
 
 def stall_s(path: Path, *, now: float) -> float:

@@ -6,9 +6,9 @@ Theory of operation. Acks are not acknowledged, so their sender does not see whi
    address in turn, so that some acks arrive, whatever links are dead. If acks were sent from one port, the return path
    of an address would be determined by its forward path; and where most links are dead, all ports that reach this end
    may have a dead return path.
-2. Preference. A probe carries the ack path of the last ack that arrived. A sender of probes waits for an answer, so for
-   a while most acks take that path, and some rotate, in case it dies too. Each path is then reported more than once,
-   since a path that is not reported looks dead to its sender.
+2. Preference. A probe carries an ack path that acks arrive over (see `paths.way_back`). Its sender waits for an answer,
+   or has found that ways back differ much, so for a while most acks take that path, and some rotate, in case it dies
+   too. Each path is then reported more than once, since a path that is not reported looks dead to its sender.
 """
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ class RxPath:
             self.packets & 0xFFFFFFFF,
             self.duplicates & 0xFFFF,
             self.ecn_ce & 0xFFFF,
+            int(self.received_at * 1e6) & 0xFFFFFFFF,
         )
 
 

@@ -16,6 +16,7 @@ from random import Random
 from srd.proto.config import MAX_FLOWS, ProtocolConfig
 from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
+from srd.proto.congestion.queueing import Queueing
 from srd.proto.events import EventQueue
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import PeerRtt, WindowedMin
@@ -31,7 +32,6 @@ from srd.proto.send.pull_limit import PullLimit
 from srd.proto.send.queue import SendQueue
 from srd.proto.seqset import mask, ranges
 from srd.proto.wire.control import (
-    NO_ACK_PATH,
     NOT_READY,
     Ack,
     PathReport,
@@ -100,13 +100,13 @@ class Sender:
         "_trace",
         "_train_packets",
         "_window_packets",
-        "ack_path",
         "controller",
         "is_held",
         "max_message_bytes",
         "packets",
         "paths",
         "queue",
+        "queueing",
         "retransmitted",
         "segment_bytes",
     )  # fmt: skip
@@ -140,7 +140,6 @@ class Sender:
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
         self.is_held = self._starts_long = False  # see `poll_burst`, `paths_start_with`
-        self.ack_path = NO_ACK_PATH  # ack path of the last ack that arrived
         self._protection = protection
         self._trace = trace
         self._config = config
@@ -168,6 +167,7 @@ class Sender:
         self._all_timed_out_at = math.inf  # when the last active path timed out; infinite while one is active
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
+        self.queueing = Queueing(self._rtt, controller=self.controller)
         self._send_limit = SendLimit()
         self._min_ack_delay = WindowedMin(window_s=ACK_DELAY_WINDOW_S)
 
@@ -217,13 +217,17 @@ class Sender:
         """Process an ack. Raises PacketError if it cannot be true."""
         reported = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._inflight.acknowledge(ack.cumulative, bitmap=ack.bitmap)
-        self.ack_path = (ack.path, ack.remote_path)
         self.queue.credit.grant(ack.credit_bytes, messages=ack.credit_messages)
+        is_newest = False
         for (path, sequence), report in zip(reported, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else the report was repeated, or its ack was reordered
                 self._on_report(path, report, sequence=sequence, now=now, received_at=received_at)
+                is_newest = True
             if path.transmissions:
                 self._detect_losses(path, now=now)
+        ack_path, jitter_s = (ack.path, ack.remote_path), self._rack.jitter_s
+        if self.queueing.on_ack(ack_path, is_sample=is_newest, jitter_s=jitter_s, now=now) and self._active:
+            self._tail_probes.append(self._active[0])
         if not self._table.inflight_bytes and len(self._active) == len(self.paths):
             self._check_losses_at = math.inf  # nothing is in flight on any path
         if acked_bytes:
@@ -298,17 +302,7 @@ class Sender:
             self._table.on_answer(path, now=now)
         if self._trace is not None:
             self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
-        if probe:  # a probe is shorter than data, and so no sample of the queues
-            return
-        base_s = self._rtt.base_s(path.rtt, now=now)
-        self.controller.on_sample(
-            now=now,
-            queue_s=path.rtt.latest_s - base_s,
-            endpoint_s=report.ack_delay_us / 1e6,
-            min_rtt_s=base_s,
-            variation_s=path.rtt.variation_s,
-            ecn_fraction=marked,
-        )
+        self.queueing.on_report(path, report, rtt_us=rtt_us, marked=marked, is_probe=probe, now=now)
 
     def acknowledged(self, first: int, *, count: int) -> bool:
         """Whether any of these PSNs was acknowledged."""
@@ -548,7 +542,9 @@ class Sender:
             count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
             most = max_packets(self._whole_trains(limit), packet_bytes, self._datagram_bytes)
             count = min(count, most, most_packets)
-        path, count = self._selector.select(self._active, packets=min(count, room), now=now, cwnd_limited=clocked)
+        path, count = self._selector.select(
+            self._active, packets=min(count, room), now=now, cwnd_limited=clocked, unequal=self.queueing.unequal
+        )
         psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
             self._scheduler.on_packetized(wqe, size_bytes=count * self.segment_bytes)

@@ -56,9 +56,11 @@ class PathReport(NamedTuple):
     """Of these, packets received before, low 16 bits."""
     ecn_ce: int = 0
     """Of these, packets with a congestion mark (CE), low 16 bits."""
+    received_us: int = 0
+    """When the kernel received that packet: the receiver's clock in microseconds, low 32 bits."""
 
 
-_REPORT = struct.Struct(">BxxxIIIIHH")
+_REPORT = struct.Struct(">BxxxIIIIHHI")
 _ACK = struct.Struct(">QQQHBBBxxx")
 NOT_READY = 1
 """Flag of an ack: packets were dropped since the last ack for lack of memory."""
@@ -238,7 +240,7 @@ class Probe:
     sent_us: int
     ack_path: int = NO_PATH
     ack_remote_path: int = NO_PATH
-    """With `ack_path` the ack path of the last ACK that arrived (see `Ack`)."""
+    """With `ack_path` an ack path that ACKs arrive over (see `Ack` and `paths.way_back`)."""
     size_bytes: int = PREFIX_BYTES + _PROBE.size
     """Size of the whole packet."""
 

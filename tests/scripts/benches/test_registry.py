@@ -10,6 +10,7 @@ CHECKS = {
     "incast-8192": {"senders_done": ">= 8192"},
     "permutation": {"median_over_ideal_ratio": "<= 1.1", "max_over_ideal_ratio": "<= 1.5"},
     "slow-path": {"capacity_fraction": ">= 0.95"},
+    "unequal": {"unequal_capacity_fraction": ">= 0.9", "drift_ok": ">= 1"},
     "loss": {"capacity_fraction_1pct": ">= 0.95", "capacity_fraction_10pct": ">= 0.85"},
     "ecn": {"queue_ratio": "<= 0.7", "capacity_fraction": ">= 0.95"},
     "blackhole": {"stall_rtts": "<= 3", "failed_requests": "<= 0", "repaired_s": "<= 1"},

@@ -21,7 +21,8 @@ from srd.io import syscalls
 from srd.io.socket import open_socket
 from srd.io.syscalls import Address
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded
-from srd.proto.wire.control import Datagram
+from srd.proto.send.sender import Sender
+from srd.proto.wire.control import Ack, Datagram, PathReport
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
@@ -30,6 +31,8 @@ from tests.srd.io.node import completed, ended, fill, loopback_sockets, node, op
 from tests.srd.loopback import closed_port
 
 SEED = 13
+CLOCK_ERROR_US = 20_000
+"""Bound of the error of `wall_to_monotonic_s` on a busy host."""
 
 
 # -- messages -------------------------------------------------------------------------------------------------------
@@ -60,6 +63,34 @@ async def test_driver__every_path_carries_data() -> None:
         sender = one.core.peer(peer).sender
         assert sender is not None
         assert all(path.counters.packets for path in sender.paths)
+
+
+@pytest.mark.sources
+async def test_driver__a_report_has_the_time_of_receipt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ends read one clock here. The kernel's timestamps are on the wall clock, a report's on the monotonic one.
+
+    The offset of the two is measured, and where all readings are interrupted it may be wrong by as much as those take.
+    """
+    seen: list[tuple[PathReport, float]] = []
+    handle_ack = Sender.handle_ack
+
+    def watch(sender: Sender, ack: Ack, *, now: float, received_at: float) -> None:
+        seen.extend((report, received_at) for report in ack.reports)
+        handle_ack(sender, ack, now=now, received_at=received_at)
+
+    monkeypatch.setattr(Sender, "handle_ack", watch)
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        fill(one, 1 << 20)
+        one.post(peer, request=0, offset=0, length=1 << 20)
+        await one.until(completed)
+    assert seen
+    for report, arrived_at in seen:
+        there_us = report.received_us - report.sent_us & 0xFFFFFFFF
+        back_us = int(arrived_at * 1e6) - report.received_us & 0xFFFFFFFF
+        there_us, back_us = ((us + 2**31) % 2**32 - 2**31 for us in (there_us, back_us))
+        assert -CLOCK_ERROR_US < there_us < PATIENCE_S * 1e6
+        assert -CLOCK_ERROR_US < back_us < PATIENCE_S * 1e6
 
 
 async def test_driver__close_is_confirmed_at_both_ends() -> None:

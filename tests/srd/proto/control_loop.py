@@ -36,6 +36,7 @@ class Loop:
                     queue_s=queue_s,
                     endpoint_s=endpoint_s,
                     min_rtt_s=RTT_S,
+                    target_base_s=RTT_S,
                     variation_s=0.0,
                     ecn_fraction=marked[index % len(marked)],
                 )

@@ -102,7 +102,7 @@ def test_connect__refused_by_an_end_that_accepts_no_peers() -> None:
     assert network.now < 100.1, "at once, not after a timeout"
 
 
-@pytest.mark.parametrize("version", [0, 1, 255])
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
 def test_connect__to_one_of_another_version(version: int) -> None:
     """Both sides: its HELLO gets a reply of this version, and this end's HELLO one of the other version."""
     network = Network(seed=1)

@@ -13,6 +13,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.events import Event, MessageReceived
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
+from srd.sim.host import EPOCH_S, HostClock
 from srd.sim.simulation import Connection, Simulation
 
 SHAPE = Shape(delay_us=500, rate_bps=250_000_000)
@@ -105,3 +106,48 @@ def test_peer__that_dies_is_reported() -> None:
     simulation.run(seconds=3)
     assert connection.source.completions[request][1] is Status.LOCAL_ERROR_UNRESP_REMOTE
     assert [ended.status for ended in connection.source.ended] == [Status.LOCAL_ERROR_UNRESP_REMOTE]
+
+
+# -- the clock ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drift_ppm", [0.0, 100.0, -100.0])
+def test_clock__drifts(drift_ppm: float) -> None:
+    clock = HostClock(offset_s=3.0, drift_ppm=drift_ppm)
+    assert clock.read(0) == EPOCH_S + 3.0
+    assert clock.read(10**10) == pytest.approx(EPOCH_S + 13.0 + drift_ppm * 1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("step_s", [1.0, -1.0])
+def test_clock__steps(step_s: float) -> None:
+    clock = HostClock()
+    clock.step(step_s)
+    assert clock.read(10**9) == pytest.approx(EPOCH_S + 1.0 + step_s, abs=1e-8)
+
+
+@pytest.mark.parametrize("drift_ppm", [0.0, 100.0, -100.0])
+def test_clock__a_deadline_is_not_reached_before(drift_ppm: float) -> None:
+    """Within a microsecond: a float has no more digits."""
+    clock = HostClock(offset_s=0.3, drift_ppm=drift_ppm)
+    clock.step(-0.2)
+    for at in (EPOCH_S + 0.1, EPOCH_S + 0.7, EPOCH_S + 123.456):
+        reached_at_ns = clock.reached_at_ns(at)
+        assert clock.read(reached_at_ns) == pytest.approx(at, abs=1e-6)
+        assert clock.read(reached_at_ns - 1000) < at
+
+
+@pytest.mark.parametrize("step_s", [1.0, -1.0])
+def test_sim_host__with_a_clock_that_is_off_receives(step_s: float) -> None:
+    """It is fast by 1 %, and set while data is on its way: what was sent before and after the step arrives once."""
+    simulation = Simulation(leaf_spine(shape=SHAPE, seed=1), config=ProtocolConfig(), seed=1)
+    host = simulation.sim_host("h2")
+    clock = host.clock = HostClock(offset_s=4290.0, drift_ppm=10_000)
+    (connection,) = simulation.connect([("h1", "h2")])
+    assert host.now == clock.read(simulation.now_ns)
+    connection.post(length=3_000_000)
+    connection.source.serve()
+    simulation.run(seconds=0.01)
+    clock.step(step_s)
+    simulation.run(seconds=2)
+    assert len(connection.destination.deliveries) == 1
+    assert connection.sender.idle

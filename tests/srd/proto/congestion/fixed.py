@@ -24,6 +24,7 @@ class Fixed(Controller):
         queue_s: float,
         endpoint_s: float,
         min_rtt_s: float,
+        target_base_s: float,
         variation_s: float,
         ecn_fraction: float,
     ) -> None:

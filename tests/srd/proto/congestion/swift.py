@@ -80,6 +80,7 @@ class Swift(Controller):
         queue_s: float,
         endpoint_s: float,
         min_rtt_s: float,
+        target_base_s: float,  # noqa: ARG002 - the interface's: Swift has no other path's target
         variation_s: float,  # noqa: ARG002 - the interface's: Swift does not model noise
         ecn_fraction: float,
     ) -> None:

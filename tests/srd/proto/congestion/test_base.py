@@ -11,7 +11,15 @@ def test_fixed__never_changes() -> None:
     control = Fixed(ProtocolConfig(), packet_bytes=PACKET_BYTES)
     before = control.window_bytes
     for step in range(50):
-        control.on_sample(now=10.0, queue_s=1.0, endpoint_s=1.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0)
+        control.on_sample(
+            now=10.0,
+            queue_s=1.0,
+            endpoint_s=1.0,
+            min_rtt_s=RTT_S,
+            target_base_s=RTT_S,
+            variation_s=0.0,
+            ecn_fraction=0.0,
+        )
         control.on_ack(now=10.0 + step, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
         control.on_loss(now=10.0 + step, lost_bytes=PACKET_BYTES, inflight_bytes=0, by_timeout=False)
         control.on_all_paths_timeout(now=10.0 + step)

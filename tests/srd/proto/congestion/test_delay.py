@@ -25,7 +25,13 @@ def test_majority_delay__does_not_grow_unless_cwnd_limited() -> None:
     for _ in range(100):
         loop.now += RTT_S / 10
         loop.controller.on_sample(
-            now=loop.now, queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+            now=loop.now,
+            queue_s=0.0,
+            endpoint_s=0.0,
+            min_rtt_s=RTT_S,
+            target_base_s=RTT_S,
+            variation_s=0.0,
+            ecn_fraction=0.0,
         )
         loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=False)
     assert loop.packets == before
@@ -98,7 +104,13 @@ def test_majority_delay__far_above_target_becomes_what_was_delivered() -> None:
         for _ in range(10):
             loop.now += RTT_S / 10
             loop.controller.on_sample(
-                now=loop.now, queue_s=10 * RTT_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+                now=loop.now,
+                queue_s=10 * RTT_S,
+                endpoint_s=0.0,
+                min_rtt_s=RTT_S,
+                target_base_s=RTT_S,
+                variation_s=0.0,
+                ecn_fraction=0.0,
             )
             loop.controller.on_ack(
                 now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
@@ -113,7 +125,13 @@ def report_endpoint_delay(loop: Loop, *, pattern_s: tuple[float, ...]) -> None:
             loop.now += RTT_S / 10
             wait_s = pattern_s[step % len(pattern_s)]
             loop.controller.on_sample(
-                now=loop.now, queue_s=0.0, endpoint_s=wait_s, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+                now=loop.now,
+                queue_s=0.0,
+                endpoint_s=wait_s,
+                min_rtt_s=RTT_S,
+                target_base_s=RTT_S,
+                variation_s=0.0,
+                ecn_fraction=0.0,
             )
             loop.controller.on_ack(
                 now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
@@ -185,13 +203,25 @@ def test_majority_delay__a_few_slow_samples_do_not_end_slow_start() -> None:
     for _ in range(delay.START_SAMPLES - 1):
         loop.now += RTT_S
         loop.controller.on_sample(
-            now=loop.now, queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+            now=loop.now,
+            queue_s=3 * TARGET_S,
+            endpoint_s=0.0,
+            min_rtt_s=RTT_S,
+            target_base_s=RTT_S,
+            variation_s=0.0,
+            ecn_fraction=0.0,
         )
         loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     before = loop.packets
     assert before >= ProtocolConfig().initial_window_packets
     loop.controller.on_sample(
-        now=loop.now, queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+        now=loop.now,
+        queue_s=3 * TARGET_S,
+        endpoint_s=0.0,
+        min_rtt_s=RTT_S,
+        target_base_s=RTT_S,
+        variation_s=0.0,
+        ecn_fraction=0.0,
     )
     loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     assert loop.packets < before
@@ -244,7 +274,13 @@ def test_majority_delay__delay_that_does_not_fall_with_the_window_stops_shrinkin
         for _ in range(max(int(loop.packets), 1)):
             queue_s = rng.uniform(0.004, 0.012)
             loop.controller.on_sample(
-                now=loop.now, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.003, ecn_fraction=0.0
+                now=loop.now,
+                queue_s=queue_s,
+                endpoint_s=0.0,
+                min_rtt_s=RTT_S,
+                target_base_s=RTT_S,
+                variation_s=0.003,
+                ecn_fraction=0.0,
             )
             loop.controller.on_ack(
                 now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
@@ -262,7 +298,13 @@ def test_majority_delay__a_noisy_host_is_no_queue() -> None:
         now = 10.0 + step * RTT_S
         for control, variation_s in ((steady, 0.0), (noisy, TARGET_S)):
             control.on_sample(
-                now=now, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s, ecn_fraction=0.0
+                now=now,
+                queue_s=queue_s,
+                endpoint_s=0.0,
+                min_rtt_s=RTT_S,
+                target_base_s=RTT_S,
+                variation_s=variation_s,
+                ecn_fraction=0.0,
             )
             control.on_ack(now=now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     assert steady.window_bytes < 8 * PACKET_BYTES < noisy.window_bytes
@@ -275,7 +317,13 @@ def long_path(*queues_s: float, rounds: int, loop: Loop, rtt_s: float = 0.1) -> 
         for _ in range(packets):
             loop.now += (rtt_s + queue_s) / packets
             loop.controller.on_sample(
-                now=loop.now, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=rtt_s, variation_s=0.0, ecn_fraction=0.0
+                now=loop.now,
+                queue_s=queue_s,
+                endpoint_s=0.0,
+                min_rtt_s=rtt_s,
+                target_base_s=rtt_s,
+                variation_s=0.0,
+                ecn_fraction=0.0,
             )
             loop.controller.on_ack(
                 now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=rtt_s + queue_s, ack_wait_s=0.0, cwnd_limited=True
@@ -299,7 +347,13 @@ def test_majority_delay__samples_sent_before_a_decrease_do_not_make_another() ->
         for _ in range(int(loop.packets)):
             loop.now += 0.11 / loop.packets
             loop.controller.on_sample(
-                now=loop.now, queue_s=0.15, endpoint_s=0.0, min_rtt_s=0.1, variation_s=0.0, ecn_fraction=0.0
+                now=loop.now,
+                queue_s=0.15,
+                endpoint_s=0.0,
+                min_rtt_s=0.1,
+                target_base_s=0.1,
+                variation_s=0.0,
+                ecn_fraction=0.0,
             )
             loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=0.1, ack_wait_s=0.0, cwnd_limited=True)
         packets.append(loop.packets)

@@ -24,7 +24,13 @@ def test_majority_delay__while_packets_are_lost_delivery_bounds_it() -> None:
             loop.now += RTT_S / 50
             loop.lose(1)
             loop.controller.on_sample(
-                now=loop.now, queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+                now=loop.now,
+                queue_s=0.0,
+                endpoint_s=0.0,
+                min_rtt_s=RTT_S,
+                target_base_s=RTT_S,
+                variation_s=0.0,
+                ecn_fraction=0.0,
             )
             loop.controller.on_ack(
                 now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
@@ -131,7 +137,13 @@ def test_on_spurious_loss__ends_the_bound_by_delivery() -> None:
     for _ in range(50):  # fifty packets a round trip, and no queue
         loop.now += RTT_S / 50
         loop.controller.on_sample(
-            now=loop.now, queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+            now=loop.now,
+            queue_s=0.0,
+            endpoint_s=0.0,
+            min_rtt_s=RTT_S,
+            target_base_s=RTT_S,
+            variation_s=0.0,
+            ecn_fraction=0.0,
         )
         loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     assert loop.packets >= 200

@@ -107,10 +107,27 @@ def test_peer_rtt__smallest_sample_of_any_path_within_the_window() -> None:
     assert ours.min_s == 0.02
 
 
-def test_base_s__of_a_path_is_at_first_the_shortest_of_all() -> None:
+def test_is_shared__at_first() -> None:
     ours, (short, long) = PeerRtt(initial_s=0.01), paths(0.002, 0.006, at=10.0)
     for path in (short, long):
         ours.observe(path.latest_s, now=10.0)
-    assert [ours.base_s(path, now=10.0) for path in (short, long)] == [0.002, 0.002]
-    assert ours.base_s(long, now=10.0 + 0.99 * SHARED_MIN_S) == 0.002
-    assert [ours.base_s(path, now=10.0 + SHARED_MIN_S) for path in (short, long)] == [0.002, 0.006]
+    assert all(ours.is_shared(path, unequal=False, now=10.0) for path in (short, long))
+    assert ours.is_shared(long, unequal=False, now=10.0 + 0.99 * SHARED_MIN_S)
+    assert not any(ours.is_shared(path, unequal=False, now=10.0 + SHARED_MIN_S) for path in (short, long))
+
+
+def test_is_shared__of_paths_of_unequal_length_unless_a_queue_cannot_be_the_reason() -> None:
+    ours, (short, queued, long) = PeerRtt(initial_s=0.01), paths(0.002, 0.0039, 0.0041, at=10.0)
+    for path in (short, queued, long):
+        ours.observe(path.latest_s, now=10.0)
+    assert [ours.is_shared(path, unequal=True, now=10.0) for path in (short, queued, long)] == [True, True, False]
+    assert not any(ours.is_shared(path, unequal=True, now=10.0 + SHARED_MIN_S) for path in (short, queued, long))
+
+
+def test_refresh__spread_is_that_of_the_base_round_trips() -> None:
+    ours, made = PeerRtt(initial_s=0.01), paths(0.002, 0.0039, 0.0041, at=10.0)
+    made[0].update(0.009, now=10.0)
+    ours.refresh(made, now=10.0)
+    assert ours.spread_s == pytest.approx(0.0021)
+    ours.refresh([], now=10.1)
+    assert ours.spread_s == pytest.approx(0.0021)

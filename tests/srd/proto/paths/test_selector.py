@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from srd.proto.paths.one_way import Clocks, OneWayDelay
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.paths.selector import PathSelector, expected_rtt_s
@@ -22,14 +23,17 @@ def paths(*rtts_s: float) -> list[Path]:
     """Paths with a fresh report of these round trips; the smallest was 2 ms."""
     made = [Path(index, initial_rtt_s=0.05) for index in range(len(rtts_s))]
     for path, rtt_s in zip(made, rtts_s, strict=True):
-        path.rtt.update(0.002, now=NOW)
-        for _ in range(100):
-            path.rtt.update(rtt_s, now=NOW)
+        clocks = Clocks()
+        for sample_s in (0.002, *[rtt_s] * 100):
+            path.rtt.update(sample_s, now=NOW)
+            path.one_way.update(sample_s, clocks=clocks, rtt=path.rtt, now=NOW)
     return made
 
 
 def shares(selector: PathSelector, active: list[Path]) -> Counter[int]:
-    return Counter(selector.select(active, packets=1, now=NOW, cwnd_limited=True)[0].index for _ in range(CHOICES))
+    return Counter(
+        selector.select(active, packets=1, now=NOW, cwnd_limited=True, unequal=False)[0].index for _ in range(CHOICES)
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -47,15 +51,36 @@ def test_select__avoids_a_congested_path(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_select__a_long_path_carries_what_it_delivers(seed: int) -> None:
-    """Its queue is empty; without ACK credits the short path would be preferred."""
+    """Its queue is empty. Where nothing is to be filled, and no ack to be followed, the short path is preferred."""
     short, long = paths(0.002, 0.002)
     long.rtt = RttEstimator(initial_s=0.05)
     long.rtt.update(0.006, now=NOW)
     selector = PathSelector(rng=Random(seed))
     for _ in range(100):
         selector.on_ack(long, packets=1)
-        assert selector.select([short, long], packets=1, now=NOW, cwnd_limited=True)[0] is long
-    assert shares(selector, [short, long])[0] > 0.7 * CHOICES
+        assert selector.select([short, long], packets=1, now=NOW, cwnd_limited=True, unequal=False)[0] is long
+    idle = [
+        selector.select([short, long], packets=1, now=NOW, cwnd_limited=False, unequal=False)[0] for _ in range(CHOICES)
+    ]
+    assert idle.count(short) > 0.7 * CHOICES
+    spread = [
+        selector.select([short, long], packets=1, now=NOW, cwnd_limited=True, unequal=True)[0] for _ in range(CHOICES)
+    ]
+    assert 0.4 * CHOICES < spread.count(short) < 0.6 * CHOICES, "a window is spread over both"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_select__a_short_path_with_a_queue_leaves_packets_to_a_long_one(seed: int) -> None:
+    """Its round trip with the queue is still shorter than the long path's, but its queue is what would overflow."""
+    short, long = paths(0.004, 0.02)
+    long.one_way, long.rtt = OneWayDelay(), RttEstimator(initial_s=0.05)
+    long.rtt.update(0.02, now=NOW)
+    long.one_way.update(0.02, clocks=Clocks(), rtt=long.rtt, now=NOW)
+    selector, taken = PathSelector(rng=Random(seed)), Counter[int]()
+    for _ in range(CHOICES):
+        selector.on_ack(short, packets=1)
+        taken[selector.select([short, long], packets=1, now=NOW, cwnd_limited=True, unequal=True)[0].index] += 1
+    assert 0.4 * CHOICES < taken[long.index] < 0.6 * CHOICES, "whenever it is the random other path"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -108,7 +133,7 @@ def test_select__follows_the_acks(seed: int) -> None:
     selector.on_ack(made[5], packets=3)
     carried = Counter[int]()
     while sum(carried.values()) < 9:
-        path, count = selector.select(made, packets=2, now=NOW, cwnd_limited=True)
+        path, count = selector.select(made, packets=2, now=NOW, cwnd_limited=True, unequal=False)
         assert 1 <= count <= 2
         carried[path.index] += count
     assert carried == {2: 6, 5: 3}
@@ -118,14 +143,16 @@ def test_select__bursts_are_not_limited_by_ack_credit_unless_cwnd_limited() -> N
     made = paths(*[0.002] * 8)
     selector = PathSelector(rng=Random(1))
     selector.on_ack(made[2], packets=3)
-    assert selector.select(made, packets=64, now=NOW, cwnd_limited=False) == (made[2], 64)
+    assert selector.select(made, packets=64, now=NOW, cwnd_limited=False, unequal=False) == (made[2], 64)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_select__before_any_ack_all_paths_are_tried(seed: int) -> None:
     made = [Path(index, initial_rtt_s=0.05) for index in range(8)]
     selector = PathSelector(rng=Random(seed))
-    assert {selector.select(made, packets=4, now=NOW, cwnd_limited=True)[0].index for _ in range(200)} == set(range(8))
+    assert {
+        selector.select(made, packets=4, now=NOW, cwnd_limited=True, unequal=False)[0].index for _ in range(200)
+    } == set(range(8))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -134,7 +161,9 @@ def test_select__a_path_that_timed_out_loses_its_ack_credit(seed: int) -> None:
     selector = PathSelector(rng=Random(seed))
     selector.on_ack(made[1], packets=100)
     made[1].state = PathState.SUSPECT
-    assert {selector.select(made[:1], packets=1, now=NOW, cwnd_limited=True)[0].index for _ in range(200)} == {0}
+    assert {
+        selector.select(made[:1], packets=1, now=NOW, cwnd_limited=True, unequal=False)[0].index for _ in range(200)
+    } == {0}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -144,7 +173,7 @@ def test_select__ack_credit_does_not_bind_to_a_congested_path(seed: int) -> None
     taken = Counter[int]()
     for _ in range(CHOICES):
         selector.on_ack(made[3], packets=1)
-        taken[selector.select(made, packets=1, now=NOW, cwnd_limited=True)[0].index] += 1
+        taken[selector.select(made, packets=1, now=NOW, cwnd_limited=True, unequal=False)[0].index] += 1
     assert taken[3] < CHOICES / 2
 
 
@@ -154,4 +183,6 @@ def test_select__a_path_without_a_report_for_long_is_tried_again(seed: int) -> N
     made, later = paths(0.002, 0.5), NOW + 5.0
     made[0].rtt.update(0.002, now=later)
     selector = PathSelector(rng=Random(seed))
-    assert 1 in {selector.select(made, packets=1, now=later, cwnd_limited=True)[0].index for _ in range(50)}
+    assert 1 in {
+        selector.select(made, packets=1, now=later, cwnd_limited=True, unequal=False)[0].index for _ in range(50)
+    }

@@ -418,10 +418,10 @@ def test_on_handshake_rtt__is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPa
     sender._table.open_all()
     path, now = sender.paths[3], network.now
     path.next_sequence = 1
-    report = PathReport(3, 0, int(now * 1e6) - 3000 & 0xFFFFFFFF, 0, 1, 0, 0)
+    report = PathReport(3, 0, int(now * 1e6) - 1900 & 0xFFFFFFFF, 0, 1, 0, 0)
     sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
     ((queue_s, base_s),) = samples
-    assert queue_s == pytest.approx(0.002, rel=0.01)
+    assert queue_s == pytest.approx(0.0009, rel=0.01)
     assert base_s == pytest.approx(0.001, rel=0.01)
 
 
@@ -441,6 +441,24 @@ def test_handle_ack__of_a_probe_is_no_sample(monkeypatch: pytest.MonkeyPatch) ->
         sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
     assert len(samples) == 2
     assert path.rtt.latest_s == pytest.approx(0.004, rel=0.01)
+
+
+@pytest.mark.sources
+def test_handle_ack__of_a_probe_is_no_way_there_of_data() -> None:
+    """A probe takes 0.5 ms, data 0.8 ms, as it is longer: that is no queue."""
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender = sender_of(network, number)
+    sender._table.open_all()
+    path, now_us = sender.paths[3], int(network.now * 1e6)
+    path.allocate_probe_sequence()
+    path.allocate_sequences(2)
+    for last, there_us in enumerate((500, 800, 900)):
+        received_us, sent_us = (now_us - back_us & 0xFFFFFFFF for back_us in (500, 500 + there_us))
+        report = PathReport(3, last, sent_us, 0, last + 1, 0, 0, received_us)
+        ack = Ack(sender._context, 0, 0, 0, 0, (report,))
+        sender.handle_ack(ack, now=network.now, received_at=network.now)
+    assert path.one_way.queue_s == pytest.approx(0.0001, abs=2e-6)
 
 
 @pytest.mark.sources

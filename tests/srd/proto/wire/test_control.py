@@ -38,7 +38,15 @@ from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_B
 
 U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
 REPORTS = st.builds(
-    PathReport, path=U8, path_sequence=U32, sent_us=U32, ack_delay_us=U32, packets=U32, duplicates=U16, ecn_ce=U16
+    PathReport,
+    path=U8,
+    path_sequence=U32,
+    sent_us=U32,
+    ack_delay_us=U32,
+    packets=U32,
+    duplicates=U16,
+    ecn_ce=U16,
+    received_us=U32,
 )
 ACKS = st.builds(
     Ack,
