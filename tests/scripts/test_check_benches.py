@@ -29,7 +29,7 @@ def case_of(monkeypatch: pytest.MonkeyPatch, name: str, figures: Callable[[int],
 
 def test_longest_first__is_every_case_in_virtual_time_that_wants_anything() -> None:
     virtual = {name for name, case in CASES.items() if case.fabric == "virtual" and case.wanted}
-    assert {*check_benches.LONGEST_FIRST, *check_benches.LEFT_OUT} == virtual
+    assert set(check_benches.LONGEST_FIRST) == virtual
     assert all(wanted.over == "worst" for name in virtual for wanted in CASES[name].wanted)
 
 
@@ -58,6 +58,12 @@ def test_main__a_known_miss_is_printed_and_fails_nothing(monkeypatch: pytest.Mon
     assert "loss: seeds 1 to 5: used_fraction 0.5 (>= 0.9, missed), lost 1 (<= 0)" in done.output
     missed = [line for line in done.output.splitlines() if line.startswith("missed")]
     assert missed == ["missed: loss seed 3: lost 1, wanted <= 0; repeat with: scripts/bench loss --seed 3"]
+
+
+def test_main__what_takes_long_has_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    case_of(monkeypatch, "unequal", lambda seed: {"used_fraction": 1.0, "lost": seed - 1})
+    done = CliRunner().invoke(check_benches.main, ["unequal"])
+    assert (done.exit_code, done.output) == (0, "unequal: seeds 1 to 1: used_fraction 1 (>= 0.9), lost 0 (<= 0)\n")
 
 
 def test_known_misses__are_requirements() -> None:
