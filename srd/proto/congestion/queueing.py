@@ -6,9 +6,9 @@ back over any path, so the round trip of a short path may contain the way back o
 queueing on the way there (see `paths.one_way`), paths share a window by their queues (see `paths.selector`), and the
 quickest ack path is named (see `paths.way_back`).
 
-Paths are of unequal length while two things differ by `DETOUR` of the smallest round trip, and by the jitter that loss
-detection allows for: the base round trips of the paths, and the ways back of the last seconds. The first alone may be a
-queue that was never empty on some path yet, or a host that was busy; the second alone a queue on the way back.
+Paths are of unequal length while two things differ by more than the jitter that loss detection allows for: the base
+round trips of the paths, by `UNEQUAL_RTTS` of the smallest of them (less may be a queue that was never empty on some
+path yet, or a busy host), and the ways back of the last seconds, by `DETOUR` of it (alone that may be a queue there).
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from srd.proto.paths.path import Path
 from srd.proto.paths.rtt import PeerRtt
 from srd.proto.paths.way_back import DETOUR, AckPaths
 from srd.proto.wire.control import PathReport
+
+UNEQUAL_RTTS = 1.7
+"""How much longer than the shortest a path must be, in the shortest one's round trips: more than a buffer of one
+bandwidth-delay product, the delay of the hosts and the queue on the way back add to it."""
 
 
 class Queueing:
@@ -63,7 +67,7 @@ class Queueing:
         """Take an ack's ack path; `is_sample`: one of its reports was new. Return whether to name the quickest now."""
         least_s = max(DETOUR * self._rtt.min_s, jitter_s)
         detour_s = self._clocks.detour_s if is_sample else None
-        may_differ = self._rtt.spread_s >= least_s
+        may_differ = self._rtt.spread_s >= max(UNEQUAL_RTTS * self._rtt.min_s, jitter_s)
         self.ack_paths.on_ack(
             ack_path, detour_s=detour_s, least_s=least_s, may_differ=may_differ, rtt_s=self._rtt.smoothed_s, now=now
         )
