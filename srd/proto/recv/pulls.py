@@ -11,8 +11,9 @@ pulls and UET's RCCC are of the same kind. Each sender has a window of its own b
    each; the next turn is that of the sender that has had the fewest. One that asks late may catch up by `HEAD_START`
    turns: of a thousand requests at one instant most are lost at first. Each request is answered.
 3. What is pulled and has not arrived is at most the window: so many packets as may wait at once (`incast_packets`), or
-   `WINDOW_GAIN` times the best arrival rate times the shortest time from a pull to its data, whichever is more. What
-   arrives makes room for the next turn, so pulls have the pace of the last link, and its queue stays short.
+   `WINDOW_GAIN` times the best arrival rate times the shortest time from a pull to its data, whichever is more. The
+   last turn may exceed it, by a packet or by what it repeats (5). What arrives makes room for the next turn, so pulls
+   have the pace of the last link, and its queue stays short.
 4. A peer's first turn is one packet. When that has arrived, it has its share of the window outstanding; if few others
    are active, it is free, which means that its own window is all that limits it, until it is idle.
 5. What was pulled and does not arrive in time is late: it no longer counts. The time is that of a retransmission
