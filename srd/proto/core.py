@@ -97,6 +97,7 @@ class EndpointCore:
         """
         self.malformed = 0
         self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
+        self._has_incomplete = False  # whether the peers of the last batch of data have incomplete messages
         self._config, self._datagram_bytes = config, datagram_bytes
         self._stateless = StatelessResponder(
             secret=secret,
@@ -293,6 +294,7 @@ class EndpointCore:
             self._after(peer, now=now)
         if touched:
             self.expects_more_data = any(peer.receiver.expects_more_data for peer in touched.values())
+            self._has_incomplete = any(peer.receiver.incomplete for peer in touched.values())
         self._handle_controls(controls, now=now)
         if self._pulls.is_crowded or self._pulls.due:
             self._take_turns(now=now)
@@ -514,6 +516,11 @@ class EndpointCore:
                 self._held[number] = None
             self._timers.arm(number, at=peer.poll_timeout(now=now))
         return None
+
+    @property
+    def awaits_rest(self) -> bool:
+        """Whether the last batch of data left a message incomplete, and there is nothing to deliver."""
+        return self._has_incomplete and not self._events
 
     @property
     def holds_data(self) -> bool:
