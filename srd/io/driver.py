@@ -379,12 +379,12 @@ class Driver:
         ACKs are processed before timeouts, or acknowledged data is declared lost. So timeouts are left alone in a turn
         that neither read nor was `answered`: they make the timer fire, and the timer's turn reads.
         """
-        more = answered and self._send_turn(acks_last=True)
+        more = answered and self._send_turn(data_only=True)
         self._process_control()
         if read or answered:
             self._core.handle_timeout(time.monotonic())
         self._deliver()
-        more = more or self._send_turn(acks_last=False)
+        more = more or self._send_turn(data_only=False)
         self._deliver()
         return more
 
@@ -586,8 +586,8 @@ class Driver:
         for queue in (self._queue, *self._queues.values()):
             queue.predictor.clear_hint()
 
-    def _send_turn(self, *, acks_last: bool) -> bool:
-        """Send up to `TURN_BYTES`; return whether there is more. `acks_last`: posted data goes before ACKs."""
+    def _send_turn(self, *, data_only: bool) -> bool:
+        """Send up to `TURN_BYTES`; return whether there is more. `data_only`: no ACKs, which it would take to make."""
         if self._closed or self._blocked():
             return False
         sent_bytes = 0
@@ -599,19 +599,14 @@ class Driver:
                 self._transmit()
                 return True
             if self._outgoing is None:
-                out = self._deferred or self._core.poll_transmit(now, acks_last=acks_last)
+                out = self._deferred or self._core.poll_transmit(now, data_only=data_only)
             else:
-                out = self._deferred or self._poll_allowed(self._outgoing, acks_last=acks_last, now=now)
+                out = self._deferred or self._poll_allowed(self._outgoing, data_only=data_only, now=now)
             self._deferred = None
             if out is None:
                 break
             if isinstance(out, Datagram):
                 sent_bytes += BURST_BYTES
-                if acks_last:
-                    self._transmit()
-                    if self._blocked():
-                        self._deferred = out
-                        return False
                 self._send_datagram(out)
                 continue
             sent_bytes += BURST_BYTES + out.payload_bytes
@@ -625,10 +620,10 @@ class Driver:
         self._transmit()
         return out is not None and not self._blocked()
 
-    def _poll_allowed(self, outgoing: DirectionLimit, *, acks_last: bool, now: float) -> Burst | Datagram | None:
+    def _poll_allowed(self, outgoing: DirectionLimit, *, data_only: bool, now: float) -> Burst | Datagram | None:
         """Return the next thing that the core sends within the outgoing allowance, and charge it."""
         room = outgoing.room(now, item_bytes=self._packet_bytes)
-        out = self._core.poll_transmit(now, acks_last=acks_last, most_packets=min(room, MAX_BURST_PACKETS))
+        out = self._core.poll_transmit(now, data_only=data_only, most_packets=min(room, MAX_BURST_PACKETS))
         if out is None:
             self._is_behind = self._core.holds_data
             self._send_at = outgoing.ready_at if self._is_behind else None
