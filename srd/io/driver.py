@@ -379,7 +379,7 @@ class Driver:
         ACKs are processed before timeouts, or acknowledged data is declared lost. So timeouts are left alone in a turn
         that neither read nor was `answered`: they make the timer fire, and the timer's turn reads.
         """
-        more = answered and self._send_turn(data_only=True)
+        more = answered and (self._send_turn(data_only=True) or self._send_turn(data_only=False))
         self._process_control()
         if read or answered:
             self._core.handle_timeout(time.monotonic())
