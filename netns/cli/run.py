@@ -14,6 +14,7 @@ import click
 
 from netns.backends.choice import require_root
 from netns.cli.commands import lab_named, topology_named
+from netns.cli.options import Duration
 from netns.cli.placement import overridden
 from netns.cli.tables import count, print_table, table
 from netns.errors import RankError
@@ -71,12 +72,15 @@ class Finished:
 @click.command()
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.option("--topology", "file", help="Build this topology for the job, and remove it afterwards.")
-@click.option("--lab", "name", help="Run in this lab, which is up; optional if only one is.")
+@click.option("--lab", "name", metavar="NAME", help="Run in this lab, which is up; optional if only one is.")
 @click.option("--required-topology", "required", metavar="LAYER", help="All ranks in one domain of LAYER, or fail.")
 @click.option("--preferred-topology", "preferred", metavar="LAYER", help="The same if possible, else a level up.")
 @click.option("--check-placement", is_flag=True, help="Show where each rank ran, by its network namespace.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="End the job after so many seconds."
+    "--timeout",
+    "timeout_s",
+    type=Duration(least_s=0.001, most_s=30 * 86400),
+    help="End the job after this time, as 90s.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; output of ranks goes to stderr.")
 def run(

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from srd.cli.options import busy_poll_option, emit, is_directory, is_file, run
+from srd.cli.options import Duration, busy_poll_option, emit, is_directory, is_file, run
 from srd.cli.progress import TransferProgress, rate_text
 from srd.cli.security import Target, known_hosts_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
@@ -71,9 +71,8 @@ class Destination:
 @click.option(
     "--retry-for",
     "retry_for_s",
-    type=click.IntRange(0, MAX_RETRY_S),
-    metavar="SECONDS",
-    default=RETRY_FOR_S,
+    type=Duration(most_s=MAX_RETRY_S),
+    default=f"{RETRY_FOR_S}s",
     show_default=True,
     help="Retry for this long when the receiver is lost during a file; 0: fail at once.",
 )

@@ -313,7 +313,7 @@ def test_send__resumes_with_a_restarted_receiver(
 
 
 def test_send__ends_when_the_receiver_does_not_return_bad_flow(inputs: Path, output: Path) -> None:
-    argv = command("send", str(sparse(inputs)), "--retry-for", "1")
+    argv = command("send", str(sparse(inputs)), "--retry-for", "1s")
     with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")
         process.kill(signal.SIGKILL)
@@ -324,6 +324,6 @@ def test_send__ends_when_the_receiver_does_not_return_bad_flow(inputs: Path, out
         assert error.endswith("; tried again for 1 s; the file was not delivered")
 
 
-@pytest.mark.parametrize("seconds", ["-1", "x", "86401"])
+@pytest.mark.parametrize("seconds", ["-1s", "x", "60", "86401s"])
 def test_send__bad_retry_for_bad_flow(file: Path, seconds: str, called: Command) -> None:
     assert_fails(called("send", str(file), "127.0.0.1:9", "--retry-for", seconds), status=2, error="--retry-for")
