@@ -239,7 +239,9 @@ def test_name__that_is_a_path_bad_flow(tmp_path: Path, arguments: tuple[str, ...
 @pytest.mark.parametrize("command", COMMANDS)
 def test_lab__is_named_by_an_option_in_every_command(command: str) -> None:
     """No command takes it as an argument, so that nobody has to remember which."""
-    parameters = main.get_command(click.Context(main), command).params
+    found = main.get_command(click.Context(main), command)
+    assert found is not None
+    parameters = found.params
     assert not [each for each in parameters if isinstance(each, click.Argument) and each.name == "name"]
     assert [each.opts for each in parameters if each.name == "name"] in ([], [["--lab"]])
 

@@ -7,14 +7,17 @@ import hashlib
 import json
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from srd.cli.options import STOP_WITHIN_S
+from srd.cli.send import paths_text
 from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, encode
+from srd.peer import PathStats
+from srd.proto.paths.path import PathCounters, PathState
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
 from tests.srd.loopback import SMALL, closed_port, content, send
@@ -139,6 +142,40 @@ def test_send__fails_when_one_of_several_fails(inputs: Path, output: Path, file:
     assert len(result.stderr.splitlines()) == 1
     assert f"{other}: not delivered: b.bin: exists already" in result.stderr
     assert (output / "a.bin").exists()
+
+
+def test_send__several_files_are_one_once(file: Path, inputs: Path, output: Path) -> None:
+    """`recv --once` stays for all the files of one `srd send`."""
+    others = [inputs / name for name in ("b.bin", "c.bin")]
+    for number, other in enumerate(others, 1):
+        other.write_bytes(content(1000 * number, seed=SEED))
+    with receiver(output, "--once") as (process, target):
+        result = srd("send", str(file), *map(str, others), target)
+        assert result.returncode == 0, result.stderr
+        assert process.wait() == 0
+    assert names(output) == ["a.bin", "b.bin", "c.bin"]
+
+
+def test_send__once_ends_with_the_first_file_that_fails_bad_flow(file: Path, inputs: Path, output: Path) -> None:
+    (output / "a.bin").touch()
+    other = inputs / "b.bin"
+    other.touch()
+    with receiver(output, "--once") as (process, target):
+        assert srd("send", str(file), str(other), target).returncode == 1
+        assert process.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("carried", "text"),
+    [(range(32), "32 paths"), (range(34), "32 paths and 2 standbys"), ([0, 5, 40], "2 paths and 1 standby")],
+)
+def test_paths_text__standbys_are_no_more_paths(carried: Iterable[int], text: str) -> None:
+    """`--paths 32` is 32 paths, also when two of them failed and have standbys."""
+    paths = [
+        PathStats(number, PathState.ACTIVE, None, 0, PathCounters(packets=int(number in carried)))
+        for number in range(50)
+    ]
+    assert paths_text(paths, primary=32) == text
 
 
 @pytest.mark.parametrize("options", [[], ["--devmem", "--plain"]], ids=str)
