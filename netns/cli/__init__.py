@@ -72,7 +72,8 @@ class _Group(click.Group):
 def main() -> None:
     """Build networks of Linux namespaces for SRD or any other program.
 
-    FILE is a topology in YAML, or `reference`: two hosts, four paths of 250 Mbit/s between them. First steps:
+    FILE is a topology in YAML, or an example: `reference` (two hosts, four paths of 250 Mbit/s between them) or
+    `cluster` (16 hosts in four blocks). First steps:
 
     \b
       srd-lab plan reference                 show what would be built; needs no root

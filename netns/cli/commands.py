@@ -11,8 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -20,15 +19,14 @@ from netns.backends.choice import Wanted, require_root
 from netns.cli.options import LAB_OPTION
 from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
 from netns.errors import BackendError
+from netns.examples import file_named
 from netns.lab.lab import Lab
 from netns.lab.plan import Backend, plan
 from netns.lab.state import recorded_labs
 from netns.observe.route_probe import MAX_PORTS, hops_to_spines, probe_spines
 from netns.programs import tool
 from netns.topology.file import read_topology
-from netns.topology.model import Topology, reference
-
-BUILTIN: Final = {"reference": reference}
+from netns.topology.model import Topology
 
 
 @click.command("plan")
@@ -136,11 +134,8 @@ def _readable(names: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def topology_named(file: str) -> Topology:
-    """Return the topology in a file, or a built-in one. Raises TopologyError or ShapeError."""
-    path = Path(file)
-    if file in BUILTIN and not path.exists():
-        return BUILTIN[file]()
-    return read_topology(path)
+    """Return the topology in a file, or an example. Raises TopologyError or ShapeError."""
+    return read_topology(file_named(file))
 
 
 def lab_named(name: str | None) -> Lab:

@@ -13,7 +13,7 @@ from netns.chart.mermaid import mermaid
 from netns.chart.page import page
 from netns.cli.show_placement import placement_dict, show_placement, show_topology, topology_dict
 from netns.errors import JobError, LabError
-from netns.inventory.fabric_layers import nodes_of
+from netns.examples import file_named
 from netns.inventory.layers import labelled, level_named, levels_of
 from netns.inventory.node_export import to_ec2, to_kubernetes
 from netns.inventory.node_files import read_nodes
@@ -22,7 +22,6 @@ from netns.placement.hostfile import hostfile
 from netns.placement.job import Job, JobTopology, read_job
 from netns.placement.kueue import Kind, dump, manifests
 from netns.placement.place import place
-from netns.topology.model import reference
 
 EXPORTS: Final = {"ec2": to_ec2, "kubernetes": to_kubernetes}
 
@@ -53,8 +52,8 @@ def topology_command(
 ) -> None:
     """Show which hosts share network-node layers.
 
-    FILE is a topology in YAML (or `reference`), the JSON of `aws ec2 describe-instance-topology`, or that of
-    `kubectl get nodes -o json`.
+    FILE is a topology in YAML, an example (reference, cluster), the JSON of `aws ec2 describe-instance-topology`, or that
+    of `kubectl get nodes -o json`.
     """
     nodes = _nodes(file, skip=skip_unlabelled, ranks_per_host=None)
     whole = branches(nodes)
@@ -75,7 +74,7 @@ def topology_command(
 
 
 @click.command("place")
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.argument("job_file", metavar="JOB")
 @click.option("--topology", "file", required=True, help="The nodes: any input of `srd-lab topology`.")
 @click.option("--required-topology", metavar="LAYER", help="All ranks in one domain of LAYER, or fail.")
 @click.option(
@@ -89,7 +88,7 @@ def topology_command(
 @_per_host
 @_skip
 def place_command(
-    job_file: Path,
+    job_file: str,
     file: str,
     required_topology: str | None,
     preferred_topology: str | None,
@@ -103,7 +102,7 @@ def place_command(
 
     LAYER is 1 (the farthest) to 4, host, ultraserver-id or a node label's key. Exit status 1 if the job does not fit.
     """
-    job = overridden(read_job(job_file), required=required_topology, preferred=preferred_topology)
+    job = overridden(read_job(file_named(job_file)), required=required_topology, preferred=preferred_topology)
     nodes = _nodes(file, skip=skip_unlabelled, ranks_per_host=ranks_per_host)
     placement = place(job, nodes)
     for note in placement.notes:
@@ -132,11 +131,8 @@ def overridden(job: Job, *, required: str | None, preferred: str | None) -> Job:
 
 
 def _nodes(file: str, *, skip: bool, ranks_per_host: int | None) -> tuple[Node, ...]:
-    path = Path(file)
-    if file == "reference" and not path.exists():
-        return nodes_of(reference(), ranks_per_host=ranks_per_host or 1)
     nodes = read_nodes(
-        path, ranks_per_host=ranks_per_host, on_warning=lambda note: click.echo(f"note: {note}", err=True)
+        file_named(file), ranks_per_host=ranks_per_host, on_warning=lambda note: click.echo(f"note: {note}", err=True)
     )
     if not skip:
         return nodes

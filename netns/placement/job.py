@@ -2,7 +2,7 @@
 
     name: allreduce
     ranks: 4
-    command: [python3, scripts/examples/allreduce.py]   # of every rank; for `srd-lab run` and for manifests
+    command: [python3, -m, srd.examples.allreduce]   # of every rank; for `srd-lab run` and for manifests
     topology: {required: 3}      # or preferred; a layer (1 to 4), host, or any label key; omitted: anywhere
     slices: [{layer: 3, size: 2}]            # optional, from the outermost to the innermost
     resources: {cpu: 500m, nvidia.com/gpu: 1}  # of one rank; optional

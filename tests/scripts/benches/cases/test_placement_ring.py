@@ -21,7 +21,7 @@ def topology() -> Topology:
 
 
 def blocks(hosts: tuple[str, ...]) -> list[int]:
-    return [(int(host[1:]) - 1) // 4 for host in hosts]  # as examples/cluster.yaml numbers them
+    return [(int(host[1:]) - 1) // 4 for host in hosts]  # as netns/examples/cluster.yaml numbers them
 
 
 def test_placements__a_rack_a_block_and_apart(topology: Topology) -> None:
