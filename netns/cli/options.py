@@ -28,9 +28,9 @@ class Duration(click.ParamType[float]):
         except UnitError as error:
             self.fail(str(error), param, ctx)
         if seconds < self._least_s:
-            self.fail(f"{value} is too short; at least {self._least_s:g} s", param, ctx)
+            self.fail(f"{value} is too short; at least {self._least_s:.10g} s", param, ctx)
         if seconds > self._most_s:
-            self.fail(f"{value} is too long; at most {self._most_s:g} s", param, ctx)
+            self.fail(f"{value} is too long; at most {self._most_s:.10g} s", param, ctx)
         return seconds
 
 

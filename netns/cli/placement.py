@@ -52,8 +52,8 @@ def topology_command(
 ) -> None:
     """Show which hosts share network-node layers.
 
-    FILE is a topology in YAML, an example (reference, cluster), the JSON of `aws ec2 describe-instance-topology`, or that
-    of `kubectl get nodes -o json`.
+    FILE is a topology in YAML, an example (reference, cluster), or JSON of `aws ec2 describe-instance-topology` or
+    `kubectl get nodes -o json`.
     """
     nodes = _nodes(file, skip=skip_unlabelled, ranks_per_host=None)
     whole = branches(nodes)
