@@ -122,7 +122,7 @@ def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool =
     def on_line(rank: int, stream: Stream, line: str) -> None:
         click.echo(f"[{rank}] {line}", err=quiet or stream == "stderr")
 
-    placement = place(job, nodes_of(lab.topology))
+    placement = place(job, nodes_of(lab.topology), where=f"lab {lab.name}")
     with Launcher.start(lab, hosts=placement.hosts, command=job.command, env=job.env) as ranks:
         ranks.wait(on_line=on_line, timeout_s=timeout_s)
         return Finished(

@@ -108,7 +108,7 @@ def test_send__json(file: Path, output: Path) -> None:
     assert [path["path"] for path in paths] == [0, 1, 2, 3]
     assert sum(path["packets"] for path in paths) >= 3_000_000 // 8972
     assert set(paths[0]) == {
-            "path", "packets", "retransmitted", "lost", "timeouts", "marked", "rtt_us", "state",
+            "path", "standby", "packets", "retransmitted", "lost", "timeouts", "marked", "rtt_us", "state",
         }  # fmt: skip
     assert {path["state"] for path in paths} <= {"active", "silent", "quarantined", "probing"}
 
