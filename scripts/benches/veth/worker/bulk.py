@@ -130,7 +130,7 @@ async def receive(host: str, *, plain: bool) -> int:
             turns, intact, dropped_before = 0, True, 0
             while (turn := await _receive_turn(peer)) is not None:
                 messages, seconds, cpu_s = turn
-                intact &= all(_is_intact(message, expected) for message in messages)
+                intact &= all(is_intact(message, expected) for message in messages)
                 for message in messages:
                     message.release()
                 if turns >= WARM_UP_TURNS:
@@ -166,7 +166,8 @@ async def _receive_turn(peer: Peer) -> tuple[list[Message], float, float] | None
     return messages, time.perf_counter() - started, time.process_time() - cpu_before
 
 
-def _is_intact(message: Message, expected: npt.NDArray[np.uint8]) -> bool:
+def is_intact(message: Message, expected: npt.NDArray[np.uint8]) -> bool:
+    """Whether a message has the bytes that its number says."""
     at = source(message.immediate or 0)
     for view in message.views():
         if not np.array_equal(np.frombuffer(view, np.uint8), expected[at : at + len(view)]):
