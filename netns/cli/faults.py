@@ -80,7 +80,8 @@ def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier:
     if for_s is None:
         time.sleep(at_s)
         fail(lab, target, carrier=carrier)
-        click.echo(f"{target} is dead ({count(links, 'link')}); repair it: srd-lab repair {target}")
+        of_lab = "" if name is None else f" --lab {name}"
+        click.echo(f"{target} is dead ({count(links, 'link')}); repair it: srd-lab repair{of_lab} {target}")
         return
     with signals_raise():
         event = ScheduledEvent(at_us=at_s * 1e6, action="fail", name=target, for_us=for_s * 1e6, carrier=carrier)

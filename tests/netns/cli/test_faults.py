@@ -102,7 +102,7 @@ def test_bad_flow_is_one_line(lab: Lab, arguments: tuple[str, ...], status: int,
 
 def test_fail_and_repair(lab: Lab) -> None:
     done = srd_lab("fail", "--lab", lab.name, "spine1")
-    assert done.stdout == "spine1 is dead (2 links); repair it: srd-lab repair spine1\n"
+    assert done.stdout == f"spine1 is dead (2 links); repair it: srd-lab repair --lab {lab.name} spine1\n"
     found = srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "8", "--json")
     assert found.returncode == 1
     answer = json.loads(found.stdout)
