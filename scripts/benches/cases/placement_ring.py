@@ -55,6 +55,7 @@ from scripts.harness.errors import BenchError
 WANTED: Final = (Wanted("bad_over_required_ratio", ">", 1.5),)
 
 ROOT: Final = Path(__file__).resolve().parents[3]
+PROGRAM: Final = "srd.examples.allreduce"
 RANKS: Final = 4
 TENSOR_BYTES: Final = 8 << 20
 ITERATIONS: Final = 3
@@ -156,7 +157,7 @@ def _shortest_paths(topology: Topology, source: str, *, target: str) -> tuple[fl
 def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
     """Return the times of the iterations of one run on these hosts."""
     sizes = ["--bytes", str(size.tensor_bytes), "--iterations", str(size.iterations)]
-    command = [sys.executable, "-m", "srd.examples.allreduce", *sizes, "--delay-target-ms", str(DELAY_TARGET_MS)]
+    command = [sys.executable, "-m", PROGRAM, *sizes, "--delay-target-ms", str(DELAY_TARGET_MS)]
     with Launcher.start(lab, hosts=hosts, command=command, env={"PYTHONPATH": str(ROOT)}) as ranks:
         ranks.wait(on_line=_ignore_output, timeout_s=TIMEOUT_S)
         strays = [str(rank) for rank in ranks.ranks if rank.ran_in != rank.host]
