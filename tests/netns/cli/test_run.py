@@ -163,8 +163,8 @@ def test_run__killed_leaves_a_lab_that_the_next_one_removes(tmp_path: Path, topo
     [
         (["--lab", "nope"], {}, 1, "srd-lab: there is no lab nope; labs: "),
         ([], {"command": ["nosuch"]}, 1, "srd-lab: nosuch: no such command"),
-        ([], {"ranks": 9}, 1, "srd-lab: job demo: topology "),
-        (["--required-topology", "3"], {"ranks": 3}, 1, "srd-lab: job demo: topology "),
+        ([], {"ranks": 9}, 1, "srd-lab: job demo: lab "),
+        (["--required-topology", "3"], {"ranks": 3}, 1, "srd-lab: job demo: no layer 3 of lab "),
         (["--required-topology", "rack"], {}, 2, "srd-lab: job demo: level rack: the nodes have no such level; "),
         ([], {"ranks": 0}, 2, "job.yaml: ranks: 0 should be greater than or equal to 1"),
         (["--timeout", "300ms"], {"command": ["sleep", "600"]}, 1, "srd-lab: not done after 0.3 s: rank 0 on h1, "),
