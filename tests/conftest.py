@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PURE = (
     "srd/proto",
     "srd/secure",
+    "srd_units",
     "devmem",
     "netns/netem",
     "netns/topology",

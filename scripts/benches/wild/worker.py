@@ -78,7 +78,7 @@ async def send(host: str, *, port: int, byte_count: int, seconds: float) -> int:
 
 
 async def _send(peer: Peer, region: Region, number: int) -> None:
-    status = await peer.send(region, offset=source(number), length=MESSAGE_BYTES, immediate=number)
+    status = await peer.post_send(region, offset=source(number), length=MESSAGE_BYTES, immediate=number)
     if status is not Status.OK:
         raise BenchError(f"message {number} ended with {status.name}")
 

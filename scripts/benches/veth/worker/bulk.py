@@ -107,7 +107,7 @@ async def _turn(peer: Peer, region: Region) -> tuple[float, float]:
     """Send everything; return the duration and this end's CPU time. Raises BenchError for a damaged byte."""
     started, cpu_before = time.perf_counter(), time.process_time()
     requests = [
-        peer.send(region, offset=source(number), length=MESSAGE_BYTES, immediate=number)
+        peer.post_send(region, offset=source(number), length=MESSAGE_BYTES, immediate=number)
         for number in range(TURN_BYTES // MESSAGE_BYTES)
     ]
     statuses = await asyncio.gather(*requests)
@@ -138,7 +138,7 @@ async def receive(host: str, *, plain: bool) -> int:
                 turns += 1
                 if turns == WARM_UP_TURNS:
                     dropped_before = endpoint.dropped_packets
-                await peer.send(empty, offset=0, length=0, immediate=INTACT if intact else DAMAGED)
+                await peer.post_send(empty, offset=0, length=0, immediate=INTACT if intact else DAMAGED)
             emit(
                 "received",
                 bytes=account.byte_count,
