@@ -164,8 +164,7 @@ class Driver:
         for fd in self._sockets:
             self._epoll.register(fd, select.EPOLLIN)
         self._transmitter = SecureTransmitter(drain=self._icmp) if secure else Transmitter(drain=self._icmp)
-        self._wake_due = False
-        self._postponed = 0  # turns that `wake` has scheduled, and that take place later
+        self._wake_due, self._postponed = False, 0  # a turn is scheduled; scheduled calls that another comes behind
         self._full: socket.socket | None = None
         self._deferred: Burst | Datagram | None = (
             None  # polled from the core when the socket of the bursts before it was full

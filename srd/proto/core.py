@@ -96,8 +96,9 @@ class EndpointCore:
         received while memory is short; `trace`: receives the trace events of every peer.
         """
         self.malformed = 0
-        self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
-        self._has_incomplete = False  # whether the peers of the last batch of data have incomplete messages
+        self.expects_more_data = self._has_incomplete = (
+            False  # the last batch's messages lack over a datagram; anything
+        )
         self._config, self._datagram_bytes = config, datagram_bytes
         self._stateless = StatelessResponder(
             secret=secret,
@@ -126,8 +127,8 @@ class EndpointCore:
         self._hosts: dict[object, int] = {}  # number of peers of each host
         self._unaccepted: set[int] = set()  # numbers of the incoming peers without a call of `accepted` yet
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, round-robin
-        self._held: dict[int, None] = {}  # of those whose data was held back by `poll_transmit`, likewise
-        self._without_data: dict[int, None] = {}  # of those that had no data for `poll_transmit`, likewise
+        # Likewise, of those whose data `poll_transmit` held back, and that had none when it looked for data only.
+        self._held, self._without_data = dict[int, None](), dict[int, None]()
         self._events: EventQueue = deque()
         self._traced = 0  # how many of these, from the first on, are in the trace
         self._timers = Timers()

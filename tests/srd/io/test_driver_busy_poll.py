@@ -12,6 +12,7 @@ import pytest
 
 from srd.io import driver, moderation
 from srd.io.driver import DriverState
+from srd.io.rx_buffers import SUPER_BYTES
 from srd.proto.events import Event, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
@@ -239,7 +240,7 @@ async def test_read__goes_on_while_a_message_arrives_in_whole_trains() -> None:
             one.post(peer, request=request, offset=0, length=len(payload))
             await one.until(completed, count=request + 1)
         assert [len(payload)] in turns
-        assert max(map(max, turns)) < driver.TURN_BYTES + driver.BATCHES_PER_TURN * driver.SUPER_BYTES
+        assert max(map(max, turns)) < driver.TURN_BYTES + driver.BATCHES_PER_TURN * SUPER_BYTES
 
 
 @pytest.mark.sources
