@@ -17,7 +17,7 @@ from typing import Any
 import click
 import uvloop
 
-from srd_units import UnitError, parse_duration_us, parse_size
+from netns.units import UnitError, parse_duration_us, parse_size
 
 STOP_WITHIN_S = 2.0
 """Longest time from a signal to the end of the process: enough to detect a peer that does not answer."""
@@ -48,7 +48,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
 
 
 class Size(click.ParamType[int]):
-    """A size such as 256M or 1.5G, as bytes (srd_units)."""
+    """A size such as 256M or 1.5G, as bytes (netns.units)."""
 
     name = "SIZE"
 
@@ -61,7 +61,7 @@ class Size(click.ParamType[int]):
 
 
 class Duration(click.ParamType[int]):
-    """A duration such as 90s or 5min, as whole seconds, rounded up (srd_units)."""
+    """A duration such as 90s or 5min, as whole seconds, rounded up (netns.units)."""
 
     name = "DURATION"
 
