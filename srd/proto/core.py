@@ -96,9 +96,7 @@ class EndpointCore:
         received while memory is short; `trace`: receives the trace events of every peer.
         """
         self.malformed = 0
-        self.expects_more_data = self._has_incomplete = (
-            False  # the last batch's messages lack over a datagram; anything
-        )
+        self.expects_more_data = self._has_incomplete = False  # the last batch's messages: lack a lot, or anything
         self._config, self._datagram_bytes = config, datagram_bytes
         self._stateless = StatelessResponder(
             secret=secret,
