@@ -564,7 +564,9 @@ class PeerCore:
         if now >= self._keepalive_at():
             if not self._probes_unanswered:  # an idle peer has the same timeout from here on
                 self._unanswered_since = max(self._last_packet_at, now - self._probe_after_s)
-            self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, self._config.paths)
+            # Without an active path each is probed already.
+            spread = PROBES_SPREAD**self._probes_unanswered if self.sender.has_active_path else 1
+            self._probes_due = min(spread, self._config.paths)
             self._probes_unanswered += 1
             self._probed_at = now
             if self.sender.credit_blocked:
