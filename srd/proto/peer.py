@@ -269,7 +269,8 @@ class PeerCore:
         else:
             kept = self._sends.handle(burst, now=now)
         if self._pulls.is_crowded:
-            self._pulls.on_data(self.number, received_bytes=self.receiver.received_bytes, now=now)
+            received_bytes = self.receiver.received_bytes
+            self._pulls.on_data(self.number, burst_bytes=burst.payload_bytes, received_bytes=received_bytes, now=now)
         if self.trace is not None:
             kept_bytes = self.receiver.landed_bytes - before_bytes
             self.trace.data_received(burst, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
