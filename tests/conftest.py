@@ -7,10 +7,7 @@ runs the same tests on the compiled build installed in .venv. Tests marked `sour
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # otherwise NumPy's unused threads spin in every process
 
@@ -42,9 +39,14 @@ PURE = (
 if Path(srd.__file__).is_relative_to(ROOT / "srd"):
     os.environ["PYTHONPATH"] = str(ROOT)
 
-# The keys and known hosts of the user "test": not those of who runs the tests.
-os.environ["SRD_HOME"] = tempfile.mkdtemp(prefix="srd-test-home-")
-atexit.register(shutil.rmtree, os.environ["SRD_HOME"], ignore_errors=True)
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have the tests use keys and known hosts of their own: not those of who runs the tests.
+
+    pytest removes the directories of former runs, those that were killed, too.
+    """
+    os.environ["SRD_HOME"] = str(tmp_path_factory.mktemp("home"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
