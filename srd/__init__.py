@@ -10,7 +10,7 @@ from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.engine import Engine
-from srd.errors import PeerError, SrdError, UsageError
+from srd.errors import PeerError, RequestError, SrdError, UsageError
 from srd.message import Message, WriteNotification
 from srd.peer import PathStats, Peer
 from srd.proto.config import ProtocolConfig
@@ -36,6 +36,7 @@ __all__ = [
     "Plain",
     "ProtocolConfig",
     "Psk",
+    "RequestError",
     "SrdError",
     "Status",
     "TraceWriter",

@@ -1,4 +1,4 @@
-"""Batches of small messages: the arguments of `Peer.post_send`, and messages that arrived together."""
+"""Batches of small messages: the arguments of `Peer.post_sends`, and messages that arrived together."""
 
 from __future__ import annotations
 

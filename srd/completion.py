@@ -1,8 +1,9 @@
 """The completion queue, for requests that are posted in batches.
 
-In terms of InfiniBand verbs, `Peer.post_send` is `ibv_post_send` with a list of work requests, `poll` is `ibv_poll_cq`,
-and an entry is an `ibv_wc`, except that neighbouring requests with the same status share an entry. An endpoint has one
-queue for all its peers. Requests that return a future (`Peer.send`, `write`, `read`) have no entry in the queue.
+In terms of InfiniBand verbs, `Peer.post_sends` is `ibv_post_send` with a list of work requests, `poll` is
+`ibv_poll_cq`, and an entry is an `ibv_wc`, except that neighbouring requests with the same status share an entry. An
+endpoint has one queue for all its peers. What is posted singly (`Peer.post_send`, `post_write`, `post_read`) is a
+future instead, and has no entry.
 """
 
 from __future__ import annotations

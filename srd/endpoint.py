@@ -92,7 +92,7 @@ class Endpoint:
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self._first_use: dict[int, str] = {}  # of these: host and port, where the key may be a new one
         self.completions = CompletionQueue()
-        """Completions of the batches posted with `Peer.post_send`, to all peers."""
+        """Completions of the batches posted with `Peer.post_sends`, to all peers."""
         self._incoming: dict[int, Peer] = {}  # opened by the other end and not accepted yet, in order
         self._arrived = Notify()  # notified when `_incoming` changes or the endpoint ends
         self._rejects_incoming = False  # no more incoming peers
@@ -336,7 +336,7 @@ class Endpoint:
 
     @property
     def bytes_copied(self) -> int:
-        """Payload bytes that were copied: on the slow receive path, into registered memory, and by `Message.gather`."""
+        """Payload bytes that were copied: on the slow receive path, into registered memory, by `gather` and `send`."""
         return self._engine.queues.bytes_copied
 
     @property

@@ -102,7 +102,7 @@ class Message:
         """
         if into is None:
             whole = b"".join(self.views())
-            self._queues.gathered(len(whole))
+            self._queues.count_copy(len(whole))
             return whole
         target = memoryview(into).cast("B")
         if target.readonly or target.nbytes < self.length:
@@ -112,7 +112,7 @@ class Message:
         for view in self.views():
             target[at : at + len(view)] = view
             at += len(view)
-        self._queues.gathered(at)
+        self._queues.count_copy(at)
         return target[:at]
 
     def release(self) -> None:

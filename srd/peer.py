@@ -11,7 +11,7 @@ from devmem.region import Region
 from devmem.registry import Registration
 from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.engine import Engine
-from srd.errors import PeerError, UsageError
+from srd.errors import PeerError, RequestError, UsageError
 from srd.inbox import Inbox
 from srd.io.addresses import host_port_text, host_text
 from srd.message import Message, WriteNotification
@@ -22,6 +22,7 @@ from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.secure.config import Identity
+from srd.send_memory import Sendable, send_memory
 
 
 def _immediate(immediate: SupportsIndex | None) -> int | None:
@@ -53,7 +54,16 @@ def _stats(path: Path) -> PathStats:
 class Peer:
     """A remote endpoint: send to it, receive from it, close it. Made by `Endpoint.connect` and `Endpoint.accept`."""
 
-    __slots__ = ("_core", "_engine", "_inbox", "_next_request", "address", "is_first_contact", "number")
+    __slots__ = (
+        "_core",
+        "_engine",
+        "_inbox",
+        "_next_request",
+        "address",
+        "copied_bytes",
+        "is_first_contact",
+        "number",
+    )
 
     def __init__(self, engine: Engine, core: PeerCore, inbox: Inbox) -> None:
         self.number = core.number
@@ -62,15 +72,44 @@ class Peer:
         self._core = core  # its counters can still be read after the peer has ended
         self._inbox = inbox
         self._next_request = 0
+        self.copied_bytes = 0
+        """Bytes that `send` copied, since they did not lie in a region."""
         self.is_first_contact = False
         """Whether its key was trusted because nothing was known of the host, and was added to the known hosts."""
 
-    # -- work requests: the result is the completion status. Cancelling the future ends the request; when an await of it
-    #    returns, the memory is not read any more ----------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------------------------------
 
     # Numbers are declared as SupportsIndex: mypyc would raise TypeError for an argument that is declared as an int.
 
-    def send(
+    async def send(self, data: Sendable, *, immediate: SupportsIndex | None = None) -> None:
+        """Send a buffer as one message, with a 32-bit `immediate` if one is given; return once it was acknowledged.
+
+        `data` is anything with contiguous bytes: bytes, bytearray, memoryview, a NumPy array. What lies in a `Region`
+        is sent from there and must not change before the call returns; anything else is copied first. When cancelled
+        it ends the request; whether the message arrives is then unknown.
+
+        Raises RequestError, with the status, when it fails; PeerError when the peer has ended or is being closed;
+        UsageError for what is no message.
+        """
+        memory = send_memory(data)
+        try:
+            self._check_length(memory.length)
+            immediate = _immediate(immediate)
+        except BaseException:
+            memory.view.release()
+            raise
+        wr = WorkRequest(self._next_request, memory.length, memory.address, immediate=immediate)
+        future = self._post(wr, view=memory.view)
+        self.copied_bytes += memory.copied_bytes
+        self._engine.queues.count_copy(memory.copied_bytes)
+        status = await future
+        if status is not Status.OK:
+            raise RequestError(f"{host_port_text(*self.address)}: the message failed: {status.name}", status=status)
+
+    # -- work requests, as in verbs: the result is the completion status. Cancelling the future ends the request; when
+    #    an await of it returns, the memory is not read any more ---------------------------------------------------
+
+    def post_send(
         self, region: Region, *, offset: SupportsIndex, length: SupportsIndex, immediate: SupportsIndex | None = None
     ) -> asyncio.Future[Status]:
         """Send `length` bytes of `region` from `offset` as one message, optionally with a 32-bit immediate.
@@ -81,15 +120,11 @@ class Peer:
         closed.
         """
         start, size = integer("offset", offset), integer("length", length)
-        if size > self._engine.config.protocol.max_message_bytes:
-            raise UsageError(
-                f"length: {size} bytes is more than a message may have "
-                f"({self._engine.config.protocol.max_message_bytes}); send it in parts"
-            )
+        self._check_length(size)
         wr = WorkRequest(self._next_request, size, region.address + start, immediate=_immediate(immediate))
         return self._post(wr, view=region.view(start, length=size))
 
-    def write(
+    def post_write(
         self,
         region: Region,
         *,
@@ -102,8 +137,8 @@ class Peer:
         """Write `length` bytes of `region` from `offset` to `target_offset` of the peer's registration `key`.
 
         At most 1 GiB. Only a write with an immediate notifies the peer's application (`recv_write`). A write that is
-        refused (REMOTE_ERROR_BAD_ADDRESS) may have written a part of what lay within the bounds. Raises as `send` does,
-        and UsageError for a key or an offset that is not a 64-bit number.
+        refused (REMOTE_ERROR_BAD_ADDRESS) may have written a part of what lay within the bounds. Raises as `post_send`
+        does, and UsageError for a key or an offset that is not a 64-bit number.
         """
         start, size = integer("offset", offset), integer("length", length)
         wr = WorkRequest(
@@ -117,7 +152,7 @@ class Peer:
         )
         return self._post(wr, view=region.view(start, length=size))
 
-    def read(
+    def post_read(
         self,
         registration: Registration,
         *,
@@ -143,7 +178,7 @@ class Peer:
         )
         return self._post(wr, view=None)  # the registration keeps its memory
 
-    def post_send(
+    def post_sends(
         self, region: Region, offsets: Integers, *, lengths: int | Integers, immediate: SupportsIndex | None = None
     ) -> range:
         """Send many messages of one packet each: `lengths` bytes of `region` from each of `offsets`; return their ids.
@@ -171,7 +206,7 @@ class Peer:
 
     @property
     def batch_bytes(self) -> int:
-        """Longest message that `post_send` accepts: the payload of one packet to this peer."""
+        """Longest message that `post_sends` accepts: the payload of one packet to this peer."""
         return self._core.sender.segment_bytes if self._core.sender else 0
 
     def _post(self, wr: WorkRequest, *, view: memoryview | None) -> asyncio.Future[Status]:
@@ -191,6 +226,13 @@ class Peer:
             self._inbox.views[request] = view
         future.add_done_callback(lambda done: self._cancel(request) if done.cancelled() else None)
         return future
+
+    def _check_length(self, length: int) -> None:
+        if length > self._engine.config.protocol.max_message_bytes:
+            raise UsageError(
+                f"length: {length} bytes is more than a message may have "
+                f"({self._engine.config.protocol.max_message_bytes}); send it in parts"
+            )
 
     def _check_open(self) -> None:
         if self.ended or self._inbox.closing:  # which another task may have begun

@@ -73,7 +73,7 @@ class RxQueueTable:
         self._first = first
         self._steering: Steering | None = None
         self._driver: Driver | None = None
-        self._gathered_bytes = 0
+        self._api_copied_bytes = 0
         self._before = (0, 0)  # bytes copied and packets refused by retired queues
 
     def start(self, driver: Driver) -> None:
@@ -195,9 +195,9 @@ class RxQueueTable:
                 if queue.number:
                     self._try_retire(queue)
 
-    def gathered(self, size_bytes: int) -> None:
-        """Count a copy made by `Message.gather`."""
-        self._gathered_bytes += size_bytes
+    def count_copy(self, size_bytes: int) -> None:
+        """Count a copy made by `Message.gather` or `Peer.send`."""
+        self._api_copied_bytes += size_bytes
 
     def refill_ring(self, entries: int) -> RefillRing:
         """Create a ring; see `Endpoint.refill_ring`."""
@@ -222,8 +222,8 @@ class RxQueueTable:
 
     @property
     def bytes_copied(self) -> int:
-        """Payload bytes that were copied after they landed."""
-        return self._before[0] + self._gathered_bytes + sum(queue.bytes_copied for queue in self._queues.values())
+        """Payload bytes that were copied after they landed, or before they were sent."""
+        return self._before[0] + self._api_copied_bytes + sum(queue.bytes_copied for queue in self._queues.values())
 
     @property
     def refused_packets(self) -> int:

@@ -233,7 +233,9 @@ class MessagePeer:
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
-    def send(self, region: Region, *, offset: int, length: int, immediate: int | None = None) -> asyncio.Future[Status]:
+    def post_send(
+        self, region: Region, *, offset: int, length: int, immediate: int | None = None
+    ) -> asyncio.Future[Status]:
         """Send a part of a region as one message. Raises RegionError: out of bounds, PeerError: ended, or closing."""
         view = region.view(offset, length=length)
         if self._end is not None or self._closing is not None or self._remote is None:

@@ -42,6 +42,7 @@ from scripts.benches.cases import (
     unequal,
     virtual,
     wild,
+    wild_lab,
 )
 from scripts.benches.outcome import Round, Wanted
 from scripts.compare.errors import CompareError
@@ -238,6 +239,13 @@ _TABLE: Final = (
         tail.rounds,
         tail.WANTED,
         tail.SECONDS,
+        fabric="kernel or relay",
+    ),
+    _veth(
+        "wild-lab",
+        "beside iperf3's TCP, by jitter, WAN and satellite",
+        wild_lab.rounds,
+        wild_lab.WANTED,
         fabric="kernel or relay",
     ),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),

@@ -50,7 +50,7 @@ import numpy.typing as npt
 import uvloop
 
 from devmem import Access, DevmemError, Region
-from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, SrdError, Status
+from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, RequestError, SrdError, Status
 
 DEFAULT_PORT: Final = 29500  # torchrun's
 PIECE_BYTES: Final = 256 << 10
@@ -220,7 +220,7 @@ class Ring:
         where = self._slice(self.rank - step, piece)
         source = where.start if step == 0 else self.elements + where.start  # of the region: input, output, staging
         target = self.elements + where.start if step < self.world - 1 else where.start  # of output, staging
-        return self._to_right.write(
+        return self._to_right.post_write(
             self._region,
             offset=4 * source,
             length=4 * (where.stop - where.start),
@@ -274,20 +274,16 @@ async def _connect_left(endpoint: Endpoint, info: RankInfo, *, region: Region, e
             sums = endpoint.register(region, offset=size_bytes, length=2 * size_bytes, access=WRITABLE, peers=[peer])
             hello = HELLO.pack(info.rank, len(info.hosts), elements, sums.remote_key)
             await _exchange(peer, hello, expected=info.left)
-        except PeerError:
+        except (PeerError, RequestError):
             continue  # the neighbour has abandoned this attempt and will connect again
         return peer
 
 
 async def _exchange(peer: Peer, hello: bytes, *, expected: int) -> int:
     """Exchange identities with a neighbour; return its key. Raises RingError if it is not the expected rank."""
-    with Region(len(hello)) as region:
-        with region.view(0, length=len(hello)) as view:
-            view[:] = hello
-        sending = peer.send(region, offset=0, length=len(hello))
-        with await peer.recv() as message:
-            answer = message.gather()
-        await sending
+    await peer.send(hello)
+    with await peer.recv() as message:
+        answer = message.gather()
     if len(answer) != HELLO.size:
         raise RingError(f"{peer.address[0]}: not a rank of a ring; is the port another program's?")
     _, world, elements, _ = HELLO.unpack(hello)

@@ -79,26 +79,18 @@ def reduce(tensor: Floats) -> dict[str, float]:
     return sums | {"torch": float(shared.sum(dtype=torch.float64))}
 
 
-async def send_message(peer: Peer, scratch: Region, message: bytes) -> None:
-    """Send a short message. Raises PeerError if it is not delivered."""
-    with scratch.view(0, length=len(message)) as view:
-        view[:] = message
-    if await peer.send(scratch, offset=0, length=len(message)) is not Status.OK:
-        raise peer.error()
-
-
 async def receive_message(peer: Peer) -> bytes:
     """Return the next message. Raises PeerError if the peer ends."""
     with await peer.recv() as message:
         return message.gather()
 
 
-async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region, scratch: Region) -> float:
+async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region) -> float:
     """Write this end's tensor into the other end's region, and vice versa; return the duration in seconds."""
     registration = endpoint.register(theirs, offset=0, length=theirs.size_bytes, access=WRITABLE, peers=[peer])
     try:
         elements = mine.size_bytes // 4
-        await send_message(peer, scratch, HELLO.pack(registration.remote_key, elements))
+        await peer.send(HELLO.pack(registration.remote_key, elements))
         hello = await receive_message(peer)
         if len(hello) != HELLO.size:
             raise ExchangeError("the other end is no tensor_exchange")
@@ -106,10 +98,10 @@ async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region,
         if others != elements:
             raise ExchangeError(f"the other end has {others} elements, this one {elements}; give both the same --bytes")
         began = time.monotonic()
-        status = await peer.write(mine, offset=0, length=mine.size_bytes, key=key, target_offset=0)
+        status = await peer.post_write(mine, offset=0, length=mine.size_bytes, key=key, target_offset=0)
         if status is not Status.OK:
             raise ExchangeError(f"the write ended in {status.name}")
-        await send_message(peer, scratch, b"written")
+        await peer.send(b"written")
         await receive_message(peer)
         return time.monotonic() - began
     finally:
@@ -121,7 +113,6 @@ async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> 
     with (
         Region(size_bytes, name="mine") as mine,
         Region(size_bytes, name="theirs") as theirs,
-        Region(4096, name="scratch") as scratch,
         Region(QUEUE_BYTES, name="device") as device,
         endpoint.bind_rx(device) as queue,
     ):
@@ -131,7 +122,7 @@ async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> 
         # too: a thread may keep its arguments after its result is here, and a region with views cannot be closed.
         await asyncio.to_thread(lambda: fill(mine.tensor(elements, dtype=np.float32), seed=seed))
         before = endpoint.bytes_copied
-        seconds = await exchange(endpoint, peer, mine, theirs, scratch)
+        seconds = await exchange(endpoint, peer, mine, theirs)
         sums = await asyncio.to_thread(lambda: reduce(theirs.tensor(elements, dtype=np.float32)))
         wanted = await asyncio.to_thread(pattern_sum, elements, seed=1 - seed)
         if any(found != wanted for found in sums.values()):

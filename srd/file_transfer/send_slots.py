@@ -42,7 +42,7 @@ class SendSlots:
         with self._region.view(offset, length=len(body)) as view:
             view[:] = body
         try:
-            status = await peer.send(self._region, offset=offset, length=len(body), immediate=CONTROL_MESSAGE)
+            status = await peer.post_send(self._region, offset=offset, length=len(body), immediate=CONTROL_MESSAGE)
         except asyncio.CancelledError:
             # A packet may still be sent from this memory, until the peer has ended.
             waiting = asyncio.ensure_future(peer.wait_ended())

@@ -304,7 +304,7 @@ class FileSender:
             self._free.append(slot)
             self._changed.notify()
 
-        sending = self._peer.send(region, offset=offset, length=length, immediate=index)
+        sending = self._peer.post_send(region, offset=offset, length=length, immediate=index)
         self._in_flight.add(sending)
         sending.add_done_callback(done)
 
@@ -313,7 +313,7 @@ class FileSender:
         offset = SLOTS * CHUNK_BYTES
         with self._region.view(offset, length=len(body)) as view:
             view[:] = body
-        status = await self._peer.send(self._region, offset=offset, length=len(body), immediate=CONTROL_MESSAGE)
+        status = await self._peer.post_send(self._region, offset=offset, length=len(body), immediate=CONTROL_MESSAGE)
         if status is not Status.OK:
             if self._peer.ended:
                 raise self._peer.error()

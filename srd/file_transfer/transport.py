@@ -57,7 +57,9 @@ class Peer(Protocol):
     def can_send_mapped(self) -> bool:
         """Whether a region to send may be a mapped file, which could become shorter meanwhile."""
 
-    def send(self, region: Region, *, offset: int, length: int, immediate: int | None = None) -> asyncio.Future[Status]:
+    def post_send(
+        self, region: Region, *, offset: int, length: int, immediate: int | None = None
+    ) -> asyncio.Future[Status]:
         """Send a part of a region as one message. Every request ends within a bounded time. Raises PeerError: ended."""
 
     async def recv(self) -> Message:

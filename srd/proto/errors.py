@@ -3,7 +3,8 @@
 SrdError                      anything this package raises on purpose
 ├── PacketError               bytes from the network that are no valid packet
 ├── UsageError                the caller requested something impossible
-└── PeerError                 the remote end has ended, refused, or never answered; carries a `Status`
+├── PeerError                 the remote end has ended, refused, or never answered; carries a `Status`
+└── RequestError              a message was not delivered; carries the `Status` that its request ended with
 """
 
 from __future__ import annotations
@@ -28,6 +29,15 @@ class UsageError(SrdError):
 
 class PeerError(SrdError):
     """The remote end failed. `status` is the reason."""
+
+    def __init__(self, message: str, *, status: Status) -> None:
+        """Keep the EFA status beside the message."""
+        super().__init__(message)
+        self.status = status
+
+
+class RequestError(SrdError):
+    """A message was not delivered. `status` is how its request ended."""
 
     def __init__(self, message: str, *, status: Status) -> None:
         """Keep the EFA status beside the message."""

@@ -77,8 +77,9 @@ def memory(payload: bytes) -> Iterator[Region]:
 
 
 async def send(peer: Peer, payload: bytes, *, immediate: int | None = None) -> Status:
+    """Send from a region; return the status."""
     with memory(payload) as region:
-        return await peer.send(region, offset=0, length=len(payload), immediate=immediate)
+        return await peer.post_send(region, offset=0, length=len(payload), immediate=immediate)
 
 
 async def receive(peer: Peer) -> bytes:

@@ -56,7 +56,7 @@ async def test_post_send__each_arrives_once(host: str, length: int) -> None:
     async with pair(host=host) as (one, two, here, there):
         with memory(payload) as region:
             offsets = np.random.default_rng(SEED).permutation(COUNT) * length
-            ids = here.post_send(region, offsets, lengths=length)
+            ids = here.post_sends(region, offsets, lengths=length)
             assert len(ids) == COUNT
             found = await arrived(there, COUNT)
             await succeeded(one, ids)
@@ -67,7 +67,7 @@ async def test_post_send__each_arrives_once(host: str, length: int) -> None:
 async def test_post_send__small_messages_arrive_together_and_are_copied_once_at_most() -> None:
     async with pair() as (one, two, here, there):
         with memory(content(64 * COUNT, seed=SEED)) as region:
-            ids = here.post_send(region, range(0, 64 * COUNT, 64), lengths=64)
+            ids = here.post_sends(region, range(0, 64 * COUNT, 64), lengths=64)
             batches = 0
             count = 0
             async with asyncio.timeout(PATIENCE_S):
@@ -84,7 +84,7 @@ async def test_post_send__of_several_lengths_and_an_immediate() -> None:
     payload = content(1000, seed=SEED)
     async with pair() as (one, _, here, there):
         with memory(payload) as region:
-            ids = here.post_send(region, [0, 10, 20, 500], lengths=[10, 10, 30, 500], immediate=9)
+            ids = here.post_sends(region, [0, 10, 20, 500], lengths=[10, 10, 30, 500], immediate=9)
             found = []
             async with asyncio.timeout(PATIENCE_S):
                 for _ in ids:
@@ -100,7 +100,7 @@ async def test_post_send__of_several_lengths_and_an_immediate() -> None:
 async def test_post_send__to_a_peer_that_ends() -> None:
     async with pair() as (one, _, here, there):
         with memory(bytes(64)) as region:
-            ids = here.post_send(region, [0] * 100, lengths=64)
+            ids = here.post_sends(region, [0] * 100, lengths=64)
             await there.close()
             ended = 0
             async with asyncio.timeout(PATIENCE_S):
@@ -108,13 +108,13 @@ async def test_post_send__to_a_peer_that_ends() -> None:
                     ended += sum(entry.count for entry in await one.completions.wait())
             await here.wait_ended()
             with pytest.raises(PeerError):
-                here.post_send(region, [0], lengths=64)
+                here.post_sends(region, [0], lengths=64)
 
 
 async def test_recv__singly_out_of_a_batch_that_is_released_with_the_last() -> None:
     async with pair() as (one, two, here, there):
         with memory(content(64 * 30, seed=SEED)) as region:
-            ids = here.post_send(region, range(0, 64 * 30, 64), lengths=64)
+            ids = here.post_sends(region, range(0, 64 * 30, 64), lengths=64)
             async with asyncio.timeout(PATIENCE_S):
                 first = await there.recv()
                 others = [await there.recv_batch() for _ in range(1)]

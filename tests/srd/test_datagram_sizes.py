@@ -59,7 +59,9 @@ async def send_all(port: int, datagram_bytes: int) -> list[Status]:
             async with slots:
                 with Region(length) as region:
                     region.array[:length] = pattern(datagram_bytes, message, length)
-                    return await peer.send(region, offset=0, length=length, immediate=datagram_bytes << 8 | message)
+                    return await peer.post_send(
+                        region, offset=0, length=length, immediate=datagram_bytes << 8 | message
+                    )
 
         return await asyncio.gather(*(send(message) for message in range(MESSAGES)))
 
@@ -144,8 +146,8 @@ async def test_write_and_read__of_datagrams_of_any_size(datagram_bytes: int) -> 
             there = two.register(target, offset=100, length=length, access=rights, peers=None)
             here = one.register(back, offset=100, length=length, access=Access.LOCAL_WRITE)
             key = there.remote_key
-            assert await peer.write(source, offset=0, length=length, key=key, target_offset=0) is Status.OK
-            assert await peer.read(here, offset=0, length=length, key=key, source_offset=0) is Status.OK
+            assert await peer.post_write(source, offset=0, length=length, key=key, target_offset=0) is Status.OK
+            assert await peer.post_read(here, offset=0, length=length, key=key, source_offset=0) is Status.OK
             for region in (target, back):
                 assert (region.array[100 : 100 + length] == pattern(1, 2, length)).all()
                 assert (region.array[:100] == 0xA5).all()

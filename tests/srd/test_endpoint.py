@@ -41,7 +41,7 @@ SLOW = replace(SMALL, protocol=replace(SMALL.protocol, handshake_timeout_s=60), 
 async def test_failure__internal_ends_every_request_and_peer_with_its_status() -> None:
     async with pair() as (one, _, here, there):
         with Region(4 << 20) as region:
-            request = here.send(region, offset=0, length=4 << 20)
+            request = here.post_send(region, offset=0, length=4 << 20)
             one._engine._driver.close()
             one._engine._fail(ValueError("no"))
             assert await request is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
@@ -105,7 +105,7 @@ async def test_failure__of_the_core_wakes_all_waiting_tasks(monkeypatch: pytest.
 
             monkeypatch.setattr(two._engine._core, "handle_packets", fail)
             with Region(4096) as region:
-                here.send(region, offset=0, length=1)
+                here.post_send(region, offset=0, length=1)
                 async with asyncio.timeout(PATIENCE_S):
                     results = await asyncio.gather(*waiting, return_exceptions=True)
                     await asyncio.gather(two.close(), two.close())
@@ -355,7 +355,7 @@ async def test_close__does_not_wait_for_a_receiver_without_credit() -> None:
     """Posted requests time out after 300 s; a close does not wait for that."""
     async with pair(opener=HASTY) as (one, _, here, there):
         with Region(4 << 20) as region:
-            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
+            futures = [here.post_send(region, offset=0, length=4 << 20) for _ in range(4)]
             async with asyncio.timeout(PATIENCE_S):
                 await one.close()
                 assert {*await asyncio.gather(*futures)} <= {Status.OK, Status.FLUSHED}
@@ -368,7 +368,7 @@ async def test_close__cancelled_releases_everything_at_once() -> None:
     files = open_files()
     async with pair(opener=replace(SMALL, close_timeout_s=1000)) as (one, _, here, there):
         with Region(4 << 20) as region:
-            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
+            futures = [here.post_send(region, offset=0, length=4 << 20) for _ in range(4)]
             closing = [asyncio.ensure_future(one.close()) for _ in range(2)]
             async with asyncio.timeout(PATIENCE_S):
                 sender = here._core.sender
@@ -477,7 +477,7 @@ async def test_region__granted_to_more_peers_than_it_can_hold(retry: int) -> Non
         peers = [await one.connect("127.0.0.1", port=two.address[1]) for one in openers]
         accepted = [await two.accept() for _ in peers]
         with memory(payload) as region:
-            futures = [peer.send(region, offset=0, length=len(payload)) for peer in peers for _ in range(4)]
+            futures = [peer.post_send(region, offset=0, length=len(payload)) for peer in peers for _ in range(4)]
             while not two.dropped_packets:  # noqa: ASYNC110 - a counter; more is sent than there is room for
                 await asyncio.sleep(0.001)
             # How many fit depends on the kernel's timing: incomplete messages use memory, too.
@@ -501,7 +501,7 @@ async def test_region__granted_to_more_peers_than_it_can_hold(retry: int) -> Non
             taking = [asyncio.ensure_future(take(peer)) for peer in accepted]
             statuses = await asyncio.gather(*futures)
             for peer in peers:  # it continues; a request that is refused now is ahead of `take`
-                while (status := await peer.send(region, offset=0, length=len(payload))) is not Status.OK:
+                while (status := await peer.post_send(region, offset=0, length=len(payload))) is not Status.OK:
                     assert status is Status.REMOTE_ERROR_RNR
                     assert retry < 7
             await asyncio.gather(*(one.close() for one in openers))
@@ -542,7 +542,7 @@ async def test_on_failure__an_internal_error_ends_all_waiting_tasks(monkeypatch:
             connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=silent.getsockname()[1]))
             accepting, receiving = asyncio.ensure_future(one.accept()), asyncio.ensure_future(here.recv())
             region = Region(4 << 20)
-            held = [here.send(region, offset=0, length=4 << 20) for _ in range(3)]  # the window holds two
+            held = [here.post_send(region, offset=0, length=4 << 20) for _ in range(3)]  # the window holds two
             await held[1]
 
             def fail(*_: object, **__: object) -> None:

@@ -418,7 +418,7 @@ async def test_restart__of_the_responder_ends_the_peer_at_once(tmp_path: Path) -
         await server.close()
         async with await Endpoint.listen("127.0.0.1", port=port, config=secured(keys("b", tmp_path))):
             with memory(bytes(100)) as region:
-                assert await here.send(region, offset=0, length=100) is Status.REMOTE_ERROR_UNKNOWN_PEER
+                assert await here.post_send(region, offset=0, length=100) is Status.REMOTE_ERROR_UNKNOWN_PEER
 
 
 async def test_registered_memory__only_authentic_bytes_ever_reach_it(tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ async def test_registered_memory__only_authentic_bytes_ever_reach_it(tmp_path: P
                     rest = number.to_bytes(8, "big") + bytes(4) + bytes(4) + size.to_bytes(4, "big") + bytes(4)
                     rest += bytes(8) + registration.remote_key.to_bytes(8, "big")
                     sock.sendto(head + rest + bytes([0x55]) * 1000, server.address)
-            status = await here.write(source, offset=0, length=size, key=registration.remote_key, target_offset=0)
+            status = await here.post_write(source, offset=0, length=size, key=registration.remote_key, target_offset=0)
             assert status is Status.OK
             assert target.array[:size].tobytes() == payload
             server.deregister(registration)

@@ -12,7 +12,7 @@ import pytest
 from devmem.errors import RegionError
 from devmem.region import Region
 from devmem.registry import Access
-from srd.errors import PeerError, SrdError, UsageError
+from srd.errors import PeerError, RequestError, SrdError, UsageError
 from srd.message import Message
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
@@ -26,13 +26,80 @@ SIZES = [0, 1, SEGMENT_BYTES - 1, SEGMENT_BYTES, SEGMENT_BYTES + 1, 3 << 20]
 # -- messages -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("size_bytes", SIZES)
+async def test_send__any_buffer_arrives_whole(size_bytes: int) -> None:
+    payload = content(size_bytes, seed=SEED)
+    async with pair() as (one, _, here, there):
+        for data in (payload, bytearray(payload), memoryview(payload), np.frombuffer(payload, np.uint8)):
+            await here.send(data, immediate=0xFFFFFFFF)
+            with await there.recv() as message:
+                assert (message.gather(), message.immediate) == (payload, 0xFFFFFFFF)
+        assert here.copied_bytes == one.bytes_copied == 4 * size_bytes
+
+
+async def test_send__a_part_of_a_region_is_not_copied() -> None:
+    payload = content(100_000, seed=SEED)
+    async with pair() as (one, _, here, there):
+        with memory(payload) as region:
+            await here.send(region.view(777, length=50_000))
+            assert await receive(there) == payload[777:50_777]
+            assert here.copied_bytes == one.bytes_copied == 0
+
+
+async def test_send__raises_the_status_it_failed_with_bad_flow() -> None:
+    async with pair(opener=replace(SMALL, protocol=replace(SMALL.protocol, max_message_bytes=5 << 20))) as ends:
+        _, _, here, there = ends
+        with pytest.raises(RequestError, match="REMOTE_ERROR_BAD_LENGTH") as caught:
+            await here.send(bytes((4 << 20) + 1))
+        assert caught.value.status is Status.REMOTE_ERROR_BAD_LENGTH
+        await here.send(b"goes on")
+        assert await receive(there) == b"goes on"
+
+
+async def test_send__to_a_peer_that_ends_meanwhile_bad_flow() -> None:
+    async with pair() as (_, two, here, _):
+        sending = [asyncio.ensure_future(here.send(bytes(4 << 20))) for _ in range(3)]  # the window holds two
+        await asyncio.sleep(0)
+        await two.close()
+        with pytest.raises(RequestError) as caught:
+            await asyncio.wait_for(sending[2], PATIENCE_S)
+        assert caught.value.status is Status.REMOTE_ERROR_ABORT
+        await asyncio.gather(*sending, return_exceptions=True)
+        with pytest.raises(PeerError):
+            await here.send(b"too late")
+
+
+async def test_send__cancelled_ends_the_request_and_releases_the_memory() -> None:
+    async with pair() as (_, _, here, there):
+        with Region(4 << 20) as region, region.view(0, length=4 << 20) as view:
+            sending = [asyncio.ensure_future(here.send(view)) for _ in range(3)]
+            await asyncio.sleep(0)
+            for task in sending:
+                task.cancel()
+            await asyncio.wait(sending)
+            assert all(task.cancelled() for task in sending)
+        await here.send(b"goes on")
+        assert await receive(there) == b"goes on"
+
+
+@pytest.mark.parametrize("immediate", [-1, 1 << 32, 0.5, "1"])
+async def test_send__what_is_no_message_bad_flow(immediate: Any) -> None:
+    async with pair() as (_, _, here, there):
+        with pytest.raises(UsageError, match="immediate"):
+            await here.send(b"x", immediate=immediate)
+        with pytest.raises(UsageError, match=r"^length: .* is more than a message may have"):
+            await here.send(bytes(SMALL.protocol.max_message_bytes + 1))
+        await here.send(b"goes on")
+        assert await receive(there) == b"goes on"
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 @pytest.mark.parametrize("size_bytes", SIZES)
-async def test_send__arrives_whole(host: str, size_bytes: int) -> None:
+async def test_post_send__arrives_whole(host: str, size_bytes: int) -> None:
     payload = content(size_bytes, seed=SEED)
     async with pair(host=host) as (_, _, here, there):
         with memory(payload) as region:
-            future = here.send(region, offset=0, length=size_bytes, immediate=0xFFFFFFFF)
+            future = here.post_send(region, offset=0, length=size_bytes, immediate=0xFFFFFFFF)
             async with asyncio.timeout(PATIENCE_S):
                 with await there.recv() as message:
                     assert message.gather() == payload
@@ -40,18 +107,18 @@ async def test_send__arrives_whole(host: str, size_bytes: int) -> None:
                 assert await future is Status.OK
 
 
-async def test_send__a_part_of_a_region() -> None:
+async def test_post_send__a_part_of_a_region() -> None:
     payload = content(100_000, seed=SEED)
     async with pair() as (_, _, here, there):
         with memory(payload) as region:
-            assert await here.send(region, offset=777, length=50_000) is Status.OK
+            assert await here.post_send(region, offset=777, length=50_000) is Status.OK
             assert await receive(there) == payload[777:50_777]
 
 
-async def test_send__many_messages_each_arrives_once() -> None:
+async def test_post_send__many_messages_each_arrives_once() -> None:
     async with pair() as (_, _, here, there):
         with memory(content(2000, seed=SEED)) as region:
-            futures = [here.send(region, offset=n, length=1000, immediate=n) for n in range(500)]
+            futures = [here.post_send(region, offset=n, length=1000, immediate=n) for n in range(500)]
             bodies = {}
             async with asyncio.timeout(PATIENCE_S):
                 for _ in futures:
@@ -63,7 +130,7 @@ async def test_send__many_messages_each_arrives_once() -> None:
             assert bodies == {n: whole[n : n + 1000] for n in range(500)}
 
 
-async def test_send__both_ways_at_once() -> None:
+async def test_post_send__both_ways_at_once() -> None:
     async with pair() as (_, _, here, there):
         mine, yours = content(2 << 20, seed=1), content(2 << 20, seed=2)
         sent, got, _, answer = await asyncio.gather(send(here, mine), receive(there), send(there, yours), receive(here))
@@ -80,7 +147,7 @@ async def test_recv__several_waiters_get_a_message_each() -> None:
 
 
 @pytest.mark.parametrize("closes", ["peer", "endpoint"])
-async def test_send__while_another_task_closes_is_an_error_of_the_peer(closes: str) -> None:
+async def test_post_send__while_another_task_closes_is_an_error_of_the_peer(closes: str) -> None:
     """Not a UsageError, as another task closes it. The peer still closes in an orderly way."""
     async with pair() as (one, _, here, there):
         with Region(4096) as region:
@@ -90,9 +157,9 @@ async def test_send__while_another_task_closes_is_an_error_of_the_peer(closes: s
                 await asyncio.sleep(0)  # it closes its peers in tasks
             assert not closing.done()
             for post in (
-                lambda: here.send(region, offset=0, length=1),
-                lambda: here.write(region, offset=0, length=1, key=1, target_offset=0),
-                lambda: here.post_send(region, offsets=[0], lengths=[1]),
+                lambda: here.post_send(region, offset=0, length=1),
+                lambda: here.post_write(region, offset=0, length=1, key=1, target_offset=0),
+                lambda: here.post_sends(region, offsets=[0], lengths=[1]),
             ):
                 with pytest.raises(PeerError, match="being closed") as caught:
                     post()
@@ -104,28 +171,28 @@ async def test_send__while_another_task_closes_is_an_error_of_the_peer(closes: s
 # -- invalid requests -----------------------------------------------------------------------------------------------
 
 
-async def test_send__too_long_bad_flow() -> None:
+async def test_post_send__too_long_bad_flow() -> None:
     async with pair() as (_, _, here, _):
         limit = SMALL.protocol.max_message_bytes
         with Region(limit + 1) as region, pytest.raises(UsageError, match=rf"^length: {limit + 1} bytes is more than"):
-            here.send(region, offset=0, length=limit + 1)
+            here.post_send(region, offset=0, length=limit + 1)
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, 4097), (4096, 1), (0, -1)])
-async def test_send__out_of_bounds_bad_flow(offset: int, length: int) -> None:
+async def test_post_send__out_of_bounds_bad_flow(offset: int, length: int) -> None:
     async with pair() as (_, _, here, there):
         with Region(4096) as region:
             with pytest.raises((UsageError, RegionError), match="not within a region of 4096"):
-                here.send(region, offset=offset, length=length)
+                here.post_send(region, offset=offset, length=length)
             await send(here, b"and goes on")
             assert await receive(there) == b"and goes on"
 
 
 @pytest.mark.parametrize("immediate", [-1, 1 << 32])
-async def test_send__immediate_of_more_than_32_bits_bad_flow(immediate: int) -> None:
+async def test_post_send__immediate_of_more_than_32_bits_bad_flow(immediate: int) -> None:
     async with pair() as (_, _, here, there):
         with Region(4096) as region, pytest.raises(UsageError, match=f"immediate: {immediate} "):
-            here.send(region, offset=0, length=1, immediate=immediate)
+            here.post_send(region, offset=0, length=1, immediate=immediate)
         await send(here, b"and goes on")
         assert await receive(there) == b"and goes on"
 
@@ -135,48 +202,48 @@ NUMBERS = pytest.mark.parametrize("value", [0.5, True, "1", None])
 
 @NUMBERS
 @pytest.mark.parametrize("name", ["offset", "length", "immediate"])
-async def test_send__no_integer_bad_flow(name: str, value: Any) -> None:
+async def test_post_send__no_integer_bad_flow(name: str, value: Any) -> None:
     if (name, value) == ("immediate", None):
         return  # there is no such argument
     async with pair() as (_, _, here, _):
         with Region(4096) as region, pytest.raises(UsageError, match=f"^{name}: {value!r} is no integer"):
-            here.send(region, **{"offset": 0, "length": 1, name: value})
+            here.post_send(region, **{"offset": 0, "length": 1, name: value})
 
 
 @NUMBERS
 @pytest.mark.parametrize("name", ["offset", "length", "key", "target_offset"])
-async def test_write__no_integer_bad_flow(name: str, value: Any) -> None:
+async def test_post_write__no_integer_bad_flow(name: str, value: Any) -> None:
     async with pair() as (_, _, here, _):
         with Region(4096) as region, pytest.raises(UsageError, match=f"^{name}: {value!r} is no integer"):
-            here.write(region, **{"offset": 0, "length": 1, "key": 1, "target_offset": 0, name: value})
+            here.post_write(region, **{"offset": 0, "length": 1, "key": 1, "target_offset": 0, name: value})
 
 
 @NUMBERS
 @pytest.mark.parametrize("name", ["offset", "length", "key", "source_offset"])
-async def test_read__no_integer_bad_flow(name: str, value: Any) -> None:
+async def test_post_read__no_integer_bad_flow(name: str, value: Any) -> None:
     async with pair() as (one, _, here, _):
         with Region(4096) as region:
             mine = one.register(region, offset=0, length=4096, access=Access.LOCAL_WRITE)
             with pytest.raises(UsageError, match=f"^{name}: {value!r} is no integer"):
-                here.read(mine, **{"offset": 0, "length": 1, "key": 1, "source_offset": 0, name: value})
+                here.post_read(mine, **{"offset": 0, "length": 1, "key": 1, "source_offset": 0, name: value})
             one.deregister(mine)
 
 
-async def test_send__numpy_integers_are_integers() -> None:
+async def test_post_send__numpy_integers_are_integers() -> None:
     async with pair() as (_, _, here, there):
         with memory(b"abc") as region:
-            assert await here.send(region, offset=np.int64(1), length=np.uint8(1)) is Status.OK
+            assert await here.post_send(region, offset=np.int64(1), length=np.uint8(1)) is Status.OK
             assert await receive(there) == b"b"
 
 
 # -- the memory of requests in flight -------------------------------------------------------------------------------
 
 
-async def test_send__its_region_cannot_be_closed_before_it_has_ended() -> None:
+async def test_post_send__its_region_cannot_be_closed_before_it_has_ended() -> None:
     payload = content(4 << 20, seed=SEED)
     async with pair() as (_, _, here, there):
         with memory(payload) as region:
-            future = here.send(region, offset=0, length=len(payload))
+            future = here.post_send(region, offset=0, length=len(payload))
             with pytest.raises(RegionError, match="requests in flight"):
                 region.close()
             assert await receive(there) == payload
@@ -184,12 +251,12 @@ async def test_send__its_region_cannot_be_closed_before_it_has_ended() -> None:
             region.close()
 
 
-async def test_write__its_region_cannot_be_closed_before_it_has_ended() -> None:
+async def test_post_write__its_region_cannot_be_closed_before_it_has_ended() -> None:
     async with pair() as (_, two, here, there):
         with memory(bytes(1 << 20)) as region, Region(1 << 20) as target:
             rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE
             theirs = two.register(target, offset=0, length=1 << 20, access=rights, peers=[there])
-            future = here.write(region, offset=0, length=1 << 20, key=theirs.remote_key, target_offset=0)
+            future = here.post_write(region, offset=0, length=1 << 20, key=theirs.remote_key, target_offset=0)
             with pytest.raises(RegionError, match="requests in flight"):
                 region.close()
             assert await future is Status.OK
@@ -197,10 +264,10 @@ async def test_write__its_region_cannot_be_closed_before_it_has_ended() -> None:
             two.deregister(theirs)
 
 
-async def test_post_send__its_region_cannot_be_closed_before_the_last_has_ended() -> None:
+async def test_post_sends__its_region_cannot_be_closed_before_the_last_has_ended() -> None:
     async with pair() as (one, _, here, _):
         with Region(1 << 16) as region:
-            here.post_send(region, [0, 10, 20], lengths=[5, 6, 6])
+            here.post_sends(region, [0, 10, 20], lengths=[5, 6, 6])
             with pytest.raises(RegionError, match="requests in flight"):
                 region.close()
             ended = 0
@@ -215,7 +282,7 @@ async def test_cancel__the_region_may_be_closed_at_once() -> None:
 
             async def send_until_cancelled() -> None:
                 try:
-                    await here.send(region, offset=0, length=4 << 20)
+                    await here.post_send(region, offset=0, length=4 << 20)
                 finally:
                     region.close()
 
@@ -231,8 +298,8 @@ async def test_cancel__the_region_may_be_closed_at_once() -> None:
 async def test_peer_ended__the_regions_of_its_requests_may_be_closed() -> None:
     async with pair() as (_, two, here, _):
         with Region(4 << 20) as region, Region(1 << 20) as batch:
-            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(3)]
-            here.post_send(batch, range(1000), lengths=1000)
+            futures = [here.post_send(region, offset=0, length=4 << 20) for _ in range(3)]
+            here.post_sends(batch, range(1000), lengths=1000)
             await two.close()
             assert await asyncio.wait_for(futures[2], PATIENCE_S) is Status.REMOTE_ERROR_ABORT
             await here.wait_ended()
@@ -244,12 +311,12 @@ async def test_post__a_refused_request_keeps_no_region() -> None:
     async with pair() as (_, _, here, _):
         with Region(4096) as region:
             with pytest.raises(UsageError) as single:
-                here.send(region, offset=0, length=1, immediate=-1)
+                here.post_send(region, offset=0, length=1, immediate=-1)
             with pytest.raises(UsageError) as batch:
-                here.post_send(region, [0], lengths=1, immediate=-1)
+                here.post_sends(region, [0], lengths=1, immediate=-1)
             await here.close()
             with pytest.raises(PeerError) as ended:
-                here.send(region, offset=0, length=1)
+                here.post_send(region, offset=0, length=1)
             region.close()
             assert all(caught.tb for caught in (single, batch, ended)), "with their tracebacks alive"
 
@@ -262,7 +329,7 @@ async def test_credit__a_receiver_that_keeps_messages_stops_the_sender() -> None
     payload = content(1 << 20, seed=SEED)
     async with pair() as (_, two, here, there):
         with memory(payload) as region:
-            futures = [here.send(region, offset=0, length=1 << 20, immediate=n) for n in range(24)]
+            futures = [here.post_send(region, offset=0, length=1 << 20, immediate=n) for n in range(24)]
             held: list[Message] = []
             async with asyncio.timeout(PATIENCE_S):
                 while len(held) < 8:
@@ -285,7 +352,7 @@ async def test_credit__a_receiver_that_keeps_messages_stops_the_sender() -> None
 async def test_credit__one_release_admits_one_more() -> None:
     async with pair() as (_, _, here, there):
         with Region(4 << 20) as region:
-            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
+            futures = [here.post_send(region, offset=0, length=4 << 20) for _ in range(4)]
             async with asyncio.timeout(PATIENCE_S):
                 held = [await there.recv(), await there.recv()]
                 held.pop().release()
@@ -318,7 +385,7 @@ async def test_close__posted_requests_complete_first() -> None:
     payload = content(3 << 20, seed=SEED)
     async with pair() as (_, _, here, there):
         with memory(payload) as region:
-            future = here.send(region, offset=0, length=len(payload))
+            future = here.post_send(region, offset=0, length=len(payload))
             closing = asyncio.ensure_future(here.close())
             assert await receive(there) == payload
             assert await future is Status.OK
@@ -328,13 +395,13 @@ async def test_close__posted_requests_complete_first() -> None:
             with pytest.raises(PeerError, match=r"127.0.0.1:\d+: closed by the other end"):
                 await there.recv()
             with pytest.raises(PeerError, match="closed"):
-                here.send(region, offset=0, length=1)
+                here.post_send(region, offset=0, length=1)
 
 
 async def test_close__by_the_receiver_during_a_transfer_ends_every_request() -> None:
     async with pair() as (_, _, here, there):
         with Region(4 << 20) as region:
-            futures = [here.send(region, offset=0, length=4 << 20, immediate=number) for number in range(5)]
+            futures = [here.post_send(region, offset=0, length=4 << 20, immediate=number) for number in range(5)]
             async with asyncio.timeout(PATIENCE_S):
                 with await there.recv() as message:  # of the two that the window holds, the first to complete
                     first = message.immediate
@@ -360,11 +427,11 @@ async def test_close__received_messages_can_still_be_read() -> None:
 async def test_close__of_a_peer_that_is_closing_bad_flow() -> None:
     async with pair() as (_, _, here, there):
         with Region(4 << 20) as region:
-            future = here.send(region, offset=0, length=4 << 20)
+            future = here.post_send(region, offset=0, length=4 << 20)
             closing = asyncio.ensure_future(here.close())
             await asyncio.sleep(0)
             with pytest.raises(SrdError):
-                here.send(region, offset=0, length=1)
+                here.post_send(region, offset=0, length=1)
             (await there.recv()).release()
             await closing
             assert await future is Status.OK
@@ -373,7 +440,7 @@ async def test_close__of_a_peer_that_is_closing_bad_flow() -> None:
 async def test_close__does_not_wait_for_a_receiver_without_credit() -> None:
     async with pair(opener=replace(SMALL, close_timeout_s=0.05)) as (one, two, here, there):
         with Region(4 << 20) as region:
-            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
+            futures = [here.post_send(region, offset=0, length=4 << 20) for _ in range(4)]
             async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(here.close(), here.close())
                 assert futures[-1].result() is Status.FLUSHED
@@ -388,7 +455,7 @@ async def test_close__cancelled_ends_the_peer_at_once() -> None:
     async with pair(opener=replace(SMALL, close_timeout_s=1000)) as (_, _, here, there):
         await send(there, b"never received")
         with Region(4 << 20) as region:
-            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
+            futures = [here.post_send(region, offset=0, length=4 << 20) for _ in range(4)]
             closing = asyncio.ensure_future(here.close())
             await asyncio.sleep(0)
             closing.cancel()
@@ -415,11 +482,11 @@ async def test_wait_ended__and_error_give_the_status() -> None:
         here._inbox.end()  # its driver is closed, so no event ends it
 
 
-async def test_send__a_refused_argument_holds_no_memory_bad_flow() -> None:
+async def test_post_send__a_refused_argument_holds_no_memory_bad_flow() -> None:
     async with pair() as (_, _, here, _):
         region = Region(4096)
         with pytest.raises(UsageError, match=r"immediate: 1\.5 is no integer") as caught:
-            here.send(region, offset=0, length=1, immediate=1.5)  # type: ignore[arg-type]  # what the test is about
+            here.post_send(region, offset=0, length=1, immediate=1.5)  # type: ignore[arg-type]  # what the test is about
         region.close()  # raises while the region is exported, also by a frame of the traceback
         assert caught.tb is not None
 

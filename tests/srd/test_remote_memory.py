@@ -48,7 +48,7 @@ async def test_write__lands_at_its_target(host: str, size: int) -> None:
     with Region(size + 8192) as target, memory(payload) as source:
         async with pair(host=host) as (_, two, here, there):
             registration = two.register(target, offset=1000, length=size + 100, access=ALL, peers=[there])
-            writing = here.write(
+            writing = here.post_write(
                 source, offset=0, length=size, key=registration.remote_key, target_offset=77, immediate=0xFFFFFFFF
             )
             async with asyncio.timeout(PATIENCE_S):
@@ -69,7 +69,7 @@ async def test_read__fetches_the_bytes(size: int) -> None:
             remote = two.register(source, offset=0, length=size + 100, access=Access.REMOTE_READ, peers=[there])
             local = one.register(target, offset=500, length=size + 100, access=Access.LOCAL_WRITE)
             async with asyncio.timeout(PATIENCE_S):
-                status = await here.read(local, offset=33, length=size, key=remote.remote_key, source_offset=0)
+                status = await here.post_read(local, offset=33, length=size, key=remote.remote_key, source_offset=0)
             assert status is Status.OK
             assert bytes_of(target, 533, size) == payload
             assert not any(bytes_of(target, 0, 533))
@@ -84,14 +84,14 @@ async def test_both__everything_at_once() -> None:
             local = one.register(back, offset=0, length=4 * MIB, access=Access.LOCAL_WRITE)
             step = MIB // 4
             futures = [
-                here.write(source, offset=at, length=step, key=remote.remote_key, target_offset=at)
+                here.post_write(source, offset=at, length=step, key=remote.remote_key, target_offset=at)
                 for at in range(0, 4 * MIB, step)
             ]
             sending = asyncio.ensure_future(send(here, payload[:MIB], immediate=None))
             assert await receive(there) == payload[:MIB]
             assert set(await asyncio.gather(sending, *futures)) == {Status.OK}
             reads = [
-                here.read(local, offset=at, length=step, key=remote.remote_key, source_offset=at)
+                here.post_read(local, offset=at, length=step, key=remote.remote_key, source_offset=at)
                 for at in range(0, 4 * MIB, step)
             ]
             assert set(await asyncio.gather(*reads)) == {Status.OK}
@@ -120,10 +120,10 @@ async def test_predicted__lands_in_place_and_nowhere_else(lost: float, seed: int
 
             two._engine._core.handle_packets = losing  # type: ignore[method-assign,assignment]
             writing = [
-                here.write(source, offset=0, length=size, key=remote.remote_key, target_offset=start)
+                here.post_write(source, offset=0, length=size, key=remote.remote_key, target_offset=start)
                 for start in (7, size + 50)
             ]
-            sending = [here.send(source, offset=0, length=MIB) for _ in range(4)]
+            sending = [here.post_send(source, offset=0, length=MIB) for _ in range(4)]
             async with asyncio.timeout(2 * PATIENCE_S):
                 for _ in sending:
                     with await there.recv() as message:
@@ -150,9 +150,9 @@ async def test_predicted__writes_and_reads(*, reads: bool) -> None:
             other = two.register(source, offset=0, length=len(payload), access=Access.REMOTE_READ, peers=[there])
             async with asyncio.timeout(PATIENCE_S):
                 if reads:
-                    done = here.read(local, offset=0, length=len(payload), key=other.remote_key, source_offset=0)
+                    done = here.post_read(local, offset=0, length=len(payload), key=other.remote_key, source_offset=0)
                 else:
-                    done = here.write(source, offset=0, length=len(payload), key=local.remote_key, target_offset=0)
+                    done = here.post_write(source, offset=0, length=len(payload), key=local.remote_key, target_offset=0)
                 assert await done is Status.OK
             assert bytes_of(target, 0, len(payload)) == payload
             assert queue.predicted_bytes > 0
@@ -169,7 +169,7 @@ async def test_predicted__not_with_an_immediate_and_not_in_a_shared_queue() -> N
             queue = two.bind_rx(device)
             queue.steer(there)
             for immediate in (5, None):
-                writing = here.write(
+                writing = here.post_write(
                     source, offset=0, length=len(payload), key=remote.remote_key, target_offset=0, immediate=immediate
                 )
                 async with asyncio.timeout(PATIENCE_S):
@@ -194,20 +194,20 @@ async def test_refused__each_with_its_status_and_the_others_complete() -> None:
             local = one.register(mine, offset=0, length=1000, access=Access.LOCAL_WRITE)
             unwritable = one.register(mine, offset=0, length=1000, access=Access.REMOTE_READ, peers=[here])
             cases = [
-                (here.write(source, offset=0, length=MIB, key=readable.remote_key, target_offset=0), bad),
-                (here.write(source, offset=0, length=1, key=readable.remote_key ^ 1, target_offset=0), bad),
-                (here.write(source, offset=0, length=2, key=writable.remote_key, target_offset=999), bad),
-                (here.read(local, offset=0, length=1, key=writable.remote_key, source_offset=0), bad),
-                (here.read(local, offset=0, length=2, key=readable.remote_key, source_offset=999), bad),
+                (here.post_write(source, offset=0, length=MIB, key=readable.remote_key, target_offset=0), bad),
+                (here.post_write(source, offset=0, length=1, key=readable.remote_key ^ 1, target_offset=0), bad),
+                (here.post_write(source, offset=0, length=2, key=writable.remote_key, target_offset=999), bad),
+                (here.post_read(local, offset=0, length=1, key=writable.remote_key, source_offset=0), bad),
+                (here.post_read(local, offset=0, length=2, key=readable.remote_key, source_offset=999), bad),
                 (
-                    here.read(unwritable, offset=0, length=1, key=readable.remote_key, source_offset=0),
+                    here.post_read(unwritable, offset=0, length=1, key=readable.remote_key, source_offset=0),
                     Status.LOCAL_ERROR_INVALID_LKEY,
                 ),
                 (
-                    here.read(local, offset=999, length=2, key=readable.remote_key, source_offset=0),
+                    here.post_read(local, offset=999, length=2, key=readable.remote_key, source_offset=0),
                     Status.LOCAL_ERROR_INVALID_LKEY,
                 ),
-                (here.read(local, offset=0, length=1000, key=readable.remote_key, source_offset=0), Status.OK),
+                (here.post_read(local, offset=0, length=1000, key=readable.remote_key, source_offset=0), Status.OK),
             ]
             async with asyncio.timeout(PATIENCE_S):
                 assert [await future for future, _ in cases] == [status for _, status in cases]
@@ -235,8 +235,8 @@ async def test_refused__a_key_of_another_peer() -> None:
             for index, (here, _) in enumerate(ends):
                 for number, key in enumerate([*keys, shared.remote_key]):
                     expected = Status.OK if number in (index, 2) else Status.REMOTE_ERROR_BAD_ADDRESS
-                    assert await here.write(source, offset=0, length=10, key=key, target_offset=20) is expected
-                    assert await here.read(local, offset=0, length=10, key=key, source_offset=20) is expected
+                    assert await here.post_write(source, offset=0, length=10, key=key, target_offset=20) is expected
+                    assert await here.post_read(local, offset=0, length=10, key=key, source_offset=20) is expected
             assert bytes_of(target, 20, 10) == bytes_of(target, 120, 10) == b"0123456789"
 
 
@@ -254,18 +254,18 @@ async def test_post__invalid_arguments_bad_flow() -> None:
         async with pair() as (one, _, here, there):
             local = one.register(region, offset=0, length=4096, access=ALL, peers=[here])
             with pytest.raises(RegionError, match="not within"):
-                here.write(region, offset=1, length=4096, key=1, target_offset=0)
+                here.post_write(region, offset=1, length=4096, key=1, target_offset=0)
             with pytest.raises(UsageError, match="immediate: -1"):
-                here.write(region, offset=0, length=1, key=1, target_offset=0, immediate=-1)
-            status = await here.read(local, offset=0, length=MAX_MESSAGE_BYTES + 1, key=1, source_offset=0)
+                here.post_write(region, offset=0, length=1, key=1, target_offset=0, immediate=-1)
+            status = await here.post_read(local, offset=0, length=MAX_MESSAGE_BYTES + 1, key=1, source_offset=0)
             assert status is Status.LOCAL_ERROR_BAD_LENGTH
             with pytest.raises(RegistrationError, match="needs LOCAL_WRITE"):
                 one.register(region, offset=0, length=1, access=Access.REMOTE_WRITE, peers=[here])
             await here.close()
             with pytest.raises(PeerError):
-                here.write(region, offset=0, length=1, key=1, target_offset=0)
+                here.post_write(region, offset=0, length=1, key=1, target_offset=0)
             with pytest.raises(PeerError):
-                here.read(local, offset=0, length=1, key=1, source_offset=0)
+                here.post_read(local, offset=0, length=1, key=1, source_offset=0)
             async with asyncio.timeout(PATIENCE_S):
                 await there.wait_ended()
                 with pytest.raises(PeerError):
@@ -279,10 +279,10 @@ async def test_recv_write__makes_room_for_the_next() -> None:
             registration = two.register(target, offset=0, length=100, access=ALL, peers=[there])
             key = registration.remote_key
             writing = [
-                here.write(source, offset=0, length=1, key=key, target_offset=0, immediate=number)
+                here.post_write(source, offset=0, length=1, key=key, target_offset=0, immediate=number)
                 for number in range(30)
             ]
-            assert await here.write(source, offset=0, length=10, key=key, target_offset=50) is Status.OK
+            assert await here.post_write(source, offset=0, length=10, key=key, target_offset=50) is Status.OK
             await asyncio.gather(*writing[:8])
             assert not any(future.done() for future in writing[8:]), "the first were not received by recv_write"
             immediates = [(await there.recv_write()).immediate for _ in range(30)]
@@ -304,7 +304,7 @@ async def test_cancel__of_the_future_ends_the_request_and_frees_its_memory() -> 
     """The window holds two sends of 4 MiB; the third waits, and is cancelled."""
     async with pair() as (_, _, here, there):
         region = Region(4 * MIB)
-        futures = [here.send(region, offset=0, length=4 * MIB) for _ in range(3)]
+        futures = [here.post_send(region, offset=0, length=4 * MIB) for _ in range(3)]
         async with asyncio.timeout(PATIENCE_S):
             held = [await there.recv(), await there.recv()]
             assert await futures[0] is await futures[1] is Status.OK
@@ -326,7 +326,7 @@ async def test_cancel__during_a_transfer_frees_memory_and_credit() -> None:
     async with pair() as (_, two, here, there):
         with memory(payload) as region:
             for _ in range(40):
-                future = here.send(region, offset=0, length=4 * MIB)
+                future = here.post_send(region, offset=0, length=4 * MIB)
                 before = there.landed_bytes
                 async with asyncio.timeout(PATIENCE_S):
                     await until(lambda: there.landed_bytes >= before + MIB or future.done())  # noqa: B023 - awaited here
@@ -334,7 +334,7 @@ async def test_cancel__during_a_transfer_frees_memory_and_credit() -> None:
                 await asyncio.sleep(0)
                 while there._inbox.messages:  # all of it was in flight
                     there._inbox.messages.popleft().release()
-            sending = asyncio.ensure_future(here.send(region, offset=0, length=4 * MIB, immediate=7))
+            sending = asyncio.ensure_future(here.post_send(region, offset=0, length=4 * MIB, immediate=7))
             async with asyncio.timeout(PATIENCE_S):
                 while True:
                     with await there.recv() as message:
@@ -356,9 +356,15 @@ async def test_deregister__during_a_transfer_ends_it_at_both_ends(*, reads: bool
             remote = two.register(target, offset=0, length=size, access=ALL, peers=[there])
             local = one.register(source, offset=0, length=size, access=ALL, peers=[here])
             if reads:
-                end, request = here, here.read(local, offset=0, length=size, key=remote.remote_key, source_offset=0)
+                end, request = (
+                    here,
+                    here.post_read(local, offset=0, length=size, key=remote.remote_key, source_offset=0),
+                )
             else:
-                end, request = there, here.write(source, offset=0, length=size, key=remote.remote_key, target_offset=0)
+                end, request = (
+                    there,
+                    here.post_write(source, offset=0, length=size, key=remote.remote_key, target_offset=0),
+                )
             async with asyncio.timeout(PATIENCE_S):
                 await until(lambda: end.landed_bytes >= MIB)
                 assert end.landed_bytes < size

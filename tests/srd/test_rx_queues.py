@@ -121,7 +121,7 @@ async def test_steer__in_the_middle_of_a_message(region: Region) -> None:
     async with pair() as (_, two, here, there):
         queue = two.bind_rx(region)
         with memory(payload) as source:
-            sending = here.send(source, offset=0, length=len(payload))
+            sending = here.post_send(source, offset=0, length=len(payload))
             await begun(there)
             queue.steer(there)
             async with asyncio.timeout(PATIENCE_S):
@@ -207,7 +207,7 @@ async def test_unbind__with_an_incomplete_message(region: Region) -> None:
         queue = two.bind_rx(region)
         queue.steer(there)
         with memory(payload) as source:
-            sending = here.send(source, offset=0, length=len(payload))
+            sending = here.post_send(source, offset=0, length=len(payload))
             await begun(there)
             queue.unbind()
             async with asyncio.timeout(PATIENCE_S):
@@ -328,7 +328,7 @@ async def test_exhaustion__a_slow_application_stops_the_sender(region: Region) -
     payload = content(MIB, seed=SEED)
     async with steered(region) as (_, here, there, queue):
         with memory(payload) as source:
-            sending = [here.send(source, offset=0, length=MIB, immediate=number) for number in range(24)]
+            sending = [here.post_send(source, offset=0, length=MIB, immediate=number) for number in range(24)]
             held = [await there.recv() for _ in range(8)]  # as many as the window holds
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(there.recv(), timeout=0.05)

@@ -1,4 +1,4 @@
-"""Rate: small messages per second with the batch interface (`Peer.post_send`, `Endpoint.completions`).
+"""Rate: small messages per second with the batch interface (`Peer.post_sends`, `Endpoint.completions`).
 
 64 bytes and 4 KiB, to 1 and to 100 peers, from one endpoint in one process to one in another, over a veth pair with
 segmentation offload, MTU 9000. From the first posting to the last completion, in turns; the data is checked between

@@ -184,7 +184,7 @@ async def stream(peer: Peer, device: Region, *, seconds: float) -> Figures:
         last = WARM if math.isinf(until) else number + DEPTH * (time.monotonic() < until)
         while len(in_flight) < DEPTH and number < last:
             at = number * MESSAGE_BYTES % device.size_bytes
-            in_flight.add(peer.send(device, offset=at, length=MESSAGE_BYTES, immediate=number))
+            in_flight.add(peer.post_send(device, offset=at, length=MESSAGE_BYTES, immediate=number))
             number += 1
         if not in_flight:
             figures.end()

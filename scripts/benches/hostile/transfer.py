@@ -92,7 +92,7 @@ async def send(host: str, *, port: int, config: EndpointConfig) -> int:
                 number = first
                 while True:
                     offset = number % PATTERNS * MESSAGE_BYTES
-                    status = await peer.send(
+                    status = await peer.post_send(
                         region, offset=offset, length=MESSAGE_BYTES, immediate=TRANSFER_MARK | number & 0xFFFFFF
                     )
                     totals["bytes"] += MESSAGE_BYTES * (status is Status.OK)

@@ -231,7 +231,7 @@ class Connection:
         self._note("send", self.number, self._number(), length, immediate)
         free = partial(arena.free, offset, length=length)
         try:
-            future = self._peer.send(arena.region, offset=offset, length=length, immediate=immediate)
+            future = self._peer.post_send(arena.region, offset=offset, length=length, immediate=immediate)
         except SrdError:
             free()
             raise
@@ -246,7 +246,7 @@ class Connection:
         fill(np.asarray(region.array)[:length], self._sender.seed, owner=self.number, message=number)
         self._note("send", self.number, self._number(), length, number)
         try:
-            future = self._peer.send(region, offset=0, length=length, immediate=number)
+            future = self._peer.post_send(region, offset=0, length=length, immediate=number)
         except SrdError:
             region.close()
             raise
@@ -281,7 +281,7 @@ class Connection:
         self._note("batch", self.number, self._number(len(lengths)), lengths, immediate)
         free = partial(arena.free, offset, length=room)
         try:
-            ids = self._peer.post_send(arena.region, offsets, lengths=np.array(lengths), immediate=immediate)
+            ids = self._peer.post_sends(arena.region, offsets, lengths=np.array(lengths), immediate=immediate)
         except SrdError:
             free()
             raise
@@ -332,7 +332,7 @@ class Connection:
         self._note("write", self.number, number, length, self._target().name, at + start, immediate, flaw)
         free = partial(arena.free, offset, length=length)
         try:
-            future = self._peer.write(
+            future = self._peer.post_write(
                 arena.region, offset=offset, length=length, key=key, target_offset=start, immediate=immediate
             )
         except SrdError:
@@ -355,7 +355,7 @@ class Connection:
         key, at, _size = self._receiver["keys"][f"{self._sender.worker}.{self._sender.incarnation}"][0]
         self._used[0] = length
         self._note("write", self.number, number, length, self._target().name, at, at, NO_FLAW)
-        future = self._peer.write(region, offset=0, length=length, key=key, target_offset=0, immediate=at)
+        future = self._peer.post_write(region, offset=0, length=length, key=key, target_offset=0, immediate=at)
         self._track(number, future, lambda _status: None)
 
     def _post_read(self, length: int) -> bool:
@@ -377,7 +377,7 @@ class Connection:
         self._sender.read_used[which] = start + length
         details = [self._receiver["incarnation"], source_at + from_offset, at + start]
         self._note("read", self.number, number, length, *details, flaw)
-        future = self._peer.read(registration, offset=start, length=length, key=key, source_offset=from_offset)
+        future = self._peer.post_read(registration, offset=start, length=length, key=key, source_offset=from_offset)
         self._track(
             number,
             future,

@@ -332,7 +332,7 @@ class Receiver:
         fill(self._replies.bytes(offset, length=length), self.seed, owner=connection | layout.REPLY, message=number)
         self.note("reply", connection, number, length)
         try:
-            future = peer.send(self._replies.region, offset=offset, length=length, immediate=number)
+            future = peer.post_send(self._replies.region, offset=offset, length=length, immediate=number)
         except SrdError as error:
             self.note("unposted_reply", connection, number, str(error))
             self._replies.free(offset, length=length)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from netns.backends.kernel.netlink import in_namespace
 from scripts.compare.tcp_socket import BBR, CUBIC
-from scripts.harness.client_server import ANY_CORES, Cores
+from scripts.harness.client_server import ANY_CORES, Cores, Pair
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
+from scripts.harness.veth_pair import RECEIVER, SENDER
 
 ALGORITHMS: Final = (CUBIC, BBR)
 PORT: Final = 5201
@@ -36,19 +36,28 @@ class Flow:
     """CPU time of both processes, user and system."""
 
 
-def run(pair: VethPair, *, algorithm: str, seconds: float) -> Flow:
+class NamespacePair(Pair, Protocol):
+    """Two hosts whose namespaces are known."""
+
+    @property
+    def namespaces(self) -> tuple[str, str]:
+        """Both ends' namespaces."""
+
+
+def run(pair: NamespacePair, *, algorithm: str, seconds: float, omit_s: int = OMIT_S) -> Flow:
     """Run one flow. Raises BenchError if iperf3 fails."""
-    with running(pair, algorithm=algorithm, seconds=seconds) as ended:
+    with running(pair, algorithm=algorithm, seconds=seconds, omit_s=omit_s) as ended:
         return ended()
 
 
 @contextmanager
 def running(
-    pair: VethPair, *, algorithm: str, seconds: float, cores: Cores = ANY_CORES
+    pair: NamespacePair, *, algorithm: str, seconds: float, omit_s: int = OMIT_S, cores: Cores = ANY_CORES
 ) -> Iterator[Callable[[], Flow]]:
     """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails.
 
-    `cores`: what precedes the commands of sender and receiver (see `own_cores`).
+    `omit_s`: time at its start that does not count. `cores`: what precedes the commands of sender and receiver (see
+    `own_cores`).
     """
     whole_s = max(round(seconds), 1)
     with tempfile.TemporaryDirectory() as directory, ProcessSet() as pipes:
@@ -57,10 +66,10 @@ def running(
         command = pair.command(RECEIVER, [*far, "iperf3", "-s", "-1"])
         server = pipes.add(ManagedProcess.start("iperf3 -s", command=command))
         _await_listener(pair, server)
-        options = ["-t", str(whole_s), "-O", str(OMIT_S), "-C", algorithm, "-J", "--logfile", str(log)]
+        options = ["-t", str(whole_s), "-O", str(omit_s), "-C", algorithm, "-J", "--logfile", str(log)]
         command = pair.command(SENDER, [*near, "iperf3", "-c", pair.receiver, *options])
         client = pipes.add(ManagedProcess.start("iperf3 -c", command=command))
-        give_up_at = time.monotonic() + OMIT_S + whole_s + _GRACE_S
+        give_up_at = time.monotonic() + omit_s + whole_s + _GRACE_S
 
         def ended() -> Flow:
             while client.exit_status is None and time.monotonic() < give_up_at:
@@ -86,7 +95,7 @@ def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
     return Flow(received["bits_per_second"] / 1e9, cpu_s / (received["bytes"] / 1e9))
 
 
-def _await_listener(pair: VethPair, server: ManagedProcess) -> None:
+def _await_listener(pair: NamespacePair, server: ManagedProcess) -> None:
     _, netns = pair.namespaces
     give_up_at = time.monotonic() + 5
     while time.monotonic() < give_up_at and server.exit_status is None:

@@ -1,1 +1,1 @@
-"""TCP in virtual time, to compete with on the same links: sender and receiver, and models of Reno, CUBIC and BBR."""
+"""Dumbbells to compete on; TCP in virtual time (sender, receiver, models of Reno, CUBIC, BBR); ours on sockets."""

@@ -63,7 +63,7 @@ async def pair(run_dir: Path) -> AsyncIterator[tuple[MessagePeer, MessagePeer]]:
 
 async def send(peer: MessagePeer, payload: bytes, *, immediate: int | None = None) -> Status:
     with memory(payload) as region:
-        return await peer.send(region, offset=0, length=len(payload), immediate=immediate)
+        return await peer.post_send(region, offset=0, length=len(payload), immediate=immediate)
 
 
 async def receive(peer: MessagePeer) -> bytes:

@@ -55,7 +55,9 @@ async def test_send__more_long_messages_than_slots(run_dir: Path) -> None:
         with Region(len(payload)) as region:
             with region.view(0, length=len(payload)) as view:
                 view[:] = payload
-            sending = [client.send(region, offset=index * size, length=size, immediate=index) for index in range(count)]
+            sending = [
+                client.post_send(region, offset=index * size, length=size, immediate=index) for index in range(count)
+            ]
             held = [await server.recv() for _ in range(SLOTS)]
             arrived = {message.immediate: message.gather() for message in held}
             with pytest.raises(RegionError):
@@ -73,7 +75,7 @@ async def test_send__more_long_messages_than_slots(run_dir: Path) -> None:
 async def test_send__cancelled_while_it_waits_for_a_slot(run_dir: Path) -> None:
     async with pair(run_dir) as (client, server):
         with Region(9000) as region:
-            sending = [client.send(region, offset=0, length=9000, immediate=index) for index in range(SLOTS + 2)]
+            sending = [client.post_send(region, offset=0, length=9000, immediate=index) for index in range(SLOTS + 2)]
             held = [await server.recv() for _ in range(SLOTS)]
             (waiting,) = {*range(SLOTS + 2)} - {message.immediate or 0 for message in held} - {SLOTS + 1}
             sending[waiting].cancel()
@@ -96,7 +98,7 @@ async def test_send__longer_than_a_slot_bad_flow(run_dir: Path) -> None:
 async def test_send__out_of_bounds_bad_flow(run_dir: Path) -> None:
     async with pair(run_dir) as (client, _):
         with Region(4096) as region, pytest.raises(RegionError):
-            client.send(region, offset=1, length=4096)
+            client.post_send(region, offset=1, length=4096)
 
 
 async def test_message__is_gone_after_its_release_bad_flow(run_dir: Path) -> None:
@@ -126,7 +128,7 @@ async def test_connections__several_at_a_time_stay_apart(run_dir: Path) -> None:
 async def test_close__delivers_what_was_sent_and_says_so(run_dir: Path) -> None:
     async with pair(run_dir) as (client, server):
         with Region(9000) as region:
-            sending = [client.send(region, offset=0, length=length) for length in (10, 9000)]
+            sending = [client.post_send(region, offset=0, length=length) for length in (10, 9000)]
             await client.close()
             await client.close()
             assert await asyncio.gather(*sending) == [Status.OK, Status.OK]
@@ -136,17 +138,17 @@ async def test_close__delivers_what_was_sent_and_says_so(run_dir: Path) -> None:
             await server.recv()
         assert caught.value.status is Status.OK
         with Region(10) as region, pytest.raises(PeerError, match="closed by the other end"):
-            server.send(region, offset=0, length=10)
+            server.post_send(region, offset=0, length=10)
         assert client.ended
         with Region(10) as region, pytest.raises(PeerError, match="closed"):
-            client.send(region, offset=0, length=10)
+            client.post_send(region, offset=0, length=10)
 
 
 async def test_close__flushes_what_the_other_end_does_not_take(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "CLOSE_TIMEOUT_S", 0.01)
     async with pair(run_dir) as (client, server):
         with Region(9000) as region:
-            sending = [client.send(region, offset=0, length=9000) for _ in range(SLOTS + 1)]
+            sending = [client.post_send(region, offset=0, length=9000) for _ in range(SLOTS + 1)]
             held = [await server.recv() for _ in range(SLOTS)]
             assert set(await asyncio.gather(*sending[:SLOTS])) == {Status.OK}
             await client.close()
@@ -189,7 +191,7 @@ async def test_end__a_receiver_that_takes_nothing(run_dir: Path, monkeypatch: py
     monkeypatch.setattr(peers, "TICK_S", 1000.0)  # only the tick of this test
     async with pair(run_dir) as (client, server):
         with Region(9000) as region:
-            sending = [client.send(region, offset=0, length=9000) for _ in range(SLOTS + 1)]
+            sending = [client.post_send(region, offset=0, length=9000) for _ in range(SLOTS + 1)]
             held = [await server.recv() for _ in range(SLOTS)]
             assert set(await asyncio.gather(*sending[:SLOTS])) == {Status.OK}
             monkeypatch.setattr(peers, "REQUEST_TIMEOUT_S", 0.0)

@@ -35,7 +35,7 @@ async def test_send__a_long_message_is_sent_when_both_its_requests_are(
         peer.open(await device.remote(QpAddress(GID, 7, 1)), Window(1, 0, 1, LENGTH, 8000))
         (cq,), (qp,) = card.cqs.values(), card.qps.values()
         with Region(LENGTH) as region:
-            sending = peer.send(region, offset=0, length=LENGTH)
+            sending = peer.post_send(region, offset=0, length=LENGTH)
             while not (requests := card.take_sends(qp)):  # noqa: ASYNC110 - memory that the driver writes
                 await asyncio.sleep(0)
             assert len(requests) == 2

@@ -28,6 +28,18 @@ CHECKS = {
         "wan_loss_capacity_fraction": ">= 0.85",
         "satellite_ok": ">= 1",
     },
+    "wild-lab": {
+        "tcp_share_cubic": ">= 0.5",
+        "own_share_cubic": ">= 0.5",
+        "resent_fraction_cubic": "<= 0.03",
+        "tcp_share_bbr": "<= 1.5",
+        "own_share_bbr": ">= 0.5",
+        "queue_ms_20ms_path": "<= 5",
+        "jitter_capacity_fraction": ">= 0.9",
+        "wan_capacity_fraction": ">= 0.9",
+        "wan_loss_capacity_fraction": ">= 0.85",
+        "satellite_ok": ">= 1",
+    },
     "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
     "messages": {"undisturbed_ratio": "<= 1.05"},
     "devmem": {

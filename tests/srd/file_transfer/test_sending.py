@@ -169,7 +169,7 @@ async def test_send__a_mapped_file_is_sent_from_its_mapping(
     path = file_of(tmp_path, 3 * CHUNK_BYTES)
     async with ends(output, mapped=True) as (sender, receiver):
         chunks = []
-        send = Peer.send
+        send = Peer.post_send
 
         def recording(
             peer: Peer, region: Region, *, offset: int, length: int, immediate: int | None = None
@@ -177,7 +177,7 @@ async def test_send__a_mapped_file_is_sent_from_its_mapping(
             chunks.append((region.writable, offset, length))
             return send(peer, region, offset=offset, length=length, immediate=immediate)
 
-        monkeypatch.setattr(Peer, "send", recording)  # to record the memory of each send
+        monkeypatch.setattr(Peer, "post_send", recording)  # to record the memory of each send
         await within_patience(sender.send(path), receiver.receive())
         mapped = [(offset, length) for writable, offset, length in chunks if not writable]
         assert mapped == [(index * CHUNK_BYTES, CHUNK_BYTES) for index in range(3)]
@@ -365,7 +365,7 @@ def test_encode__a_chunk_index_is_no_message() -> None:
 
 def fail_chunk(monkeypatch: pytest.MonkeyPatch, status: Status, *, index: int) -> None:
     """Have chunk `index` end in `status`, once, while the peer is alive."""
-    send = Peer.send
+    send = Peer.post_send
     left = [index]
 
     def failing(
@@ -378,7 +378,7 @@ def fail_chunk(monkeypatch: pytest.MonkeyPatch, status: Status, *, index: int) -
         future.set_result(status)
         return future
 
-    monkeypatch.setattr(Peer, "send", failing)
+    monkeypatch.setattr(Peer, "post_send", failing)
 
 
 @pytest.mark.parametrize("status", [Status.LOCAL_ERROR_UNRESP_REMOTE, Status.REMOTE_ERROR_RNR, Status.FLUSHED])

@@ -29,7 +29,7 @@ async def test_busy_poll__ping_pong_and_an_orderly_close() -> None:
             assert await send(here, b"ping") is Status.OK
             assert await receive(there) == b"ping"
         with memory(payload) as region:
-            sending = here.send(region, offset=0, length=len(payload))
+            sending = here.post_send(region, offset=0, length=len(payload))
             assert await receive(there) == payload
             assert await sending is Status.OK
         assert one._engine._driver._coalesce_until is None

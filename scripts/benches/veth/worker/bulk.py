@@ -107,7 +107,7 @@ async def _turn(peer: Peer, region: Region) -> tuple[float, float]:
     """Send everything; return the duration and this end's CPU time. Raises BenchError for a damaged byte."""
     started, cpu_before = time.perf_counter(), time.process_time()
     requests = [
-        peer.send(region, offset=source(number), length=MESSAGE_BYTES, immediate=number)
+        peer.post_send(region, offset=source(number), length=MESSAGE_BYTES, immediate=number)
         for number in range(TURN_BYTES // MESSAGE_BYTES)
     ]
     statuses = await asyncio.gather(*requests)
@@ -130,7 +130,7 @@ async def receive(host: str, *, plain: bool) -> int:
             turns, intact, dropped_before = 0, True, 0
             while (turn := await _receive_turn(peer)) is not None:
                 messages, seconds, cpu_s = turn
-                intact &= all(_is_intact(message, expected) for message in messages)
+                intact &= all(is_intact(message, expected) for message in messages)
                 for message in messages:
                     message.release()
                 if turns >= WARM_UP_TURNS:
@@ -138,7 +138,7 @@ async def receive(host: str, *, plain: bool) -> int:
                 turns += 1
                 if turns == WARM_UP_TURNS:
                     dropped_before = endpoint.dropped_packets
-                await peer.send(empty, offset=0, length=0, immediate=INTACT if intact else DAMAGED)
+                await peer.post_send(empty, offset=0, length=0, immediate=INTACT if intact else DAMAGED)
             emit(
                 "received",
                 bytes=account.byte_count,
@@ -166,7 +166,8 @@ async def _receive_turn(peer: Peer) -> tuple[list[Message], float, float] | None
     return messages, time.perf_counter() - started, time.process_time() - cpu_before
 
 
-def _is_intact(message: Message, expected: npt.NDArray[np.uint8]) -> bool:
+def is_intact(message: Message, expected: npt.NDArray[np.uint8]) -> bool:
+    """Whether a message has the bytes that its number says."""
     at = source(message.immediate or 0)
     for view in message.views():
         if not np.array_equal(np.frombuffer(view, np.uint8), expected[at : at + len(view)]):

@@ -60,7 +60,7 @@ async def _report(peer: Peer) -> None:
             (await peer.recv()).release()
             with region.view(0, length=_CPU.size) as view:
                 view[:] = _CPU.pack(time.process_time())
-            await peer.send(region, offset=0, length=_CPU.size)
+            await peer.post_send(region, offset=0, length=_CPU.size)
 
 
 async def send(host: str, *, port: int, seconds: float, plain: bool) -> int:
@@ -95,7 +95,7 @@ async def _open_and_close(endpoint: Endpoint, host: str, port: int, until: float
 async def _cpu_s(control: Peer) -> float:
     """Return the receiver's CPU time so far."""
     with Region(1, name="bench-ask") as region:
-        if await control.send(region, offset=0, length=1) is not Status.OK:
+        if await control.post_send(region, offset=0, length=1) is not Status.OK:
             raise BenchError("the receiver did not take a message")
         with await control.recv() as message:
             return float(_CPU.unpack(message.gather())[0])

@@ -97,7 +97,7 @@ async def send(host: str, *, port: int, peers: int, trace_memory: bool) -> int:
 
 async def _post(peers: list[Peer], region: Region) -> None:
     for peer in peers:
-        status = await peer.send(region, offset=0, length=MESSAGE_BYTES)
+        status = await peer.post_send(region, offset=0, length=MESSAGE_BYTES)
         if status is not Status.OK:
             raise BenchError(f"a message ended with {status.name}")
 

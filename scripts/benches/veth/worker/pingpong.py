@@ -116,7 +116,7 @@ async def _reply(peer: Peer, region: Region, checker: Checker) -> None:
             if message.immediate == BULK:
                 message.release()
             else:
-                sending = peer.send(region, offset=0, length=message.length)
+                sending = peer.post_send(region, offset=0, length=message.length)
                 sending.add_done_callback(partial(_check, message, checker))
 
 
@@ -157,7 +157,7 @@ async def _ping(peer: Peer, size: int, *, seconds: float) -> list[float]:
         warm_at, until = _phases(seconds)
         sent = 0
         while (started := time.perf_counter()) < until or not samples:
-            status = peer.send(region, offset=0, length=size)
+            status = peer.post_send(region, offset=0, length=size)
             reply = await peer.recv()
             took_s = time.perf_counter() - started
             if reply.gather() != sent_bytes:
@@ -200,7 +200,7 @@ class Bulk:
 
     def _post(self) -> None:
         if not self._stopped:
-            future = self._peer.send(self._region, offset=0, length=MESSAGE_BYTES, immediate=BULK)
+            future = self._peer.post_send(self._region, offset=0, length=MESSAGE_BYTES, immediate=BULK)
             future.add_done_callback(self._done)
 
     def _done(self, _future: object) -> None:

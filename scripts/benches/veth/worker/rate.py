@@ -89,7 +89,7 @@ async def _turn(
             first = posted[peer]
             part = todo[peer][first : first + room[peer]]
             if len(part):
-                peer.post_send(region, part, lengths=length)
+                peer.post_sends(region, part, lengths=length)
                 posted[peer] += len(part)
                 room[peer] -= len(part)
         done = await endpoint.completions.wait()
@@ -172,7 +172,7 @@ async def receive(host: str, *, message_bytes: int, peers: int) -> int:
                 intact &= collector.check()
                 if turns == WARM_UP_TURNS:
                     dropped_before = endpoint.dropped_packets
-                await first.send(empty, offset=0, length=0, immediate=INTACT if intact else DAMAGED)
+                await first.post_send(empty, offset=0, length=0, immediate=INTACT if intact else DAMAGED)
             emit(
                 "received",
                 cpu_s=cpu_s,

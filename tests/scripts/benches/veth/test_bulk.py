@@ -29,6 +29,6 @@ def test_is_intact(damaged_at: int | None) -> None:
         queues.host.hold(extents)
         event = MessageReceived(peer=0, message=0, length=bulk.MESSAGE_BYTES, immediate=number, extents=extents)
         message = Message(event, queues=queues, release=lambda _peer, extents, _size, _messages: queues.drop(extents))
-        assert bulk._is_intact(message, expected) == (damaged_at is None)
+        assert bulk.is_intact(message, expected) == (damaged_at is None)
         message.release()
         queues.close()

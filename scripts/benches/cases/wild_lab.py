@@ -1,0 +1,261 @@
+"""Wild, on sockets: beside iperf3's TCP, and outside of one data centre.
+
+A dumbbell with MTU 1500 whose bottleneck has a buffer of one bandwidth-delay product, on the kernel backend where this
+kernel has netem, otherwise on the relay (`relay` 1). Two hosts of ours, in plain text with the default settings, and
+two of TCP's. All figures are those of the case `wild`, which measures the same in virtual time with models of TCP:
+
+- `tcp_share_*`, `own_share_*`: what passes the bottleneck for one TCP flow and for one of ours, over half of its rate.
+  TCP starts a second after ours; `SETTLING_S` later both are counted for `SHARED_S`, by what arrives at the two
+  receiving hosts. `resent_fraction_*`: what ours sent again, from the start on.
+- `queue_ms_20ms_path`: what a ping waits beside ours alone: median, less that of the idle path.
+- `*_capacity_fraction`, `satellite_fraction`: payload over the capacity for payload, of a transfer with its start:
+  60 MB over the WAN (100 Mbit/s, 100 ms) and by satellite (20 Mbit/s, 600 ms), 120 MB by jitter (200 Mbit/s, 5 ms
+  +- 2 ms each way).
+
+Beside them `own_share_bbr` of a cubic flow in our place, and what iperf3's TCP, with cubic and with bbr, moves over the
+same links in the time that ours took, rounded up to seconds, its start included.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from netns.lab.lab import Lab
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.veth import iperf
+from scripts.benches.wild.links import MTU, PAYLOAD_FRACTION, bottleneck
+from scripts.compare.tcp_socket import BBR, CUBIC
+from scripts.harness.client_server import Event, python, run_both, running
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import SENDER
+
+WANTED: Final = (
+    Wanted("tcp_share_cubic", ">=", 0.5, over="median"),
+    Wanted("own_share_cubic", ">=", 0.5, over="median"),
+    Wanted("resent_fraction_cubic", "<=", 0.03, over="median"),
+    Wanted("tcp_share_bbr", "<=", 1.5, over="median"),
+    Wanted("own_share_bbr", ">=", 0.5, over="median"),
+    Wanted("queue_ms_20ms_path", "<=", 5, over="median"),
+    Wanted("jitter_capacity_fraction", ">=", 0.9, over="median"),
+    Wanted("wan_capacity_fraction", ">=", 0.9, over="median"),
+    Wanted("wan_loss_capacity_fraction", ">=", 0.85, over="median"),
+    Wanted("satellite_ok", ">=", 1, over="median"),
+)
+OUR_HOSTS: Final = ("h1", "h3")
+TCP_HOSTS: Final = ("h2", "h4")
+WORKER: Final = "scripts.benches.wild.worker"
+SHARED_BPS: Final = 100_000_000
+SHARED_RTT_S: Final = 0.02
+HEAD_START_S: Final = 1.0
+SETTLING_S: Final = 5.0
+SHARED_S: Final = 15.0
+PING_S: Final = 6.0
+PING_INTERVAL_S: Final = 0.05
+MARGIN_S: Final = 5.0
+"""Time that ours goes on for, as processes start at different speeds."""
+START_S: Final = 40.0
+"""Additional time of the processes: to start, and to make their data."""
+TCP_FRACTION: Final = (MTU - 52) / (MTU + 14)
+"""Payload of TCP as a fraction of a full packet on the wire: less IP's, TCP's and its time stamps' headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A transfer on a path that ours has for itself."""
+
+    figure: str
+    rate_bps: int
+    rtt_s: float
+    byte_count: int
+    jitter_us: float = 0.0
+    loss_percent: float = 0.0
+
+
+PATHS: Final = (
+    Path("jitter_capacity_fraction", 200_000_000, 0.01, 120_000_000, jitter_us=2000),
+    Path("wan_capacity_fraction", 100_000_000, 0.1, 60_000_000),
+    Path("wan_loss_capacity_fraction", 100_000_000, 0.1, 60_000_000, loss_percent=1),
+    Path("satellite_fraction", 20_000_000, 0.6, 60_000_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPair:
+    """Two hosts of a lab, as the workers' harness takes them."""
+
+    lab: Lab
+    hosts: tuple[str, str]
+    """Sender and receiver."""
+
+    @property
+    def receiver(self) -> str:
+        """The address that clients connect to."""
+        return self.lab.address(self.hosts[1])
+
+    @property
+    def namespaces(self) -> tuple[str, str]:
+        """Both ends' namespaces."""
+        return self.lab.netns(self.hosts[0]), self.lab.netns(self.hosts[1])
+
+    def command(self, node: str, argv: Sequence[str]) -> list[str]:
+        """Return the command line that runs `argv` at one end."""
+        return self.lab.command(self.hosts[0] if node == SENDER else self.hosts[1], argv)
+
+
+def rounds(count: int, _seconds: float) -> Iterator[Round]:
+    """Make `count` rounds."""
+    for number in range(1, count + 1):
+        ours: dict[str, float] = {}
+        baselines: dict[str, dict[str, float]] = {algorithm: {} for algorithm in iperf.ALGORITHMS}
+        for algorithm in iperf.ALGORITHMS:
+            ours |= beside(algorithm, seed=number)
+        baselines[CUBIC]["own_share_bbr"] = cubic_beside_bbr(seed=number)
+        ours |= queue(seed=number)
+        for path in PATHS:
+            rate_bps, seconds = our_transfer(path, seed=number)
+            ours[path.figure] = rate_bps / (path.rate_bps * PAYLOAD_FRACTION)
+            for algorithm, figures in baselines.items():
+                rate_bps = tcp_bps(path, algorithm=algorithm, seconds=seconds, seed=number)
+                figures[path.figure] = rate_bps / (path.rate_bps * TCP_FRACTION)
+        ours["satellite_ok"] = int(ours["satellite_fraction"] >= 0.7)
+        yield Round(number, ours, baselines)
+
+
+@contextmanager
+def _lab(path: Path | None = None, *, seed: int) -> Iterator[Lab]:
+    """Build the dumbbell of a path; by default the one that is shared."""
+    path = path or Path("", SHARED_BPS, SHARED_RTT_S, 0)
+    topology = bottleneck(
+        rate_bps=path.rate_bps,
+        rtt_s=path.rtt_s,
+        jitter_us=path.jitter_us,
+        loss_percent=path.loss_percent,
+        seed=seed,
+        name=f"bench-wild-{os.getpid()}",
+    )
+    with Lab.up(topology) as lab:
+        yield lab
+
+
+@contextmanager
+def _our_flow(lab: Lab, *, seconds: float) -> Iterator[list[Event]]:
+    """Run a flow of ours during the block, which is shorter than `seconds`; the list then has what its sender found."""
+    found: list[Event] = []
+    pair = HostPair(lab, OUR_HOSTS)
+    with running(
+        pair,
+        server=python(WORKER, "receive", pair.receiver),
+        client=lambda host, port: python(WORKER, "send", host, str(port), "--seconds", str(seconds)),
+    ) as ended:
+        yield found
+        _, sent = ended(START_S + seconds)
+        found.append(sent)
+
+
+def _arrived_bytes(lab: Lab) -> dict[str, int]:
+    """Return what the bottleneck's far switch has sent to each host so far."""
+    counters = lab.counters()
+    return {host: counters[f"{host}-right"]["ba"]["bytes"] for host in (OUR_HOSTS[1], TCP_HOSTS[1])}
+
+
+def beside(algorithm: str, *, seed: int) -> dict[str, float]:
+    """Run one flow of ours beside one of TCP."""
+    with _lab(seed=seed) as lab:
+        with _our_flow(lab, seconds=HEAD_START_S + SETTLING_S + SHARED_S + MARGIN_S) as found:
+            _await_bytes(lab)
+            time.sleep(HEAD_START_S)
+            ours, theirs = _shares(lab, algorithm=algorithm)
+        (sent,) = found
+        return {
+            f"tcp_share_{algorithm}": theirs,
+            f"own_share_{algorithm}": ours,
+            f"resent_fraction_{algorithm}": sent["retransmitted"] / sent["packets"],
+            "relay": int(lab.backend == "relay"),
+        }
+
+
+def cubic_beside_bbr(*, seed: int) -> float:
+    """Return the share of a flow of cubic that one of bbr joins."""
+    with _lab(seed=seed) as lab:
+        seconds = HEAD_START_S + SETTLING_S + SHARED_S + MARGIN_S
+        with iperf.running(HostPair(lab, OUR_HOSTS), algorithm=CUBIC, seconds=seconds):
+            _await_bytes(lab)
+            time.sleep(HEAD_START_S)
+            own, _ = _shares(lab, algorithm=BBR)
+    return own
+
+
+def _shares(lab: Lab, *, algorithm: str) -> tuple[float, float]:
+    """Start a flow of TCP beside one that runs; return both flows' rates over half of the bottleneck's."""
+    with iperf.running(HostPair(lab, TCP_HOSTS), algorithm=algorithm, seconds=SETTLING_S + SHARED_S):
+        time.sleep(SETTLING_S)
+        before, started = _arrived_bytes(lab), time.monotonic()
+        time.sleep(SHARED_S)
+        after, elapsed_s = _arrived_bytes(lab), time.monotonic() - started
+    first, joined = (
+        8 * (after[host] - before[host]) / elapsed_s / (SHARED_BPS / 2) for host in (OUR_HOSTS[1], TCP_HOSTS[1])
+    )
+    return first, joined
+
+
+def _await_bytes(lab: Lab) -> None:
+    """Wait until data of ours arrives."""
+    give_up_at = time.monotonic() + START_S
+    while _arrived_bytes(lab)[OUR_HOSTS[1]] < 100_000:
+        if time.monotonic() > give_up_at:
+            raise BenchError(f"nothing arrived within {START_S:g} s")
+        time.sleep(0.05)
+
+
+def queue(*, seed: int) -> dict[str, float]:
+    """Ping beside a flow of ours, and without it."""
+    with _lab(seed=seed) as lab:
+        idle_ms = ping_ms(lab, seconds=PING_S / 2)
+        with _our_flow(lab, seconds=2 * HEAD_START_S + PING_S + MARGIN_S):
+            _await_bytes(lab)
+            time.sleep(2 * HEAD_START_S)
+            beside_ms = ping_ms(lab, seconds=PING_S)
+    return {"queue_ms_20ms_path": beside_ms - idle_ms}
+
+
+def ping_ms(lab: Lab, *, seconds: float) -> float:
+    """Return the median of a ping's round trips between the other two hosts. Raises BenchError without any answer."""
+    count = round(seconds / PING_INTERVAL_S)
+    argv = ["ping", "-n", "-i", f"{PING_INTERVAL_S:g}", "-c", str(count), "-W", "2", lab.address(TCP_HOSTS[1])]
+    done = subprocess.run(lab.command(TCP_HOSTS[0], argv), capture_output=True, text=True, check=False)
+    found = [float(value) for value in re.findall(r"time=([\d.]+) ms", done.stdout)]
+    if not found:
+        raise BenchError(f"ping: no answer: {(done.stderr or done.stdout).strip() or f'status {done.returncode}'}")
+    return median(found)
+
+
+def our_transfer(path: Path, *, seed: int) -> tuple[float, float]:
+    """Return the rate of a transfer of ours, and its time from the first posting to the last completion."""
+    with _lab(path, seed=seed) as lab:
+        pair = HostPair(lab, OUR_HOSTS)
+        received, sent = run_both(
+            pair,
+            server=python(WORKER, "receive", pair.receiver),
+            client=lambda host, port: python(WORKER, "send", host, str(port), "--bytes", str(path.byte_count)),
+            bound_s=START_S + 10 * 8 * path.byte_count / path.rate_bps,
+        )
+    if received["bytes"] != sent["bytes"]:
+        raise BenchError(f"{path.figure}: {received['bytes']} of {sent['bytes']} bytes arrived")
+    seconds = float(sent["seconds"])
+    return 8 * sent["bytes"] / seconds, seconds
+
+
+def tcp_bps(path: Path, *, algorithm: str, seconds: float, seed: int) -> float:
+    """Return TCP's rate over a time that begins with its start."""
+    with _lab(path, seed=seed) as lab:
+        pair = HostPair(lab, TCP_HOSTS)
+        return iperf.run(pair, algorithm=algorithm, seconds=math.ceil(seconds), omit_s=0).gbps * 1e9

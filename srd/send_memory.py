@@ -1,0 +1,57 @@
+"""The memory that a message is sent from: a part of a region where it lies, or a copy of anything else.
+
+The kernel gathers a message's packets from memory, until they are acknowledged. A region is shared memory that its
+owner knows not to change meanwhile; any other buffer may be reused by its owner at once, so it is copied, once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from devmem.region import Region
+from srd.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Sendable: TypeAlias = "Buffer | npt.NDArray[Any]"
+"""What can be sent: anything with the buffer protocol, which NumPy declares from Python 3.12 on only."""
+
+
+class SendMemory(NamedTuple):
+    """Where a message lies until its request ends."""
+
+    address: int
+    length: int
+    """Bytes."""
+    view: memoryview
+    """Keeps the memory, and its region open; to be released when the request has ended."""
+    copied_bytes: int
+
+
+def is_in_region(buffer: Any) -> bool:
+    """Whether a buffer's memory is a region's: the region, a view of it, or an array over one of these."""
+    owner = buffer
+    while owner is not None and not isinstance(owner, Region):
+        if isinstance(owner, memoryview):
+            owner = owner.obj
+        elif isinstance(owner, np.ndarray):
+            owner = owner.base
+        else:
+            return False
+    return owner is not None
+
+
+def send_memory(data: Sendable) -> SendMemory:
+    """Return the memory to send a buffer from. Raises UsageError for what is no buffer, or not contiguous."""
+    try:
+        lies = np.frombuffer(memoryview(cast("Buffer", data)), np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        raise UsageError(f"data: {type(data).__name__} cannot be sent ({error}); give contiguous bytes") from error
+    copied = not is_in_region(data)
+    memory = lies.copy() if copied else lies
+    address = int(memory.__array_interface__["data"][0])
+    return SendMemory(address, memory.nbytes, memory.data, memory.nbytes if copied else 0)
