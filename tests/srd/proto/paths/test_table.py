@@ -167,6 +167,9 @@ def test_probe__interval_is_constant_while_no_path_answers() -> None:
     assert [path.probe_interval_s for path in table.probed] == pytest.approx([TIMEOUT_S, TIMEOUT_S])
 
 
+FEW_PROBES = 5.525
+"""Budget of the model: no sum of its times is just at its end."""
+
 # -- against a model ------------------------------------------------------------------------------------------------
 
 
@@ -188,7 +191,7 @@ class Paths(RuleBasedStateMachine):
 
     @initialize(slots=st.integers(1, 3), reserve=st.integers(1, 3))
     def begin(self, slots: int, reserve: int) -> None:
-        with patch.object(module, "RESERVE_PATHS", reserve):
+        with patch.multiple(module, RESERVE_PATHS=reserve, PROBE_BUDGET=FEW_PROBES):
             self.table = whole_table(ProtocolConfig(paths=slots))
         self.slots = slots
         self.now = 100.0
@@ -196,7 +199,7 @@ class Paths(RuleBasedStateMachine):
         self.reserve = self.models[slots:]
         self.standbys: dict[int, Model] = {}
         self.probed: list[Model] = []
-        self.budget, self.probed_at = float(PROBE_BUDGET), self.now
+        self.budget, self.probed_at = FEW_PROBES, self.now
 
     def of(self, model: Model) -> Path:
         return self.table.all[model.number]
@@ -246,7 +249,7 @@ class Paths(RuleBasedStateMachine):
     def probe(self) -> None:
         due = [model for model in self.probed if model.probe_at is not None and model.probe_at <= self.now]
         found = self.table.poll_probe(now=self.now, packets_per_s=math.inf)
-        self.budget = min(self.budget + (self.now - self.probed_at) * BUDGET_PER_S, PROBE_BUDGET)
+        self.budget = min(self.budget + (self.now - self.probed_at) * BUDGET_PER_S, FEW_PROBES)
         self.probed_at = self.now
         if not due or self.budget < 0:
             assert found is None
