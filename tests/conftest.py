@@ -49,9 +49,22 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["SRD_HOME"] = str(tmp_path_factory.mktemp("home"))
 
 
+SIMULATED = ("srd/proto", "srd/secure")
+"""Tests that simulate much, all of which make test runs compiled, too: interpreted they run with their first seed."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before the selection by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Trace only the tests of pure code for coverage."""
+    """Trace only the tests of pure code for coverage, and run simulations with more seeds compiled only."""
     pure = tuple(ROOT / "tests" / path for path in PURE)
+    simulated = tuple(ROOT / "tests" / path for path in SIMULATED)
     for item in items:
         if not any(item.path.is_relative_to(path) for path in pure):
             item.add_marker(pytest.mark.no_cover)
+        is_simulated = any(item.path.is_relative_to(path) for path in simulated)
+        if is_simulated and _has_later_seed(item) and item.get_closest_marker("sources") is None:
+            item.add_marker(pytest.mark.compiled)
+
+
+def _has_later_seed(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.callspec.indices.get("seed", 0) > 0
