@@ -12,14 +12,15 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Tests wait for other processes half of their time: four workers keep two cores busy.
 WORKERS := -n 4 --dist worksteal
-# Tests that do not need the built project: they run on one core while it compiles on the other.
+# Tests that do not need the built project: they begin while it compiles, which takes one core, and take both after that.
 UNBUILT := tests/netns/test_units.py tests/devmem tests/srd/proto tests/srd/secure tests/netns/netem tests/netns/placement tests/netns/inventory
-# The tests of what is compiled (setup.py) run twice, interpreted and compiled; those marked `compiled` run compiled only.
+# The tests of what is compiled (setup.py) run twice, interpreted and compiled; those marked `compiled`, and the
+# simulations with all seeds but their first (tests/conftest.py), run compiled only.
 COMPILED := tests/srd/proto tests/srd/secure tests/srd/io tests/srd/sim $(wildcard tests/srd/test_*.py) tests/netns/netem \
 	tests/netns/backends/virtual tests/netns/backends/relay tests/netns/backends/test_same_departures.py tests/nitro_emu/device \
 	$(shell grep -rl --include="*.py" "mark.compiled" tests)
 
-.PHONY: setup demo demo-card test test-unbuilt check format clean
+.PHONY: setup demo demo-card test test-unbuilt check-sources check format clean
 
 setup:
 	@PYTHON="$(PYTHON)" scripts/setup
@@ -37,7 +38,7 @@ demo-card:
 test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
 	@PYTHON="$(PYTHON)" scripts/setup --dependencies chromium:chromium linux.uml:user-mode-linux insmod:kmod openssl:openssl wireguard-go:wireguard-go
-	@$(MAKE) --no-print-directory -j2 setup test-unbuilt
+	@$(MAKE) --no-print-directory -j3 setup check-sources test-unbuilt
 	@$(BIN)/python -m pytest -m "not compiled" $(WORKERS) --cov --cov-append --cov-report=term $(PYTEST_FLAGS) $(UNBUILT:%=--ignore=%)
 	@$(BIN)/python scripts/coverage_floor.py
 	@echo "the same, compiled (see setup.py):"
@@ -45,12 +46,13 @@ test:
 	@echo "the benches in virtual time, compiled:"
 	@env -u PYTHONPATH $(BIN)/python scripts/check_benches.py
 
-test-unbuilt:
+check-sources:
 	@scripts/check
-	@$(BIN)/python -m pytest -m "not compiled" --cov --cov-report= $(UNBUILT)
 
-check: setup
-	@scripts/check
+test-unbuilt:
+	@$(BIN)/python -m pytest -m "not compiled" -n 2 --dist worksteal --cov --cov-report= $(UNBUILT)
+
+check: setup check-sources
 
 format:
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

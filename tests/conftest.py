@@ -7,10 +7,7 @@ runs the same tests on the compiled build installed in .venv. Tests marked `sour
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # otherwise NumPy's unused threads spin in every process
 
@@ -42,14 +39,32 @@ PURE = (
 if Path(srd.__file__).is_relative_to(ROOT / "srd"):
     os.environ["PYTHONPATH"] = str(ROOT)
 
-# The keys and known hosts of the user "test": not those of who runs the tests.
-os.environ["SRD_HOME"] = tempfile.mkdtemp(prefix="srd-test-home-")
-atexit.register(shutil.rmtree, os.environ["SRD_HOME"], ignore_errors=True)
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have the tests use keys and known hosts of their own: not those of who runs the tests.
+
+    pytest removes the directories of former runs, those that were killed, too.
+    """
+    os.environ["SRD_HOME"] = str(tmp_path_factory.mktemp("home"))
 
 
+SIMULATED = ("srd/proto", "srd/secure")
+"""Tests that simulate much, all of which make test runs compiled, too: interpreted they run with their first seed."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before the selection by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Trace only the tests of pure code for coverage."""
+    """Trace only the tests of pure code for coverage, and run simulations with more seeds compiled only."""
     pure = tuple(ROOT / "tests" / path for path in PURE)
+    simulated = tuple(ROOT / "tests" / path for path in SIMULATED)
     for item in items:
         if not any(item.path.is_relative_to(path) for path in pure):
             item.add_marker(pytest.mark.no_cover)
+        is_simulated = any(item.path.is_relative_to(path) for path in simulated)
+        if is_simulated and _has_later_seed(item) and item.get_closest_marker("sources") is None:
+            item.add_marker(pytest.mark.compiled)
+
+
+def _has_later_seed(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.callspec.indices.get("seed", 0) > 0

@@ -7,6 +7,7 @@ it duplicates and reorders at given rates. Payload is copied from the sender's r
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -192,11 +193,11 @@ class Network:
         """Step until the condition holds, no event is left, or virtual `seconds` have passed."""
         end = self.now + seconds
         while self.now < end:
-            for node in (self.a, self.b):
+            for node in self._free_nodes():
                 self._serve(node)
             if until is not None and until():
                 return
-            for node in (self.a, self.b):  # the condition may have posted or released
+            for node in self._free_nodes():  # the condition may have posted or released
                 self._serve(node)
             at = self._next_at()
             if at is None or at > end:
@@ -204,9 +205,18 @@ class Network:
                 return
             self.now = max(at, self.now)
             self._deliver()
-            for node in (self.a, self.b):
+            for node in self._free_nodes():
                 if node.alive:
                     node.core.handle_timeout(self.now)
+
+    def _free_nodes(self) -> list[Node]:
+        """Return the nodes that have their turn now: a slow host's timers and packets wait for it, as what arrives."""
+        return [self.a] if self._turn_at(self.now) > self.now else [self.a, self.b]
+
+    def _turn_at(self, at: float) -> float:
+        """Return the next turn of b, from a time on."""
+        busy_s = self.conditions.busy_s
+        return math.ceil(at / busy_s - 1e-6) * busy_s if busy_s else at
 
     def _serve(self, node: Node) -> None:
         if not node.alive:
@@ -230,6 +240,8 @@ class Network:
 
     def _next_at(self) -> float | None:
         nodes = [node.core.poll_timeout() for node in (self.a, self.b) if node.alive]
+        if self.b.alive and nodes[-1] is not None:
+            nodes[-1] = self._turn_at(nodes[-1])
         links = [at / 1e9 for link in self.links.values() if (at := link.next_at_ns) is not None]
         late = [self._late[0][0]] if self._late else []
         return min([at for at in nodes if at is not None] + links + late, default=None)
@@ -317,7 +329,7 @@ class Network:
                 if self.conditions.busy_s and target[0] == "b":
                     if sum(late[3][0] == "b" for late in self._late) >= self.conditions.buffer_packets:
                         continue
-                    at = (self.now // self.conditions.busy_s + 1) * self.conditions.busy_s
+                    at = self._turn_at(self.now)
                 heapq.heappush(self._late, (at, next(self._serial), source, target, packet))
         while self._late and self._late[0][0] <= self.now:
             _, _, source, target, packet = heapq.heappop(self._late)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
@@ -64,10 +65,15 @@ def package_of(module: str) -> str:
     return max((name for name in MAY_IMPORT if module == name or module.startswith(name + ".")), key=len)
 
 
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports_of(path: Path) -> set[str]:
     """Modules that `path` imports, absolute, at any position in the file."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -78,7 +84,7 @@ def imports_of(path: Path) -> set[str]:
 
 def submodules_of(path: Path) -> set[str]:
     """The same, with each imported name as if it was a module, which it is in `from package import module`."""
-    tree = ast.walk(ast.parse(path.read_text()))
+    tree = ast.walk(tree_of(path))
     return {f"{node.module}.{alias.name}" for node in tree if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
@@ -86,14 +92,22 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_imports_go_down(path: Path) -> None:
-    package = package_of(module_of(path))
-    for imported in imports_of(path):
-        assert imported.split(".")[0] not in {"scripts", "tests"}, f"{module_of(path)} imports {imported}"
-        if imported.split(".")[0] in PACKAGES:
-            target = package_of(imported)
-            assert target == package or target in MAY_IMPORT[package], f"{module_of(path)} imports {imported}"
+def test_imports_go_down() -> None:
+    wrong = [
+        f"{module_of(path)} imports {imported}"
+        for path in SOURCES
+        for imported in imports_of(path)
+        if not may_import(module_of(path), imported)
+    ]
+    assert not wrong
+
+
+def may_import(module: str, imported: str) -> bool:
+    root = imported.split(".", maxsplit=1)[0]
+    if root not in PACKAGES:
+        return root not in {"scripts", "tests"}
+    package, target = package_of(module), package_of(imported)
+    return target == package or target in MAY_IMPORT[package]
 
 
 def test_no_module_depends_on_itself() -> None:
@@ -105,27 +119,38 @@ def test_no_module_depends_on_itself() -> None:
         pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if "proto" in p.relative_to(ROOT).parts], ids=name_of)
-def test_core_is_sans_io(path: Path) -> None:
-    foreign = {name for name in imports_of(path) if not name.startswith("srd.proto")} - PROTO_MAY_IMPORT
-    assert not foreign, f"{module_of(path)} imports {sorted(foreign)}"
+def test_core_is_sans_io() -> None:
+    foreign = [
+        f"{module_of(path)} imports {name}"
+        for path in SOURCES
+        if "proto" in path.relative_to(ROOT).parts
+        for name in imports_of(path) - PROTO_MAY_IMPORT
+        if not name.startswith("srd.proto")
+    ]
+    assert not foreign
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_libraries_stay_in_their_place(path: Path) -> None:
-    roots = {name.split(".")[0] for name in imports_of(path)}
-    for library, package in ONLY_IN.items():
-        assert library not in roots or module_of(path).startswith(package), f"{library} in {module_of(path)}"
+def test_libraries_stay_in_their_place() -> None:
+    strayed = [
+        f"{library} in {module}"
+        for path in SOURCES
+        for library in {name.split(".")[0] for name in imports_of(path)} & ONLY_IN.keys()
+        if not (module := module_of(path)).startswith(ONLY_IN[library])
+    ]
+    assert not strayed
 
 
-@pytest.mark.parametrize("path", ALL_SOURCES, ids=name_of)
-def test_functions_are_short(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert length < 60, f"{name_of(path)}: {node.name} is {length} lines"
+def test_functions_are_short() -> None:
+    long = [
+        f"{name_of(path)}: {node.name} is {length} lines"
+        for path in ALL_SOURCES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) >= 60
+    ]
+    assert not long
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_every_module_has_a_docstring(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{name_of(path)} has no docstring"
+def test_every_module_has_a_docstring() -> None:
+    without = [name_of(path) for path in SOURCES if not ast.get_docstring(tree_of(path))]
+    assert not without

@@ -93,10 +93,17 @@ def main(
 
 @contextmanager
 def _own_keys() -> Iterator[None]:
-    """Have all processes use keys of the bench instead of the user's."""
+    """Have all processes use keys of the bench instead of the user's, and this one until the bench has ended."""
+    before = os.environ.get("SRD_HOME")
     with TemporaryDirectory(prefix="srd-bench-keys-") as directory:
         os.environ["SRD_HOME"] = directory
-        yield
+        try:
+            yield
+        finally:  # else what uses keys in this process after that creates the directory again
+            if before is None:
+                del os.environ["SRD_HOME"]
+            else:
+                os.environ["SRD_HOME"] = before
 
 
 def _measure(case: Case, request: Request) -> Outcome:

@@ -235,17 +235,17 @@ class RxRing(RxMemory):
         last, sent_lane = self._open, self._lanes[slot * self._segments * HEADER_LANES + SENT_LANE] & SENT_MASK
         continues = last is not None and slot == self._next_slot and sent_lane == self._sent_lane
         if (
-            last is not None
-            and continues
-            and offset == last.payload_offset + last.payload_bytes
-            and address == last.address
-            and marked == last.ecn_ce
-            and last.count + count <= MAX_BURST_PACKETS
+            last is None
+            or not continues
+            or not last.extend(
+                count=count,
+                payload_offset=offset,
+                payload_bytes=payload_bytes,
+                address=address,
+                received_at=received_at,
+                ecn_ce=marked,
+            )
         ):
-            last.count += count
-            last.payload_bytes += payload_bytes
-            last.received_at = received_at
-        else:
             if not continues:
                 self._end_series()
             headers = self._rows[slot]

@@ -202,17 +202,17 @@ class SecureRxRing(RxMemory):
         """
         last, offset, (address, received_at, marked) = self._open, self._area + at, source
         if (
-            last is not None
-            and last.segment_bytes == segment_bytes
-            and offset == last.payload_offset + last.payload_bytes
-            and address == last.address
-            and marked == last.ecn_ce
-            and last.count + count <= MAX_BURST_PACKETS
+            last is None
+            or last.segment_bytes != segment_bytes
+            or not last.extend(
+                count=count,
+                payload_offset=offset,
+                payload_bytes=payload_bytes,
+                address=address,
+                received_at=received_at,
+                ecn_ce=marked,
+            )
         ):
-            last.count += count
-            last.payload_bytes += payload_bytes
-            last.received_at = received_at
-        else:
             headers = self._header_bytes[first * HEADER_BYTES :]
             last = GroDatagram(headers, count, offset, payload_bytes, segment_bytes, address, received_at, marked)
             batch.datagrams.append(last)

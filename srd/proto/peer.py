@@ -6,11 +6,7 @@ An incoming peer with a `Security` is confirmed, and so open, with its first aut
 initiator has the keys. Until then nothing is sent to it but the ACCEPT, when a HELLO asks again.
 
 What a peer waits for is a `Timer`; the state says which timers run, and `deadline` when one fires.
-
-A peer that sends nothing gets keepalive probes, and is declared unresponsive only after at least three were left
-unanswered: an interpreter that was stopped for a second must not declare every peer dead. Both times are longer where
-the round trip is long. Before a round trip was measured, the time until the first packet arrives bounds it, and until
-that one arrives the peer has as long as the handshake may take.
+Keepalive probes, and when a peer is unresponsive, are in `proto.keepalive`.
 """
 
 from __future__ import annotations
@@ -30,6 +26,7 @@ from srd.proto.events import (
     TargetCopy,
 )
 from srd.proto.handshake import Initiator, refusal_of
+from srd.proto.keepalive import Keepalive
 from srd.proto.memory import Inbox, Memory
 from srd.proto.paths.path import Path
 from srd.proto.paths.validation import AddressValidation
@@ -63,26 +60,11 @@ from srd.proto.wire.status import Status, refusal_untrusted
 
 CLOSE_ATTEMPTS = 5
 """CLOSE packets sent before the peer counts as closed; the back-off doubles with each."""
-PROBES_BEFORE_END = 3
-"""Unanswered rounds of keepalive probes before a peer is declared unresponsive."""
-PROBES_SPREAD = 4
-"""Factor by which each round of keepalive probes uses more paths than the one before, since the links may be dead and
-not the peer."""
-PROBE_RTTS = 1.5
-"""Smallest interval of keepalive probes, in round trips: the answer to the last one is due before the next is sent."""
-SILENCE_RTTS = 6
-"""Smallest time after which a peer is unresponsive, in round trips: four of these intervals, as with the defaults."""
 LONG_START_RTTS = 2.5
 """Longest round trip that a path may have, in the round trips that are assumed at first: its first timeout is three."""
 CONFIRM_S = 4.0
 """Time within which an initiator has to confirm its keys, or that of the handshake if it is less. It holds a place of
 `max_unaccepted_peers` until then, so this is short: two round trips over a satellite behind full buffers."""
-IDLE_PROBE_S = 0.005
-"""Keepalive interval of an idle peer, times the number of peers: it bounds the total rate of keepalive probes, so that
-each of 10,000 idle peers is probed every 50 s."""
-MAX_IDLE_PROBE_S = 60.0
-"""Longest keepalive interval of an idle peer, however many peers there are; a second more is the longest that a dead
-one is kept. After one unanswered probe an idle peer is probed like any other."""
 
 
 class PeerCore:
@@ -132,17 +114,11 @@ class PeerCore:
         self._inbox = inbox
         self._copies = copies
         self._events = events
-        self._last_packet_at = now
-        self._unanswered_since = now  # start of the timeout that the unanswered keepalive probes belong to
-        self._probed_at = now  # time of the last packet received, or keepalive probe sent
-        self._probes_unanswered = self._closes = 0
-        self._probes_due = 0  # keepalive probes of the current round that are still to be sent
+        self._keepalive = Keepalive(config, receiver=self.receiver, active_peers=active_peers, now=now)
+        self._closes = 0
         self._close_at = 0.0
         self._is_incoming = False
         self._confirm_by = math.inf  # when an incoming peer that was not confirmed ends
-        self._awaits_packet = False  # whether the responder's first packet is still to come
-        self._opened_at = math.inf  # when the handshake was complete
-        self._max_rtt_s = math.inf  # the longest that the round trip can be; infinite before a packet has shown it
         self._responses: dict[int, int] = {}  # by path of this end: tokens to be returned over it
 
     # -- opening ------------------------------------------------------------------------------------------------
@@ -183,8 +159,7 @@ class PeerCore:
             rng=self._rng,
             trace=self.trace,
         )
-        if initiator is not None:
-            self._note_round_trip(initiator, self.sender, now=now)
+        max_rtt_s = math.inf if initiator is None else self._note_round_trip(initiator, self.sender, now=now)
         self.rdma = Rdma(
             self.number,
             receiver=self.receiver,
@@ -202,23 +177,23 @@ class PeerCore:
             inbox=self._inbox,
             events=self._events,
         )
-        self.on_packet(now=now)
-        self._opened_at = now
+        self._keepalive.on_handshake(self.sender, max_rtt_s=max_rtt_s, now=now)
         self._is_incoming = initiator is None
         if self._is_secure and self._is_incoming:
             self._confirm_by = now + min(CONFIRM_S, self._config.handshake_timeout_s)
             return
         if self._is_secure:
-            self._probes_due, self._awaits_packet = 1, True  # confirms the keys to the responder
+            self._keepalive.confirm()
         self._open()
 
-    def _note_round_trip(self, initiator: Initiator, sender: Sender, *, now: float) -> None:
-        """Note what the handshake tells of the round trip, at the initiator."""
-        self._max_rtt_s = initiator.max_round_trip_s(now=now)
+    def _note_round_trip(self, initiator: Initiator, sender: Sender, *, now: float) -> float:
+        """Note what the handshake tells of the round trip, at the initiator; return the longest that it can be."""
+        max_rtt_s = initiator.max_round_trip_s(now=now)
         if (round_trip_s := initiator.round_trip_s(now=now)) is not None:
             sender.on_handshake_rtt(round_trip_s, now=now)
-        elif self._max_rtt_s > LONG_START_RTTS * self._config.initial_rtt_s:
-            sender.paths_start_with(self._max_rtt_s)
+        elif max_rtt_s > LONG_START_RTTS * self._config.initial_rtt_s:
+            sender.paths_start_with(max_rtt_s)
+        return max_rtt_s
 
     @property
     def _is_secure(self) -> bool:
@@ -234,7 +209,7 @@ class PeerCore:
         if self.state is PeerState.OPENING and self.sender is not None:
             self.accept = b""
             self._open()
-        self._awaits_packet = False
+        self._keepalive.on_confirmed()
 
     def _open(self) -> None:
         self._apply(PeerEvent.OPENED)
@@ -246,18 +221,11 @@ class PeerCore:
         self.state = TRANSITIONS.get((self.state, event), self.state)
         self._timers = TIMERS[self.state]
 
-    def on_packet(self, *, now: float) -> None:
-        """Note that a packet arrived."""
-        if self._max_rtt_s == math.inf and now > self._opened_at:
-            self._max_rtt_s = now - self._opened_at
-        self._last_packet_at = self._probed_at = now
-        self._probes_unanswered = self._probes_due = 0
-
     # -- input --------------------------------------------------------------------------------------------------
 
     def handle_burst(self, burst: ReceivedBurst, *, now: float) -> list[Extent]:
         """Process received data; return the pieces of memory that are kept."""
-        self.on_packet(now=now)
+        self._keepalive.on_packet(now=now)
         if self.rdma is None or self._sends is None:
             return []
         kept: list[Extent] = []
@@ -269,7 +237,8 @@ class PeerCore:
         else:
             kept = self._sends.handle(burst, now=now)
         if self._pulls.is_crowded:
-            self._pulls.on_data(self.number, received_bytes=self.receiver.received_bytes, now=now)
+            received_bytes = self.receiver.received_bytes
+            self._pulls.on_data(self.number, burst_bytes=burst.payload_bytes, received_bytes=received_bytes, now=now)
         if self.trace is not None:
             kept_bytes = self.receiver.landed_bytes - before_bytes
             self.trace.data_received(burst, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
@@ -279,7 +248,7 @@ class PeerCore:
 
     def refuse(self, burst: ReceivedBurst, *, now: float) -> None:
         """Record data that admission control refuses."""
-        self.on_packet(now=now)
+        self._keepalive.on_packet(now=now)
         self.receiver.refuse(burst, now=now)
         self._pulls.on_refused(self.number, now=now)
         self.receiver.send_not_ready(now=now)
@@ -291,7 +260,7 @@ class PeerCore:
 
     def on_no_memory(self, *, now: float) -> None:
         """Record that data of the peer was dropped for lack of memory."""
-        self.on_packet(now=now)
+        self._keepalive.on_packet(now=now)
         self.receiver.on_no_memory(now=now)
         self._pulls.on_refused(self.number, now=now)
 
@@ -329,12 +298,12 @@ class PeerCore:
         self.sender.handle_ack(ack, now=now, received_at=received_at)
         if self.protection is not None:
             self.protection.rtt_s = self.sender.rtt_s
-        self.on_packet(now=now)
+        self._keepalive.on_packet(now=now)
         self.sender.queue.fail_unready()
 
     def _handle_pull_request(self, request: PullRequest, *, now: float) -> None:
         """Process a request to send."""
-        self.on_packet(now=now)
+        self._keepalive.on_packet(now=now)
         if self.state is not PeerState.OPENING:
             received_bytes = self.receiver.received_bytes
             self._pulls.on_request(
@@ -343,7 +312,7 @@ class PeerCore:
 
     def _handle_pull(self, pull: Pull, *, now: float) -> None:
         """Process a PULL."""
-        self.on_packet(now=now)
+        self._keepalive.on_packet(now=now)
         if self.sender is not None:
             self.sender.handle_pull(pull, now=now)
 
@@ -355,7 +324,7 @@ class PeerCore:
 
     def _handle_nack(self, nack: Nack, *, now: float) -> None:
         """Process a refusal of a message."""
-        self.on_packet(now=now)
+        self._keepalive.on_packet(now=now)
         if self.sender is not None:
             self.sender.queue.on_nack(nack.message, status=refusal_untrusted(nack.status))
 
@@ -404,7 +373,7 @@ class PeerCore:
 
     def _handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Process a probe: the ack that it requests is due."""
-        self.on_packet(now=now)
+        self._keepalive.on_packet(now=now)
         if probe.path >= MAX_PATH_NUMBERS:
             return
         self.receiver.answer_probe(
@@ -451,16 +420,16 @@ class PeerCore:
             return
         self.sender.handle_timeout(now=now)
         self.discard(self.receiver.overdue(now=now), now=now)
-        if now - self.sender.mtu_blackhole_since() >= self._unresponsive_after_s:
+        if now - self.sender.mtu_blackhole_since() >= self._keepalive.unresponsive_after_s:
             reason = f"no path carries packets of {self.datagram_bytes} bytes any more"
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
             return
-        asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._keepalive_at()
-        timed_out = asked and now >= self._unanswered_since + self._unresponsive_after_s
+        timed_out = self._keepalive.is_unresponsive(now=now)
         if timed_out and self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed; the other end did not confirm")
         elif timed_out:
-            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"no packet for {now - self._last_packet_at:.1f} s")
+            silent_s = now - self._keepalive.last_packet_at
+            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"no packet for {silent_s:.1f} s")
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
             self.end(Status.OK, reason="closed; the other end did not confirm")
 
@@ -482,7 +451,7 @@ class PeerCore:
         if timer is Timer.REASSEMBLY:
             return self.receiver.check_at
         if timer is Timer.KEEPALIVE:
-            return self._keepalive_at()
+            return self._keepalive.probe_at()
         if self.sender is None:
             return math.inf
         if timer is Timer.SEND:
@@ -496,47 +465,10 @@ class PeerCore:
         if (new := requests.start_timers(deadline_at=now + self._config.request_timeout_s)) and len(
             new
         ) == requests.count:
-            self._probed_at = now  # the peer was idle, so its last keepalive probe may be old
+            self._keepalive.on_busy(now=now)
         for wqe in new:
             if self.trace is not None and wqe.request is not None:
                 self.trace.request_posted(wqe, request=wqe.request, now=now)
-
-    @property
-    def _longest_rtt_s(self) -> float:
-        """The round trip, or before one was measured what bounds it; infinite before anything does."""
-        rtt_s = math.inf if self.sender is None else self.sender.measured_rtt_s
-        return self._max_rtt_s if rtt_s == math.inf else rtt_s
-
-    @property
-    def _probe_after_s(self) -> float:
-        """Interval of keepalive probes; while nothing bounds the round trip it doubles with each."""
-        rtt_s, least_s = self._longest_rtt_s, self._config.probe_after_s
-        return (
-            least_s * (1 << min(self._probes_unanswered, 16)) if rtt_s == math.inf else max(PROBE_RTTS * rtt_s, least_s)
-        )
-
-    @property
-    def _unresponsive_after_s(self) -> float:
-        """How long a peer may be silent."""
-        longest_s = min(SILENCE_RTTS * self._longest_rtt_s, self._config.handshake_timeout_s)
-        return max(self._config.unresponsive_after_s, longest_s)
-
-    def _keepalive_at(self) -> float:
-        """When the next keepalive probe is due, or the peer is to be declared unresponsive."""
-        interval_s = self._probe_after_s
-        if self._awaits_packet:
-            interval_s = self._config.initial_rtt_s
-        elif self.sender is not None and self.sender.idle and not self.receiver.incomplete:
-            if not self._probes_unanswered:
-                interval_s = max(interval_s, min(IDLE_PROBE_S * len(self._active_peers), MAX_IDLE_PROBE_S))
-        elif self.sender is not None and self.sender.credit_blocked:
-            # The receiver is not ready, or its grant was lost: probe soon, with exponential back-off.
-            interval_s = min(interval_s, self.sender.retry_s * (1 << min(self._probes_unanswered, 16)))
-        ask_at = self._probed_at + interval_s
-        if self._probes_unanswered < PROBES_BEFORE_END:
-            return ask_at
-        # The last probe gets at least half its interval, the timeout otherwise not more than its limit.
-        return min(ask_at, max(self._unanswered_since + self._unresponsive_after_s, self._probed_at + interval_s / 2))
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -561,17 +493,10 @@ class PeerCore:
                 return self.control(address, path, ack.encode(), now=now)
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
-        if now >= self._keepalive_at():
-            if not self._probes_unanswered:  # an idle peer has the same timeout from here on
-                self._unanswered_since = max(self._last_packet_at, now - self._probe_after_s)
-            self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, self._config.paths)
-            self._probes_unanswered += 1
-            self._probed_at = now
-            if self.sender.credit_blocked:
-                self.sender.queue.credit.on_credit_probe()
-        if self._probes_due:
-            self._probes_due -= 1
-            return self._probe(*self.sender.probe_any(round_robin=self._probes_due > 0), now=now)
+        if self._keepalive.poll_round(self.sender, now=now) and self.sender.credit_blocked:
+            self.sender.queue.credit.on_credit_probe()
+        if self._keepalive.take_probe():
+            return self._probe(*self.sender.probe_any(round_robin=not self._keepalive.is_last_of_round), now=now)
         return self._poll_close(self.sender, now=now)
 
     @property

@@ -51,13 +51,24 @@ def test_main__names_case_seed_figure_value_and_what_was_wanted(monkeypatch: pyt
 
 
 def test_main__a_known_miss_is_printed_and_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_benches, "KNOWN_MISSES", {("loss", "used_fraction")})
+    monkeypatch.setattr(check_benches, "KNOWN_MISSES", {("loss", "used_fraction"): None})
     case_of(monkeypatch, "loss", lambda seed: {"used_fraction": 0.5, "lost": seed == 3})
     done = CliRunner().invoke(check_benches.main, ["loss"])
     assert done.exit_code == 1
     assert "loss: seeds 1 to 5: used_fraction 0.5 (>= 0.9, missed), lost 1 (<= 0)" in done.output
     missed = [line for line in done.output.splitlines() if line.startswith("missed")]
     assert missed == ["missed: loss seed 3: lost 1, wanted <= 0; repeat with: scripts/bench loss --seed 3"]
+
+
+def test_main__a_known_miss_that_is_worse_than_it_was_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_benches, "KNOWN_MISSES", {("loss", "used_fraction"): 0.8})
+    case_of(monkeypatch, "loss", lambda seed: {"used_fraction": 0.79 if seed == 2 else 0.8, "lost": 0})
+    done = CliRunner().invoke(check_benches.main, ["loss"])
+    assert done.exit_code == 1
+    missed = [line for line in done.output.splitlines() if line.startswith("missed")]
+    assert missed == [
+        "missed: loss seed 2: used_fraction 0.79, wanted >= 0.9; repeat with: scripts/bench loss --seed 2"
+    ]
 
 
 def test_main__what_takes_long_has_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from srd.proto.wire.data import HEADER_BYTES
 from srd.sim.host import WIRE_OVERHEAD_BYTES
 from srd.sim.simulation import Simulation
 
-WANTED: Final = (Wanted("max_over_ideal_ratio", "<=", 1.2), Wanted("spread_ratio", "<=", 1.3))
+WANTED: Final = (Wanted("max_over_ideal_ratio", "<=", 1.05), Wanted("spread_ratio", "<=", 1.3))
 WANTED_1000: Final = (
     Wanted("max_over_ideal_ratio", "<=", 1.5),
     Wanted("spread_ratio", "<=", 2),

@@ -11,7 +11,13 @@ with a good chance (PLB, SIGCOMM 2022, repaths flows for that reason). So:
 3. The primary path continues to be probed. With its first answer it takes its slot back and the standby is retired, so
    that repaired links are used again, as evenly as before. Per slot at most one path carries data, and at most two are
    probed.
-4. Paths are created when they are needed, since an endpoint may have 10,000 peers, most of them with little traffic.
+4. All probes of a peer together are bounded (a token bucket): `PROBE_BUDGET` at once, then one every
+   `MAX_PROBE_INTERVAL_S`, and `PROBES_PER_ANSWER` more for each path that answered. So a path that works is found as
+   fast as the path's own interval lets it, and once one has been found after a long outage the others follow. But where
+   nothing answers, because the host is slow or its buffer is full, half of the probes are answered in the long run: the
+   probes of many senders do not take the places of the data that the host waits for. The path that has been due for the
+   longest time is probed first.
+5. Paths are created when they are needed, since an endpoint may have 10,000 peers, most of them with little traffic.
    All primary paths are created with the first burst that finds another one in flight; created one by one, the late
    ones would take a standing queue for their base round trip. The ports of the reserve cost nothing until they are
    opened. They stay open, since late acks arrive at them.
@@ -24,7 +30,7 @@ import math
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import Pacer
 from srd.proto.errors import PacketError
-from srd.proto.paths.path import MTU_SUSPECT_LOSSES, Path, PathEvent, PathState
+from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, MTU_SUSPECT_LOSSES, Path, PathEvent, PathState
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.wire.control import PathReport
@@ -36,11 +42,19 @@ PROBES_BEFORE_STANDBY = 3
 """Unanswered probes in a row after which a primary path gets a standby, about 0.1 s after its timeout: by then the
 answer is not merely late, and a link that flaps is up again."""
 
+PROBE_BUDGET = 96
+"""Probes of a peer that may go unanswered at once: one for each path, the reserve's too; or for 32 dead paths three."""
+PROBES_PER_ANSWER = 2
+"""Probes of a peer for each path that answered, so that what was repaired is found in doubling steps."""
+BUDGET_PER_S = 1 / MAX_PROBE_INTERVAL_S
+"""Probes of a peer in a second without any answer."""
+
 
 class PathTable:
     """`on_timeout` and `on_answer` for events, `poll_probe` for probes that are due; `active` paths carry data."""
 
     __slots__ = (
+        "_budget",
         "_initial_rtt_s",
         "_max_paths",
         "_min_rto_s",
@@ -70,6 +84,7 @@ class PathTable:
         self._retired: list[Path] = []  # of the reserve, in order, behind those that were never opened
         self._standbys: dict[int, Path] = {}  # by slot
         self._pacer = Pacer(depth_s=config.pacing_depth_s)  # paces the probes
+        self._budget = Pacer(depth_s=PROBE_BUDGET / BUDGET_PER_S)  # bounds those that nothing answers
         self._trace = trace
         self.open_next()
 
@@ -120,6 +135,7 @@ class PathTable:
         self._apply(path, PathEvent.ANSWER, now=now)
         if path.state is not PathState.ACTIVE:
             return  # a late answer of a path in reserve
+        self._budget.charge(-PROBES_PER_ANSWER, now=now, rate_bytes_per_s=BUDGET_PER_S)
         self.probed.remove(path)
         path.probe_at = None
         if path.mtu_suspect:  # the probe that it answered was of full size
@@ -135,26 +151,25 @@ class PathTable:
         Probes are paced at `packets_per_s`, the rate of data packets: a probe takes a packet's slot in a queue, and may
         be as long, so the probes of many senders could otherwise displace the data.
         """
-        if now < self._pacer.release_at():
+        if now < self.probe_at():
             return None
-        for path in self.probed:
-            if path.probe_at is not None and now >= path.probe_at:
-                old = path.state
-                # While no path is active all data waits for an answer, so the probe interval does not grow.
-                sequence = path.on_probe_sent(now=now, alone=not self.active)
-                self._pacer.charge(1, now=now, rate_bytes_per_s=packets_per_s)
-                self._trace_state(path, old=old, now=now)
-                if path.probes_unanswered > PROBES_BEFORE_STANDBY:
-                    self._replace(path, now=now)
-                return path, sequence
-        return None
+        path = min(self.probed, key=_probe_at)
+        old = path.state
+        # While no path is active all data waits for an answer, so the interval of a path's probes does not grow.
+        sequence = path.on_probe_sent(now=now, alone=not self.active)
+        self._pacer.charge(1, now=now, rate_bytes_per_s=packets_per_s)
+        self._budget.charge(1, now=now, rate_bytes_per_s=BUDGET_PER_S)
+        self._trace_state(path, old=old, now=now)
+        if path.probes_unanswered > PROBES_BEFORE_STANDBY:
+            self._replace(path, now=now)
+        return path, sequence
 
     def probe_at(self) -> float:
         """When the next probe is due; infinite when none is."""
         if not self.probed:
             return math.inf
-        due_at = min(path.probe_at for path in self.probed if path.probe_at is not None)
-        return max(due_at, self._pacer.release_at())
+        due_at = min(_probe_at(path) for path in self.probed)
+        return max(due_at, self._pacer.release_at(), self._budget.release_at())
 
     def _begin_probing(self, path: Path, *, timeout_s: float, now: float) -> None:
         path.probe_at, path.probe_interval_s, path.probes_unanswered = now, timeout_s, 0
@@ -209,3 +224,8 @@ class PathTable:
     def _trace_state(self, path: Path, *, old: PathState, now: float) -> None:
         if self._trace is not None:
             self._trace.path_state(path, old=old, now=now)
+
+
+def _probe_at(path: Path) -> float:
+    """When a probe of a path is due."""
+    return math.inf if path.probe_at is None else path.probe_at

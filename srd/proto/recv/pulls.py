@@ -28,10 +28,14 @@ pulls and UET's RCCC are of the same kind. Each sender has a window of its own b
    `SHIFT_FRACTION` of a receive window waits again after that.
 7. A sender whose data was refused for lack of memory all the same is free: its back-off limits it, and when its turn
    for the memory comes (see `recv.admission`) it must not wait for others that would be refused.
-8. All is counted in bytes of data packets with their headers, as their sender counts them, from the opening of the
+8. The PULL that tells a peer to ask first may be lost, and its sender, which has no limit yet, does not ask. So a burst
+   of more than `UNSOLICITED_BYTES`, beyond all that was pulled, is noted; another one a timeout (5) or more after that
+   makes the PULL due again. In between the first PULL is on its way. Nothing asks a peer that sends small messages.
+9. All is counted in bytes of data packets with their headers, as their sender counts them, from the opening of the
    peer. A request corrects this end's count by what was lost before.
 
-There is one record for each peer that has asked, of constant size, until the peer ends.
+There is one record for each peer that has asked, of constant size, until the peer ends; and a time for each that sends
+unasked.
 """
 
 from __future__ import annotations
@@ -121,7 +125,8 @@ class Pulls:
 
     __slots__ = (
         "_active", "_config", "_free", "_late_shift", "_order", "_outstanding", "_outstanding_bytes", "_queue",
-        "_rate", "_shifts_bytes", "_time", "_turn", "_turns", "_waiting", "_window_bytes", "due", "is_crowded",
+        "_rate", "_shifts_bytes", "_time", "_turn", "_turns", "_unasked_at", "_waiting", "_window_bytes", "due",
+        "is_crowded",
     )  # fmt: skip
 
     def __init__(self, config: ProtocolConfig) -> None:
@@ -140,6 +145,7 @@ class Pulls:
         self._outstanding_bytes = 0
         self._active: set[int] = set()  # peers of which something announced has not arrived
         self._free: dict[int, float] = {}  # peers without a limit: when data of theirs last arrived
+        self._unasked_at: dict[int, float] = {}  # when a peer sent what it should have asked for, or was told again
         self._window_bytes = 0
         self._rate = DeliveryRate()
         self._time = RttEstimator(initial_s=config.initial_rtt_s)  # from a pull to its data
@@ -163,6 +169,7 @@ class Pulls:
             self._retire(turns)
             self.due[turns.peer] = None
         self._free.clear()
+        self._unasked_at.clear()
 
     def on_opened(self, peer: int) -> None:
         """Note that a peer is open: it is told to ask if there are many."""
@@ -173,6 +180,7 @@ class Pulls:
         """Remove a peer that has ended; `left` are the others."""
         self.due.pop(peer, None)
         self._free.pop(peer, None)
+        self._unasked_at.pop(peer, None)
         if (turns := self._turns.pop(peer, None)) is not None:
             self._retire(turns)
         self.on_peers(left)
@@ -203,9 +211,11 @@ class Pulls:
             self._active.add(peer)
             self._go_on(turns)
 
-    def on_data(self, peer: int, *, received_bytes: int, now: float) -> None:
-        """Note that so much has arrived of a peer in all."""
+    def on_data(self, peer: int, *, burst_bytes: int, received_bytes: int, now: float) -> None:
+        """Note that a burst of so much payload has arrived of a peer, and so much in all."""
         turns = self._turns.get(peer)
+        if burst_bytes > UNSOLICITED_BYTES:
+            self._note_unasked(peer, turns, now=now)
         if turns is None:
             return
         new_bytes, turns.received_bytes = received_bytes - turns.received_bytes, received_bytes
@@ -229,6 +239,14 @@ class Pulls:
             self._set_free(turns, now=now)
         else:
             self._go_on(turns)
+
+    def _note_unasked(self, peer: int, turns: _Turns | None, *, now: float) -> None:
+        """Repeat the PULL to a peer that goes on to send what it should ask for."""
+        if turns is not None and (turns.free_number is not None or turns.limit_bytes > turns.arrived_bytes):
+            self._unasked_at.pop(peer, None)
+        elif now >= self._unasked_at.setdefault(peer, now) + self._timeout_s:
+            self._unasked_at[peer] = now
+            self.due[peer] = None
 
     def on_refused(self, peer: int, *, now: float) -> None:
         """Note that data of a peer was refused for lack of memory."""

@@ -423,6 +423,11 @@ class Sender:
             now=now, packets_per_s=self.controller.bytes_per_s(self.rtt_s) / self._datagram_bytes
         )
 
+    @property
+    def has_active_path(self) -> bool:
+        """Whether any path carries data."""
+        return bool(self._active)
+
     def has_used(self, path: int) -> bool:
         """Whether anything was sent over the path of this number."""
         return path < len(self.paths) and self.paths[path].next_sequence > 0

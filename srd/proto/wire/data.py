@@ -243,6 +243,19 @@ class GroDatagram:
     is_one_burst: bool = False
     """Whether `is_one_burst_untrusted` was found true of its headers, perhaps together with others."""
 
+    def extend(
+        self, *, count: int, payload_offset: int, payload_bytes: int, address: Address, received_at: float, ecn_ce: bool
+    ) -> bool:
+        """Add packets whose headers follow these; return False if their payload does not, or if they are not alike."""
+        follows = payload_offset == self.payload_offset + self.payload_bytes
+        is_alike = address == self.address and ecn_ce == self.ecn_ce
+        if not follows or not is_alike or self.count + count > MAX_BURST_PACKETS:
+            return False
+        self.count += count
+        self.payload_bytes += payload_bytes
+        self.received_at = received_at
+        return True
+
 
 @dataclass(slots=True)
 class ReceivedBurst:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -95,3 +97,27 @@ def test_script__finds_the_project_from_anywhere(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert document["ours"]["packet_hops"] > 100_000
     assert document["checks"]["packet_hops_per_second"]["wanted"] == ">= 100000"
+
+
+@pytest.mark.parametrize("ending", [None, signal.SIGTERM])
+@pytest.mark.parametrize("home", ["/of/the/user", None])
+def test_keys__of_a_bench_are_removed_at_its_end(
+    monkeypatch: pytest.MonkeyPatch, *, home: str | None, ending: signal.Signals | None
+) -> None:
+    homes: list[Path] = []
+
+    def measure(_: Request) -> Iterator[Round]:
+        homes.append(Path(os.environ["SRD_HOME"]))
+        assert homes[0].is_dir()
+        if ending is not None:
+            signal.raise_signal(ending)
+        yield Round(1, {"figure_ratio": 1.0})
+
+    if home is None:
+        monkeypatch.delenv("SRD_HOME")
+    else:
+        monkeypatch.setenv("SRD_HOME", home)
+    result = call(monkeypatch, replace(CASES["loss"], measure=measure, wanted=()))
+    assert result.exit_code == (0 if ending is None else 128 + ending), result.output
+    assert not homes[0].exists()
+    assert os.environ.get("SRD_HOME") == home

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scripts.benches.registry import CASES
 
 CHECKS = {
-    "incast": {"max_over_ideal_ratio": "<= 1.2", "spread_ratio": "<= 1.3"},
+    "incast": {"max_over_ideal_ratio": "<= 1.05", "spread_ratio": "<= 1.3"},
     "incast-1000": {"max_over_ideal_ratio": "<= 1.5", "spread_ratio": "<= 2", "resent_fraction": "<= 0.1"},
     "incast-8192": {"senders_done": ">= 8192"},
     "permutation": {"median_over_ideal_ratio": "<= 1.1", "max_over_ideal_ratio": "<= 1.5"},

@@ -9,6 +9,7 @@ import pytest
 
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
+from srd.proto.paths.table import PROBE_BUDGET
 from srd.proto.wire.control import PullRequest, decode_untrusted
 from srd.proto.wire.data import PacketType
 from srd.proto.wire.status import Status
@@ -135,6 +136,46 @@ def test_slow_host__is_neither_sent_unasked_nor_asked_again_and_again(
     post(network, sizes=[SIZE, 900])
     finish(network, messages=80, seconds=busy_s * turns)
     assert retransmitted(network) < 250
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_slow_host__is_not_flooded_with_probes(seed: int) -> None:
+    """It takes 32 packets each 0.3 s, and more are lost. Probes of paths, of their standbys above all, filled it.
+
+    So every sender's data was lost, and nothing was complete after 30 s.
+    """
+    network = opened(20, seed=seed, config=replace(CONFIG, unresponsive_after_s=60))
+    network.conditions.busy_s, network.conditions.buffer_packets = 0.3, 32
+    probes = 0
+
+    def counts(direction: str, packet: Packet) -> bool:
+        nonlocal probes
+        probes += direction == "a" and packet[0][1] == PacketType.PROBE
+        return False
+
+    network.loses, began_at = counts, network.now
+    post(network, sizes=[SIZE, 900])
+    finish(network, messages=40, seconds=30)
+    assert probes < 20 * (PROBE_BUDGET + 20 * (network.now - began_at))
+
+
+def test_lost_pull__that_tells_to_ask_is_repeated() -> None:
+    """Every first PULL is lost; the senders have no limit, and never ask of themselves."""
+    network = opened(8)
+    network.loses = lambda _direction, packet: packet[0][1] == PacketType.PULL
+    for _ in range(4):
+        network.connect()
+    network.run(seconds=0.01)
+    network.loses = None
+    assert kinds(network)[PacketType.PULL] == 0
+    for _ in range(20):
+        post(network, sizes=[SIZE])
+        network.run(seconds=0.1)
+        for message in received(network.b):
+            release(network.b, message, now=network.now)
+        network.b.events.clear()
+    senders = [network.a.core.peer(number).sender for number in network.a.core.open_peers]
+    assert all(sender is not None and sender.asks for sender in senders)
 
 
 @pytest.mark.parametrize("lost", PULLS)

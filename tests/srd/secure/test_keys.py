@@ -302,3 +302,7 @@ def test_known_hosts__damaged_bad_flow(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be read: Not a directory; name another file"):
         KnownHosts(tmp_path / "file" / "known_hosts", own_key=OWN).add("h:1", ONE)
+
+
+def test_home__of_a_test_run_is_a_directory_that_pytest_removes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert Path(os.environ["SRD_HOME"]).is_relative_to(tmp_path_factory.getbasetemp())

@@ -16,7 +16,14 @@ from scripts.benches.reference_fabric import Bulk, bulk, fabric
 from srd.proto.config import MAX_PATH_NUMBERS, MAX_PATHS, ProtocolConfig
 from srd.proto.paths import table as module
 from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, Path, PathState
-from srd.proto.paths.table import PROBES_BEFORE_STANDBY, RESERVE_PATHS, PathTable
+from srd.proto.paths.table import (
+    BUDGET_PER_S,
+    PROBE_BUDGET,
+    PROBES_BEFORE_STANDBY,
+    PROBES_PER_ANSWER,
+    RESERVE_PATHS,
+    PathTable,
+)
 from srd.proto.wire.status import Status
 from srd.sim.host import PORT
 
@@ -86,6 +93,43 @@ def test_probe__is_paced_like_data() -> None:
     assert len(sent_at) == pytest.approx(20 + config.pacing_depth_s * 1000, abs=1.5)
 
 
+def probes(table: PathTable, *, now: float, seconds: float) -> list[tuple[float, Path]]:
+    """Send probes as they are due, unanswered; return when each was sent, and its path."""
+    sent, end = [], now + seconds
+    while (at := table.probe_at()) <= end:
+        now = max(now, at)
+        path, _ = table.poll_probe(now=now, packets_per_s=math.inf) or pytest.fail("no probe is due")
+        sent.append((now, path))
+    return sent
+
+
+@pytest.mark.parametrize("dead", [8, 32])
+def test_probes__that_nothing_answers_are_few_in_the_long_run(dead: int) -> None:
+    table = whole_table(ProtocolConfig())
+    for path in table.active[:dead]:
+        table.on_timeout(path, now=10.0)
+    first = probes(table, now=10.0, seconds=2 * TIMEOUT_S)
+    assert {path.index for _, path in first} >= set(range(dead)), "each at once"
+    assert len(first) >= 2 * dead
+    later = probes(table, now=10.0 + 2 * TIMEOUT_S, seconds=60.0)
+    assert len(first) + len(later) <= PROBE_BUDGET + 60 / MAX_PROBE_INTERVAL_S + 3
+    assert {path.index for _, path in later} >= set(range(dead)), "in turn"
+
+
+def test_probes__find_all_that_was_repaired_after_a_long_outage() -> None:
+    table = whole_table(ProtocolConfig())
+    for path in list(table.active):
+        table.on_timeout(path, now=10.0)
+    probe_until(table, now=10.0, seconds=30.0)
+    now = 40.0
+    while len(table.active) < 32:
+        now = max(now, table.probe_at())
+        path, _ = table.poll_probe(now=now, packets_per_s=math.inf) or pytest.fail("no probe is due")
+        if path.index < 32:  # a standby may be on a dead link
+            table.on_answer(path, now=now)
+    assert now - 40.0 < 1.0
+
+
 def test_on_answer__of_the_primary_retires_its_standby() -> None:
     table = whole_table(ProtocolConfig(paths=2))
     primary = table.all[1]
@@ -123,6 +167,9 @@ def test_probe__interval_is_constant_while_no_path_answers() -> None:
     assert [path.probe_interval_s for path in table.probed] == pytest.approx([TIMEOUT_S, TIMEOUT_S])
 
 
+FEW_PROBES = 5.525
+"""Budget of the model: no sum of its times is just at its end."""
+
 # -- against a model ------------------------------------------------------------------------------------------------
 
 
@@ -144,7 +191,7 @@ class Paths(RuleBasedStateMachine):
 
     @initialize(slots=st.integers(1, 3), reserve=st.integers(1, 3))
     def begin(self, slots: int, reserve: int) -> None:
-        with patch.object(module, "RESERVE_PATHS", reserve):
+        with patch.multiple(module, RESERVE_PATHS=reserve, PROBE_BUDGET=FEW_PROBES):
             self.table = whole_table(ProtocolConfig(paths=slots))
         self.slots = slots
         self.now = 100.0
@@ -152,6 +199,7 @@ class Paths(RuleBasedStateMachine):
         self.reserve = self.models[slots:]
         self.standbys: dict[int, Model] = {}
         self.probed: list[Model] = []
+        self.budget, self.probed_at = FEW_PROBES, self.now
 
     def of(self, model: Model) -> Path:
         return self.table.all[model.number]
@@ -192,6 +240,7 @@ class Paths(RuleBasedStateMachine):
         if model.state is RESERVE:
             return
         model.state, model.probe_at = ACTIVE, None
+        self.budget += PROBES_PER_ANSWER
         self.probed.remove(model)
         if model.number in self.standbys:
             self.retire(self.standbys[model.number])
@@ -200,12 +249,15 @@ class Paths(RuleBasedStateMachine):
     def probe(self) -> None:
         due = [model for model in self.probed if model.probe_at is not None and model.probe_at <= self.now]
         found = self.table.poll_probe(now=self.now, packets_per_s=math.inf)
-        if not due:
+        self.budget = min(self.budget + (self.now - self.probed_at) * BUDGET_PER_S, FEW_PROBES)
+        self.probed_at = self.now
+        if not due or self.budget < 0:
             assert found is None
             return
-        model = due[0]
+        model = min(due, key=lambda each: each.probe_at or 0.0)
         assert found == (self.of(model), model.sequence), "no path sequence is used twice"
         model.sequence += 1
+        self.budget -= 1
         if model.unanswered:
             model.state = QUARANTINED
             if self.active():
@@ -249,7 +301,8 @@ class Paths(RuleBasedStateMachine):
         assert self.table.inflight_bytes == sum(model.carries_bytes for model in self.active())
         if self.probed:
             due_at = min(model.probe_at or 0.0 for model in self.probed)
-            assert max(self.table.probe_at(), self.now) == max(due_at, self.now)
+            at = self.probed_at - min(self.budget, 0.0) / BUDGET_PER_S
+            assert max(self.table.probe_at(), self.now) == pytest.approx(max(due_at, at, self.now))
 
     @invariant()
     def a_slot_has_one_active_path(self) -> None:

@@ -18,6 +18,8 @@ PACKET = 1000
 CONFIG = ProtocolConfig(incast_packets=8, min_rto_s=0.001, initial_rtt_s=0.001)
 CONTEXT = 7
 MANY = range(20)
+TIMEOUT_S = 0.003
+"""Before any sample, see `RttEstimator`."""
 
 
 class Receiver:
@@ -39,7 +41,7 @@ class Receiver:
     def arrive(self, peer: int, size_bytes: int = PACKET, *, after_s: float = 0.0001) -> None:
         self.now += after_s
         self.received[peer] += size_bytes
-        self.pulls.on_data(peer, received_bytes=self.received[peer], now=self.now)
+        self.pulls.on_data(peer, burst_bytes=size_bytes, received_bytes=self.received[peer], now=self.now)
 
     def polled(self) -> dict[int, Pull]:
         """Take turns; return the PULLs that are due, by peer."""
@@ -83,6 +85,35 @@ def test_on_peers__few_again_have_no_limit() -> None:
     receiver.ask(2, backlog_bytes=PACKET)
     assert receiver.polled()[2].limit_bytes == NO_LIMIT_BYTES
     assert receiver.pulls.check_at is None
+
+
+def test_unasked__the_first_pull_is_repeated_once_a_timeout() -> None:
+    receiver = Receiver()
+    for peer in (1, 2):
+        receiver.arrive(peer, UNSOLICITED_BYTES + 1, after_s=0)
+    assert receiver.polled() == {}, "the PULL may be on its way"
+    told = []
+    for _ in range(100):
+        receiver.arrive(1, UNSOLICITED_BYTES + 1, after_s=TIMEOUT_S / 10)
+        receiver.arrive(2, UNSOLICITED_BYTES, after_s=0)
+        told += list(receiver.polled().items())
+    assert len(told) in (9, 10)
+    assert {(peer, pull) for peer, pull in told} == {(1, Pull(CONTEXT, 0, 1, UNSOLICITED_BYTES))}
+    receiver.ask(1, backlog_bytes=PACKET)
+    assert receiver.polled()[1].limit_bytes == receiver.received[1] + PACKET
+    receiver.arrive(1, UNSOLICITED_BYTES + 1, after_s=5 * TIMEOUT_S)
+    assert receiver.polled() == {}, "it was pulled"
+
+
+def test_unasked__by_a_peer_that_asked_before() -> None:
+    receiver = Receiver()
+    receiver.ask(1, backlog_bytes=PACKET)
+    receiver.polled()
+    receiver.arrive(1)
+    receiver.polled()
+    for _ in range(2):
+        receiver.arrive(1, 2 * PACKET, after_s=TIMEOUT_S)
+    assert receiver.polled()[1] == Pull(CONTEXT, PACKET, 3, UNSOLICITED_BYTES, 3)
 
 
 def test_turns__one_packet_each_at_first_and_the_window_in_all() -> None:
