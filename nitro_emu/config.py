@@ -20,7 +20,7 @@ With a control plane virtual functions are interfaces in VPCs, and with a securi
          packets_per_second: 1M}
 
 Names of files are relative to the settings' file. Sizes, rates and counts are numbers (of bytes, of bits a second), or
-texts such as 24M, 10gbit and 1M in the notation of srd_units. Every mistake is one line with file, key, value and
+texts such as 24M, 10gbit and 1M in the notation of netns.units. Every mistake is one line with file, key, value and
 remedy: ConfigError. Only the first is reported.
 """
 
@@ -46,6 +46,7 @@ from pydantic import (
     model_validator,
 )
 
+from netns.units import parse_count, parse_rate_bps, parse_size
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.errors import AbiError, ConfigError
 from nitro_emu.yaml_file import MAX_FILE_BYTES, Position, first_mistake, mapping_of
@@ -59,7 +60,6 @@ from srd.secure.config import Keys, Plain, Psk, SecurityConfig
 from srd.secure.handshake import NO_PSK
 from srd.secure.keys import create, directory, read_authorized, read_psk
 from srd.secure.keys import load as load_key
-from srd_units import parse_count, parse_rate_bps, parse_size
 
 DEFAULT_RUN_DIR: Final = Path("/run/nitro-card")
 
@@ -87,7 +87,7 @@ _NAME: Final = r"[a-z0-9_-]{1,32}"
 
 
 def _of_text(parse: Callable[[str], int]) -> Callable[[object], object]:
-    """Return a validator of amounts in srd_units' notation; what is no text stays as it is, for pydantic to check."""
+    """Return a validator of amounts in netns.units' notation; what is no text stays as it is, for pydantic to check."""
     return lambda value: parse(value) if isinstance(value, str) else value
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv" / "bin" / "python"
 STAMP = ROOT / ".venv" / ".installed"
-PACKAGES = ("srd", "srd_units", "devmem", "nitro_emu", "netns")
+PACKAGES = ("srd", "devmem", "nitro_emu", "netns")
 OTHERS = ("pyproject.toml", "constraints.txt", "setup.py", "scripts/setup")
 
 

@@ -29,7 +29,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PURE = (
     "srd/proto",
     "srd/secure",
-    "srd_units",
     "devmem",
     "netns/netem",
     "netns/topology",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("srd", "devmem", "nitro_emu", "netns", "srd_units")
+PACKAGES = ("srd", "devmem", "nitro_emu", "netns")
 
 # What each package may import of this project's own code, besides itself. The longest matching prefix decides.
 # Imports go down; siblings do not import each other. Only srd.sim imports the core and the virtual fabric.
@@ -18,11 +18,11 @@ MAY_IMPORT = {
     "srd.proto": set(),
     "srd.secure": {"srd.proto"},
     "srd.io": {"srd.proto", "srd.secure", "devmem"},
-    "srd": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "srd_units"},
+    "srd": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units"},
     "devmem": set(),
-    "nitro_emu": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "srd_units"},
-    "netns": {"srd_units"},
-    "srd_units": set(),
+    "nitro_emu": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units"},
+    "netns": {"netns.units"},
+    "netns.units": set(),
     "srd.sim": {"srd", "srd.proto", "netns"},
 }
 

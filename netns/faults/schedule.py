@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
 from netns.topology.model import Topology
+from netns.units import UnitError, parse_duration_us
 from netns.yaml_file import Position, first_mistake, load_mapping
-from srd_units import UnitError, parse_duration_us
 
 Action = Literal["fail", "repair", "set"]
 MAX_SCHEDULE_S: Final = 30 * 86400

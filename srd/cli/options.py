@@ -16,7 +16,7 @@ from typing import Any
 import click
 import uvloop
 
-from srd_units import UnitError, parse_duration_us, parse_size
+from netns.units import UnitError, parse_duration_us, parse_size
 
 STOP_WITHIN_S = 2.0
 """Longest time from a signal to the end of the process: enough to detect a peer that does not answer."""
@@ -47,7 +47,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
 
 
 class Size(click.ParamType[int]):
-    """A size such as 256M or 1.5G, as bytes (srd_units)."""
+    """A size such as 256M or 1.5G, as bytes (netns.units)."""
 
     name = "SIZE"
 
@@ -68,7 +68,7 @@ class Size(click.ParamType[int]):
 
 
 class Duration(click.ParamType[float]):
-    """A duration such as 4ms or 90s, as seconds (srd_units)."""
+    """A duration such as 4ms or 90s, as seconds (netns.units)."""
 
     name = "DURATION"
 
