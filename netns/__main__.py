@@ -1,5 +1,5 @@
 """`python -m netns` is `srd-lab`."""
 
-from netns.cli import main
+from netns.command import main
 
 main()

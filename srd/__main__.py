@@ -1,5 +1,5 @@
 """`python -m srd` is `srd`."""
 
-from srd.cli import main
+from srd.command import main
 
 main()

@@ -69,3 +69,52 @@ def test_sdist__has_what_readme_uses(tmp_path: Path) -> None:
 
 def test_citation__has_the_version() -> None:
     assert f"version: {PROJECT['project']['version']}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def without(*modules: str) -> str:
+    """Return code after which these modules cannot be imported."""
+    return f"import sys; sys.modules.update(dict.fromkeys({modules!r})); "
+
+
+def test_transport__needs_numpy_and_cryptography_only() -> None:
+    """What the extras bring, and all that mypyc's own module is for, is not imported by `srd` and `devmem`."""
+    extras = ("click", "rich", "uvloop", "pydantic", "pyroute2", "yaml", "cbor2", "prometheus_client", "matplotlib")
+    done = run(without(*extras) + "import srd, devmem; srd.Endpoint, srd.EndpointConfig()")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "extra", "missing"),
+    [
+        ("srd", "srd.command:main", "cli", "click"),
+        ("srd", "srd.command:main", "cli", "uvloop"),
+        ("srd-lab", "netns.command:main", "lab", "click"),
+        ("nitro-card", "nitro_emu.command:nitro_card", "card", "click"),
+        ("nitro-verify", "nitro_emu.command:nitro_verify", "card", "cbor2"),
+        ("efa-bw", "nitro_emu.command:efa_bw", "card", "click"),
+    ],
+)
+def test_commands__name_the_extra_that_is_missing(command: str, function: str, extra: str, missing: str) -> None:
+    module, _, name = function.partition(":")
+    assert PROJECT["project"]["scripts"][command] == function
+    done = run(without(missing) + f"sys.argv[1:] = ['--help']; from {module} import {name}; {name}()")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{command}: needs {missing}; install it: pip install 'open-srd[{extra}]'\n"
+
+
+@pytest.mark.parametrize("arguments", [["place", "allreduce", "--topology", "cluster"]])
+def test_srd_lab__names_what_a_command_lacks(arguments: list[str]) -> None:
+    done = run(without("yaml") + f"sys.argv[1:] = {arguments}; from netns.command import main; main()")
+    assert (done.returncode, done.stderr) == (1, "srd-lab: needs yaml; install it: pip install 'open-srd[lab]'\n")
+
+
+def test_scripts__of_each_command_start() -> None:
+    for command, function in PROJECT["project"]["scripts"].items():
+        module, _, name = function.partition(":")
+        done = run(f"import sys; sys.argv[:] = [{command!r}, '--help']; from {module} import {name}; {name}()")
+        assert done.returncode == 0, (command, done.stderr)
+        assert done.stdout.startswith(f"Usage: {command} ")

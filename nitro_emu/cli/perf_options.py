@@ -15,6 +15,7 @@ from nitro_emu.cli.options import run_dir_option
 from nitro_emu.perf.exchange import DEFAULT_PORT, Exchange
 from nitro_emu.perf.plan import MAX_BYTES, MAX_DEPTH, MAX_ITERATIONS, MAX_SEND_BYTES, Address, Operation, Plan, Tool
 from nitro_emu.perf.session import run_client, run_server
+from srd.cli.options import Size
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -89,8 +90,8 @@ def _options(default_operation: str) -> list[Callable[[_F], _F]]:
         click.option(
             "-s",
             "--size",
-            type=number(1, MAX_BYTES),
-            help="Bytes; by default 64 for latency, 64 KiB for bandwidth, of SENDs 1 KiB.",
+            type=Size(least=1, most=MAX_BYTES),
+            help="Bytes, as 4096 or 64K; by default 64 for latency, 64 KiB for bandwidth, of SENDs 1 KiB.",
         ),
         click.option(
             "-n", "--iters", type=number(1, MAX_ITERATIONS), default=1000, show_default=True, help="Messages."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import math
 import os
 import signal
 import sys
@@ -52,31 +51,39 @@ class Size(click.ParamType[int]):
 
     name = "SIZE"
 
+    def __init__(self, *, least: int = 0, most: int | None = None) -> None:
+        self._least, self._most = least, most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number of bytes; fail with one line that describes the error."""
         try:
-            return parse_size(value)
+            size = parse_size(value)
         except UnitError as error:
             self.fail(str(error), param, ctx)
+        if size < self._least:
+            self.fail(f"{value} is too small; at least {self._least} bytes", param, ctx)
+        if self._most is not None and size > self._most:
+            self.fail(f"{value} is too large; at most {self._most} bytes", param, ctx)
+        return size
 
 
-class Duration(click.ParamType[int]):
-    """A duration such as 90s or 5min, as whole seconds, rounded up (netns.units)."""
+class Duration(click.ParamType[float]):
+    """A duration such as 4ms or 90s, as seconds (netns.units)."""
 
     name = "DURATION"
 
-    def __init__(self, *, most_s: int) -> None:
+    def __init__(self, *, most_s: float) -> None:
         self._most_s = most_s
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds; fail with one line that describes the error."""
         try:
             seconds = parse_duration_us(value) / 1e6
         except UnitError as error:
             self.fail(str(error), param, ctx)
         if not 0 <= seconds <= self._most_s:
-            self.fail(f"{value} is out of range; give 0 to {self._most_s}s", param, ctx)
-        return math.ceil(seconds)
+            self.fail(f"{value} is out of range; give 0 to {self._most_s:.10g}s", param, ctx)
+        return seconds
 
 
 def is_directory(path: Path) -> bool:

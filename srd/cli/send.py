@@ -90,7 +90,7 @@ def send(
     *,
     arguments: tuple[str, ...],
     card: str | None,
-    retry_for_s: int,
+    retry_for_s: float,
     devmem: bool,
     as_json: bool,
     **endpoint: Any,
@@ -110,7 +110,7 @@ def send(
         raise click.UsageError("give at least one FILE, and HOST:PORT last")
     own = EndpointOptions(**endpoint)
     paths = own.paths or ProtocolConfig().paths
-    options = SendOptions(retry_for_s=retry_for_s, devmem=devmem, as_json=as_json, paths=paths)
+    options = SendOptions(retry_for_s=math.ceil(retry_for_s), devmem=devmem, as_json=as_json, paths=paths)
     *names, target = arguments
     if card is None:
         address = Target().convert(target, None, None)

@@ -7,7 +7,7 @@ One process per rank, configured by its environment as with torchrun and MPI:
     RANK_HOSTS    their addresses in order of rank, separated by commas
     MASTER_PORT   the UDP port that each rank listens on; default 29500
 
-    RANK=0 WORLD_SIZE=2 RANK_HOSTS=192.0.2.1,192.0.2.2 python3 -m srd.examples.allreduce --bytes 8388608 --iterations 5
+    RANK=0 WORLD_SIZE=2 RANK_HOSTS=192.0.2.1,192.0.2.2 python3 -m srd.examples.allreduce --bytes 8M --iterations 5
 
 `srd-lab run` sets these for every rank of a job. Each rank prints JSON lines on stdout: an `iteration` with its
 duration for each iteration, and `done` at the end. The result is compared with the exact sum; the exit status is 1 if
@@ -50,6 +50,7 @@ import uvloop
 
 from devmem import Access, DevmemError, Region
 from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, RequestError, SrdError, Status
+from srd.cli.options import Duration, Size
 
 DEFAULT_PORT: Final = 29500  # torchrun's
 PIECE_BYTES: Final = 256 << 10
@@ -358,24 +359,29 @@ async def run(
 
 @click.command()
 @click.option(
-    "--bytes", "size_bytes", type=click.IntRange(min=4), default=8 << 20, show_default=True, help="Size of the tensor."
+    "--bytes", "size_bytes", type=Size(least=4), default="8M", show_default=True, help="Size of the tensor, as 64M."
 )
 @click.option("--iterations", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option(
-    "--piece-bytes", type=click.IntRange(min=4), default=PIECE_BYTES, show_default=True, help="Cut chunks so."
+    "--piece-bytes",
+    type=Size(least=4),
+    default=f"{PIECE_BYTES >> 10}K",
+    show_default=True,
+    help="Cut chunks into such pieces.",
 )
 @click.option(
-    "--delay-target-ms",
-    type=click.FloatRange(min=0, min_open=True),
+    "--delay-target",
+    "delay_target_s",
+    type=Duration(most_s=1),
     help="Queueing delay that SRD accepts; a few packets' time on slow links.  [default: SRD's own]",
 )
-def main(size_bytes: int, iterations: int, piece_bytes: int, delay_target_ms: float | None) -> None:
+def main(size_bytes: int, iterations: int, piece_bytes: int, delay_target_s: float | None) -> None:
     """Run a timed and verified ring all-reduce over SRD. Configure it with RANK, WORLD_SIZE and RANK_HOSTS."""
     if size_bytes % 4:
         raise click.BadParameter(f"{size_bytes} is no multiple of 4, the bytes of a float32", param_hint="--bytes")
     try:
         info = RankInfo.from_environment(os.environ)
-        config = None if delay_target_ms is None else delay_target_config(delay_target_ms / 1e3)
+        config = None if delay_target_s is None else delay_target_config(delay_target_s)
         correct = uvloop.run(
             run(info, elements=size_bytes // 4, iterations=iterations, piece_bytes=piece_bytes, config=config)
         )

@@ -37,6 +37,7 @@ import uvloop
 
 from devmem import Access, DevmemError, Region
 from srd import Endpoint, Peer, PeerError, SrdError, Status
+from srd.cli.options import Size
 
 PATTERN: Final = 251
 """A prime, so that misplaced data is detected. The sum of the small integers is exact in float64."""
@@ -166,8 +167,8 @@ async def take_part(host: str, port: int, *, listening: bool, size_bytes: int) -
 @click.option(
     "--bytes",
     "size_bytes",
-    type=click.IntRange(4096, 1 << 30),
-    default=1 << 30,
+    type=Size(least=4096, most=1 << 30),
+    default="1G",
     show_default=True,
     help="Size of the tensor; whole pages.",
 )

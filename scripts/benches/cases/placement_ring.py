@@ -60,7 +60,7 @@ RANKS: Final = 4
 TENSOR_BYTES: Final = 8 << 20
 ITERATIONS: Final = 3
 VISITS: Final = 2
-DELAY_TARGET_MS: Final = 4
+DELAY_TARGET: Final = "4ms"
 """Several full packets even on the slow links; SRD's default of 1 ms is little more than one packet there."""
 TIMEOUT_S: Final = 300.0
 PLACEMENTS: Final = ("required", "preferred", "bad")
@@ -157,7 +157,7 @@ def _shortest_paths(topology: Topology, source: str, *, target: str) -> tuple[fl
 def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
     """Return the times of the iterations of one run on these hosts."""
     sizes = ["--bytes", str(size.tensor_bytes), "--iterations", str(size.iterations)]
-    command = [sys.executable, "-m", PROGRAM, *sizes, "--delay-target-ms", str(DELAY_TARGET_MS)]
+    command = [sys.executable, "-m", PROGRAM, *sizes, "--delay-target", DELAY_TARGET]
     with Launcher.start(lab, hosts=hosts, command=command, env={"PYTHONPATH": str(ROOT)}) as ranks:
         ranks.wait(on_line=_ignore_output, timeout_s=TIMEOUT_S)
         strays = [str(rank) for rank in ranks.ranks if rank.ran_in != rank.host]

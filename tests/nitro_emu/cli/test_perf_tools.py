@@ -55,7 +55,7 @@ def measuring(tool: str, run_dirs: tuple[str, str], *options: str) -> Iterator[t
 @pytest.mark.parametrize("operation", ["send", "write", "read"])
 @pytest.mark.parametrize("tool", TOOLS)
 def test_every_payload_is_right(run_dirs: tuple[str, str], tool: str, operation: str) -> None:
-    options = (f"--{operation}", "-n", "20", "-s", "4096", "-c", "--json")
+    options = (f"--{operation}", "-n", "20", "-s", "4K", "-c", "--json")
     with measuring(tool, run_dirs, *options) as (client, serving):
         rows = [json.loads(line) for line in client.stdout.all()]
         assert client.wait() == 0, client.stderr.all()

@@ -51,8 +51,16 @@ def test_size__bad_flow(text: str) -> None:
     assert "(for example 256M)" in caught.value.message
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("0", 0), ("90s", 90), ("1.5min", 90), ("1ms", 1), ("24h", 86400)])
-def test_duration__reads(text: str, wanted: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"), [("3", "3 is too small; at least 4"), ("1K", "1K is too large; at most 9")]
+)
+def test_size__out_of_range_bad_flow(text: str, message: str) -> None:
+    with pytest.raises(click.BadParameter, match=message):
+        Size(least=4, most=9).convert(text, None, None)
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("0", 0), ("90s", 90), ("1.5min", 90), ("1ms", 0.001), ("24h", 86400)])
+def test_duration__reads(text: str, wanted: float) -> None:
     assert Duration(most_s=86400).convert(text, None, None) == wanted
 
 

@@ -187,7 +187,7 @@ def test_program__prints_each_iteration_and_the_end(ranks: list[subprocess.Popen
             "RANK_HOSTS": ",".join(info.hosts),
             "MASTER_PORT": str(info.port),
         }
-        ranks.append(program("--bytes", "400000", "--iterations", "2", "--delay-target-ms", "4", **who))
+        ranks.append(program("--bytes", "400000", "--iterations", "2", "--delay-target", "4ms", **who))
     for rank, process in enumerate(ranks):
         output, errors = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, errors) == (0, "")
@@ -207,8 +207,8 @@ def test_program__prints_each_iteration_and_the_end(ranks: list[subprocess.Popen
     [
         ((), {"RANK": "9"}, 1, "allreduce: RANK: '9' is not a number from 0 to 0"),
         (("--bytes", "6"), {}, 2, "6 is no multiple of 4"),
-        (("--delay-target-ms", "0"), {}, 2, "0.0 is not in the range x>0"),
-        (("--bytes", "0"), {}, 2, "0 is not in the range"),
+        (("--delay-target", "4"), {}, 2, "4 is not a time: give a unit"),
+        (("--bytes", "0"), {}, 2, "0 is too small; at least 4 bytes"),
         ((), {"RANK_HOSTS": "192.0.2.1"}, 1, "cannot be bound"),
     ],
 )

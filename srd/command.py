@@ -1,0 +1,20 @@
+"""The command `srd`, or which extra it lacks: the transport is installed without what command lines need."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+EXTRA: Final = ("click", "rich", "uvloop")
+"""What the extra `cli` brings."""
+
+
+def main() -> None:
+    """Run the command line; the entry point of the console script."""
+    try:
+        from srd.cli import main as command  # noqa: PLC0415 - it may lack something
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
+        sys.exit(f"srd: needs {error.name}; install it: pip install 'open-srd[cli]'")
+    command()
