@@ -1,11 +1,12 @@
 """Open SRD: a reliable datagram transport that sprays one flow over many paths and delivers out of order.
 
-`Endpoint` opens and accepts peers and registers memory. `Peer` sends and receives messages, and writes and reads the
-other end's registered memory. `Message` is a received message in the memory where it landed. `Engine` is the transport
-below `Endpoint`, without futures.
+`connect` opens a peer. `Endpoint` opens and accepts many and registers memory. `Peer` sends and receives messages, and
+writes and reads the other end's registered memory. `Message` is a received message in the memory where it landed.
+`Engine` is the transport below `Endpoint`, without futures.
 """
 
 from srd.batch import MessageBatch
+from srd.client import connect
 from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
@@ -44,4 +45,5 @@ __all__ = [
     "WorkCompletion",
     "WorkRequest",
     "WriteNotification",
+    "connect",
 ]

@@ -24,6 +24,7 @@ from srd.io.addresses import canonical, host_port_text, split_zone
 from srd.io.syscalls import Address
 from srd.message import Message, WriteNotification
 from srd.notify import Notify
+from srd.opening import Opening
 from srd.peer import Peer
 from srd.proto.events import (
     BatchCompletion,
@@ -60,7 +61,10 @@ async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.Addres
 
 @mypyc_attr(native_class=False)  # an ordinary class even when compiled: for subclasses, weak references and mocks
 class Endpoint:
-    """A local endpoint: `await Endpoint.listen(...)` or `await Endpoint.open(...)`; an async context manager."""
+    """A local endpoint: `async with Endpoint.listen(host, port) as endpoint`, or `await Endpoint.listen(host, port)`.
+
+    An async context manager that closes it, and an iterator of the peers that others open.
+    """
 
     def __init__(
         self,
@@ -99,26 +103,38 @@ class Endpoint:
         self._closing_peers: set[asyncio.Task[None]] = set()  # tasks that close peers without a user
 
     @classmethod
-    async def listen(
-        cls, host: str, *, port: int, config: EndpointConfig | None = None, trace: Trace | None = None
-    ) -> Self:
+    def listen(
+        cls, host: str, port: int, *, config: EndpointConfig | None = None, trace: Trace | None = None
+    ) -> Opening[Self]:
         """Open an endpoint that others may connect to. Raises SrdError when the address cannot be bound.
 
-        `trace` receives the events of every peer, with times of `time.monotonic()`; the caller closes it.
+        `port` 0: the kernel chooses one (`address`). `trace` receives the events of every peer, with times of
+        `time.monotonic()`; the caller closes it.
         """
-        family, address = await resolve(host, port=port, passive=True)
-        return cls(config or EndpointConfig(), address, family=family, accepting=True, trace=trace)
+        return Opening(cls._listen(host, port, config=config or EndpointConfig(), trace=trace))
 
     @classmethod
-    async def open(cls, *, towards: str, config: EndpointConfig | None = None, trace: Trace | None = None) -> Self:
-        """Open an endpoint that only connects, with the address family of host `towards`; `trace` as in `listen`."""
+    async def _listen(cls, host: str, port: int, *, config: EndpointConfig, trace: Trace | None) -> Self:
+        family, address = await resolve(host, port=port, passive=True)
+        return cls(config, address, family=family, accepting=True, trace=trace)
+
+    @classmethod
+    def open(cls, *, towards: str, config: EndpointConfig | None = None, trace: Trace | None = None) -> Opening[Self]:
+        """Open an endpoint that only connects, with the address family of host `towards`; `trace` as in `listen`.
+
+        For several peers; a client of one has `srd.connect`.
+        """
+        return Opening(cls._open(towards, config=config or EndpointConfig(), trace=trace))
+
+    @classmethod
+    async def _open(cls, towards: str, *, config: EndpointConfig, trace: Trace | None) -> Self:
         family, _ = await resolve(towards, port=0, passive=False)
         anywhere = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
-        return cls(config or EndpointConfig(), anywhere, family=family, accepting=False, trace=trace)
+        return cls(config, anywhere, family=family, accepting=False, trace=trace)
 
     # -- peers --------------------------------------------------------------------------------------------------
 
-    async def connect(self, host: str, *, port: int, fingerprint: str | None = None) -> Peer:
+    def connect(self, host: str, port: int, *, fingerprint: str | None = None) -> Opening[Peer]:
         """Connect to a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host.
 
         `fingerprint`: of the public key that it must have; without one the known hosts decide, and a host that is not
@@ -127,6 +143,9 @@ class Endpoint:
         A peer that the other end closes at once is returned nevertheless, as it may have sent messages before. When
         the call is cancelled, for example by a timeout, a peer that is opened meanwhile is closed.
         """
+        return Opening(self._connect(host, port, fingerprint=fingerprint))
+
+    async def _connect(self, host: str, port: int, *, fingerprint: str | None) -> Peer:
         self._check_open()
         family, address = await resolve(host, port=port, passive=False)
         self._check_open()
@@ -155,7 +174,7 @@ class Endpoint:
 
     def _close_peer_later(self, peer: Peer) -> None:
         """Close a peer that has no user, and release what it has sent."""
-        task = asyncio.ensure_future(peer.close())
+        task = asyncio.ensure_future(peer.end())
         self._closing_peers.add(task)
         task.add_done_callback(self._closing_peers.discard)
 
@@ -181,6 +200,18 @@ class Endpoint:
                 self._close_peer_later(peer)
                 raise
             self._close_peer_later(peer)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Peer:
+        """Return the next peer; stop once the endpoint is closed. Raises SrdError if it has failed."""
+        try:
+            return await self.accept()
+        except SrdError:
+            if self._closing:
+                raise StopAsyncIteration from None
+            raise
 
     def _check_open(self) -> None:
         if self._end_reason is not None:
@@ -363,7 +394,7 @@ class Endpoint:
         self._end_reason = self._end_reason or "the endpoint is closed"
         self._reject_incoming(self._end_reason)
         try:
-            closing = (peer.close() for peer in list(self._peers.values()))
+            closing = (peer.end() for peer in list(self._peers.values()))
             results = await asyncio.gather(*closing, *self._closing_peers, return_exceptions=True)
         finally:
             self._shut()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sized
+from collections.abc import Callable, Coroutine, Sized
 from dataclasses import dataclass, replace
-from typing import SupportsIndex
+from types import TracebackType
+from typing import Any, Self, SupportsIndex
 
 from devmem.region import Region
 from devmem.registry import Registration
@@ -52,9 +53,13 @@ def _stats(path: Path) -> PathStats:
 
 
 class Peer:
-    """A remote endpoint: send to it, receive from it, close it. Made by `Endpoint.connect` and `Endpoint.accept`."""
+    """A remote endpoint: send to it, receive from it, close it. Made by `connect` and `Endpoint.accept`.
+
+    An async context manager that closes it, and an iterator of the messages that it sends.
+    """
 
     __slots__ = (
+        "_close_all",
         "_core",
         "_engine",
         "_inbox",
@@ -74,6 +79,7 @@ class Peer:
         self._next_request = 0
         self.copied_bytes = 0
         """Bytes that `send` copied, since they did not lie in a region."""
+        self._close_all: Callable[[], Coroutine[Any, Any, None]] | None = None
         self.is_first_contact = False
         """Whether its key was trusted because nothing was known of the host, and was added to the known hosts."""
 
@@ -249,11 +255,11 @@ class Peer:
         head = self._inbox.messages[0]
         if isinstance(head, MessageBatch):
             message, left = head.take()
-            if left:
-                return message
         else:
-            message = head
-        self._inbox.messages.popleft()
+            message, left = head, False
+        if not left:
+            self._inbox.messages.popleft()
+        message.received = True
         return message
 
     async def recv_batch(self) -> Message | MessageBatch:
@@ -265,7 +271,9 @@ class Peer:
         head = self._inbox.messages[0]
         if isinstance(head, MessageBatch) and head.taken:  # `recv` has begun it: return the rest singly, too
             return await self.recv()
-        return self._inbox.messages.popleft()
+        arrived = self._inbox.messages.popleft()
+        arrived.received = True
+        return arrived
 
     async def recv_write(self) -> WriteNotification:
         """Return the next write with immediate that has landed here. Raises PeerError when the peer has ended.
@@ -277,6 +285,18 @@ class Peer:
         self._engine.release(self.number, (), 0, 1)
         return written
 
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """Return the next message; stop once the peer was closed by either end. Raises PeerError if it has failed."""
+        try:
+            return await self.recv()
+        except PeerError as error:
+            if self._inbox.closing or error.status is Status.OK:
+                raise StopAsyncIteration from None
+            raise
+
     async def _wait_for(self, queue: Sized) -> None:
         while not queue:
             if self.ended:
@@ -287,8 +307,16 @@ class Peer:
         """Complete what was posted, then close in an orderly way, within `EndpointConfig.close_timeout_s`.
 
         Requests still open by then end with FLUSHED; so do all open requests at once when this is cancelled. Messages
-        that were not received are released.
+        that were not received are released. A peer of `srd.connect` closes its endpoint, too.
         """
+        await (self.end() if self._close_all is None else self._close_all())
+
+    def close_with(self, close_all: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have `close` call this instead: it closes the peer's endpoint, and so the peer. For `srd.connect`."""
+        self._close_all = close_all
+
+    async def end(self) -> None:
+        """Close the peer as `close` does, and leave its endpoint open. For the endpoint."""
         self._inbox.closing = True
         self._engine.close_peer(self.number)
         try:
@@ -299,6 +327,14 @@ class Peer:
             if not self._inbox.ended:
                 self._engine.abandon([self.number])
         self._inbox.release_messages()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def _ended_within(self, timeout_s: float) -> bool:
         late = False
