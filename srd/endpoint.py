@@ -18,7 +18,7 @@ from srd.batch import MessageBatch
 from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
 from srd.engine import Engine
-from srd.errors import PeerError, SrdError
+from srd.errors import PacketError, PeerError, SrdError
 from srd.inbox import Inbox
 from srd.io.addresses import canonical, host_port_text, split_zone
 from srd.io.syscalls import Address
@@ -287,14 +287,12 @@ class Endpoint:
                 message = Message(event, queues=self._engine.queues, release=self._engine.release)
                 if inbox is None:
                     message.release()
+                elif event.key:
+                    self._on_stream_message(event, message)
                 else:
                     inbox.deliver(message)
             case MessagesReceived():
-                batch = MessageBatch(event, queues=self._engine.queues, release=self._engine.release)
-                if inbox is None:
-                    batch.abandon()
-                else:
-                    inbox.deliver(batch)
+                self._on_batch(event, inbox)
             case BatchCompletion() if inbox is not None:
                 self.completions.push(WorkCompletion(self._peers[event.peer], event.request, event.count, Status.OK))
             case WriteReceived() if inbox is not None:
@@ -303,9 +301,26 @@ class Endpoint:
                 if not inbox.complete(event.request, status=event.status):  # posted in a batch
                     self.completions.push(WorkCompletion(self._peers[event.peer], event.request, 1, event.status))
 
+    def _on_batch(self, event: MessagesReceived, inbox: Inbox | None) -> None:
+        batch = MessageBatch(event, queues=self._engine.queues, release=self._engine.release)
+        if inbox is not None and not event.key:
+            inbox.deliver(batch)
+            return
+        batch.abandon()
+        if inbox is not None:
+            self._engine.fail_peer(event.peer, reason="a batch of messages of a stream")
+
+    def _on_stream_message(self, event: MessageReceived, message: Message) -> None:
+        try:
+            self._peers[event.peer].streams.on_message_untrusted(message, key=event.key)
+        except PacketError as error:
+            self._engine.fail_peer(event.peer, reason=str(error))
+
     def _on_opened(self, event: PeerOpened) -> None:
         inbox = self._inboxes[event.peer] = Inbox()
-        peer = self._peers[event.peer] = Peer(self._engine, self._engine.peer(event.peer), inbox)
+        peer = self._peers[event.peer] = Peer(
+            self._engine, self._engine.peer(event.peer), inbox, incoming=event.incoming
+        )
         if event.incoming:
             self._incoming[event.peer] = peer
             self._arrived.notify()
@@ -336,6 +351,8 @@ class Endpoint:
         finally:  # even after an exception, no task may go on waiting for that peer
             if inbox is not None:
                 inbox.end()
+                if peer is not None:
+                    peer.on_ended()
                 if event.peer in self._incoming and not inbox.has_unreceived:
                     del self._incoming[event.peer]
                     self._engine.accepted(event.peer)  # frees its slot in the accept queue
@@ -348,6 +365,8 @@ class Endpoint:
         for inbox in self._inboxes.values():
             inbox.fail_requests(Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
             inbox.end()
+        for peer in self._peers.values():
+            peer.on_ended()
         self._peers.clear()
         self._inboxes.clear()
         self._reject_incoming(reason)

@@ -12,7 +12,7 @@ from devmem.region import Region
 from devmem.registry import Registration
 from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.engine import Engine
-from srd.errors import PeerError, RequestError, UsageError
+from srd.errors import PacketError, PeerError, RequestError, UsageError
 from srd.inbox import Inbox
 from srd.io.addresses import host_port_text, host_text
 from srd.message import Message, WriteNotification
@@ -23,7 +23,10 @@ from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.secure.config import Identity
-from srd.send_memory import Sendable, send_memory
+from srd.send_memory import Sendable, in_place, send_memory
+from srd.streams.halves import Outgoing
+from srd.streams.table import READER_LIMIT_BYTES, ReaderWriter, Streams
+from srd.streams.wire import key as stream_key
 
 
 def _immediate(immediate: SupportsIndex | None) -> int | None:
@@ -64,19 +67,24 @@ class Peer:
         "_engine",
         "_inbox",
         "_next_request",
+        "_streams",
         "address",
         "copied_bytes",
+        "incoming",
         "is_first_contact",
         "number",
     )
 
-    def __init__(self, engine: Engine, core: PeerCore, inbox: Inbox) -> None:
+    def __init__(self, engine: Engine, core: PeerCore, inbox: Inbox, *, incoming: bool) -> None:
         self.number = core.number
         self.address: tuple[str, int] = (host_text(core.address), core.address[1])
         self._engine = engine
         self._core = core  # its counters can still be read after the peer has ended
         self._inbox = inbox
         self._next_request = 0
+        self._streams: Streams | None = None  # until they are used
+        self.incoming = incoming
+        """Whether the other end has opened it."""
         self.copied_bytes = 0
         """Bytes that `send` copied, since they did not lie in a region."""
         self._close_all: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -285,6 +293,65 @@ class Peer:
         self._engine.release(self.number, (), 0, 1)
         return written
 
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    async def open_stream(self, *, limit: int = READER_LIMIT_BYTES) -> ReaderWriter:
+        """Open an ordered byte stream, as `asyncio.open_connection` does a connection; return (reader, writer).
+
+        The other end takes it with `accept_stream`. A lost packet of one stream delays no other, nor any message.
+        `limit` is the reader's. Close the writer when the stream is no longer needed; `wait_closed` returns when all of
+        it has arrived. Raises PeerError when the peer has ended, and waits while 16 streams were not accepted yet.
+        """
+        self._check_open()
+        return await self.streams.open(limit=limit)
+
+    async def accept_stream(self, *, limit: int = READER_LIMIT_BYTES) -> ReaderWriter:
+        """Return (reader, writer) of the next stream that the other end has opened; see `open_stream`.
+
+        Raises PeerError when the peer has ended and no stream is left.
+        """
+        try:
+            return await self.streams.accept(limit=limit)
+        except PacketError as error:
+            self._engine.fail_peer(self.number, reason=str(error))
+            raise PeerError(f"{host_port_text(*self.address)}: {error}", status=Status.REMOTE_ERROR_ABORT) from error
+
+    @property
+    def streams(self) -> Streams:
+        """Its streams. For the endpoint."""
+        if self._streams is None:
+            config, sender = self._engine.config, self._core.sender
+            self._streams = Streams(
+                is_acceptor=self.incoming,
+                window_bytes=config.stream_window_bytes,
+                piece_bytes=sender.max_message_bytes if sender else 1,
+                post=self._post_of_stream,
+                extra={"peername": self.address, "sockname": self._engine.address, "peer": self},
+            )
+            if self.ended:
+                self._streams.on_peer_ended(self.error())
+        return self._streams
+
+    def _post_of_stream(self, number: int, message: Outgoing) -> asyncio.Future[Status] | None:
+        if self.ended or self._inbox.closing:
+            return None
+        memory = in_place(message.payload)
+        wr = WorkRequest(
+            self._next_request,
+            memory.length,
+            memory.address,
+            immediate=message.offset,
+            key=stream_key(message.kind, stream=number),
+        )
+        return self._post(wr, view=memory.view)
+
+    def on_ended(self) -> None:
+        """End its streams. For the endpoint."""
+        if self._streams is not None:
+            self._streams.on_peer_ended(self.error())
+
+    # -- receiving ----------------------------------------------------------------------------------------------------
+
     def __aiter__(self) -> Self:
         return self
 
@@ -317,6 +384,8 @@ class Peer:
 
     async def end(self) -> None:
         """Close the peer as `close` does, and leave its endpoint open. For the endpoint."""
+        if self._streams is not None and not self._inbox.closing:
+            self._streams.flush()
         self._inbox.closing = True
         self._engine.close_peer(self.number)
         try:
@@ -327,6 +396,8 @@ class Peer:
             if not self._inbox.ended:
                 self._engine.abandon([self.number])
         self._inbox.release_messages()
+        if self._streams is not None:
+            self._streams.release()
 
     async def __aenter__(self) -> Self:
         return self
@@ -391,7 +462,7 @@ class Peer:
         status, reason = self._core.ended or unended
         return PeerError(f"{host_port_text(*self.address)}: {reason}", status=status)
 
-    # -- counters -----------------------------------------------------------------------------------------------
+    # -- counters -----------------------------------------------------------------------------------------------------
 
     @property
     def paths(self) -> list[PathStats]:

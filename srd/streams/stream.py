@@ -93,7 +93,7 @@ class Stream:
     def write_eof(self) -> None:
         """Send no more; go on reading."""
         if self.sending is State.OPEN:
-            self.send.finish(Kind.EOF)
+            self.send.finish()
             self._on_sending(Event.END)
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
 """All streams of one peer: opening, accepting, and which stream a message belongs to.
 
 Rules.
-1. Each end numbers the streams that it opens: twice the count of those before, plus 1 at the end that accepted the peer.
-2. An end opens a stream, and accepts one, by a LIMIT. It has at most `BACKLOG` streams open that were not accepted yet.
+1. Each end numbers the streams that it opens: twice the count of those before, and 1 at the end that accepted it.
+2. A LIMIT opens a stream, and accepts one. An end has at most `BACKLOG` streams open that were not accepted yet.
 3. What arrives for a stream that was not accepted stays in the receive region, at most `INITIAL_WINDOW_BYTES` of it. Of
-   a stream that was accepted it is copied out at once, so that streams never pin the region: what it takes is bounded
-   by `EndpointConfig.stream_window_bytes` for each stream that the application has accepted or opened.
+   a stream that the application has accepted or opened it is copied out at once, so that streams never pin the region;
+   it takes at most `EndpointConfig.stream_window_bytes`.
 4. A message for a stream that is over is dropped: the other end may not know yet.
 """
 
@@ -23,7 +23,7 @@ from srd.proto.wire.status import Status
 from srd.streams.halves import Outgoing
 from srd.streams.stream import Stream
 from srd.streams.transport import StreamTransport
-from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, MAX_PIECES, Frame, Kind, frame_untrusted, low_bits
+from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, MAX_PIECES, Frame, Kind, frame_untrusted
 
 MAX_PIECE_BYTES: Final = 128 << 10
 """Longest message of a stream: several in a window, so that one that is lost does not stop it."""
@@ -68,7 +68,7 @@ class Streams:
         self._end: PeerError | None = None
         self._changed = Notify()
 
-    # -- opening and accepting ------------------------------------------------------------------------------------------
+    # -- opening and accepting ----------------------------------------------------------------------------------------
 
     async def open(self, *, limit: int) -> ReaderWriter:
         """Open a stream, once the other end has accepted enough. Raises PeerError."""
@@ -79,12 +79,15 @@ class Streams:
         number = 2 * self._opened + self._side
         self._opened += 1
         self._unaccepted.add(number)
-        transport, reader, writer = self._make(number, limit=limit)
+        _, reader, writer = self._make(number, limit=limit)
         self._grant(number)
         return reader, writer
 
     async def accept(self, *, limit: int) -> ReaderWriter:
-        """Return the next stream that the other end has opened. Raises PeerError when the peer has ended."""
+        """Return the next stream that the other end has opened. Raises PeerError when the peer has ended.
+
+        Raises PacketError if what had arrived for it is not what a conforming end sends.
+        """
         while not self._pending:
             if self._end is not None:
                 raise self._end
@@ -117,7 +120,7 @@ class Streams:
     def _on_over(self, number: int) -> None:
         self._open.pop(number, None)
 
-    # -- what arrives -----------------------------------------------------------------------------------------------------
+    # -- what arrives -------------------------------------------------------------------------------------------------
 
     def on_message_untrusted(self, message: Message, *, key: int) -> None:
         """Process a message of a stream. Raises PacketError for what no conforming end sends; it is released."""
@@ -151,7 +154,7 @@ class Streams:
         count = frame.stream >> 1
         if count >= self._accepted + BACKLOG:
             raise PacketError(f"stream {frame.stream}, with {self._accepted} of {BACKLOG} and more accepted")
-        if self._known.add(count):
+        if self._known.insert(count, count=1):
             self._pending[frame.stream] = Pending()
             self._changed.notify()
 
@@ -163,7 +166,12 @@ class Streams:
             raise PacketError(f"stream {frame.stream}: more than was granted before it was accepted")
         pending.arrived.append((frame, message))
 
-    # -- the end --------------------------------------------------------------------------------------------------------
+    def flush(self) -> None:
+        """Post what was written and may be sent."""
+        for transport in list(self._open.values()):
+            transport.flush()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
 
     def on_peer_ended(self, error: PeerError) -> None:
         """End all streams; those that are complete, and were not accepted yet, still can be."""

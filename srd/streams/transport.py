@@ -27,9 +27,7 @@ Post = Callable[[int, Outgoing], "asyncio.Future[Status] | None"]
 class StreamTransport(asyncio.Transport):
     """One stream of a peer, as a transport."""
 
-    def __init__(
-        self, stream: Stream, *, post: Post, on_over: Callable[[int], None], extra: dict[str, Any]
-    ) -> None:
+    def __init__(self, stream: Stream, *, post: Post, on_over: Callable[[int], None], extra: dict[str, Any]) -> None:
         super().__init__(extra)
         self._stream = stream
         self._post = post
@@ -51,7 +49,7 @@ class StreamTransport(asyncio.Transport):
         self._protocol = protocol
         protocol.connection_made(self)
 
-    # -- what asyncio calls: reading ------------------------------------------------------------------------------------
+    # -- what asyncio calls: reading ----------------------------------------------------------------------------------
 
     def is_reading(self) -> bool:
         """Whether bytes that arrive are given to the protocol."""
@@ -78,7 +76,7 @@ class StreamTransport(asyncio.Transport):
             raise UsageError(f"protocol: {protocol!r} is no asyncio.Protocol")
         self._protocol = protocol
 
-    # -- writing --------------------------------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes, together with what else is written before the loop's next iteration."""
@@ -135,16 +133,16 @@ class StreamTransport(asyncio.Transport):
         """Give the stream up at once, at both ends."""
         self._closing = True
         self._stream.abort()
-        self._flush()
+        self.flush()
 
-    # -- what the stream does -------------------------------------------------------------------------------------------
+    # -- what the stream does -----------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
         if not self._flush_due:
             self._flush_due = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Post what may be posted."""
         self._flush_due = False
         while not self._peer_ended and (message := self._stream.poll()) is not None:
@@ -160,7 +158,7 @@ class StreamTransport(asyncio.Transport):
         status = Status.FLUSHED if future.cancelled() else future.result()
         if status is Status.OK:
             self._stream.on_acknowledged(message)
-            self._flush()
+            self.flush()
         elif not self._peer_ended and not self._stream.over:
             reason = f"stream {self._stream.number}: a message failed: {status.name}"
             self._reason = (reason, RequestError(reason, status=status))
@@ -190,7 +188,7 @@ class StreamTransport(asyncio.Transport):
             self._eof_told = True
             if not self._protocol.eof_received():
                 self.close()
-        self._flush()
+        self.flush()
 
     def _end_if_over(self) -> None:
         """Tell the protocol once the stream is over, and all of it was read."""
