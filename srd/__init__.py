@@ -15,17 +15,21 @@ from srd.errors import PeerError, RequestError, SrdError, UsageError
 from srd.message import Message, WriteNotification
 from srd.peer import PathStats, Peer
 from srd.proto.config import ProtocolConfig
+from srd.proto.congestion.base import Controller
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.qlog.writer import TraceWriter
 from srd.secure.config import Cert, Identity, Keys, Plain, Psk
+from srd.stats import EndpointStats, PeerStats
 
 __all__ = [
     "BatchRequest",
     "Cert",
     "CompletionQueue",
+    "Controller",
     "Endpoint",
     "EndpointConfig",
+    "EndpointStats",
     "Engine",
     "Identity",
     "Keys",
@@ -34,6 +38,7 @@ __all__ = [
     "PathStats",
     "Peer",
     "PeerError",
+    "PeerStats",
     "Plain",
     "ProtocolConfig",
     "Psk",

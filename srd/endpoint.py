@@ -40,6 +40,7 @@ from srd.proto.trace import Trace
 from srd.proto.wire.status import Status
 from srd.rx_queue import RxQueue
 from srd.secure.config import Identity
+from srd.stats import EndpointStats, Totals
 
 
 async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
@@ -98,6 +99,7 @@ class Endpoint:
         self.completions = CompletionQueue()
         """Completions of the batches posted with `Peer.post_sends`, to all peers."""
         self._incoming: dict[int, Peer] = {}  # opened by the other end and not accepted yet, in order
+        self._ended_peers = Totals()
         self._arrived = Notify()  # notified when `_incoming` changes or the endpoint ends
         self._rejects_incoming = False  # no more incoming peers
         self._closing_peers: set[asyncio.Task[None]] = set()  # tasks that close peers without a user
@@ -353,6 +355,8 @@ class Endpoint:
                 inbox.end()
                 if peer is not None:
                     peer.on_ended()
+                    self._ended_peers.add(peer.stats())
+                    self._ended_peers.unresponsive_remote_events += event.status is Status.LOCAL_ERROR_UNRESP_REMOTE
                 if event.peer in self._incoming and not inbox.has_unreceived:
                     del self._incoming[event.peer]
                     self._engine.accepted(event.peer)  # frees its slot in the accept queue
@@ -398,6 +402,22 @@ class Endpoint:
     def dropped_packets(self) -> int:
         """Datagrams that this host dropped because a socket buffer was full or the region had no free memory."""
         return self._engine.dropped_packets
+
+    def stats(self) -> EndpointStats:
+        """Return its counters as they are now."""
+        return EndpointStats(
+            peers=len(self._peers),
+            unresponsive_remote_events=self._ended_peers.unresponsive_remote_events,
+            rx_drops=self.dropped_packets,
+            bytes_copied=self.bytes_copied,
+            linear_bytes=self.linear_bytes,
+            free_bytes=self._engine.queues.host.pool.free_bytes,
+            **self._ended_peers.plus([peer.stats() for peer in self._peers.values()]),
+        )
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._peers)} peers"
+        return f"<Endpoint {host_port_text(*self.address)}, {self._end_reason or state}>"
 
     async def close(self) -> None:
         """Close every peer in an orderly way, then the sockets, and release the memory.

@@ -24,6 +24,7 @@ from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.secure.config import Identity
 from srd.send_memory import Sendable, in_place, send_memory
+from srd.stats import PeerStats, peer_stats
 from srd.streams.halves import Outgoing
 from srd.streams.table import READER_LIMIT_BYTES, ReaderWriter, Streams
 from srd.streams.wire import key as stream_key
@@ -469,25 +470,15 @@ class Peer:
         """The paths to the peer, by number, as they are now."""
         return [_stats(path) for path in self._core.sender.paths] if self._core.sender else []
 
-    @property
-    def packets_sent(self) -> int:
-        """Data packets sent, including retransmissions."""
-        return self._core.sender.packets if self._core.sender else 0
+    def stats(self) -> PeerStats:
+        """Return its counters as they are now; also after it has ended."""
+        streams = self._streams.count if self._streams is not None else 0
+        return peer_stats(self._core, copied_bytes=self.copied_bytes, streams=streams)
 
-    @property
-    def packets_retransmitted(self) -> int:
-        """Data packets that were retransmissions."""
-        return self._core.sender.retransmitted if self._core.sender else 0
-
-    @property
-    def packets_received(self) -> int:
-        """Data packets received from the peer, including duplicates."""
-        return self._core.receiver.packets
-
-    @property
-    def duplicates_received(self) -> int:
-        """Data packets that had been received before."""
-        return self._core.receiver.duplicates
+    def __repr__(self) -> str:
+        status, reason = self._core.ended or (None, "")
+        state = "open" if status is None else f"ended: {status.name}, {reason}"
+        return f"<Peer {host_port_text(*self.address)}, {state}>"
 
     @property
     def landed_bytes(self) -> int:

@@ -315,7 +315,8 @@ def _report(sent: Sent, peer: Peer, *, seconds: float, as_json: bool) -> None:
 
 def _endpoint_figures(peer: EndpointPeer) -> tuple[dict[str, Any], str]:
     """Return what an endpoint of this process has counted, for events and as text."""
-    packets, retransmitted = peer.packets_sent, peer.packets_retransmitted
+    stats = peer.stats()
+    packets, retransmitted = stats.tx_pkts, stats.retrans_pkts
     fraction = retransmitted / packets if packets else 0.0
     used = sum(1 for path in peer.paths if path.counters.packets)
     fields = {"retransmitted_fraction": round(fraction, 6), "paths": _path_figures(peer)}

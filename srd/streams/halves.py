@@ -188,7 +188,7 @@ class ReceiveHalf:
     def next_limit(self) -> Outgoing | None:
         """Return the message that grants more, once it is worth one."""
         limit = self.taken + self._window_bytes
-        if self.end is not None or limit - self.limit < self._window_bytes // 2:
+        if limit - self.limit < self._window_bytes // 2 or (self.end is not None and self.end <= self.limit):
             return None
         self.limit = limit
         return Outgoing(Kind.LIMIT, limit)

@@ -166,6 +166,11 @@ class Streams:
             raise PacketError(f"stream {frame.stream}: more than was granted before it was accepted")
         pending.arrived.append((frame, message))
 
+    @property
+    def count(self) -> int:
+        """Streams that are open."""
+        return len(self._open)
+
     def flush(self) -> None:
         """Post what was written and may be sent."""
         for transport in list(self._open.values()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from srd.errors import PeerError, RequestError, UsageError
@@ -148,7 +149,7 @@ class StreamTransport(asyncio.Transport):
         while not self._peer_ended and (message := self._stream.poll()) is not None:
             if (future := self._post(self._stream.number, message)) is None:
                 break
-            future.add_done_callback(lambda done, message=message: self._on_completed(message, done))
+            future.add_done_callback(partial(self._on_completed, message))
         if self._writing_paused and self.get_write_buffer_size() <= self._low and self._protocol is not None:
             self._writing_paused = False
             self._protocol.resume_writing()

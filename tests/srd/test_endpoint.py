@@ -170,7 +170,7 @@ async def test_connect__agrees_on_the_smaller_datagram() -> None:
         await asyncio.gather(send(here, payload), send(there, payload))
         assert await receive(there) == payload
         assert await receive(here) == payload
-        first_time = [peer.packets_sent - peer.packets_retransmitted for peer in (here, there)]
+        first_time = [peer.stats().tx_pkts - peer.stats().retrans_pkts for peer in (here, there)]
         assert first_time == [-(-500_000 // (1472 - 56 - 16))] * 2
         assert one.dropped_packets == two.dropped_packets == 0
 

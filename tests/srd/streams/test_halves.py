@@ -167,6 +167,19 @@ def test_receive__beyond_the_limit_bad_flow() -> None:
     half.on_data_untrusted(1000, bytes(600))
 
 
+def test_receive__grants_until_the_end() -> None:
+    """The end overtakes what waits for a limit."""
+    half = receiver(window=1000)
+    half.on_end_untrusted(1500)
+    half.on_data_untrusted(0, bytes(1000))
+    assert half.take() is not None
+    assert (grant := half.next_limit()) is not None
+    assert grant.offset == 2000
+    half.on_data_untrusted(1000, bytes(500))
+    assert half.take() is not None
+    assert half.next_limit() is None, "all of it is granted"
+
+
 def test_receive__too_many_pieces_bad_flow() -> None:
     half = receiver()
     for number in range(MAX_PIECES):
