@@ -17,7 +17,7 @@ class PeerStats:
     tx_pkts: int = 0
     """Packets sent, retransmissions too."""
     tx_bytes: int = 0
-    """Bytes of these."""
+    """Bytes of these; the last packet of a message counts as a full one."""
     rx_pkts: int = 0
     """Packets received, duplicates too."""
     rx_bytes: int = 0

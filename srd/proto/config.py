@@ -194,7 +194,8 @@ class ProtocolConfig:
             return
         if not issubclass(controller, Controller):
             raise UsageError(f"controller: {controller.__name__} is no subclass of srd.Controller")
+        factory: ControllerFactory = controller
         try:
-            controller(self, packet_bytes=MAX_DATAGRAM_BYTES)
+            factory(self, packet_bytes=MAX_DATAGRAM_BYTES)
         except TypeError as error:
             raise UsageError(f"controller: {controller.__name__} cannot be made: {error}") from error

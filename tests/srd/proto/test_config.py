@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,8 @@ def test_config__a_refused_sender_retries_before_it_counts_as_stalled() -> None:
 
 
 class Lacking(Controller):
-    window_bytes = 10_000.0
+    def __init__(self, _config: ProtocolConfig, *, packet_bytes: int) -> None:
+        self.window_bytes = 10.0 * packet_bytes
 
 
 class Unmakeable(MajorityDelay):
