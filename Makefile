@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Tests wait for other processes half of their time: four workers keep two cores busy.
 WORKERS := -n 4 --dist worksteal
 # Tests that do not need the built project: they run on one core while it compiles on the other.
-UNBUILT := tests/devmem tests/srd/proto tests/srd/secure tests/netns/netem tests/netns/placement tests/netns/inventory
+UNBUILT := tests/netns/test_units.py tests/devmem tests/srd/proto tests/srd/secure tests/netns/netem tests/netns/placement tests/netns/inventory
 # The tests of what is compiled (setup.py) run twice, interpreted and compiled; those marked `compiled` run compiled only.
 COMPILED := tests/srd/proto tests/srd/secure tests/srd/io tests/srd/sim $(wildcard tests/srd/test_*.py) tests/netns/netem \
 	tests/netns/backends/virtual tests/netns/backends/relay tests/netns/backends/test_same_departures.py tests/nitro_emu/device \

@@ -12,6 +12,8 @@ death, also by SIGKILL, ends them, too (PR_SET_PDEATHSIG).
 
 Ranks get their identity from their environment, by the names that torchrun uses: RANK, WORLD_SIZE, LOCAL_RANK,
 LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and all addresses in order of rank, separated by commas, as RANK_HOSTS.
+PATH begins with the directory of the launcher's own interpreter, so that `python3` and `srd` in a job's command are
+those that are installed beside it.
 
 Ranks may report durations, as a JSON object on a line of stdout:
 
@@ -28,6 +30,7 @@ import selectors
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -103,13 +106,14 @@ class Launcher:
         cls, lab: Lab, *, hosts: Sequence[str], command: Sequence[str], env: Mapping[str, str] | None = None
     ) -> Self:
         """Start `command` on each of `hosts`, in order of rank. On failure raises BackendError, and no rank runs."""
-        if shutil.which(command[0]) is None:
+        inherited = os.environ | {"PATH": _path()} | dict(env or {})
+        if shutil.which(command[0], path=inherited["PATH"]) is None:
             raise BackendError(f"{command[0]}: no such command")
         made = cls(lab)
         addresses = [lab.address(host) for host in hosts]
         try:
             for number, host in enumerate(hosts):
-                own = os.environ | dict(env or {}) | _environment(number, addresses)
+                own = inherited | _environment(number, addresses)
                 made._start(Rank(number, host, _spawn(lab.command(host, [*_GATE, *command]), env=own)))
             made._open_gates()
         except BaseException:
@@ -242,6 +246,11 @@ class Launcher:
         else:
             iteration, seconds = reported
             self._seconds.setdefault(iteration, []).append(seconds)
+
+
+def _path() -> str:
+    """Return a PATH that begins with the programs that are installed beside this interpreter."""
+    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
 
 
 def _environment(number: int, addresses: Sequence[str]) -> dict[str, str]:

@@ -16,17 +16,19 @@ With a control plane virtual functions are interfaces in VPCs, and with a securi
     control_plane: {key: control-plane.pub.pem}
     chip: {directory: /run/nitro-chip-a, manifest: card-a.manifest}
     vfs:
-      - {name: efa_0, address: 10.0.1.1, vpc: red, private_address: 172.31.0.5, bandwidth: 10G, packets_per_second: 1M}
+      - {name: efa_0, address: 10.0.1.1, vpc: red, private_address: 172.31.0.5, bandwidth: 10gbit,
+         packets_per_second: 1M}
 
-Names of files are relative to the settings' file. A size is a number of bytes, or a text such as 24M with K, M, G or T
-for powers of 1024. Every mistake is one line with file, key, value and remedy: ConfigError. Only the first is reported.
+Names of files are relative to the settings' file. Sizes, rates and counts are numbers (of bytes, of bits a second), or
+texts such as 24M, 10gbit and 1M in the notation of netns.units. Every mistake is one line with file, key, value and
+remedy: ConfigError. Only the first is reported.
 """
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -44,6 +46,7 @@ from pydantic import (
     model_validator,
 )
 
+from netns.units import parse_count, parse_rate_bps, parse_size
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.errors import AbiError, ConfigError
 from nitro_emu.yaml_file import MAX_FILE_BYTES, Position, first_mistake, mapping_of
@@ -83,15 +86,9 @@ PCR_BYTES: Final = 48
 _NAME: Final = r"[a-z0-9_-]{1,32}"
 
 
-def _size_untrusted(value: object) -> object:
-    """Return a size as a number; what is no size stays as it is, for pydantic to refuse."""
-    if not isinstance(value, str):
-        return value
-    unit = "KMGT".find(value[-1:].upper()) + 1 if value else 0
-    digits = value[:-1] if unit else value
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-        raise ValueError(f"{value!r} is no size; give bytes, or a number with K, M, G or T, such as 24M")
-    return int(digits) << 10 * unit
+def _of_text(parse: Callable[[str], int]) -> Callable[[object], object]:
+    """Return a validator of amounts in netns.units' notation; what is no text stays as it is, for pydantic to check."""
+    return lambda value: parse(value) if isinstance(value, str) else value
 
 
 def _file_untrusted(value: object, info: ValidationInfo) -> object:
@@ -111,17 +108,6 @@ def _directory_untrusted(value: object) -> object:
     return Path(value)
 
 
-def _rate_untrusted(value: object) -> object:
-    """Return a rate as a number; what is none stays as it is, for pydantic to refuse."""
-    if not isinstance(value, str):
-        return value
-    unit = "KMGT".find(value[-1:].upper()) + 1 if value else 0
-    digits = value[:-1] if unit else value
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
-        raise ValueError(f"{value!r} is no rate; give a number a second, or one with K, M, G or T, such as 10G")
-    return int(digits) * 1000**unit
-
-
 def _pcr_untrusted(value: object) -> object:
     """Return a PCR's value from its hexadecimal digits."""
     if not isinstance(value, str) or len(value) != 2 * PCR_BYTES or not set(value) <= set("0123456789abcdefABCDEF"):
@@ -137,9 +123,10 @@ def _pem_untrusted(value: object, info: ValidationInfo) -> object:
 
 
 Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
-Rate = Annotated[int, BeforeValidator(_rate_untrusted)]
+Rate = Annotated[int, BeforeValidator(_of_text(parse_rate_bps))]
+Count = Annotated[int, BeforeValidator(_of_text(parse_count))]
 Pcr = Annotated[bytes, BeforeValidator(_pcr_untrusted), PlainSerializer(bytes.hex)]
-Size = Annotated[int, BeforeValidator(_size_untrusted)]
+Size = Annotated[int, BeforeValidator(_of_text(parse_size))]
 Pem = Annotated[str | Path, BeforeValidator(_pem_untrusted)]
 File = Annotated[Path, BeforeValidator(_file_untrusted)]
 Directory = Annotated[Path, BeforeValidator(_directory_untrusted)]
@@ -287,7 +274,7 @@ class VfConfig(_Strict):
     """The most bits a second, in each direction. Default: no limit. What is more waits, and counts in
     `bw_in_allowance_exceeded` and `bw_out_allowance_exceeded`."""
 
-    packets_per_second: Rate | None = Field(default=None, ge=MIN_PACKETS_PER_SECOND)
+    packets_per_second: Count | None = Field(default=None, ge=MIN_PACKETS_PER_SECOND)
     """The most packets a second, in each direction; `pps_allowance_exceeded`."""
 
     paths: int = Field(default=8, ge=1, le=MAX_PATHS)

@@ -18,10 +18,11 @@ MAY_IMPORT = {
     "srd.proto": set(),
     "srd.secure": {"srd.proto"},
     "srd.io": {"srd.proto", "srd.secure", "devmem"},
-    "srd": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem"},
+    "srd": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units"},
     "devmem": set(),
-    "nitro_emu": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem"},
-    "netns": set(),
+    "nitro_emu": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units"},
+    "netns": {"netns.units"},
+    "netns.units": set(),
     "srd.sim": {"srd", "srd.proto", "netns"},
 }
 

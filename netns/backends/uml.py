@@ -41,7 +41,7 @@ from netns.programs import tool
 KERNEL: Final = "linux.uml"
 MODULES: Final = Path("/usr/lib/uml/modules")
 LOADED: Final = ("crc-ccitt", "ipv6", "veth", "tun", "sch_netem", "sch_tbf", "sch_fq", "sch_fq_codel", "tcp_bbr")
-MEMORY: Final = "2G"
+MEMORY_BYTES: Final = 2 << 30
 BOOTS: Final = 4
 
 _INIT: Final = """#!/bin/bash
@@ -122,7 +122,7 @@ long ptrace(enum __ptrace_request request, ...)
 def run_uml(
     command: Sequence[str],
     *,
-    memory: str = MEMORY,
+    memory_bytes: int = MEMORY_BYTES,
     stdout: IO[bytes] | None = None,
     stderr: IO[bytes] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -144,7 +144,9 @@ def run_uml(
         preload = _compile_register_sets(state) if _has_amx() else None
         for _ in range(BOOTS):
             with (state / "boot.log").open("wb") as log:
-                _boot(kernel, init=init, memory=memory, preload=preload, log=log, stdout=stdout, stderr=stderr)
+                _boot(
+                    kernel, init=init, memory_bytes=memory_bytes, preload=preload, log=log, stdout=stdout, stderr=stderr
+                )
             if (state / "status" if repeatable else state / "begun").exists():
                 break
         try:
@@ -198,7 +200,7 @@ def _boot(
     kernel: str,
     *,
     init: Path,
-    memory: str,
+    memory_bytes: int,
     preload: Path | None,
     log: IO[bytes],
     stdout: IO[bytes] | None,
@@ -211,7 +213,7 @@ def _boot(
     pipes = [os.pipe() for _ in range(2)]
     (_, out_fd), (_, err_fd) = pipes
     consoles = (f"con1=null,fd:{out_fd}", f"con2=null,fd:{err_fd}", "con0=null,fd:1", "con=null", "ssl=null")
-    root = ("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={init}", f"mem={memory}")
+    root = ("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={init}", f"mem={memory_bytes >> 20}M")
     lifeline, hold = os.pipe()
     guardian = subprocess.Popen(
         [sys.executable, "-S", "-c", _GUARDIAN, str(init.parent), kernel, *root, *consoles],

@@ -72,12 +72,13 @@ class _Group(click.Group):
 def main() -> None:
     """Build networks of Linux namespaces for SRD or any other program.
 
-    FILE is a topology in YAML, or `reference`: two hosts, four paths of 250 Mbit/s between them. First steps:
+    FILE is a topology in YAML, or an example: `reference` (two hosts, four paths of 250 Mbit/s between them) or
+    `cluster` (16 hosts in four blocks). First steps:
 
     \b
       srd-lab plan reference                 show what would be built; needs no root
       srd-lab up reference                   build it
       srd-lab verify                         show the spine of each source port
-      srd-lab exec h1 -- iperf3 -c 10.0.2.1  run a command in a host
+      srd-lab exec h1 -- ping -c 3 10.0.2.1  run a command in a host
       srd-lab down                           remove everything
     """  # noqa: D301 - \b is click's mark for "do not rewrap"

@@ -11,23 +11,22 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from netns.backends.choice import Wanted, require_root
+from netns.cli.options import LAB_OPTION
 from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
 from netns.errors import BackendError
+from netns.examples import file_named
 from netns.lab.lab import Lab
 from netns.lab.plan import Backend, plan
 from netns.lab.state import recorded_labs
 from netns.observe.route_probe import MAX_PORTS, hops_to_spines, probe_spines
 from netns.programs import tool
 from netns.topology.file import read_topology
-from netns.topology.model import Topology, reference
-
-BUILTIN: Final = {"reference": reference}
+from netns.topology.model import Topology
 
 
 @click.command("plan")
@@ -62,10 +61,10 @@ def up(file: str, backend: Wanted) -> None:
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.option("--lab", "name", metavar="NAME", help="Show this lab: its hosts, links and processes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes by keyword
-    """Show the lab NAME, or a list of all labs."""
+    """List all labs, or show one of them with the current shapes of its links."""
     if name is None:
         labs = list(_readable(recorded_labs()))
         click.echo(json.dumps({"labs": labs}, indent=2)) if as_json else show_labs(labs)
@@ -75,7 +74,7 @@ def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click pas
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--lab", "name", help="The lab; optional if only one is up.")
+@LAB_OPTION
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
@@ -91,20 +90,20 @@ def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("name", required=False)
+@LAB_OPTION
 @click.option("--all", "everything", is_flag=True, help="Remove every recorded lab.")
 def down(name: str | None, everything: bool) -> None:  # noqa: FBT001 - click passes by keyword
-    """Remove the lab NAME (or the only one) and end the processes inside it."""
+    """Remove a lab and end the processes inside it."""
     require_root("srd-lab down")
     if name is not None and everything:
-        raise click.UsageError("give NAME or --all, not both")
+        raise click.UsageError("give --lab NAME or --all, not both")
     for each in recorded_labs() if everything else [_only_lab(name)]:
         Lab.find(each).down()
         click.echo(f"lab {each} is down")
 
 
 @click.command()
-@click.argument("name", required=False)
+@LAB_OPTION
 @click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
 def verify(name: str | None, ports: int) -> None:
     """Show the spine of each source port between two hosts, in both directions and for each version of IP.
@@ -135,11 +134,8 @@ def _readable(names: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def topology_named(file: str) -> Topology:
-    """Return the topology in a file, or a built-in one. Raises TopologyError or ShapeError."""
-    path = Path(file)
-    if file in BUILTIN and not path.exists():
-        return BUILTIN[file]()
-    return read_topology(path)
+    """Return the topology in a file, or an example. Raises TopologyError or ShapeError."""
+    return read_topology(file_named(file))
 
 
 def lab_named(name: str | None) -> Lab:
@@ -155,7 +151,7 @@ def _only_lab(name: str | None) -> str:
     if not labs:
         raise BackendError("no lab is up; build one: srd-lab up reference")
     if len(labs) > 1:
-        raise BackendError(f"several labs are up; name one: {', '.join(labs)}")
+        raise BackendError(f"several labs are up; name one with --lab: {', '.join(labs)}")
     return labs[0]
 
 

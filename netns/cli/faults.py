@@ -17,43 +17,22 @@ import click
 
 from netns.backends.choice import require_root
 from netns.cli.commands import lab_named
+from netns.cli.options import LAB_OPTION, Duration
 from netns.cli.show import show_paths
 from netns.cli.tables import count
-from netns.errors import BackendError, ShapeError
+from netns.errors import BackendError
 from netns.faults.faults import active, fail, repair
 from netns.faults.runner import ScheduleRunner
 from netns.faults.schedule import MAX_SCHEDULE_S, ScheduledEvent, read_schedule
 from netns.netem.tc_format import netem_arguments
 from netns.netem.tc_parse import parse_assignments
-from netns.netem.units import parse_time_us
 from netns.observe.capture import capture
 from netns.observe.route_probe import MAX_PORTS, probe_spines
 from netns.observe.spine_counters import count_packets, disagreements
 from netns.signals import STOPPING_SIGNALS, signals_raise
 from netns.topology.addressing import IpVersion
 
-LAB_OPTION = click.option("--lab", "name", help="The lab; optional if only one is up.")
-
-
-class _Time(click.ParamType[float]):
-    """A time in tc's notation, as seconds."""
-
-    name = "time"
-
-    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse a time."""
-        try:
-            seconds = parse_time_us(value) / 1e6
-        except ShapeError as error:
-            self.fail(str(error), param, ctx)
-        if seconds < 0:
-            self.fail(f"{value} is in the past", param, ctx)
-        if seconds > MAX_SCHEDULE_S:
-            self.fail(f"{value} is too long; at most {MAX_SCHEDULE_S} s", param, ctx)
-        return seconds
-
-
-TIME = _Time()
+TIME = Duration(most_s=MAX_SCHEDULE_S)
 
 
 @click.command("set")
@@ -77,10 +56,8 @@ def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: 
     require_root("srd-lab set")
     lab = lab_named(name)
     lab.change(link, parse_assignments(changes), direction=direction, base=Path.cwd())
-    found = lab.topology.link(link)
-    for (sender, receiver), shape in zip(
-        ((found.a, found.b), (found.b, found.a)), lab.shapes(link).values(), strict=True
-    ):
+    a, _, b = link.partition("-")
+    for (sender, receiver), shape in zip(((a, b), (b, a)), lab.shapes(link).values(), strict=True):
         if shape is not None:
             click.echo(f"{sender} to {receiver}: {' '.join(netem_arguments(shape))}")
 
@@ -103,7 +80,8 @@ def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier:
     if for_s is None:
         time.sleep(at_s)
         fail(lab, target, carrier=carrier)
-        click.echo(f"{target} is dead ({count(links, 'link')}); repair it: srd-lab repair {target}")
+        of_lab = "" if name is None else f" --lab {name}"
+        click.echo(f"{target} is dead ({count(links, 'link')}); repair it: srd-lab repair{of_lab} {target}")
         return
     with signals_raise():
         event = ScheduledEvent(at_us=at_s * 1e6, action="fail", name=target, for_us=for_s * 1e6, carrier=carrier)
@@ -166,7 +144,8 @@ def capture_command(
             stop=stop_requested.is_set,
             ready=lambda: click.echo(f"capturing {link} into {output}", err=True),
         )
-    click.echo(f"{captured.packets} packets in {output}, {captured.dropped} dropped by the recording")
+    packets_in = "1 packet" if captured.packets == 1 else f"{captured.packets} packets"
+    click.echo(f"{packets_in} in {output}, {captured.dropped} dropped by the recording")
 
 
 @click.command()

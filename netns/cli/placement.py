@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,9 +12,16 @@ import click
 from netns.chart.branches import branches
 from netns.chart.mermaid import mermaid
 from netns.chart.page import page
-from netns.cli.show_placement import placement_dict, show_placement, show_topology, topology_dict
+from netns.cli.show_placement import (
+    JSON_MATRIX_RANKS,
+    compact_json,
+    placement_dict,
+    show_placement,
+    show_topology,
+    topology_dict,
+)
 from netns.errors import JobError, LabError
-from netns.inventory.fabric_layers import nodes_of
+from netns.examples import file_named
 from netns.inventory.layers import labelled, level_named, levels_of
 from netns.inventory.node_export import to_ec2, to_kubernetes
 from netns.inventory.node_files import read_nodes
@@ -21,10 +29,38 @@ from netns.inventory.nodes import Node
 from netns.placement.hostfile import hostfile
 from netns.placement.job import Job, JobTopology, read_job
 from netns.placement.kueue import Kind, dump, manifests
-from netns.placement.place import place
-from netns.topology.model import reference
+from netns.placement.model import DEFAULT_PROFILE, Profile
+from netns.placement.place import place, replace_host
+from netns.placement.running_pods import read_pods
 
 EXPORTS: Final = {"ec2": to_ec2, "kubernetes": to_kubernetes}
+
+FEATURE_GATES: Final = {
+    "TASProfileMixed": "mixed",
+    "TASBalancedPlacement": "balanced",
+    "TASRespectNodeAffinityPreferred": "affinity_preferred",
+    "TASMultiLayerTopology": "multi_layer",
+}
+"""Kueue's gates, and the fields of `Profile`."""
+
+
+class FeatureGates(click.ParamType[Profile]):
+    """GATE=true|false,... as of Kubernetes' programs."""
+
+    name = "gates"
+
+    def convert(self, value: str | Profile, param: click.Parameter | None, ctx: click.Context | None) -> Profile:
+        """Return the profile with these gates."""
+        if isinstance(value, Profile):
+            return value
+        chosen: dict[str, bool] = {}
+        for each in filter(None, value.split(",")):
+            gate, _, setting = each.strip().partition("=")
+            if gate not in FEATURE_GATES or setting.lower() not in ("true", "false"):
+                self.fail(f"{each!r} is not GATE=true or GATE=false with one of {', '.join(FEATURE_GATES)}", param, ctx)
+            chosen[FEATURE_GATES[gate]] = setting.lower() == "true"
+        return replace(DEFAULT_PROFILE, **chosen)
+
 
 _skip = click.option("--skip-unlabelled", is_flag=True, help="Omit nodes without network-node layers, and list them.")
 _per_host = click.option(
@@ -53,7 +89,7 @@ def topology_command(
 ) -> None:
     """Show which hosts share network-node layers.
 
-    FILE is a topology in YAML (or `reference`), the JSON of `aws ec2 describe-instance-topology`, or that of
+    FILE is a topology in YAML, an example (reference, cluster), or JSON of `aws ec2 describe-instance-topology` or
     `kubectl get nodes -o json`.
     """
     nodes = _nodes(file, skip=skip_unlabelled, ranks_per_host=None)
@@ -75,7 +111,7 @@ def topology_command(
 
 
 @click.command("place")
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.argument("job_file", metavar="JOB")
 @click.option("--topology", "file", required=True, help="The nodes: any input of `srd-lab topology`.")
 @click.option("--required-topology", metavar="LAYER", help="All ranks in one domain of LAYER, or fail.")
 @click.option(
@@ -86,26 +122,63 @@ def topology_command(
     "--kind", type=click.Choice(["job", "pytorchjob"]), default="job", show_default=True, help="Kind of the manifest."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--hops", is_flag=True, help=f"With --json: the matrix of distances also of more than {JSON_MATRIX_RANKS} ranks."
+)
+@click.option(
+    "--pods",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The pods that run already: kubectl get pods --all-namespaces -o json.",
+)
+@click.option("--current", type=click.Path(path_type=Path), metavar="FILE", help="The placement by now: of --json.")
+@click.option("--replace", "lost", metavar="HOST", help="Move the ranks of HOST, which is lost; all others stay.")
+@click.option(
+    "--feature-gates",
+    "gates",
+    type=FeatureGates(),
+    default="",
+    metavar="GATE=true|false,...",
+    help=f"Kueue's: {', '.join(FEATURE_GATES)}.",
+)
 @_per_host
 @_skip
 def place_command(
-    job_file: Path,
+    *,
+    job_file: str,
     file: str,
     required_topology: str | None,
     preferred_topology: str | None,
     emit: str | None,
     kind: Kind,
-    as_json: bool,  # noqa: FBT001 - click passes by keyword
+    as_json: bool,
+    hops: bool,
+    pods: Path | None,
+    current: Path | None,
+    lost: str | None,
+    gates: Profile,
     ranks_per_host: int | None,
-    skip_unlabelled: bool,  # noqa: FBT001 - click passes by keyword
+    skip_unlabelled: bool,
 ) -> None:
     """Show the host of each rank of a job, and the distances between ranks.
 
-    LAYER is 1 (the farthest) to 4, host, ultraserver-id or a node label's key. Exit status 1 if the job does not fit.
-    """
-    job = overridden(read_job(job_file), required=required_topology, preferred=preferred_topology)
+    JOB is a file in YAML, or the example `allreduce`. LAYER is 1 (the farthest) to 4, host, ultraserver-id or a node
+    label's key. Exit status 1 if the job does not fit.
+
+    \b
+      srd-lab place job.yaml --topology nodes.json --pods pods.json --json >placement.json
+      srd-lab place job.yaml --topology nodes.json --current placement.json --replace node7
+    """  # noqa: D301 - \b is click's mark for "do not rewrap"
+    if (current is None) != (lost is None):
+        raise click.UsageError("--replace HOST needs --current FILE, and the other way round")
+    job = overridden(read_job(file_named(job_file)), required=required_topology, preferred=preferred_topology)
     nodes = _nodes(file, skip=skip_unlabelled, ranks_per_host=ranks_per_host)
-    placement = place(job, nodes)
+    usage = None if pods is None else read_pods(pods)
+    if current is not None and lost is not None:
+        hosts = _current_hosts(current)
+        placement = replace_host(job, nodes, hosts=hosts, lost=lost, usage=usage, profile=gates, where=file)
+    else:
+        placement = place(job, nodes, usage=usage, profile=gates, where=file)
     for note in placement.notes:
         click.echo(f"note: {note}", err=True)
     if emit == "kueue":
@@ -113,9 +186,22 @@ def place_command(
     elif emit == "hostfile":
         click.echo(hostfile(placement), nl=False)
     elif as_json:
-        click.echo(json.dumps(placement_dict(placement), indent=2))
+        click.echo(compact_json(placement_dict(placement, matrix=hops)))
     else:
         show_placement(placement)
+
+
+def _current_hosts(path: Path) -> list[str]:
+    """Return the host of each rank in the output of `srd-lab place --json`. Raises JobError."""
+    try:
+        hosts = json.loads(path.read_bytes())["hosts"]
+    except OSError as error:
+        raise JobError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        hosts = None
+    if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+        raise JobError(f"{path}: holds no placement; give the output of srd-lab place --json")
+    return hosts
 
 
 def overridden(job: Job, *, required: str | None, preferred: str | None) -> Job:
@@ -132,11 +218,8 @@ def overridden(job: Job, *, required: str | None, preferred: str | None) -> Job:
 
 
 def _nodes(file: str, *, skip: bool, ranks_per_host: int | None) -> tuple[Node, ...]:
-    path = Path(file)
-    if file == "reference" and not path.exists():
-        return nodes_of(reference(), ranks_per_host=ranks_per_host or 1)
     nodes = read_nodes(
-        path, ranks_per_host=ranks_per_host, on_warning=lambda note: click.echo(f"note: {note}", err=True)
+        file_named(file), ranks_per_host=ranks_per_host, on_warning=lambda note: click.echo(f"note: {note}", err=True)
     )
     if not skip:
         return nodes

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -14,9 +13,11 @@ import click
 
 from netns.backends.choice import require_root
 from netns.cli.commands import lab_named, topology_named
+from netns.cli.options import Duration
 from netns.cli.placement import overridden
 from netns.cli.tables import count, print_table, table
 from netns.errors import RankError
+from netns.examples import file_named
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import short_name
 from netns.lab.lab import Lab
@@ -69,19 +70,22 @@ class Finished:
 
 
 @click.command()
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.argument("job_file", metavar="JOB")
 @click.option("--topology", "file", help="Build this topology for the job, and remove it afterwards.")
-@click.option("--lab", "name", help="Run in this lab, which is up; optional if only one is.")
+@click.option("--lab", "name", metavar="NAME", help="Run in this lab, which is up; optional if only one is.")
 @click.option("--required-topology", "required", metavar="LAYER", help="All ranks in one domain of LAYER, or fail.")
 @click.option("--preferred-topology", "preferred", metavar="LAYER", help="The same if possible, else a level up.")
 @click.option("--check-placement", is_flag=True, help="Show where each rank ran, by its network namespace.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="End the job after so many seconds."
+    "--timeout",
+    "timeout_s",
+    type=Duration(least_s=0.001, most_s=30 * 86400),
+    help="End the job after this time, as 90s.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; output of ranks goes to stderr.")
 def run(
     *,
-    job_file: Path,
+    job_file: str,
     file: str | None,
     name: str | None,
     required: str | None,
@@ -90,7 +94,9 @@ def run(
     timeout_s: float | None,
     as_json: bool,
 ) -> None:
-    """Run the job in JOB.yaml: place its ranks on hosts, and start one rank on each.
+    """Run a job: place its ranks on hosts, and start one rank on each.
+
+    JOB is a file in YAML, or the example `allreduce`.
 
     The environment of ranks has RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as with torchrun, and RANK_HOSTS, all
     addresses in order of rank. Exit status 1 if a rank fails, which ends the others.
@@ -98,7 +104,7 @@ def run(
     if file is not None and name is not None:
         raise click.UsageError("give --topology or --lab, not both")
     require_root("srd-lab run")
-    job = overridden(read_job(job_file), required=required, preferred=preferred)
+    job = overridden(read_job(file_named(job_file)), required=required, preferred=preferred)
     with signals_raise(), _lab(file, name) as lab:
         finished = run_job(lab, job, timeout_s=timeout_s, quiet=as_json)
     click.echo(json.dumps(finished.to_dict())) if as_json else _show(finished, check_placement=check_placement)
@@ -116,7 +122,7 @@ def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool =
     def on_line(rank: int, stream: Stream, line: str) -> None:
         click.echo(f"[{rank}] {line}", err=quiet or stream == "stderr")
 
-    placement = place(job, nodes_of(lab.topology))
+    placement = place(job, nodes_of(lab.topology), where=f"lab {lab.name}")
     with Launcher.start(lab, hosts=placement.hosts, command=job.command, env=job.env) as ranks:
         ranks.wait(on_line=on_line, timeout_s=timeout_s)
         return Finished(

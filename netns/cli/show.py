@@ -38,7 +38,7 @@ def show_up(lab: Lab, *, seconds: float) -> None:
     for host in topology.hosts[:8]:
         click.echo(f"  {host:15} {'  '.join(lab.address(host, version=version) for version in lab.versions)}")
     if len(topology.hosts) > 8:
-        click.echo(f"  ... all of them: srd-lab status {lab.name}")
+        click.echo(f"  ... all of them: srd-lab status --lab {lab.name}")
 
 
 def show_labs(labs: Sequence[Mapping[str, Any]]) -> None:
@@ -48,17 +48,19 @@ def show_labs(labs: Sequence[Mapping[str, Any]]) -> None:
         return
     rows = table("lab", "backend", "hosts", "switches", "state")
     for lab in labs:
-        state = "; ".join(lab["problems"]) or lab["phase"]
+        dead = [name for name, link in lab["links"].items() if link["dead"]]
+        up = f"{lab['phase']}, {count(dead, 'link')} dead" if dead else lab["phase"]
+        state = "; ".join(lab["problems"]) or up
         rows.add_row(lab["name"], lab["backend"], str(len(lab["hosts"])), str(len(lab["switches"])), state)
     print_table(rows)
 
 
 def show_lab(lab: Mapping[str, Any]) -> None:
-    """Print one lab: state, hosts with their addresses, and the processes inside."""
+    """Print one lab: state, hosts with their addresses, links with their shapes, and the processes inside."""
     click.echo(f"lab {lab['name']}: {lab['phase']}, MTU {lab['mtu']}, seed {lab['seed']}")
     click.echo(f"backend: {lab['backend']} ({lab['reason']})")
     for problem in lab["problems"]:
-        click.echo(f"problem: {problem}; remove the rest: srd-lab down {lab['name']}")
+        click.echo(f"problem: {problem}; remove the rest: srd-lab down --lab {lab['name']}")
     for note in lab["notes"]:
         click.echo(f"note: {note}")
     if lab["relay"] is not None:
@@ -70,8 +72,26 @@ def show_lab(lab: Mapping[str, Any]) -> None:
         addresses = " ".join(address for address in (host["address"], host["address6"]) if address is not None)
         rows.add_row(name, host["switch"], addresses, " ".join(host["pinned"].values()))
     print_table(rows)
+    _show_links(lab["links"])
     for process in lab["processes"]:
         click.echo(f"running in {process['netns']}: {process['pid']} {process['command']}")
+
+
+def _show_links(links: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the links that are shaped or dead, each direction's shape, and the number of the others."""
+    shown = {name: link for name, link in links.items() if link["ab"] or link["ba"] or link["dead"]}
+    if shown:
+        rows = table("link", "state", "direction", "shape")
+        for name, link in shown.items():
+            state = "dead" if link["dead"] else "up"
+            if link["ab"] == link["ba"]:
+                rows.add_row(name, state, "both", link["ab"] or "no shape")
+                continue
+            rows.add_row(name, state, f"{link['a']} to {link['b']}", link["ab"] or "no shape")
+            rows.add_row("", "", f"{link['b']} to {link['a']}", link["ba"] or "no shape")
+        print_table(rows)
+    if others := [name for name in links if name not in shown]:
+        click.echo(f"{count(others, 'link')} without a shape, up")
 
 
 def show_paths(lab: Lab, maps: Sequence[SpineMap]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,6 +16,9 @@ from netns.placement.place import Placement
 
 MATRIX_RANKS: Final = 16
 """Up to so many ranks, distances are printed as a matrix; with more, as the number of pairs for each distance."""
+
+JSON_MATRIX_RANKS: Final = 64
+"""The same in JSON: with more ranks the matrix is mostly what is printed, and few read it."""
 
 
 def topology_dict(whole: Branch, levels: Sequence[str]) -> dict[str, Any]:
@@ -46,9 +49,10 @@ def show_topology(whole: Branch, levels: Sequence[str]) -> None:
     print_table(rows)
 
 
-def placement_dict(placement: Placement) -> dict[str, Any]:
-    """Return the placement for JSON."""
+def placement_dict(placement: Placement, *, matrix: bool = False) -> dict[str, Any]:
+    """Return the placement for JSON; the matrix of many ranks only if it is asked for."""
     shared = placement.shared
+    printed = matrix or len(placement.nodes) <= JSON_MATRIX_RANKS
     return {
         "job": placement.job.name,
         "hosts": list(placement.hosts),
@@ -56,8 +60,19 @@ def placement_dict(placement: Placement) -> dict[str, Any]:
         "levels": list(placement.levels),
         "shared": None if shared is None else {"level": shared[0], "value": shared[1]},
         "ring_hops": list(placement.ring_hops),
-        "hops": [list(row) for row in placement.hops],
+        "pairs_by_hops": {str(hops): pairs for hops, pairs in placement.hop_counts.items()},
+        "hops": placement.hops.tolist() if printed else None,
     }
+
+
+def compact_json(document: dict[str, Any]) -> str:
+    """Return an object as JSON with a key on each line, and each row of a matrix on a line: thousands of ranks fit."""
+    lines = []
+    for key, value in document.items():
+        is_matrix = isinstance(value, list) and value and isinstance(value[0], list)
+        rows = ",\n    ".join(json.dumps(row, separators=(",", ":")) for row in value) if is_matrix else ""
+        lines.append(f"  {json.dumps(key)}: " + (f"[\n    {rows}\n  ]" if is_matrix else json.dumps(value)))
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def show_placement(placement: Placement) -> None:
@@ -79,7 +94,6 @@ def show_placement(placement: Placement) -> None:
             matrix.add_row(str(rank), *(str(each) for each in row))
         print_table(matrix)
         return
-    pairs = Counter(each for rank, row in enumerate(placement.hops) for each in row[rank + 1 :])
     click.echo("pairs of ranks by switches between them:")
-    for hops, number in sorted(pairs.items()):
+    for hops, number in placement.hop_counts.items():
         click.echo(f"  {hops}: {number}")

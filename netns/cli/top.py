@@ -15,31 +15,36 @@ from rich.text import Text
 
 from netns.backends.choice import require_root
 from netns.cli.commands import lab_named
+from netns.cli.options import LAB_OPTION, Duration
 from netns.cli.tables import table
-from netns.faults.faults import dead_links
 from netns.lab.lab import Lab
 from netns.observe.link_rates import LinkRates, rates
 
 
 @click.command()
-@click.argument("name", required=False)
+@LAB_OPTION
 @click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between samples."
+    "--interval",
+    "interval_s",
+    type=Duration(least_s=0.1, most_s=86400),
+    default="1s",
+    show_default=True,
+    help="Time between samples.",
 )
 @click.option("--count", type=click.IntRange(min=1), help="Stop after so many samples; default: on Ctrl-C.")
 @click.option("--busy", is_flag=True, help="Only links with traffic, drops or a queue.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each sample, each on a line.")
 def top(
     name: str | None,
-    interval: float,
+    interval_s: float,
     count: int | None,
     busy: bool,  # noqa: FBT001 - click passes by keyword
     as_json: bool,  # noqa: FBT001 - click passes by keyword
 ) -> None:
-    """Show the rates, drops and queues of every direction of every link of the lab NAME (or the only one)."""
+    """Show the rates, drops and queues of every direction of every link of a lab."""
     require_root("srd-lab top")
     lab = lab_named(name)
-    seen = _samples(lab, interval_s=interval, count=count)
+    seen = _samples(lab, interval_s=interval_s, count=count)
     if as_json:
         for found in seen:
             click.echo(json.dumps({"lab": lab.name, "links": [asdict(each) for each in _shown(found, busy=busy)]}))
@@ -59,7 +64,7 @@ def _samples(lab: Lab, *, interval_s: float, count: int | None) -> Iterator[list
     while count is None or count > 0:
         time.sleep(interval_s)
         after, after_at = lab.counters(), time.monotonic()
-        yield rates(before, after, seconds=after_at - before_at, dead=dead_links(lab))
+        yield rates(before, after, seconds=after_at - before_at, dead=lab.dead_links())
         before, before_at = after, after_at
         count = None if count is None else count - 1
 

@@ -7,15 +7,23 @@ import sys
 
 import click
 
-from netns.backends.uml import MEMORY, run_uml
+from netns.backends.uml import MEMORY_BYTES, run_uml
+from netns.cli.options import Size
 from netns.errors import BackendError
 from netns.signals import signals_raise
 
 
 @click.command("uml", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--memory", default=MEMORY, show_default=True, help="The guest's memory, as 512M or 2G.")
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=Size(),
+    default=f"{MEMORY_BYTES >> 30}G",
+    show_default=True,
+    help="The guest's memory, as 512M or 2G.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def uml_command(memory: str, command: tuple[str, ...]) -> None:
+def uml_command(memory_bytes: int, command: tuple[str, ...]) -> None:
     """Run COMMAND under User-Mode Linux; the exit status is that of COMMAND.
 
     The guest sees the host's files, has a network of its own, and netem:
@@ -31,7 +39,5 @@ def uml_command(memory: str, command: tuple[str, ...]) -> None:
         raise click.UsageError("no command; for example: srd-lab uml -- tc qdisc show")
     if shutil.which(arguments[0]) is None:
         raise BackendError(f"{arguments[0]}: no such command")
-    if not memory[:-1].isdecimal() or memory[-1:].upper() not in ("M", "G"):
-        raise click.BadParameter(f"{memory!r} is no size; give one as 512M or 2G", param_hint="--memory")
     with signals_raise():
-        sys.exit(run_uml(arguments, memory=memory))
+        sys.exit(run_uml(arguments, memory_bytes=memory_bytes))

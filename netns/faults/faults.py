@@ -21,15 +21,12 @@ file names it. The file is written before the link is changed and removed after 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 from uuid import uuid4
 
 from netns.backends.kernel.netlink import apply
-from netns.errors import BackendError
 from netns.lab.lab import Lab
 from netns.lab.operations import (
     AddAddress,
@@ -45,29 +42,13 @@ from netns.lab.operations import (
     SyncCarrier,
 )
 from netns.lab.plan import plan
+from netns.lab.state import Failure
 from netns.topology.model import Link
 
 UNUSED_MAC: Final = "02:53:52:ff:ff:ff"
 
 End = tuple[str, str]
 """A node and its neighbour: one end of the link between them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One failure of one link or node."""
-
-    name: str
-    """The name of the link or node as given."""
-
-    links: tuple[str, ...]
-    """The links that it affects."""
-
-    key: str
-    """Distinguishes it from other failures of the same name."""
-
-    carrier: bool = False
-    """Whether the carrier is lost, too."""
 
 
 def fail(lab: Lab, name: str, *, carrier: bool = False) -> Failure:
@@ -80,13 +61,12 @@ def fail(lab: Lab, name: str, *, carrier: bool = False) -> Failure:
 def planned(lab: Lab, name: str, *, carrier: bool = False) -> Failure:
     """Return a failure that has not begun; it can be repaired in any case. Raises TopologyError."""
     links = tuple(link.name for link in lab.topology.links_at(name))
-    return Failure(name, links, uuid4().hex[:12], carrier)
+    return Failure(lab.topology.canonical_name(name), links, uuid4().hex[:12], carrier)
 
 
 def begin(lab: Lab, failure: Failure) -> None:
     """Begin a planned failure."""
-    values = {"name": failure.name, "links": failure.links, "carrier": failure.carrier}
-    _path(lab, failure).write_text(json.dumps(values))
+    lab.directory.write_failure(failure)
     if failure.carrier:
         ends = _ends(lab, failure)
         apply([step for end in sorted(ends) for step in _lose_carrier(lab, end)])
@@ -105,32 +85,16 @@ def repair(lab: Lab, failures: Iterable[Failure]) -> None:
         silent = {name for other in others if not other.carrier for name in other.links}
         _set_wrong_neighbours(lab, [name for name in failure.links if name not in silent], dead=False)
         _set_wrong_neighbours(lab, [name for name in failure.links if name in silent], dead=True)
-        _path(lab, failure).unlink(missing_ok=True)
+        lab.directory.remove_failure(failure)
 
 
 def active(lab: Lab, name: str | None = None) -> tuple[Failure, ...]:
-    """Return the active failures, or those of `name` only."""
-    found = []
-    for path in sorted(lab.directory.path.glob("failure.*.json")):
-        try:
-            values = json.loads(path.read_text())
-            failure = Failure(values["name"], tuple(values["links"]), path.name.split(".")[1], values["carrier"])
-        except FileNotFoundError:  # repaired meanwhile
-            continue
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise BackendError(f"{path}: not a record of a failure ({error}); delete the file") from None
-        if name in (None, failure.name):
-            found.append(failure)
-    return tuple(found)
-
-
-def dead_links(lab: Lab) -> Collection[str]:
-    """Return the names of the links that are down now."""
-    return {link for failure in active(lab) for link in failure.links}
-
-
-def _path(lab: Lab, failure: Failure) -> Path:
-    return lab.directory.path / f"failure.{failure.key}.json"
+    """Return the active failures, or those of the link or node `name` only. Raises TopologyError."""
+    found = lab.directory.failures()
+    if name is None:
+        return found
+    wanted = lab.topology.canonical_name(name)
+    return tuple(failure for failure in found if failure.name == wanted)
 
 
 def _set_wrong_neighbours(lab: Lab, links: Iterable[str], *, dead: bool) -> None:

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
-from netns.netem.units import parse_time_us
 from netns.topology.model import Topology
+from netns.units import UnitError, parse_duration_us
 from netns.yaml_file import Position, first_mistake, load_mapping
 
 Action = Literal["fail", "repair", "set"]
@@ -126,8 +126,8 @@ def _event(given: _Event, *, at: str, base: Path) -> ScheduledEvent:
 
 def _time(value: str | float, *, at: str) -> float:
     try:
-        time_us = parse_time_us(value)
-    except ShapeError as error:
+        time_us = parse_duration_us(value)
+    except UnitError as error:
         raise TopologyError(f"{at}: {error}") from None
     if time_us < 0:
         raise TopologyError(f"{at}: {value} is before the start of the schedule")

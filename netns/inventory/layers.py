@@ -11,8 +11,13 @@ each layer further up; if nothing is shared, as if one more layer joined them.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from netns.errors import NodesError
 from netns.inventory.nodes import HOSTNAME_LABEL, LAYER_PREFIX, MAX_LAYERS, ULTRASERVER_LABEL, Node, layer_label
@@ -89,8 +94,46 @@ def shared_depth(paths: Sequence[tuple[str, ...]]) -> int:
 
 def hops(a: Node, b: Node, levels: Sequence[str]) -> int:
     """Return the number of switches between two nodes; the ultraserver does not count among `levels`."""
-    layers = [level for level in levels if level.startswith(LAYER_PREFIX)]
+    layers = layers_of(levels)
     if a.labels[HOSTNAME_LABEL] == b.labels[HOSTNAME_LABEL]:
         return 0
     shared = shared_depth([path_of(a, layers), path_of(b, layers)])
     return 2 * (len(layers) - shared) + 1
+
+
+def hop_matrix(nodes: Sequence[Node], levels: Sequence[str]) -> npt.NDArray[np.uint8]:
+    """Return `hops` between all pairs of nodes, [a][b]: a byte each."""
+    layers = layers_of(levels)
+    matrix = np.full((len(nodes), len(nodes)), 2 * len(layers) + 1, np.uint8)
+    for depth in range(1, len(layers) + 1):
+        matrix -= 2 * _equal([path_of(node, layers[:depth]) for node in nodes])
+    matrix[_equal([node.labels[HOSTNAME_LABEL] for node in nodes]).astype(bool)] = 0
+    return matrix
+
+
+def hop_counts(nodes: Sequence[Node], levels: Sequence[str]) -> dict[int, int]:
+    """Return the number of pairs of nodes by the switches between them; in linear time, so for any number of nodes."""
+    layers = layers_of(levels)
+    groups = [Counter(path_of(node, layers[:depth]) for node in nodes) for depth in range(len(layers) + 1)]
+    sharing = [sum(map(_pairs, group.values())) for group in groups]
+    sharing.append(sum(map(_pairs, Counter(node.labels[HOSTNAME_LABEL] for node in nodes).values())))
+    exactly = [wider - narrower for wider, narrower in pairwise(sharing)] + sharing[-1:]
+    distances = [2 * (len(layers) - depth) + 1 for depth in range(len(layers) + 1)] + [0]
+    return {distance: count for distance, count in zip(reversed(distances), reversed(exactly), strict=True) if count}
+
+
+def layers_of(levels: Sequence[str]) -> list[str]:
+    """Return the network-node layers among `levels`."""
+    return [level for level in levels if level.startswith(LAYER_PREFIX)]
+
+
+def _equal(values: Sequence[object]) -> npt.NDArray[np.uint8]:
+    """Return a matrix with 1 where two values are equal."""
+    numbers: dict[object, int] = {}
+    of = np.array([numbers.setdefault(value, len(numbers)) for value in values])
+    equal: npt.NDArray[np.uint8] = (of[:, None] == of[None, :]).view(np.uint8)
+    return equal
+
+
+def _pairs(count: int) -> int:
+    return count * (count - 1) // 2

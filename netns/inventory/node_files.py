@@ -57,13 +57,13 @@ Name = Annotated[str, Field(min_length=1, pattern=PRINTABLE)]
 Label = Annotated[str, Field(pattern=PRINTABLE)]
 
 
-class _Lenient(BaseModel):
+class Lenient(BaseModel):
     """Unknown fields are allowed, because other programs may add some; the types of known fields are checked."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-class _Instance(_Lenient):
+class _Instance(Lenient):
     InstanceId: Name
     InstanceType: Label | None = None
     NetworkNodes: list[Label] | None = Field(default=None, max_length=MAX_LAYERS)
@@ -72,32 +72,32 @@ class _Instance(_Lenient):
     CapacityBlockId: Label | None = None
 
 
-class _Ec2(_Lenient):
+class _Ec2(Lenient):
     Instances: list[_Instance]
 
 
-class _Metadata(_Lenient):
+class _Metadata(Lenient):
     name: Name
     labels: dict[Label, Label] = {}
 
 
-class _Taint(_Lenient):
+class _Taint(Lenient):
     key: str
     value: str = ""
     effect: Effect
 
 
-class _Spec(_Lenient):
+class _Spec(Lenient):
     taints: list[_Taint] = []
     unschedulable: bool = False
 
 
-class _Condition(_Lenient):
+class _Condition(Lenient):
     type: str
     status: str
 
 
-class _Status(_Lenient):
+class _Status(Lenient):
     allocatable: dict[str, int] = {}
     conditions: list[_Condition] = []
 
@@ -112,17 +112,18 @@ class _Status(_Lenient):
             raise ValueError(str(error)) from None
 
 
-class _Item(_Lenient):
+class _Item(Lenient):
+    kind: str = "Node"
     metadata: _Metadata
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
 
-class _NodeList(_Lenient):
+class _NodeList(Lenient):
     items: list[_Item]
 
 
-Model = TypeVar("Model", bound=_Lenient)
+Model = TypeVar("Model", bound=Lenient)
 
 
 def read_nodes(
@@ -135,7 +136,7 @@ def read_nodes(
     if not _is_json(path):
         return nodes_of(read_topology(path), ranks_per_host=ranks_per_host or 1)
     try:
-        document = _load(path)
+        document = load_document(path)
         nodes = nodes_untrusted(document, ranks_per_host=ranks_per_host)
         _check_names(nodes)
     except NodesError as error:
@@ -168,7 +169,8 @@ def _is_json(path: Path) -> bool:
         return False
 
 
-def _load(path: Path) -> object:
+def load_document(path: Path) -> object:
+    """Return the JSON in a file, with limits. Raises NodesError."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -187,7 +189,8 @@ def _load(path: Path) -> object:
         raise NodesError(f"not JSON: {str(error).splitlines()[0]}") from None
 
 
-def _validated(model: type[Model], document: object) -> Model:
+def validated(model: type[Model], document: object) -> Model:
+    """Return a validated document. Raises NodesError with position and value."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -195,7 +198,7 @@ def _validated(model: type[Model], document: object) -> Model:
 
 
 def _ec2(document: object, ranks_per_host: int | None) -> tuple[Node, ...]:
-    found = _validated(_Ec2, document)
+    found = validated(_Ec2, document)
     room = {PODS: ranks_per_host or 1}
     nodes = []
     for instance in found.Instances:
@@ -220,10 +223,12 @@ def _ec2(document: object, ranks_per_host: int | None) -> tuple[Node, ...]:
 
 
 def _kubernetes(document: object, ranks_per_host: int | None) -> tuple[Node, ...]:
-    found = _validated(_NodeList, document)
+    found = validated(_NodeList, document)
     rooms: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
     nodes = []
     for item in found.items:
+        if item.kind != "Node":  # of `kubectl get nodes,pods`
+            continue
         room = dict(item.status.allocatable) or {PODS: ranks_per_host or 1}
         room.setdefault(PODS, KUBELET_PODS)
         if ranks_per_host is not None:

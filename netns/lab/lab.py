@@ -73,7 +73,9 @@ class Lab:
             existing = directory.read()
             if existing is not None:
                 if not problems(existing):
-                    raise BackendError(f"lab {topology.name} is up; take it down first: srd-lab down {topology.name}")
+                    raise BackendError(
+                        f"lab {topology.name} is up; take it down first: srd-lab down --lab {topology.name}"
+                    )
                 dismantle(directory, existing)
             for capture in topology.captures:
                 check_writable(Path(capture.file), overwrite=capture.overwrite)
@@ -154,14 +156,17 @@ class Lab:
     def reshape(self, link: str, *, ab: Shape | None = None, ba: Shape | None = None) -> None:
         """Change a shaped link while it carries traffic; None leaves that direction as it is.
 
-        Raises TopologyError for an unknown link, ShapeError for a shape that only the virtual backend supports,
-        BackendError for a link that was not shaped from the start.
+        `ab` is from the first to the second end in `link`, whatever their order in the topology. Raises TopologyError
+        for an unknown link, ShapeError for a shape that only the virtual backend supports, BackendError for a link that
+        was not shaped from the start.
         """
         found = self.topology.link(link)
         if not found.shaped:
             raise BackendError(f"link {link}: it is not shaped, and only a shaped link can be changed")
         for shape in (ab, ba):
             require_real(shape, at=f"link {link}")
+        if link != found.name:
+            ab, ba = ba, ab
         if ab is not None:
             self._reshape(found, "ab", ab)
         if ba is not None:
@@ -195,12 +200,17 @@ class Lab:
         return before
 
     def shapes(self, link: str) -> dict[Direction, Shape | None]:
-        """Return the current shape of each direction of a link."""
+        """Return the current shape of each direction; `ab` is from the first to the second end in `link`."""
         found = self.topology.link(link)
-        built: dict[Direction, Shape | None] = {"ab": found.shape_ab, "ba": found.shape_ba}
-        return {
-            direction: self._directory.shape(link, direction=direction) or shape for direction, shape in built.items()
-        }
+        ab, ba = (
+            self._directory.shape(found.name, direction=direction) or built
+            for direction, built in (("ab", found.shape_ab), ("ba", found.shape_ba))
+        )
+        return {"ab": ab, "ba": ba} if link == found.name else {"ab": ba, "ba": ab}
+
+    def dead_links(self) -> frozenset[str]:
+        """Return the names of the links that a failure holds down now (netns/faults/faults.py)."""
+        return frozenset(link for failure in self._directory.failures() for link in failure.links)
 
     def counters(self) -> dict[str, LinkCounters]:
         """Return the counters of each direction of each link since it was built, the drops of its shape included."""
@@ -225,7 +235,10 @@ class Lab:
         return {key: value for key, value in answer.items() if key != "links"}
 
     def status(self) -> dict[str, Any]:
-        """Return the lab's full status, ready for JSON; `problems` is empty if the lab is as it was built."""
+        """Return the lab's full status, ready for JSON; `problems` is empty if nothing of the lab is missing.
+
+        `links` has for each link its ends, whether it is dead, and each direction's current shape in tc's notation.
+        """
         topology = self.topology
         return {
             "name": self.name,
@@ -250,6 +263,7 @@ class Lab:
             "switches": {
                 switch.name: {"netns": self.netns(switch.name), "tier": switch.tier} for switch in topology.switches
             },
+            "links": self._link_states(),
             "relay": self._state.relay and self._state.relay.to_dict(),
             "owner": self._state.owner and self._state.owner.to_dict(),
             "processes": [
@@ -257,6 +271,16 @@ class Lab:
                 for process, netns in processes_in(self._state.namespaces).items()
             ],
         }
+
+    def _link_states(self) -> dict[str, dict[str, Any]]:
+        dead = self.dead_links()
+        found: dict[str, dict[str, Any]] = {}
+        for link in self.topology.links:
+            shapes = self.shapes(link.name) if link.shaped else {"ab": None, "ba": None}
+            found[link.name] = {"a": link.a, "b": link.b, "dead": link.name in dead}
+            for direction, shape in shapes.items():
+                found[link.name][direction] = None if shape is None else " ".join(netem_arguments(shape))
+        return found
 
     def _overload(self) -> list[str]:
         """Report the packets that the relay itself lost, if any: results measured on the lab are invalid then."""

@@ -2,6 +2,7 @@
 
     /run/srd-lab/NAME/state.json    this record, replaced atomically
     /run/srd-lab/NAME/shape.LINK.DIRECTION.json    the current shape of a direction that was changed
+    /run/srd-lab/NAME/failure.KEY.json    an active failure
     /run/srd-lab/NAME/relay.json    the relay's specification; relay.sock its control socket; relay.log its output
 
 A reboot clears /run, as it removes namespaces. One lock on the directory serialises building and removing labs; the
@@ -97,6 +98,23 @@ class LabState:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """One active failure of one link or node (netns/faults/faults.py)."""
+
+    name: str
+    """The link or node."""
+
+    links: tuple[str, ...]
+    """The links that it affects."""
+
+    key: str
+    """Distinguishes it from other failures of the same name."""
+
+    carrier: bool = False
+    """Whether the carrier is lost, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class LabDirectory:
     """The directory of one lab's record and of its relay's files."""
 
@@ -169,6 +187,32 @@ class LabDirectory:
 
     def _shape_path(self, link: str, direction: str) -> Path:
         return self.path / f"shape.{link}.{direction}.json"
+
+    def failures(self) -> tuple[Failure, ...]:
+        """Return the active failures. BackendError for an invalid record."""
+        found = []
+        for path in sorted(self.path.glob("failure.*.json")):
+            try:
+                values = json.loads(path.read_text())
+                key = path.name.split(".")[1]
+                found.append(Failure(values["name"], tuple(values["links"]), key, values["carrier"]))
+            except FileNotFoundError:  # repaired meanwhile
+                continue
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+                raise BackendError(f"{path}: not a record of a failure ({error}); delete the file") from None
+        return tuple(found)
+
+    def write_failure(self, failure: Failure) -> None:
+        """Record a failure, in a file of its own."""
+        values = {"name": failure.name, "links": failure.links, "carrier": failure.carrier}
+        self._failure_path(failure).write_text(json.dumps(values))
+
+    def remove_failure(self, failure: Failure) -> None:
+        """Remove the record of a failure, if there is one."""
+        self._failure_path(failure).unlink(missing_ok=True)
+
+    def _failure_path(self, failure: Failure) -> Path:
+        return self.path / f"failure.{failure.key}.json"
 
     def remove(self) -> None:
         """Remove the directory, after everything else of the lab."""

@@ -27,7 +27,7 @@ def netem_arguments(shape: Shape) -> tuple[str, ...]:
         arguments += [*_correlation(shape.reorder_correlation_percent), "gap", str(shape.reorder_gap)]
     if shape.rate_bps:
         framing = (shape.rate_overhead_bytes, shape.cell_bytes, shape.cell_overhead_bytes)
-        arguments += ["rate", f"{shape.rate_bps}bit", *(map(str, framing) if any(framing) else ())]
+        arguments += ["rate", _rate(shape.rate_bps), *(map(str, framing) if any(framing) else ())]
     arguments += _slot_arguments(shape)
     arguments += ["ecn"] if shape.ecn else []
     arguments += ["trace", shape.trace] if shape.trace is not None else []
@@ -61,8 +61,19 @@ def _slot_arguments(shape: Shape) -> list[str]:
 
 
 def _time(us: float) -> str:
-    """Format microseconds with decimals, because older versions of tc do not support `ns`."""
+    """Format a time in the largest unit that it fills, as tc does; with decimals, as older versions have no `ns`."""
+    for unit, size_us in (("s", 1e6), ("ms", 1e3)):
+        if us >= size_us and float(scaled := _plain(us / size_us)) * size_us == us:
+            return f"{scaled}{unit}"
     return f"{_plain(us)}us"
+
+
+def _rate(bps: int) -> str:
+    """Format a rate in the largest unit of which it is a whole number, as tc does."""
+    for unit, size_bps in (("tbit", 10**12), ("gbit", 10**9), ("mbit", 10**6), ("kbit", 10**3)):
+        if bps and bps % size_bps == 0:
+            return f"{bps // size_bps}{unit}"
+    return f"{bps}bit"
 
 
 def _percent(percent: float) -> str:

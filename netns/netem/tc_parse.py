@@ -28,7 +28,7 @@ from netns.errors import ShapeError
 from netns.netem.distributions import BUILTIN, table
 from netns.netem.mahimahi import read_trace
 from netns.netem.params import FourStates, GilbertElliott, Slot
-from netns.netem.units import parse_percent, parse_rate_bps, parse_time_us
+from netns.units import UnitError, parse_duration_us, parse_percent, parse_rate_bps
 
 MAX_DIGITS: Final = 20
 """Of a whole number: enough for 64 bits."""
@@ -47,7 +47,7 @@ def parse_fields(mapping: Mapping[str, Any], *, base: Path) -> Fields:
             raise ShapeError(unknown(key))
         try:
             parsed = _parse_property(key, value, base=base)
-        except ShapeError as error:
+        except (ShapeError, UnitError) as error:
             text = str(error)
             raise ShapeError(text if text.startswith(f"{key}: ") else f"{key}: {text}") from None
         for name in parsed.keys() & values.keys():
@@ -109,8 +109,8 @@ def _arguments(value: Any, *, most: int, least: int = 1) -> list[str]:
 def _delay(value: Any) -> Fields:
     arguments = _arguments(value, most=3)
     parsers = (
-        ("delay_us", parse_time_us),
-        ("jitter_us", parse_time_us),
+        ("delay_us", parse_duration_us),
+        ("jitter_us", parse_duration_us),
         ("delay_correlation_percent", parse_percent),
     )
     return {name: parse(argument) for argument, (name, parse) in zip(arguments, parsers, strict=False)}
@@ -175,12 +175,12 @@ def _slot(value: Any) -> Fields:
             raise ShapeError(f"{value!r}: want distribution NAME DELAY JITTER")
         fields |= {
             "distribution": arguments[1],
-            "delay_us": parse_time_us(arguments[2]),
-            "jitter_us": parse_time_us(arguments[3]),
+            "delay_us": parse_duration_us(arguments[2]),
+            "jitter_us": parse_duration_us(arguments[3]),
         }
     elif 1 <= len(arguments) <= 2:
-        least_us = parse_time_us(arguments[0])
-        fields |= {"min_us": least_us, "max_us": parse_time_us(arguments[1]) if len(arguments) > 1 else least_us}
+        least_us = parse_duration_us(arguments[0])
+        fields |= {"min_us": least_us, "max_us": parse_duration_us(arguments[1]) if len(arguments) > 1 else least_us}
     else:
         raise ShapeError(f"{value!r}: want MIN [MAX] or distribution NAME DELAY JITTER, then packets N, bytes N")
     return {"slot": Slot(**fields)}
@@ -212,14 +212,14 @@ _LOSS_MODELS: Final[Mapping[str, tuple[Callable[[Sequence[float]], Any], int]]] 
 
 _KEYWORDS: Final[Mapping[str, Callable[[Any], Fields]]] = {
     "delay": _delay,
-    "jitter": lambda value: {"jitter_us": parse_time_us(value)},
+    "jitter": lambda value: {"jitter_us": parse_duration_us(value)},
     "loss": _loss,
     "duplicate": _chance("duplicate"),
     "corrupt": _chance("corrupt"),
     "reorder": _chance("reorder"),
     "rate": _rate,
     "slot": _slot,
-    "ce_threshold": lambda value: {"ce_threshold_us": parse_time_us(value)},
+    "ce_threshold": lambda value: {"ce_threshold_us": parse_duration_us(value)},
 }
 
 KEYS: Final = (

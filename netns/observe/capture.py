@@ -54,7 +54,9 @@ def capture(
     stop: Callable[[], bool] = lambda: False,
     ready: Callable[[], None] = lambda: None,
 ) -> Captured:
-    """Capture a link until so many seconds or packets are over, or `stop` returns true; call `ready` at the start.
+    """Capture a link until so many seconds are over or packets recorded, or `stop` returns true.
+
+    `ready` is called at the start.
 
     `overwrite` allows to replace an earlier capture in that file (netns/observe/pcapng.py). Raises TopologyError for an
     unknown link, BackendError if the file cannot be written.
@@ -110,14 +112,18 @@ def _record(
         poll.register(packet_socket, select.POLLIN)
     while not over():
         for fd, _ in poll.poll(LOOK_S * 1000):
-            _drain(packet_sockets[places[fd]], file, captured, interface=places[fd])
-            if packets is not None and captured.packets >= packets:
+            _drain(packet_sockets[places[fd]], file, captured, interface=places[fd], packets=packets)
+            if captured.packets == packets:
                 return
 
 
-def _drain(packet_socket: socket.socket, file: PcapngFile, captured: Captured, *, interface: int) -> None:
-    """Write the waiting packets, at most one batch, so that both directions are served."""
+def _drain(
+    packet_socket: socket.socket, file: PcapngFile, captured: Captured, *, interface: int, packets: int | None
+) -> None:
+    """Write the waiting packets, at most one batch, so that both directions are served, and `packets` in all."""
     for _ in range(BATCH):
+        if captured.packets == packets:
+            return
         try:
             frame, control, _, address = packet_socket.recvmsg(1 << 18, 64)
         except BlockingIOError:

@@ -73,17 +73,18 @@ def by_room_led(domains: Sequence[Domain], *, least_free: bool, scored: bool) ->
     )
 
 
-def smallest(domains: Sequence[Domain], needed: int, *, room: Room, scored: bool) -> Domain:
+def smallest(domains: Sequence[Domain], needed: int, *, room: Room, scored: bool, leaders: int = 0) -> Domain:
     """Return the first of those with the least sufficient room; the first of all if none is sufficient.
 
-    If affinity comes before room, only domains with the first one's score are considered.
+    If affinity comes before room, only those before the first one with another score are considered; of them, only
+    those with room for the leaders, as in Kueue (topAffinityTierDomains, findBestFitDomainBy).
     """
     best = domains[0]
     best_room = room(best)
     for domain in domains:
         if scored and domain.score != domains[0].score:
             break
-        if needed <= room(domain) < best_room:
+        if domain.leaders >= leaders and needed <= room(domain) < best_room:
             best, best_room = domain, room(domain)
     return best
 
@@ -172,8 +173,7 @@ def _several(in_order: list[Domain], resolved: ResolvedRequest) -> list[Domain] 
             return 0
         host = domains[0]
         if not resolved.least_free and host.slices_led >= left:
-            able = [domain for domain in domains if domain.leaders]
-            host = smallest(able, left, room=slices_led_of, scored=resolved.scored)
+            host = smallest(domains, left, room=slices_led_of, scored=resolved.scored, leaders=resolved.leaders)
         chosen.append(host)
         left -= host.slices_led
     others = [domain for domain in in_order if domain is not chosen[0]] if chosen else in_order

@@ -56,8 +56,7 @@ def give(
     for index, each in enumerate(domains):
         domain, room_here = each, room_led if leaders else room
         if not resolved.least_free and room_here(domain) >= left and domain.leaders >= leaders:
-            able = [other for other in domains[index:] if other.leaders >= leaders] if leaders else domains[index:]
-            domain = smallest(able, left, room=room_here, scored=resolved.scored)
+            domain = smallest(domains[index:], left, room=room_here, scored=resolved.scored, leaders=leaders)
         units = min(room_here(domain), left)
         domain.leaders = min(domain.leaders, leaders)
         domain.pods = domain.pods_led = units * unit

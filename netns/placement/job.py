@@ -2,12 +2,16 @@
 
     name: allreduce
     ranks: 4
-    command: [python3, scripts/examples/allreduce.py]   # of every rank; for `srd-lab run` and for manifests
+    command: [python3, -m, srd.examples.allreduce]   # of every rank; for `srd-lab run` and for manifests
     topology: {required: 3}      # or preferred; a layer (1 to 4), host, or any label key; omitted: anywhere
     slices: [{layer: 3, size: 2}]            # optional, from the outermost to the innermost
     resources: {cpu: 500m, nvidia.com/gpu: 1}  # of one rank; optional
     env: {LOG: "1"}              # optional
+    leader: {resources: {cpu: 4}}  # optional: rank 0 is the leader of the others, and needs this instead
     node_selector: {zone: a}     # optional
+    node_affinity:               # optional, as of pods: alternatives, each with expressions that must all hold
+      required: [{match_expressions: [{key: gpu, operator: In, values: [h100, h200]}]}]
+      preferred: [{weight: 10, match_expressions: [{key: gpu, operator: In, values: [h200]}]}]
     tolerations: [{key: gpu, operator: Exists}]  # optional
     image: example/allreduce:1   # what a cluster runs; optional
     queue: research              # the local queue in a cluster; optional
@@ -18,6 +22,7 @@ Every mistake is one line with file, key and value: JobError. Only the first mis
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -27,7 +32,7 @@ from netns.errors import JobError, QuantityError
 from netns.inventory.layers import level_named
 from netns.inventory.nodes import PODS
 from netns.inventory.quantity import parse_quantity
-from netns.placement.model import Mode, Request, Slice, Toleration
+from netns.placement.model import Affinity, Expression, Mode, Request, Slice, Term, Toleration
 from netns.yaml_file import Position, first_mistake, load_mapping
 
 MAX_RANKS: Final = 1_000_000
@@ -42,8 +47,20 @@ def _level(value: Any) -> Any:
     return level_named(value) if isinstance(value, str) and value else value
 
 
+def _quantities(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if PODS in value:
+        raise ValueError(f"{PODS}: every rank takes one anyway; leave it out")
+    try:
+        return {name: parse_quantity(amount, resource=str(name)) for name, amount in value.items()}
+    except QuantityError as error:
+        raise ValueError(str(error)) from None
+
+
 Level = Annotated[str, BeforeValidator(_level), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=MAX_RANKS)]
+Resources = Annotated[dict[str, int], BeforeValidator(_quantities)]
 
 
 class _Strict(BaseModel):
@@ -79,6 +96,50 @@ class JobToleration(_Strict):
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
+class JobLeader(_Strict):
+    """Rank 0 as the leader of the other ranks: a pod set of its own, placed with them (Kueue's podset groups)."""
+
+    resources: Resources = {}
+
+
+class JobExpression(_Strict):
+    """A requirement on a label of nodes."""
+
+    key: str = Field(min_length=1)
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: tuple[str, ...] = Field(default=(), strict=False)
+
+
+class JobTerm(_Strict):
+    """Requirements that must all hold."""
+
+    match_expressions: tuple[JobExpression, ...] = Field(min_length=1, strict=False)
+
+    def term(self) -> Term:
+        """Return it as the algorithm takes it."""
+        return Term(tuple(Expression(each.key, each.operator, each.values) for each in self.match_expressions))
+
+
+class JobPreferredTerm(JobTerm):
+    """A term, and what a node that matches it is worth."""
+
+    weight: int = Field(ge=1, le=100)
+
+
+class JobNodeAffinity(_Strict):
+    """As in a pod: one of `required` must hold, each of `preferred` that holds adds its weight."""
+
+    required: tuple[JobTerm, ...] = Field(default=(), strict=False)
+    preferred: tuple[JobPreferredTerm, ...] = Field(default=(), strict=False)
+
+    def affinity(self) -> Affinity:
+        """Return it as the algorithm takes it."""
+        return Affinity(
+            required=tuple(each.term() for each in self.required) or None,
+            preferred=tuple((each.weight, each.term()) for each in self.preferred),
+        )
+
+
 class Job(_Strict):
     """What to run, on how many hosts, and how close to each other."""
 
@@ -95,12 +156,18 @@ class Job(_Strict):
     slices: tuple[JobSlice, ...] = Field(default=(), strict=False)
     """From the outermost to the innermost."""
 
-    resources: dict[str, int] = {}
+    resources: Resources = {}
     """Of one rank, in the units of `Node.allocatable`; the file has Kubernetes' quantities."""
+
+    leader: JobLeader | None = None
+    """What rank 0 needs instead, if it leads the others. Slices are then of the others."""
 
     env: dict[Annotated[str, Field(pattern="^[^=]+$")], str] = {}
 
     node_selector: dict[str, str] = {}
+
+    node_affinity: JobNodeAffinity | None = None
+    """Preferences count with Kueue's feature gate TASRespectNodeAffinityPreferred only."""
 
     tolerations: tuple[JobToleration, ...] = Field(default=(), strict=False)
 
@@ -117,29 +184,31 @@ class Job(_Strict):
             raise ValueError(f"{value!r} is no name; use lower-case letters, digits and '-', at most 63")
         return value
 
-    @field_validator("resources", mode="before")
-    @classmethod
-    def _quantities(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        try:
-            return {name: parse_quantity(amount, resource=str(name)) for name, amount in value.items()}
-        except QuantityError as error:
-            raise ValueError(str(error)) from None
-
     @model_validator(mode="after")
     def _slices_divide(self) -> Job:
-        if PODS in self.resources:
-            raise ValueError("resources.pods: every rank takes one anyway; leave it out")
-        above, what = self.ranks, "ranks"
+        if self.leader is not None and self.ranks < 2:
+            raise ValueError("leader: leads the other ranks; give at least 2 ranks")
+        above, what = self.workers, "ranks" if self.leader is None else "ranks beside the leader"
         for index, each in enumerate(self.slices):
             if above % each.size:
                 raise ValueError(f"slices[{index}].size: {each.size} does not divide {above} {what}")
             above, what = each.size, "ranks of the slice around it"
         return self
 
-    def request(self) -> Request:
-        """Return the job as a scheduler's request."""
+    @property
+    def workers(self) -> int:
+        """The number of ranks beside the leader; all of them, if there is none."""
+        return self.ranks - (self.leader is not None)
+
+    def requests(self) -> tuple[Request, ...]:
+        """Return the job as a scheduler's requests: its ranks, and their leader if there is one."""
+        workers = self._request()
+        if self.leader is None:
+            return (workers,)
+        leader = replace(workers, name=f"{self.name}-leader", count=1, requests=self.leader.resources, slices=())
+        return replace(workers, group=self.name), replace(leader, group=self.name)
+
+    def _request(self) -> Request:
         mode: Mode = "unconstrained"
         if self.topology.required is not None:
             mode = "required"
@@ -149,7 +218,7 @@ class Job(_Strict):
             mode = "slice_only"
         return Request(
             name=self.name,
-            count=self.ranks,
+            count=self.workers,
             requests=self.resources,
             mode=mode,
             level=self.topology.required or self.topology.preferred,
@@ -158,6 +227,7 @@ class Job(_Strict):
             tolerations=tuple(
                 Toleration(each.key, each.operator, each.value, each.effect) for each in self.tolerations
             ),
+            affinity=None if self.node_affinity is None else self.node_affinity.affinity(),
         )
 
 
@@ -172,5 +242,19 @@ def read_job(path: Path) -> Job:
 
 
 def _known_keys(position: Position) -> list[str]:
-    models: dict[str, type[_Strict]] = {"topology": JobTopology, "slices": JobSlice, "tolerations": JobToleration}
-    return list((models[str(position[0])] if position else Job).model_fields)
+    model: type[_Strict] = Job
+    for key in position:
+        model = _PARTS.get(str(key), model)
+    return list(model.model_fields)
+
+
+_PARTS: Final[dict[str, type[_Strict]]] = {
+    "topology": JobTopology,
+    "slices": JobSlice,
+    "leader": JobLeader,
+    "node_affinity": JobNodeAffinity,
+    "required": JobTerm,
+    "preferred": JobPreferredTerm,
+    "match_expressions": JobExpression,
+    "tolerations": JobToleration,
+}

@@ -14,7 +14,7 @@ of Kueue's topology-aware scheduling. Other requirements of Kueue are met:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import yaml
@@ -22,7 +22,7 @@ import yaml
 from netns.errors import JobError
 from netns.inventory.node_export import quantities
 from netns.inventory.nodes import PODS, Node
-from netns.placement.job import Job
+from netns.placement.job import Job, JobNodeAffinity, JobTerm
 
 Kind = Literal["job", "pytorchjob"]
 Manifest = dict[str, Any]
@@ -38,7 +38,7 @@ def manifests(job: Job, *, nodes: Sequence[Node], levels: Sequence[str], kind: K
     if not job.image:
         raise JobError(f"job {job.name}: image: missing; a cluster runs containers, so give it in the job's file")
     names = {"topology": f"{job.queue}-topology", "flavor": f"{job.queue}-flavor", "queue": f"{job.queue}-cluster"}
-    resources = [*sorted(job.resources), PODS]
+    resources = [*sorted({*job.resources, *(job.leader.resources if job.leader else ())}), PODS]
     quota = quantities({resource: _quota(resource, job, nodes) for resource in resources})
     flavor = {"name": names["flavor"], "resources": [{"name": each, "nominalQuota": quota[each]} for each in resources]}
     return [
@@ -84,8 +84,16 @@ def topology_annotations(job: Job) -> dict[str, str]:
     return {PREFIX + name: value for name, value in found.items()}
 
 
+def _taken(resource: str, job: Job) -> int:
+    """Return what all ranks of the job take of a resource."""
+    if resource == PODS:
+        return job.ranks
+    led = 0 if job.leader is None else job.leader.resources.get(resource, 0)
+    return job.workers * job.resources.get(resource, 0) + led
+
+
 def _quota(resource: str, job: Job, nodes: Sequence[Node]) -> int:
-    taken = job.ranks * (1 if resource == PODS else job.resources[resource])
+    taken = _taken(resource, job)
     return sum(node.allocatable.get(resource, 0) for node in nodes) or taken
 
 
@@ -101,7 +109,9 @@ def _queued(api: str, kind: str, job: Job, spec: Manifest) -> Manifest:
 
 
 def _job(job: Job) -> Manifest:
-    pod = _pod(job, container="rank") | {"restartPolicy": "Never"}
+    if job.leader is not None:
+        raise JobError(f"job {job.name}: leader: the pods of a Job are all alike; use --kind pytorchjob")
+    pod = _pod(job, container="rank", requested=job.resources) | {"restartPolicy": "Never"}
     spec = {
         "suspend": True,
         "parallelism": job.ranks,
@@ -118,21 +128,30 @@ def _pytorch_job(job: Job) -> Manifest:
     notes = topology_annotations(job)
     if job.ranks > 1:
         notes[PREFIX + "podset-group-name"] = job.name
-    template = {"metadata": {"annotations": notes}, "spec": _pod(job, container="pytorch")}
-    replicas = {"Master": 1, "Worker": job.ranks - 1}
+    replicas = {
+        "Master": (1, job.resources if job.leader is None else job.leader.resources),
+        "Worker": (job.ranks - 1, job.resources),
+    }
     spec = {
         "runPolicy": {"suspend": True},
         "pytorchReplicaSpecs": {
-            role: {"replicas": count, "restartPolicy": "OnFailure", "template": template}
-            for role, count in replicas.items()
+            role: {
+                "replicas": count,
+                "restartPolicy": "OnFailure",
+                "template": {
+                    "metadata": {"annotations": notes},
+                    "spec": _pod(job, container="pytorch", requested=requested),
+                },
+            }
+            for role, (count, requested) in replicas.items()
             if count
         },
     }
     return _queued("kubeflow.org/v1", "PyTorchJob", job, json.loads(json.dumps(spec)))  # a copy avoids YAML anchors
 
 
-def _pod(job: Job, *, container: str) -> Manifest:
-    amounts = quantities(job.resources)
+def _pod(job: Job, *, container: str, requested: Mapping[str, int]) -> Manifest:
+    amounts = quantities(requested)
     # Extended resources (a domain in their name) cannot be overcommitted: their limit must equal the request.
     limits = {name: amount for name, amount in amounts.items() if "/" in name}
     resources = {key: value for key, value in (("requests", amounts), ("limits", limits)) if value}
@@ -142,6 +161,25 @@ def _pod(job: Job, *, container: str) -> Manifest:
     pod: Manifest = {"containers": [the_container]}
     if job.node_selector:
         pod["nodeSelector"] = dict(job.node_selector)
+    if job.node_affinity is not None:
+        pod["affinity"] = {"nodeAffinity": _node_affinity(job.node_affinity)}
     if job.tolerations:
         pod["tolerations"] = [each.model_dump(exclude_defaults=True) for each in job.tolerations]
     return pod
+
+
+def _node_affinity(affinity: JobNodeAffinity) -> Manifest:
+    found: Manifest = {}
+    if affinity.required:
+        terms = [{"matchExpressions": _expressions(term)} for term in affinity.required]
+        found["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+    if affinity.preferred:
+        found["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": term.weight, "preference": {"matchExpressions": _expressions(term)}}
+            for term in affinity.preferred
+        ]
+    return found
+
+
+def _expressions(term: JobTerm) -> list[Manifest]:
+    return [each.model_dump(exclude_defaults=True, mode="json") for each in term.match_expressions]

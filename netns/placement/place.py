@@ -1,22 +1,41 @@
 """Place a job on nodes: the host of each rank, and the distances between ranks.
 
 Ranks are numbered in the order of the hosts' label paths, so that neighbours in rank are neighbours in the network: a
-ring over the ranks crosses every domain's border twice. What a source does not report is not checked: if no node has a
-capacity beside pods (a lab, EC2's topology), the job's resources are not checked, and a note says so.
+ring over the ranks crosses every domain's border twice. A leader is rank 0, and the others follow in that order. When
+the ranks of a lost host move, all others keep their numbers.
+
+What a source does not report is not checked, and notes say so: if no node has a capacity beside pods (a lab, EC2's
+topology), the job's resources are not; if nodes report capacities and the running pods are not given, these are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
+import numpy as np
+import numpy.typing as npt
+
 from netns.errors import JobError, PlacementError
-from netns.inventory.layers import hops, levels_of, path_of, shared_depth
+from netns.inventory.layers import hop_counts, hop_matrix, hops, levels_of, path_of, shared_depth
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
-from netns.placement.assign import assign
+from netns.placement.explain import IMPOSSIBLE, explain
+from netns.placement.groups import assign_all
 from netns.placement.job import Job
-from netns.placement.model import DEFAULT_FLAVOR, DEFAULT_PROFILE, Assignment, Flavor, Profile, Unplaceable, Usage
+from netns.placement.model import (
+    DEFAULT_FLAVOR,
+    DEFAULT_PROFILE,
+    Assignment,
+    DomainAssignment,
+    Flavor,
+    Profile,
+    Replacement,
+    Request,
+    Unplaceable,
+    Usage,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +49,6 @@ class Placement:
 
     nodes: tuple[Node, ...]
     """Rank -> node."""
-
-    assignment: Assignment
-    """The same in a scheduler's terms: domains and counts."""
 
     notes: tuple[str, ...] = ()
     """What was not checked, one line each."""
@@ -49,9 +65,14 @@ class Placement:
         return None if depth == 0 else (self.levels[depth - 1], self.nodes[0].labels[self.levels[depth - 1]])
 
     @property
-    def hops(self) -> tuple[tuple[int, ...], ...]:
-        """[a][b]: switches between rank a and rank b."""
-        return tuple(tuple(hops(a, b, self.levels) for b in self.nodes) for a in self.nodes)
+    def hops(self) -> npt.NDArray[np.uint8]:
+        """[a][b]: switches between rank a and rank b; a byte for each pair, so for thousands of ranks at most."""
+        return hop_matrix(self.nodes, self.levels)
+
+    @property
+    def hop_counts(self) -> Mapping[int, int]:
+        """Switches -> the number of pairs of ranks with so many between them."""
+        return hop_counts(self.nodes, self.levels)
 
     @property
     def ring_hops(self) -> tuple[int, ...]:
@@ -63,31 +84,122 @@ def place(
     job: Job,
     nodes: Sequence[Node],
     *,
-    usage: Iterable[Usage] = (),
+    usage: Iterable[Usage] | None = None,
     profile: Profile = DEFAULT_PROFILE,
     flavor: Flavor = DEFAULT_FLAVOR,
+    where: str = "the inventory",
 ) -> Placement:
-    """Place the ranks of `job`.
+    """Place the ranks of `job`. `usage`: the pods that run already; None: not known. `where` names `nodes` in errors.
 
     Raises PlacementError if there is no room for them, JobError if the job requests a level that the nodes do not
     have, NodesError if a node lacks the labels of a level.
     """
-    levels = levels_of(nodes)
-    request = job.request()
-    for level in filter(None, (request.level, *(each.level for each in request.slices))):
-        if level not in levels:
-            raise JobError(
-                f"job {job.name}: level {level}: the nodes have no such level; theirs are {', '.join(levels)}"
-            )
-    notes = []
-    if request.requests and not any(resource != PODS for node in nodes for resource in node.allocatable):
-        notes.append(f"the nodes report no allocatable resources; not checked: {', '.join(sorted(request.requests))}")
-        request = replace(request, requests={})
-    found = assign(nodes, usage=usage, request=request, levels=levels, profile=profile, flavor=flavor)
-    if isinstance(found, Unplaceable):
-        raise (PlacementError if found.kind in ("not_fit", "no_domains_at_level") else JobError)(
-            f"job {job.name}: {found}"
+    asked = _Asked.of(job, nodes, where=where, usage_known=usage is not None)
+    found = assign_all(
+        nodes, usage=usage or (), requests=asked.requests, levels=asked.levels, profile=profile, flavor=flavor
+    )
+    assignments = [asked.checked(found[request.name]) for request in asked.requests]
+    hosts = chain.from_iterable(_hosts(assignment) for assignment in reversed(assignments))  # the leader is rank 0
+    return asked.placement(hosts)
+
+
+def replace_host(
+    job: Job,
+    nodes: Sequence[Node],
+    *,
+    hosts: Sequence[str],
+    lost: str,
+    usage: Iterable[Usage] | None = None,
+    profile: Profile = DEFAULT_PROFILE,
+    flavor: Flavor = DEFAULT_FLAVOR,
+    where: str = "the inventory",
+) -> Placement:
+    """Move the ranks of the host `lost` elsewhere; all others stay. `hosts`: rank -> host, as they run now.
+
+    `usage` has the ranks that stay, too; without it only those are counted. Raises what `place` does.
+    """
+    if len(hosts) != job.ranks or lost not in hosts:
+        raise JobError(
+            f"job {job.name}: {lost} runs none of its ranks"
+            if len(hosts) == job.ranks
+            else f"job {job.name}: has {job.ranks} ranks, but the current placement {len(hosts)}"
         )
-    by_host = {node.labels[HOSTNAME_LABEL]: node for node in nodes}
-    ranks = chain.from_iterable(repeat(by_host[domain.values[-1]], domain.count) for domain in found.domains)
-    return Placement(job, levels, tuple(ranks), found, tuple(notes))
+    asked = _Asked.of(job, nodes, where=where, usage_known=usage is not None)
+    parts = {asked.requests[-1].name: hosts[:1], asked.requests[0].name: hosts[1:]} if job.leader else {job.name: hosts}
+    staying = [
+        Usage(request.requests, count, domain=(host,))
+        for request in asked.requests
+        for host, count in Counter(parts[request.name]).items()
+        if host != lost
+    ]
+    found = assign_all(
+        [node for node in nodes if node.labels.get(HOSTNAME_LABEL) != lost],
+        usage=staying if usage is None else usage,
+        requests=[request for request in asked.requests if lost in parts[request.name]],
+        levels=asked.levels,
+        profile=profile,
+        flavor=flavor,
+        replacement=Replacement(lost, {name: _assignment(part) for name, part in parts.items()}),
+    )
+    moved: dict[str, list[str]] = {}
+    for name, result in found.items():
+        after = Counter(_hosts(asked.checked(result)))
+        moved[name] = list((after - Counter(host for host in parts[name] if host != lost)).elements())
+    renewed = {name: [moved[name].pop(0) if host == lost else host for host in part] for name, part in parts.items()}
+    return asked.placement(chain.from_iterable(renewed.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A job's requests of nodes, checked against their levels."""
+
+    job: Job
+    nodes: Sequence[Node]
+    levels: tuple[str, ...]
+    requests: tuple[Request, ...]
+    """The ranks, and their leader if there is one."""
+    notes: tuple[str, ...]
+    where: str
+
+    @classmethod
+    def of(cls, job: Job, nodes: Sequence[Node], *, where: str, usage_known: bool) -> _Asked:
+        levels, requests = levels_of(nodes), job.requests()
+        for level in filter(None, (requests[0].level, *(each.level for each in requests[0].slices))):
+            if level not in levels:
+                raise JobError(
+                    f"job {job.name}: level {level}: the nodes have no such level; theirs are {', '.join(levels)}"
+                )
+        notes = []
+        wanted = sorted({resource for request in requests for resource in request.requests})
+        if any(resource != PODS for node in nodes for resource in node.allocatable):
+            if not usage_known:
+                notes.append(
+                    f"the pods that run in {where} are not given, so it counts as empty; give them with --pods "
+                    "(kubectl get pods --all-namespaces -o json)"
+                )
+        elif wanted:
+            notes.append(f"the nodes report no allocatable resources; not checked: {', '.join(wanted)}")
+            requests = tuple(replace(request, requests={}) for request in requests)
+        return cls(job, nodes, levels, requests, tuple(notes), where)
+
+    def checked(self, found: Assignment | Unplaceable) -> Assignment:
+        """Return an assignment. Raises PlacementError or JobError, in the words of the job's file, if it is none."""
+        if isinstance(found, Assignment):
+            return found
+        why = explain(found, request=self.requests[0], where=self.where)
+        raise (PlacementError if found.kind in IMPOSSIBLE else JobError)(f"job {self.job.name}: {why}")
+
+    def placement(self, hosts: Iterable[str]) -> Placement:
+        """Return the placement of the ranks on these hosts, in their order."""
+        by_host = {node.labels[HOSTNAME_LABEL]: node for node in self.nodes}
+        return Placement(self.job, self.levels, tuple(by_host[host] for host in hosts), self.notes)
+
+
+def _hosts(assignment: Assignment) -> Iterable[str]:
+    """Yield the host of each pod, in the order of label paths."""
+    return chain.from_iterable(repeat(domain.values[-1], domain.count) for domain in assignment.domains)
+
+
+def _assignment(hosts: Iterable[str]) -> Assignment:
+    counts = Counter(hosts)
+    return Assignment((HOSTNAME_LABEL,), tuple(DomainAssignment((host,), count) for host, count in counts.items()))

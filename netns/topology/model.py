@@ -6,8 +6,9 @@ Rules, checked when a `Topology` is created, so that every instance describes a 
   over the spines.
 - A host has exactly one link, to a switch. (Whether the direction from a host may be shaped depends on the backend: the
   virtual backend supports it, kernel and relay do not, see netns/lab/plan.py.)
-- There is at most one link between two nodes. Its name is "a-b", from its ends in the order given. An interface has the
-  name of the node at the other end, hence node names follow the kernel's rules for interface names.
+- There is at most one link between two nodes. Its name is "a-b", from its ends in the order given; users may name it
+  "b-a", too. An interface has the name of the node at the other end, hence node names follow the kernel's rules for
+  interface names.
 - The network is connected.
 
 A shape with a rate but no limit gets one by `with_buffer`: netem's default of 1000 packets would be a queue of 288 ms
@@ -65,6 +66,11 @@ class Link:
     def name(self) -> str:
         """The name of the link in counters and commands."""
         return f"{self.a}-{self.b}"
+
+    @property
+    def reversed_name(self) -> str:
+        """The other order of the ends, which commands and files may use, too."""
+        return f"{self.b}-{self.a}"
 
     @property
     def shaped(self) -> bool:
@@ -168,9 +174,13 @@ class Topology:
         return {node: tuple(links) for node, links in found.items()}
 
     def link(self, name: str) -> Link:
-        """Return the link called `name` ("leaf1-spine2"); TopologyError with the shaped ones if there is none."""
+        """Return a link by its ends in either order; TopologyError with the shaped ones if there is none.
+
+        The directions of the result are those of the topology: with a name other than the link's, `ab` is the
+        direction to the first end that was named.
+        """
         for link in self.links:
-            if link.name == name:
+            if name in (link.name, link.reversed_name):
                 return link
         shaped = ", ".join(link.name for link in self.links if link.shaped) or "none"
         raise TopologyError(f"link {name}: no such link in {self.name}; the shaped ones are: {shaped}")
@@ -179,10 +189,14 @@ class Topology:
         """Return the link `name`, with its ends in either order, or all links of a node; TopologyError if neither."""
         if name in self.nodes:
             return self.links_of[name]
-        found = tuple(link for link in self.links if name in (link.name, f"{link.b}-{link.a}"))
+        found = tuple(link for link in self.links if name in (link.name, link.reversed_name))
         if not found:
             raise TopologyError(f"{name}: neither a link nor a node of {self.name}; name one, as in leaf1-spine2")
         return found
+
+    def canonical_name(self, name: str) -> str:
+        """Return the one name of a node or link: a link's ends may be in either order. TopologyError if neither."""
+        return name if name in self.nodes else self.links_at(name)[0].name
 
     def switch_of(self, host: str) -> str:
         """Return the switch of `host`; TopologyError if there is no such host."""

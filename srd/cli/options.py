@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 
 import click
 import uvloop
+
+from netns.units import UnitError, parse_duration_us, parse_size
 
 STOP_WITHIN_S = 2.0
 """Longest time from a signal to the end of the process: enough to detect a peer that does not answer."""
@@ -45,20 +48,35 @@ class HostPort(click.ParamType[tuple[str, int]]):
 
 
 class Size(click.ParamType[int]):
-    """A number of bytes, with K, M, G or T for powers of 1024."""
+    """A size such as 256M or 1.5G, as bytes (netns.units)."""
 
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number of bytes; fail with one line that describes the error."""
-        if isinstance(value, int):
-            return value
-        text = str(value)
-        unit = "KMGT".find(text[-1:].upper()) + 1 if text else 0
-        digits = text[:-1] if unit else text
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-            self.fail(f"{value!r} is no size; give bytes, or a number with K, M, G or T, such as 256M", param, ctx)
-        return int(digits) << 10 * unit
+        try:
+            return parse_size(value)
+        except UnitError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Duration(click.ParamType[int]):
+    """A duration such as 90s or 5min, as whole seconds, rounded up (netns.units)."""
+
+    name = "DURATION"
+
+    def __init__(self, *, most_s: int) -> None:
+        self._most_s = most_s
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the seconds; fail with one line that describes the error."""
+        try:
+            seconds = parse_duration_us(value) / 1e6
+        except UnitError as error:
+            self.fail(str(error), param, ctx)
+        if not 0 <= seconds <= self._most_s:
+            self.fail(f"{value} is out of range; give 0 to {self._most_s}s", param, ctx)
+        return math.ceil(seconds)
 
 
 def is_directory(path: Path) -> bool:

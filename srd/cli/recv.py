@@ -31,12 +31,15 @@ from srd.io.addresses import host_port_text
 from srd.peer import Peer as EndpointPeer
 from srd.printable import printable
 
+NEXT_FILE_WITHIN_S = 30.0
+"""Longest time from a file to the next one that its sender has announced: enough to connect anew on a bad network."""
+
 
 @click.command()
 @click.option("--listen", type=HostPort(), help="Address to listen on; port 0 selects a free port.")
 @card_option
 @click.option("--output", type=click.Path(path_type=Path), help="Directory to store the files in; required.")
-@click.option("--once", is_flag=True, help="Exit after one file, whether it succeeded or failed.")
+@click.option("--once", is_flag=True, help="Exit after all files of one srd send, or the first that fails.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @click.option(
     "--max-transfers",
@@ -201,6 +204,16 @@ def _by_card(device: str, own: EndpointOptions) -> Source:
     return opened
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a file ended."""
+
+    status: int
+    """For the exit status: 0 or 1."""
+    files_left: int = 0
+    """How many files its sender has announced after it."""
+
+
 class Daemon:
     """Serves any number of peers concurrently."""
 
@@ -209,11 +222,12 @@ class Daemon:
         self._as_json = as_json
         self._figures: Callable[[], dict[str, int]] = dict
         self._transfers = 0  # running now
+        self._resumable = 0  # lost by their senders, which may go on with them
         self._tasks: set[asyncio.Task[None]] = set()  # one per peer, and one per leftover partial file
-        self._outcomes: asyncio.Queue[int | BaseException] = asyncio.Queue()  # exit status per file, or a fatal error
+        self._outcomes: asyncio.Queue[Outcome | BaseException] = asyncio.Queue()  # per file, or a fatal error
 
     async def serve(self, source: Source, *, once: bool) -> int:
-        """Listen until cancelled, or with `once` until one file has ended; return the exit status."""
+        """Listen until cancelled, or with `once` until one sender is done; return the exit status."""
         left = await self._leftovers()
         async with source() as opened:
             self._figures = opened.figures
@@ -252,13 +266,26 @@ class Daemon:
             return []
 
     async def _outcome(self, *, once: bool) -> int:
-        """Wait for files to end; with `once` return the first exit status. Raises the error that ends the daemon."""
+        """Wait for files to end. Raises the error that ends the daemon.
+
+        With `once`, return the exit status when a file fails, or the last one of a sender has succeeded. A sender that
+        announced another file has NEXT_FILE_WITHIN_S to offer it.
+        """
+        within_s: float | None = None
         while True:
-            outcome = await self._outcomes.get()
+            try:
+                async with asyncio.timeout(within_s):
+                    outcome = await self._outcomes.get()
+            except TimeoutError:
+                if self._transfers or self._resumable:
+                    continue
+                self._say(f"the sender announced another file, but offered none within {NEXT_FILE_WITHIN_S:g} s")
+                return 1
             if isinstance(outcome, BaseException):
                 raise outcome
-            if once:
-                return outcome
+            if once and (outcome.status or not outcome.files_left):
+                return outcome.status
+            within_s = NEXT_FILE_WITHIN_S if once else None
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task in the background; an exception of it ends the daemon."""
@@ -303,7 +330,7 @@ class Daemon:
             while (received := await receiver.receive()) is not None:
                 stop()
                 self._report(received, peer)
-                self._outcomes.put_nowait(0)
+                self._outcomes.put_nowait(Outcome(0, files_left=received.files_left))
         except NotStartedError as error:
             self._say(str(error))
         except (SrdError, DevmemError) as error:
@@ -318,15 +345,17 @@ class Daemon:
         may_resume = isinstance(error, PeerError | TransferInterruptedError) and not has_parted
         if offer is None or not may_resume or not offer.retry_for_s:
             self._say(str(error))
-            self._outcomes.put_nowait(1)
+            self._outcomes.put_nowait(Outcome(1))
             return
         self._say(f"{error}; {offer.name} is kept for {offer.retry_for_s} s, for its sender to go on")
         leftover = Leftover(offer.transfer, offer.name, offer.retry_for_s + GRACE_S)
+        self._resumable += 1
         self._spawn(self._expire(leftover, counts=True))
 
     async def _expire(self, leftover: Leftover, *, counts: bool) -> None:
         """Remove the leftover of a lost sender that did not retry in time. `counts`: the file then counts as failed."""
         await asyncio.sleep(leftover.expires_in_s)
+        self._resumable -= counts
         try:
             removed = await asyncio.to_thread(expire, self._inbox.directory, leftover.transfer)
         except OSError as error:
@@ -335,7 +364,7 @@ class Daemon:
         if removed is not None:
             self._say(f"{leftover.name}: its sender did not come back; what there was of it is removed")
             if counts:
-                self._outcomes.put_nowait(1)
+                self._outcomes.put_nowait(Outcome(1))
 
     def _emit_progress(self, seconds: float, size_bytes: int) -> None:
         if self._as_json:

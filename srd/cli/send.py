@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from srd.cli.options import busy_poll_option, emit, is_directory, is_file, run
+from srd.cli.options import Duration, busy_poll_option, emit, is_directory, is_file, run
 from srd.cli.progress import TransferProgress, rate_text
 from srd.cli.security import Target, known_hosts_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
@@ -24,6 +24,7 @@ from srd.file_transfer.protocol import MAX_RETRY_S, TransferError, TransferInter
 from srd.file_transfer.sending import FileSender, Sent, SourceFile
 from srd.file_transfer.transport import Peer, Transport
 from srd.io.addresses import host_port_text
+from srd.peer import PathStats
 from srd.peer import Peer as EndpointPeer
 from srd.printable import printable
 from srd.proto.config import MAX_PATHS, ProtocolConfig
@@ -48,6 +49,9 @@ class SendOptions:
     as_json: bool
     """Whether to print events instead of text."""
 
+    paths: int
+    """The endpoint's paths; those that a peer opens beyond them are standbys."""
+
 
 @dataclass(frozen=True, slots=True)
 class Destination:
@@ -71,9 +75,8 @@ class Destination:
 @click.option(
     "--retry-for",
     "retry_for_s",
-    type=click.IntRange(0, MAX_RETRY_S),
-    metavar="SECONDS",
-    default=RETRY_FOR_S,
+    type=Duration(most_s=MAX_RETRY_S),
+    default=f"{RETRY_FOR_S}s",
     show_default=True,
     help="Retry for this long when the receiver is lost during a file; 0: fail at once.",
 )
@@ -106,7 +109,8 @@ def send(
     if len(arguments) < 2:
         raise click.UsageError("give at least one FILE, and HOST:PORT last")
     own = EndpointOptions(**endpoint)
-    options = SendOptions(retry_for_s=retry_for_s, devmem=devmem, as_json=as_json)
+    paths = own.paths or ProtocolConfig().paths
+    options = SendOptions(retry_for_s=retry_for_s, devmem=devmem, as_json=as_json, paths=paths)
     *names, target = arguments
     if card is None:
         address = Target().convert(target, None, None)
@@ -159,7 +163,7 @@ class EndpointOptions:
             raise click.UsageError(
                 f"{target}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
             )
-        protocol = ProtocolConfig() if self.paths is None else ProtocolConfig(paths=self.paths)
+        protocol = ProtocolConfig(paths=options.paths)
         return EndpointConfig(protocol=protocol, busy_poll=self.busy_poll, security=security)
 
 
@@ -213,16 +217,17 @@ async def _send_by(
 
 
 async def _deliver(files: list[Path], destination: Destination, *, options: SendOptions) -> None:
-    for file in files:
+    for files_left, file in zip(reversed(range(len(files))), files, strict=True):
         with SourceFile(file) as source:
-            await Delivery(source, destination, options=options).run()
+            await Delivery(source, destination, options=options, files_left=files_left).run()
 
 
 class Delivery:
     """The delivery of one file in one or more attempts. Each has a new peer, so that its counters are the file's."""
 
-    def __init__(self, source: SourceFile, destination: Destination, *, options: SendOptions) -> None:
+    def __init__(self, source: SourceFile, destination: Destination, *, options: SendOptions, files_left: int) -> None:
         self._source = source
+        self._files_left = files_left
         self._destination = destination
         self._options = options
         self._best_bytes = 0  # the most bytes acknowledged in any attempt
@@ -240,7 +245,7 @@ class Delivery:
             raise SrdError(f"{self._source.path}: not delivered: {error}") from error
         finally:
             progress.close()
-        _report(sent, peer, seconds=time.monotonic() - started, as_json=self._options.as_json)
+        _report(sent, peer, seconds=time.monotonic() - started, options=self._options)
 
     async def _attempts(self, progress: TransferProgress) -> tuple[Sent, Peer]:
         """Retry until the file is delivered, or nothing new was acknowledged for `retry_for_s`."""
@@ -283,7 +288,11 @@ class Delivery:
             progress.show(acked_bytes)
 
         sender = FileSender(
-            peer, on_progress=on_progress, mapped=self._options.devmem, retry_for_s=self._options.retry_for_s
+            peer,
+            on_progress=on_progress,
+            mapped=self._options.devmem,
+            retry_for_s=self._options.retry_for_s,
+            files_left=self._files_left,
         )
         try:
             return await sender.attempt(self._source), peer
@@ -292,10 +301,10 @@ class Delivery:
             sender.close()
 
 
-def _report(sent: Sent, peer: Peer, *, seconds: float, as_json: bool) -> None:
+def _report(sent: Sent, peer: Peer, *, seconds: float, options: SendOptions) -> None:
     goodput_bps = sent.size * 8 / seconds
-    fields, notes = _endpoint_figures(peer) if isinstance(peer, EndpointPeer) else ({}, "")
-    if as_json:
+    fields, notes = _endpoint_figures(peer, primary=options.paths) if isinstance(peer, EndpointPeer) else ({}, "")
+    if options.as_json:
         emit(
             "sent",
             name=sent.name,
@@ -313,20 +322,29 @@ def _report(sent: Sent, peer: Peer, *, seconds: float, as_json: bool) -> None:
     )
 
 
-def _endpoint_figures(peer: EndpointPeer) -> tuple[dict[str, Any], str]:
-    """Return what an endpoint of this process has counted, for events and as text."""
+def _endpoint_figures(peer: EndpointPeer, *, primary: int) -> tuple[dict[str, Any], str]:
+    """Return what an endpoint of this process has counted, for events and as text; `primary`: its number of paths."""
     stats = peer.stats()
     packets, retransmitted = stats.tx_pkts, stats.retrans_pkts
     fraction = retransmitted / packets if packets else 0.0
-    used = sum(1 for path in peer.paths if path.counters.packets)
-    fields = {"retransmitted_fraction": round(fraction, 6), "paths": _path_figures(peer)}
-    return fields, f"{100 * fraction:.1f} % retransmitted, {used} paths, "
+    paths = peer.paths
+    fields = {"retransmitted_fraction": round(fraction, 6), "paths": _path_figures(paths, primary=primary)}
+    return fields, f"{100 * fraction:.1f} % retransmitted, {paths_text(paths, primary=primary)}, "
 
 
-def _path_figures(peer: EndpointPeer) -> list[dict[str, Any]]:
+def paths_text(paths: Sequence[PathStats], *, primary: int) -> str:
+    """Return how many paths carried packets: of the first `primary` ones, and of the standbys for those that failed."""
+    used = [path.path for path in paths if path.counters.packets]
+    standbys = sum(number >= primary for number in used)
+    text = f"{len(used) - standbys} paths"
+    return f"{text} and {standbys} standby{'s' if standbys > 1 else ''}" if standbys else text
+
+
+def _path_figures(paths: Sequence[PathStats], *, primary: int) -> list[dict[str, Any]]:
     return [
         {
             "path": path.path,
+            "standby": path.path >= primary,
             "packets": path.counters.packets,
             "retransmitted": path.counters.retransmitted,
             "lost": path.counters.lost,
@@ -335,5 +353,5 @@ def _path_figures(peer: EndpointPeer) -> list[dict[str, Any]]:
             "rtt_us": None if path.smoothed_rtt_s is None else round(path.smoothed_rtt_s * 1e6),
             "state": path.state.name.lower(),
         }
-        for path in peer.paths
+        for path in paths
     ]

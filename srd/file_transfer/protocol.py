@@ -2,7 +2,8 @@
 
     sender                                  receiver
     OFFER name, size, chunk_bytes,
-          transfer, retry_for_s    ------>
+          transfer, retry_for_s,
+          files_left               ------>
                                    <------  ACCEPT chunks, or REFUSE reason, again
     chunk `chunks` .. n-1          ------>  in any order; each is written at its offset as it arrives
     END sha256                     ------>
@@ -13,7 +14,8 @@ A chunk's immediate is its index. A control message's immediate has the top bit 
 
 `transfer` is a random number that the sender chooses for each file. A sender that loses its peer connects again and
 offers the same transfer again; `chunks` of ACCEPT is the number of leading chunks that the receiver still has. The hash
-in END is that of the whole file. With `again` the same transfer may be offered again.
+in END is that of the whole file. With `again` the same transfer may be offered again. `files_left` is how many files
+the sender will offer after this one: with 0 it is done.
 """
 
 from __future__ import annotations
@@ -67,6 +69,8 @@ class Offer:
     """Id of the transfer, 32 hexadecimal digits: unique, and the same for every attempt."""
     retry_for_s: int = 0
     """How long the sender retries after a loss; 0: it does not, and the receiver keeps no partial file."""
+    files_left: int = 0
+    """How many files the sender will offer after this one."""
 
     @property
     def chunks(self) -> int:
@@ -103,6 +107,9 @@ def offer_untrusted(message: dict[str, Any]) -> Offer:
     transfer, retry_for_s = message.get("transfer"), message.get("retry_for_s")
     if not isinstance(transfer, str) or not _TRANSFER.fullmatch(transfer) or not _is_number(retry_for_s):
         raise TransferError("an offer without transfer and retry_for_s")
+    files_left = message.get("files_left")
+    if not _is_number(files_left) or files_left < 0:
+        raise TransferError("an offer without files_left")
     try:
         encoded = name.encode()
     except UnicodeEncodeError as error:
@@ -111,7 +118,8 @@ def offer_untrusted(message: dict[str, Any]) -> Offer:
         raise TransferError(f"name {name[:80]!r} is not a plain file name")
     if not 0 <= size < 1 << 62 or not 1 << 10 <= chunk_bytes <= 1 << 24:
         raise TransferError(f"an offer of {size} bytes in chunks of {chunk_bytes} is out of range")
-    offer = Offer(name, size, chunk_bytes, transfer, retry_for_s=max(0, min(retry_for_s, MAX_RETRY_S)))
+    kept_s = max(0, min(retry_for_s, MAX_RETRY_S))
+    offer = Offer(name, size, chunk_bytes, transfer, retry_for_s=kept_s, files_left=files_left)
     if offer.chunks >= CONTROL_MESSAGE:
         raise TransferError(f"an offer of {offer.chunks} chunks is out of range")
     return offer

@@ -66,6 +66,8 @@ class Received:
     seconds: float
     longest_stall_ms: float
     """Longest time in which no payload landed, to 5 ms."""
+    files_left: int
+    """How many files its sender will offer after this one."""
 
 
 class Transfer:
@@ -234,7 +236,15 @@ class FileReceiver:
         self._inbox.note_arrival(offer, final_sha256)
         seconds = time.monotonic() - started
         await self._send_control("verdict", sha256=final_sha256)
-        return Received(offer.name, store.final, offer.size, final_sha256, seconds, stall.longest_s * 1e3)
+        return Received(
+            name=offer.name,
+            path=store.final,
+            size=offer.size,
+            sha256=final_sha256,
+            seconds=seconds,
+            longest_stall_ms=stall.longest_s * 1e3,
+            files_left=offer.files_left,
+        )
 
     async def _store_chunks(self, transfer: Transfer, store: PartialFile, pending: set[asyncio.Future[None]]) -> str:
         """Start to store every chunk as it arrives; return the sender's hash."""

@@ -137,11 +137,18 @@ class FileSender:
     """Sends files to one peer, one after the other. `on_progress(bytes)` is called for acknowledged bytes.
 
     With `mapped`, files are sent directly from the page cache (to a peer in plain text only), and must not be truncated
-    meanwhile. `retry_for_s` is how long the receiver shall keep the partial file when the peer is lost.
+    meanwhile. `retry_for_s` is how long the receiver shall keep the partial file when the peer is lost, `files_left`
+    how many files will be offered after this one, on this peer or another.
     """
 
     def __init__(
-        self, peer: Peer, *, on_progress: Callable[[int], None], mapped: bool = False, retry_for_s: int = 0
+        self,
+        peer: Peer,
+        *,
+        on_progress: Callable[[int], None],
+        mapped: bool = False,
+        retry_for_s: int = 0,
+        files_left: int = 0,
     ) -> None:
         if mapped and not peer.can_send_mapped:
             raise UsageError("mapped: encryption would read the mapped file, and be killed if that became shorter")
@@ -149,6 +156,7 @@ class FileSender:
         self._on_progress = on_progress
         self._is_mapped = mapped
         self._retry_for_s = retry_for_s
+        self._files_left = files_left
         self._mapped: list[Region] = []
         self._in_flight: set[asyncio.Future[Status]] = set()
         self._free: list[int] = []
@@ -176,6 +184,7 @@ class FileSender:
             chunk_bytes=CHUNK_BYTES,
             transfer=source.transfer,
             retry_for_s=self._retry_for_s,
+            files_left=self._files_left,
         )
         first = self._accepted(await self._listen(), source)
         # The verdict may arrive early: a receiver whose disk is full sends it at once.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from netns.backends.kernel.netlink import run_tool
 from netns.errors import BackendError
-from netns.programs import tool
+from netns.programs import _PACKAGES, tool
 
 
 def test_tool__bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,8 +19,22 @@ def test_tool__bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     with pytest.raises(BackendError, match=r"^ping: not installed; install the package iputils-ping$"):
         tool("ping")
+    with pytest.raises(BackendError, match=r"^insmod: not installed; install the package kmod$"):
+        tool("insmod")
     with pytest.raises(BackendError, match=r"^ethtool: not installed; install the package ethtool$"):
         run_tool("ethtool", "-k", "lo")
+
+
+@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="Debian's packages, on Debian")
+def test_tool__packages_are_debians() -> None:
+    """Each program that is installed here is a file of the package named; of others nothing is known."""
+    for name, package in _PACKAGES.items():
+        found = shutil.which(name, path="/usr/bin:/usr/sbin:/bin:/sbin")
+        if found is None:
+            continue
+        command = ["dpkg-query", "--search", f"*bin/{name}"]
+        owners = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        assert f"{package}: " in owners or not owners, (name, owners)
 
 
 def test_tool__is_found_without_sbin_in_path(monkeypatch: pytest.MonkeyPatch) -> None:

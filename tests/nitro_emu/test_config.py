@@ -83,7 +83,7 @@ def test_defaults(tmp_path: Path) -> None:
         ("vfs: [{name: a, address: '::1', port: 5}]", "port: 5 is not 19875, which IPv6 always has"),
         ("vfs: [{name: a, address: 127.0.0.1, prot: 1}]", "vfs[0].prot: no such key; the known ones here are name, "),
         ("vfs: [{name: a, address: 127.0.0.1, paths: 65}]", "vfs[0].paths: 65 should be less than or equal to 64"),
-        ("vfs: [{name: a, address: 127.0.0.1, memory_bytes: 24X}]", "'24X' is no size; give bytes"),
+        ("vfs: [{name: a, address: 127.0.0.1, memory_bytes: 24X}]", "24X is not a size: give bytes"),
         ("vfs: [{name: a, address: 127.0.0.1, memory_bytes: 1M}]", "memory_bytes: 1048576 should be greater"),
         (f"vfs: [{VF}, {{name: efa_0, address: 127.0.0.2}}]", "vfs: efa_0 is the name of two"),
         (f"vfs: [{VF}, {{name: b, address: 127.0.0.1}}]", "vfs: efa_0 and b have both 127.0.0.1 port 19875"),
@@ -225,7 +225,8 @@ def trusted_config(directory: Path, *, root: str) -> CardConfig:
     """Return the settings of a card that requires attestations, with one text of each kind that they may have."""
     text = f"""
         vfs:
-          - {{name: efa_0, address: 127.0.0.1, vpc: red, private_address: 10.0.0.5, bandwidth: 10G, memory_bytes: 64M}}
+          - {{name: efa_0, address: 127.0.0.1, vpc: red, private_address: 10.0.0.5, bandwidth: 10gbit,
+             memory_bytes: 64M}}
         control_plane: {{key: vpc.pem, listen: '127.0.0.1:7471'}}
         require_attestation:
           pcrs: {{0: "{PCR0}", 31: "{"00" * 48}"}}

@@ -179,14 +179,14 @@ class VirtualFabric:
                 continue
             links = self.topology.links_at(event.name)
             if event.action == "repair":
-                self._events.at(at_ns, partial(self._repair, event.name, links))
+                self._events.at(at_ns, partial(self._repair, self.topology.canonical_name(event.name), links))
             elif for_ns is None:
                 self._events.at(at_ns, partial(self._fail_for_good, event, links))
             else:
                 self.fail(event.name, at_ns=at_ns, for_ns=for_ns, carrier=event.carrier)
 
     def _fail_for_good(self, event: ScheduledEvent, links: tuple[Link, ...], _now_ns: int) -> None:
-        self._failed.setdefault(event.name, []).append(event.carrier)
+        self._failed.setdefault(self.topology.canonical_name(event.name), []).append(event.carrier)
         self._count_down(links, by=1, carrier=event.carrier)
 
     def _repair(self, name: str, links: tuple[Link, ...], _now_ns: int) -> None:
@@ -207,7 +207,8 @@ class VirtualFabric:
 
     def _set_shape(self, event: ScheduledEvent, *, at_ns: int, for_ns: int | None) -> None:
         link = self.topology.link(event.name)
-        ends = {"ab": (link.a, link.b), "ba": (link.b, link.a)}
+        a, b = (link.a, link.b) if event.name == link.name else (link.b, link.a)
+        ends = {"ab": (a, b), "ba": (b, a)}
         virtual_links = [
             self._links[pair] for direction, pair in ends.items() if event.direction in ("both", direction)
         ]

@@ -1,12 +1,12 @@
 """Placement, measured: how much faster an all-reduce is with its ranks close to each other, on a three-tier lab.
 
-16 hosts of 100 Mbit/s in 4 blocks of 4 (examples/cluster.yaml: one block is a rack of 4, the others have two racks of
+16 hosts of 100 Mbit/s in 4 blocks of 4 (example `cluster`: one block is a rack of 4, the others have two racks of
 2), on the relay backend; 50 us to a host, 0.5 ms per link between leaf and aggregation switch, 2 ms per link above. The
 hosts of a block have 50 Mbit/s together to the other blocks, over 2 aggregation switches and 2 spines: 8:1, the upper
 end of what Al-Fares et al. (SIGCOMM 2008) give for data centres, and about what Meta's clusters for Llama 3 have above
 their pods, 7:1 (arXiv 2407.21783, section 3.3.1). Racks are 2:1 at most.
 
-A ring all-reduce of 8 MiB (scripts/examples/allreduce.py) over 4 ranks, one per host, with three placements:
+A ring all-reduce of 8 MiB (srd/examples/allreduce.py) over 4 ranks, one per host, with three placements:
 `required`: in one rack (layer 3). `preferred`: in one rack if possible, while one host of the rack of 4 is taken; the
 next best is a block, with 2 ranks per rack. `bad`: one rank in each block, as placed by a scheduler that ignores the
 network.
@@ -37,6 +37,7 @@ from statistics import median
 from typing import Final
 
 from netns.errors import LabError
+from netns.examples import file_named
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import level_named
 from netns.lab.lab import Lab
@@ -54,8 +55,7 @@ from scripts.harness.errors import BenchError
 WANTED: Final = (Wanted("bad_over_required_ratio", ">", 1.5),)
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-CLUSTER: Final = ROOT / "examples" / "cluster.yaml"
-PROGRAM: Final = ROOT / "scripts" / "examples" / "allreduce.py"
+PROGRAM: Final = "srd.examples.allreduce"
 RANKS: Final = 4
 TENSOR_BYTES: Final = 8 << 20
 ITERATIONS: Final = 3
@@ -77,7 +77,7 @@ class Size:
 
 def measure(seed: int, *, size: Size) -> Figures:
     """Make one round: all three placements in one lab, whose ECMP and order of placements depend on `seed`."""
-    topology = replace(read_topology(CLUSTER), name=f"placement-{os.getpid()}", seed=seed)
+    topology = replace(read_topology(file_named("cluster")), name=f"placement-{os.getpid()}", seed=seed)
     hosts = placements(topology)
     turn = seed % len(PLACEMENTS)
     try:
@@ -157,7 +157,7 @@ def _shortest_paths(topology: Topology, source: str, *, target: str) -> tuple[fl
 def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
     """Return the times of the iterations of one run on these hosts."""
     sizes = ["--bytes", str(size.tensor_bytes), "--iterations", str(size.iterations)]
-    command = [sys.executable, str(PROGRAM), *sizes, "--delay-target-ms", str(DELAY_TARGET_MS)]
+    command = [sys.executable, "-m", PROGRAM, *sizes, "--delay-target-ms", str(DELAY_TARGET_MS)]
     with Launcher.start(lab, hosts=hosts, command=command, env={"PYTHONPATH": str(ROOT)}) as ranks:
         ranks.wait(on_line=_ignore_output, timeout_s=TIMEOUT_S)
         strays = [str(rank) for rank in ranks.ranks if rank.ran_in != rank.host]

@@ -12,8 +12,8 @@ two of TCP's. All figures are those of the case `wild`, which measures the same 
   60 MB over the WAN (100 Mbit/s, 100 ms) and by satellite (20 Mbit/s, 600 ms), 120 MB by jitter (200 Mbit/s, 5 ms
   +- 2 ms each way).
 
-Beside them what iperf3's TCP, with cubic and with bbr, moves over the same links in the time that ours took, rounded
-up to seconds, its start included.
+Beside them `own_share_bbr` of a cubic flow in our place, and what iperf3's TCP, with cubic and with bbr, moves over the
+same links in the time that ours took, rounded up to seconds, its start included.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from netns.lab.lab import Lab
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.benches.wild.links import MTU, PAYLOAD_FRACTION, bottleneck
+from scripts.compare.tcp_socket import BBR, CUBIC
 from scripts.harness.client_server import Event, python, run_both, running
 from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import SENDER
@@ -117,6 +118,7 @@ def rounds(count: int, _seconds: float) -> Iterator[Round]:
         baselines: dict[str, dict[str, float]] = {algorithm: {} for algorithm in iperf.ALGORITHMS}
         for algorithm in iperf.ALGORITHMS:
             ours |= beside(algorithm, seed=number)
+        baselines[CUBIC]["own_share_bbr"] = cubic_beside_bbr(seed=number)
         ours |= queue(seed=number)
         for path in PATHS:
             rate_bps, seconds = our_transfer(path, seed=number)
@@ -167,19 +169,11 @@ def _arrived_bytes(lab: Lab) -> dict[str, int]:
 
 def beside(algorithm: str, *, seed: int) -> dict[str, float]:
     """Run one flow of ours beside one of TCP."""
-    whole_s = HEAD_START_S + SETTLING_S + SHARED_S
     with _lab(seed=seed) as lab:
-        with _our_flow(lab, seconds=whole_s + MARGIN_S) as found:
+        with _our_flow(lab, seconds=HEAD_START_S + SETTLING_S + SHARED_S + MARGIN_S) as found:
             _await_bytes(lab)
             time.sleep(HEAD_START_S)
-            with iperf.running(HostPair(lab, TCP_HOSTS), algorithm=algorithm, seconds=SETTLING_S + SHARED_S):
-                time.sleep(SETTLING_S)
-                before, started = _arrived_bytes(lab), time.monotonic()
-                time.sleep(SHARED_S)
-                after, elapsed_s = _arrived_bytes(lab), time.monotonic() - started
-        ours, theirs = (
-            8 * (after[host] - before[host]) / elapsed_s / (SHARED_BPS / 2) for host in (OUR_HOSTS[1], TCP_HOSTS[1])
-        )
+            ours, theirs = _shares(lab, algorithm=algorithm)
         (sent,) = found
         return {
             f"tcp_share_{algorithm}": theirs,
@@ -189,12 +183,36 @@ def beside(algorithm: str, *, seed: int) -> dict[str, float]:
         }
 
 
+def cubic_beside_bbr(*, seed: int) -> float:
+    """Return the share of a flow of cubic that one of bbr joins."""
+    with _lab(seed=seed) as lab:
+        seconds = HEAD_START_S + SETTLING_S + SHARED_S + MARGIN_S
+        with iperf.running(HostPair(lab, OUR_HOSTS), algorithm=CUBIC, seconds=seconds):
+            _await_bytes(lab)
+            time.sleep(HEAD_START_S)
+            own, _ = _shares(lab, algorithm=BBR)
+    return own
+
+
+def _shares(lab: Lab, *, algorithm: str) -> tuple[float, float]:
+    """Start a flow of TCP beside one that runs; return both flows' rates over half of the bottleneck's."""
+    with iperf.running(HostPair(lab, TCP_HOSTS), algorithm=algorithm, seconds=SETTLING_S + SHARED_S):
+        time.sleep(SETTLING_S)
+        before, started = _arrived_bytes(lab), time.monotonic()
+        time.sleep(SHARED_S)
+        after, elapsed_s = _arrived_bytes(lab), time.monotonic() - started
+    first, joined = (
+        8 * (after[host] - before[host]) / elapsed_s / (SHARED_BPS / 2) for host in (OUR_HOSTS[1], TCP_HOSTS[1])
+    )
+    return first, joined
+
+
 def _await_bytes(lab: Lab) -> None:
     """Wait until data of ours arrives."""
     give_up_at = time.monotonic() + START_S
     while _arrived_bytes(lab)[OUR_HOSTS[1]] < 100_000:
         if time.monotonic() > give_up_at:
-            raise BenchError(f"ours: nothing arrived within {START_S:g} s")
+            raise BenchError(f"nothing arrived within {START_S:g} s")
         time.sleep(0.05)
 
 

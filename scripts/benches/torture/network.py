@@ -15,9 +15,10 @@ from typing import Final, Protocol
 
 from netns.backends.kernel.netlink import apply
 from netns.errors import LabError
-from netns.faults.faults import Failure, fail, repair
+from netns.faults.faults import fail, repair
 from netns.lab.lab import Lab
 from netns.lab.operations import SetOffloads
+from netns.lab.state import Failure
 from netns.netem.shape import Shape
 from netns.topology.model import Link, Switch, Topology
 from scripts.benches.torture.plans import Event, FaultKind, Net, NetworkPlan

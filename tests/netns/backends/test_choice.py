@@ -67,7 +67,7 @@ def test_require_root__bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_choose_backend__unsupported_shape_fails_before_building(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch, missing=None, lacking="its netem has no seed")
-    why = "link leaf1-spine1: this kernel cannot do limit 10 delay 500us rate 250000000bit: its netem has no seed"
+    why = "link leaf1-spine1: this kernel cannot do limit 10 delay 500us rate 250mbit: its netem has no seed"
     assert choose_backend(reference(), "auto") == ("relay", why)
     assert choose_backend(reference(), "relay") == ("relay", "requested")
     with pytest.raises(BackendError, match=f"^{why}; use --backend relay$"):

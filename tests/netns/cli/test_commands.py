@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.cli import COMMANDS, main
+from netns.faults.faults import active, fail, repair
 from netns.lab.lab import Lab
 from netns.lab.state import ROOT, LabDirectory, LabState
 from netns.netem.shape import Shape
@@ -140,34 +143,34 @@ def test_whole_life_of_a_lab(file: Path, lab_name: str) -> None:
 
     assert (
         one_line(srd_lab("up", str(file)), status=1)
-        == f"lab {lab_name} is up; take it down first: srd-lab down {lab_name}"
+        == f"lab {lab_name} is up; take it down first: srd-lab down --lab {lab_name}"
     )
 
-    status = json.loads(srd_lab("status", lab_name, "--json").stdout)
+    status = json.loads(srd_lab("status", "--lab", lab_name, "--json").stdout)
     assert (status["name"], status["backend"], status["problems"]) == (lab_name, fabric, [])
     assert lab_name in [lab["name"] for lab in json.loads(srd_lab("status", "--json").stdout)["labs"]]
     assert lab_name in srd_lab("status").stdout
-    assert "10.101.2.1" in srd_lab("status", lab_name).stdout
+    assert "10.101.2.1" in srd_lab("status", "--lab", lab_name).stdout
 
     done = srd_lab_process("exec", "--lab", lab_name, "h1", "--", "sh", "-c", "ip -brief address show leaf1; exit 7")
     assert done.returncode == 7
     assert "10.0.1.1/32" in done.stdout
     assert srd_lab_process("exec", "--lab", lab_name, "leaf1", "true").returncode == 0
 
-    down = srd_lab_process("down", lab_name)
+    down = srd_lab_process("down", "--lab", lab_name)
     assert (down.returncode, down.stdout) == (0, f"lab {lab_name} is down\n")
-    assert "there is no lab" in one_line(srd_lab("down", lab_name), status=1)
+    assert "there is no lab" in one_line(srd_lab("down", "--lab", lab_name), status=1)
 
 
 @pytest.mark.root
 def test_verify__whole_and_blackholed(file: Path, lab_name: str) -> None:
     lab = Lab.up(read_topology(file))
-    done = srd_lab("verify", lab_name, "--ports", "16")
+    done = srd_lab("verify", "--lab", lab_name, "--ports", "16")
     assert done.returncode == 0, done.stderr
     assert f"h1 to h2: 16 source ports, lab {lab_name}, {lab.backend} backend" in done.stdout
     assert "h2 to h1: 16 source ports" in done.stdout
     lab.reshape("leaf1-spine2", ab=Shape(loss_percent=100))
-    done = srd_lab("verify", lab_name, "--ports", "8")
+    done = srd_lab("verify", "--lab", lab_name, "--ports", "8")
     assert done.returncode == 1
     assert "problem: h1 to h2: spine2 is never used" in done.stderr
 
@@ -193,26 +196,28 @@ def test_up__kernel_where_there_is_no_netem_bad_flow(file: Path, lab_name: str) 
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("arguments", [("up", "reference"), ("down", "x"), ("verify", "x"), ("exec", "h1", "true")])
+@pytest.mark.parametrize(
+    "arguments", [("up", "reference"), ("down", "--lab", "x"), ("verify", "--lab", "x"), ("exec", "h1", "true")]
+)
 def test_not_root__is_one_line(arguments: tuple[str, ...]) -> None:
     assert "needs root" in one_line(as_nobody(*arguments), status=1)
 
 
 @pytest.mark.root
 def test_down__name_and_all_bad_flow() -> None:
-    done = srd_lab("down", "x", "--all")
+    done = srd_lab("down", "--lab", "x", "--all")
     assert done.returncode == 2
-    assert "give NAME or --all, not both" in done.stderr
+    assert "give --lab NAME or --all, not both" in done.stderr
 
 
 @pytest.mark.root
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("down", "{}"),
-        ("status", "{}"),
-        ("verify", "{}"),
-        ("top", "{}", "--count", "1"),
+        ("down", "--lab", "{}"),
+        ("status", "--lab", "{}"),
+        ("verify", "--lab", "{}"),
+        ("top", "--lab", "{}", "--count", "1"),
         ("exec", "--lab", "{}", "h1", "true"),
         ("set", "--lab", "{}", "leaf1-spine1", "delay=1ms"),
         ("fail", "--lab", "{}", "spine1"),
@@ -229,6 +234,61 @@ def test_name__that_is_a_path_bad_flow(tmp_path: Path, arguments: tuple[str, ...
     message = one_line(srd_lab(*(each.format(name) for each in arguments)), status=2)
     assert message.startswith(f"name: {name!r} cannot name a lab; use letters, digits")
     assert json.loads((tmp_path / "state.json").read_text()) == record
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_lab__is_named_by_an_option_in_every_command(command: str) -> None:
+    """No command takes it as an argument, so that nobody has to remember which."""
+    found = main.get_command(click.Context(main), command)
+    assert found is not None
+    parameters = found.params
+    assert not [each for each in parameters if isinstance(each, click.Argument) and each.name == "name"]
+    assert [each.opts for each in parameters if each.name == "name"] in ([], [["--lab"]])
+
+
+@pytest.mark.root
+def test_help__first_steps_work_in_this_order() -> None:
+    """Every line of the first steps, as it stands there; the lab is called `reference`, as a new user's."""
+    steps = [line.split("  ")[0] for line in re.findall(r"^ +srd-lab (.*)$", srd_lab("--help").stdout, re.MULTILINE)]
+    assert [step.split()[0] for step in steps] == ["plan", "up", "verify", "exec", "down"]
+    if LabDirectory("reference").read() is not None:
+        pytest.skip("a lab called reference is up, and not this test's")
+    try:
+        for step in steps:
+            name, *arguments = step.split()
+            named = ["--lab", "reference"] if name in ("verify", "exec", "down") else []  # there may be other labs
+            done = srd_lab_process(name, *named, *arguments)
+            assert done.returncode == 0, (step, done)
+    finally:
+        srd_lab("down", "--lab", "reference")
+
+
+@pytest.mark.root
+def test_status__dead_links_and_current_shapes(file: Path, lab_name: str) -> None:
+    lab = Lab.up(read_topology(file), backend="relay")
+    lab.reshape("leaf1-spine2", ab=Shape(delay_us=20_000, loss_percent=1))
+    fail(lab, "leaf2-spine1")
+    fail(lab, "h1-leaf1")
+    (row,) = [line for line in srd_lab("status").stdout.splitlines() if line.split()[0] == lab_name]
+    assert row.rstrip().endswith("up, 2 links dead")
+    lines = [" ".join(line.split()) for line in srd_lab("status", "--lab", lab_name).stdout.splitlines()]
+    at = lines.index("link state direction shape")
+    assert lines[at + 1 : at + 8] == [
+        "h1-leaf1 dead both no shape",
+        "leaf1-spine1 up both limit 1000 delay 1ms",
+        "leaf1-spine2 up leaf1 to spine2 limit 1000 delay 20ms loss random 1%",
+        "spine2 to leaf1 limit 1000 delay 1ms",
+        "leaf2-spine1 dead both limit 1000 delay 1ms",
+        "leaf2-spine2 up both limit 1000 delay 1ms",
+        "1 link without a shape, up",
+    ]
+    links = json.loads(srd_lab("status", "--lab", lab_name, "--json").stdout)["links"]
+    assert links["leaf2-spine1"] == {
+        "a": "leaf2", "b": "spine1", "dead": True, "ab": "limit 1000 delay 1ms", "ba": "limit 1000 delay 1ms",
+    }  # fmt: skip
+    assert links["h2-leaf2"] == {"a": "h2", "b": "leaf2", "dead": False, "ab": None, "ba": None}
+    repair(lab, active(lab))
+    assert "dead" not in srd_lab("status").stdout
 
 
 @pytest.mark.root

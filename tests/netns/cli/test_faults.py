@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,38 @@ def lab() -> Iterator[Lab]:
 def test_set__changes_named_properties_and_prints_the_shape(lab: Lab) -> None:
     done = srd_lab("set", "--lab", lab.name, "leaf1-spine1", "--direction", "ab", "delay=2ms", "loss=gemodel 1% 10%")
     assert done.stdout.splitlines() == [
-        "leaf1 to spine1: limit 50 delay 2000us loss gemodel 1% 10% 100% 0% rate 1000000000bit",
-        "spine1 to leaf1: limit 50 delay 100us rate 1000000000bit",
+        "leaf1 to spine1: limit 50 delay 2ms loss gemodel 1% 10% 100% 0% rate 1gbit",
+        "spine1 to leaf1: limit 50 delay 100us rate 1gbit",
     ]
     assert lab.shapes("leaf1-spine1")["ba"] == SHAPE
     assert srd_lab("set", "--lab", lab.name, "leaf1-spine1", "delay=100us", "loss=0").returncode == 0
     assert set(lab.shapes("leaf1-spine1").values()) == {SHAPE}
+
+
+def test_links__have_their_ends_in_either_order(lab: Lab) -> None:
+    """Directions are those of the name as given: ab is from spine1 to leaf1 in spine1-leaf1."""
+    done = srd_lab("set", "--lab", lab.name, "spine1-leaf1", "--direction", "ab", "delay=3ms")
+    assert done.stdout.splitlines() == [
+        "spine1 to leaf1: limit 50 delay 3ms rate 1gbit",
+        "leaf1 to spine1: limit 50 delay 100us rate 1gbit",
+    ]
+    assert lab.shapes("leaf1-spine1") == {"ab": SHAPE, "ba": replace(SHAPE, delay_us=3000)}
+    assert srd_lab("set", "--lab", lab.name, "leaf1-spine1", "delay=100us").returncode == 0
+    assert srd_lab("fail", "--lab", lab.name, "leaf1-spine2").returncode == 0
+    assert srd_lab("repair", "--lab", lab.name, "spine2-leaf1").stdout == "leaf1-spine2 is repaired\n"
+    assert srd_lab("fail", "--lab", lab.name, "spine2-leaf1").returncode == 0
+    assert srd_lab("repair", "--lab", lab.name, "leaf1-spine2").stdout == "leaf1-spine2 is repaired\n"
+
+
+def test_capture__by_the_other_name_and_not_one_packet_more(lab: Lab, tmp_path: Path) -> None:
+    path = tmp_path / "x.pcapng"
+    command = [sys.executable, "-m", "netns", "capture", "--lab", lab.name, "spine1-leaf1", "-o", str(path), "-c", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"capturing spine1-leaf1 into {path}\n"
+        assert srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "32").returncode == 0
+        output, _ = process.communicate(timeout=PATIENCE_S)
+    assert output == f"1 packet in {path}, 0 dropped by the recording\n"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +102,7 @@ def test_bad_flow_is_one_line(lab: Lab, arguments: tuple[str, ...], status: int,
 
 def test_fail_and_repair(lab: Lab) -> None:
     done = srd_lab("fail", "--lab", lab.name, "spine1")
-    assert done.stdout == "spine1 is dead (2 links); repair it: srd-lab repair spine1\n"
+    assert done.stdout == f"spine1 is dead (2 links); repair it: srd-lab repair --lab {lab.name} spine1\n"
     found = srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "8", "--json")
     assert found.returncode == 1
     answer = json.loads(found.stdout)

@@ -110,8 +110,13 @@ def test_nodes_without_labels(tmp_path: Path, fabric: str, job: str) -> None:
 @pytest.mark.parametrize(
     ("text", "arguments", "status", "message"),
     [
-        (JOB.replace("4", "7"), (), 1, 'job ring: topology "default" allows to fit only 6 out of 7 pod(s)'),
-        (JOB, ("--required-topology", "3"), 1, 'job ring: topology "default" allows to fit only 2 out of 4 pod(s)'),
+        (JOB.replace("4", "7"), (), 1, "job ring: {fabric} has room for only 6 of 7 ranks"),
+        (
+            JOB,
+            ("--required-topology", "3"),
+            1,
+            "job ring: no layer 3 of {fabric} has room for 4 ranks; the most that fit into one is 2",
+        ),
         (JOB, ("--required-topology", "rack"), 2, "job ring: level rack: the nodes have no such level; theirs are"),
         (JOB, ("--required-topology", ""), 2, "--required-topology: '' is no layer"),
         (JOB.replace("4", "0"), (), 2, "ranks: 0 should be greater than or equal to 1"),
@@ -127,7 +132,7 @@ def test_place__bad_flow(
     path = tmp_path / "job.yaml"
     path.write_text(text)
     line = error("place", str(path), "--topology", fabric, *arguments, status=status)
-    assert line.removeprefix(f"{path}: ").startswith(message)
+    assert line.removeprefix(f"{path}: ").startswith(message.format(fabric=fabric))
 
 
 @pytest.mark.parametrize(
@@ -154,9 +159,90 @@ def test_malformed_json__is_one_line_and_status_2(tmp_path: Path, job: str, cont
         ("topology", "x", "--export", "azure"),
         ("place", "JOB", "--topology", "reference", "--required-topology", "1", "--preferred-topology", "2"),
         ("place", "JOB", "--topology", "reference", "--ranks-per-host", "0"),
+        ("place", "JOB", "--topology", "reference", "--replace", "h1"),
     ],
 )
 def test_usage__is_status_2(job: str, arguments: tuple[str, ...]) -> None:
     done = srd_lab(*(job if argument == "JOB" else argument for argument in arguments))
     assert done.exit_code == 2
     assert "Error: " in done.stderr
+
+
+def test_place__thousands_of_ranks_print_no_matrix_unless_asked(tmp_path: Path) -> None:
+    instances = [
+        {"InstanceId": f"i-{number:04}", "NetworkNodes": [f"a{number // 512}", f"b{number // 64}", f"c{number // 16}"]}
+        for number in range(2000)
+    ]
+    nodes, job = tmp_path / "nodes.json", tmp_path / "job.yaml"
+    nodes.write_text(json.dumps({"Instances": instances}))
+    job.write_text(JOB.replace("4", "2000"))
+    printed = output("place", str(job), "--topology", str(nodes), "--json")
+    placement = json.loads(printed)
+    assert len(printed) < 200_000
+    assert (placement["hops"], len(placement["hosts"])) == (None, 2000)
+    assert sum(placement["pairs_by_hops"].values()) == 2000 * 1999 // 2
+    asked = output("place", str(job), "--topology", str(nodes), "--json", "--hops")
+    assert len(asked) < 9_000_000, "two bytes for each pair"
+    row = json.loads(asked)["hops"][0]
+    assert (row[0], row[1], row[16], row[64], row[512]) == (0, 1, 3, 5, 7)
+    assert output("place", str(job), "--topology", str(nodes)).splitlines()[-4].startswith("  1: ")
+
+
+POD = {
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {"nodeName": "h1", "containers": [{"resources": {"requests": {"cpu": "1500m"}}}]},
+}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, fabric: str) -> str:
+    document = json.loads(output("topology", fabric, "--export", "kubernetes"))
+    for item in document["items"]:
+        item["status"]["allocatable"] = {"cpu": "2", "pods": "10"}
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def test_place__beside_the_pods_that_run(tmp_path: Path, cluster: str) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB.replace("4", "2") + "resources: {cpu: 1}\n")
+    command = ("place", str(job), "--topology", cluster, "--required-topology", "3", "--emit", "hostfile")
+    done = srd_lab(*command)
+    assert done.stdout == "h1 slots=2\n"
+    assert done.stderr.startswith(f"note: the pods that run in {cluster} are not given, so it counts as empty")
+    pods = tmp_path / "pods.json"
+    pods.write_text(json.dumps({"kind": "List", "items": [POD]}))
+    done = srd_lab(*command, "--pods", str(pods))
+    assert (done.stdout, done.stderr) == ("h2 slots=2\n", "")
+
+
+def test_place__nodes_and_pods_of_one_file(tmp_path: Path, cluster: str) -> None:
+    """As `kubectl get nodes,pods -o json` prints them."""
+    document = json.loads(Path(cluster).read_text())
+    document["items"].insert(0, POD)
+    both = tmp_path / "both.json"
+    both.write_text(json.dumps(document))
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB.replace("4", "2") + "resources: {cpu: 1}\n")
+    command = ("place", str(job), "--topology", str(both), "--pods", str(both), "--emit", "hostfile")
+    assert output(*command) == "h2 slots=2\n"
+
+
+def test_place__a_host_is_replaced(tmp_path: Path, fabric: str, job: str) -> None:
+    current = tmp_path / "current.json"
+    current.write_text(output("place", job, "--topology", fabric, "--json"))
+    command = ("place", job, "--topology", fabric, "--current", str(current), "--replace")
+    assert output(*command, "h2", "--emit", "hostfile") == "h1 slots=1\nh5 slots=1\nh3 slots=1\nh4 slots=1\n"
+    assert error(*command, "h9", status=2) == "job ring: h9 runs none of its ranks"
+    current.write_text("{}")
+    assert error(*command, "h2", status=2).startswith(f"{current}: holds no placement; give the output of")
+
+
+def test_place__feature_gates(fabric: str, job: str) -> None:
+    command = ("place", job, "--topology", fabric, "--preferred-topology", "3", "--emit", "hostfile")
+    assert output(*command, "--feature-gates", "TASBalancedPlacement=true,TASProfileMixed=false").count("slots=1") == 4
+    done = srd_lab(*command, "--feature-gates", "TASBalanced=true")
+    assert done.exit_code == 2
+    assert "'TASBalanced=true' is not GATE=true or GATE=false with one of TASProfileMixed, " in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.cli.run import Finished
+from netns.examples import NAMES, file_named
 from netns.inventory.fabric_layers import nodes_of
 from netns.lab.lab import Lab
 from netns.lab.state import LabDirectory
@@ -161,11 +163,11 @@ def test_run__killed_leaves_a_lab_that_the_next_one_removes(tmp_path: Path, topo
     [
         (["--lab", "nope"], {}, 1, "srd-lab: there is no lab nope; labs: "),
         ([], {"command": ["nosuch"]}, 1, "srd-lab: nosuch: no such command"),
-        ([], {"ranks": 9}, 1, "srd-lab: job demo: topology "),
-        (["--required-topology", "3"], {"ranks": 3}, 1, "srd-lab: job demo: topology "),
+        ([], {"ranks": 9}, 1, "srd-lab: job demo: lab "),
+        (["--required-topology", "3"], {"ranks": 3}, 1, "srd-lab: job demo: no layer 3 of lab "),
         (["--required-topology", "rack"], {}, 2, "srd-lab: job demo: level rack: the nodes have no such level; "),
         ([], {"ranks": 0}, 2, "job.yaml: ranks: 0 should be greater than or equal to 1"),
-        (["--timeout", "0.3"], {"command": ["sleep", "600"]}, 1, "srd-lab: not done after 0.3 s: rank 0 on h1, "),
+        (["--timeout", "300ms"], {"command": ["sleep", "600"]}, 1, "srd-lab: not done after 0.3 s: rank 0 on h1, "),
     ],
 )
 def test_run__bad_flow(
@@ -197,7 +199,30 @@ def test_run__usage(tmp_path: Path, options: list[str]) -> None:
 
 def test_run__the_examples_fit_together() -> None:
     """The example of README and docs; scripts/bench placement runs it."""
-    job = read_job(PROJECT / "examples" / "allreduce.yaml")
-    placement = place(job, nodes_of(read_topology(PROJECT / "examples" / "cluster.yaml")))
+    job = read_job(file_named("allreduce"))
+    placement = place(job, nodes_of(read_topology(file_named("cluster"))))
     assert placement.hosts == ("h1", "h2", "h3", "h4")
-    assert (PROJECT / job.command[1]).exists()
+
+
+@pytest.mark.root
+def test_run__an_example_by_name_from_any_directory(tmp_path: Path, lab_name: str) -> None:
+    """Outside the checkout, with another python3 first in PATH: that of srd-lab runs the ranks."""
+    other = tmp_path / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\nexit 9\n")
+    other.chmod(0o755)
+    (tmp_path / "small.yaml").write_text(CLOS.format(name=lab_name))
+    command = [sys.executable, "-m", "netns", "run", "allreduce", "--topology", "small.yaml", "--json"]
+    environment = os.environ | {"PATH": f"{other.parent}:{os.environ['PATH']}", "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["iterations_seconds"]) == 5
+
+
+def test_file_named__a_file_of_that_name_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert file_named("cluster").parent == PROJECT / "netns" / "examples"
+    (tmp_path / "cluster").touch()
+    assert file_named("cluster") == Path("cluster")
+    assert file_named("none.yaml") == Path("none.yaml")
+    assert {"allreduce", "cluster", "reference"} <= set(NAMES)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from netns.cli.show import show_lab, show_labs, show_plan
 from netns.lab.plan import plan
 from netns.topology.model import leaf_spine
 
-LAB = {
+LAB: dict[str, Any] = {
     "name": "demo",
     "backend": "relay",
     "reason": "requested",
@@ -27,6 +29,7 @@ LAB = {
         }
     },
     "switches": {"leaf1": {}},
+    "links": {"h1-leaf1": {"a": "h1", "b": "leaf1", "dead": False, "ab": None, "ba": None}},
     "relay": {"pid": 7},
     "owner": {"pid": 8},
     "processes": [{"pid": 9, "command": "iperf3", "netns": "demo-h1"}],
@@ -47,7 +50,7 @@ def test_show_lab__everything_once(capsys: pytest.CaptureFixture[str]) -> None:
     for line in (
         "lab demo: up, MTU 9000, seed 1",
         "backend: relay (requested)",
-        "problem: the relay (process 7) is dead; remove the rest: srd-lab down demo",
+        "problem: the relay (process 7) is dead; remove the rest: srd-lab down --lab demo",
         "note: this kernel has no x",
         "relay: process 7",
         "owner: process 8",
@@ -69,5 +72,8 @@ def test_show_labs(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in lines] == ["lab", "demo", "other"]
     assert lines[1].rstrip().endswith("the relay (process 7) is dead")
     assert lines[2].split()[-1] == "up"
+    dead = {"links": {"h1-leaf1": LAB["links"]["h1-leaf1"] | {"dead": True}}}
+    show_labs([LAB | dead | {"problems": []}])
+    assert capsys.readouterr().out.rstrip().endswith("up, 1 link dead")
     show_labs([])
     assert capsys.readouterr().out == "no lab is up; build one: srd-lab up reference\n"

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.root
 def test_top__table_and_json(lab_name: str) -> None:
     with Lab.up(leaf_spine(name=lab_name, spines=1, shape=Shape(delay_us=100)), backend="relay") as lab:
         fail(lab, "leaf2-spine1")
-        arguments = ["top", lab.name, "--count", "1", "--interval", "0.1"]
+        arguments = ["top", "--lab", lab.name, "--count", "1", "--interval", "100ms"]
         shown = CliRunner().invoke(main, [*arguments, "--busy"])
         assert shown.exit_code == 0
         assert shown.output.startswith(f"lab {lab.name}, relay backend, ")

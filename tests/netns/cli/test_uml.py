@@ -15,7 +15,7 @@ from netns.cli import main
         ([], 2, "Missing argument 'COMMAND...'"),
         (["--"], 2, "Missing argument 'COMMAND...'"),
         (["no-such-command"], 1, "srd-lab: no-such-command: no such command"),
-        (["--memory", "big", "true"], 2, "'big' is no size; give one as 512M or 2G"),
+        (["--memory", "big", "true"], 2, "'big' is not a number with a unit (for example 256M)"),
     ],
 )
 def test_uml__bad_flow(arguments: list[str], status: int, message: str) -> None:
@@ -25,13 +25,13 @@ def test_uml__bad_flow(arguments: list[str], status: int, message: str) -> None:
 
 
 def test_uml__gives_the_command_and_takes_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[tuple[str, ...], str]] = []
+    seen: list[tuple[tuple[str, ...], int]] = []
 
-    def run(command: tuple[str, ...], *, memory: str) -> int:
-        seen.append((command, memory))
+    def run(command: tuple[str, ...], *, memory_bytes: int) -> int:
+        seen.append((command, memory_bytes))
         return 9
 
     monkeypatch.setattr(netns.cli.uml, "run_uml", run)
-    done = CliRunner().invoke(main, ["uml", "--memory", "512M", "--", "sh", "-c", "exit 9"])
+    done = CliRunner().invoke(main, ["uml", "--memory", "0.5G", "--", "sh", "-c", "exit 9"])
     assert done.exit_code == 9
-    assert seen == [(("sh", "-c", "exit 9"), "512M")]
+    assert seen == [(("sh", "-c", "exit 9"), 512 << 20)]

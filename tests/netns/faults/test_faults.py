@@ -12,7 +12,7 @@ import pytest
 from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.kernel.netlink import netem_statistics, run_tool
 from netns.errors import BackendError, TopologyError
-from netns.faults.faults import active, dead_links, fail, repair
+from netns.faults.faults import active, fail, repair
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.observe.route_probe import probe_spines
@@ -63,7 +63,7 @@ def test_fail__a_link_of_any_kind(lab: Lab, spine: str) -> None:
     other = {"spine1": "spine2", "spine2": "spine1"}[spine]
     assert carries(lab, spine)
     failure = fail(lab, f"leaf2-{spine}")
-    assert dead_links(lab) == {f"leaf2-{spine}"}
+    assert lab.dead_links() == {f"leaf2-{spine}"}
     assert not no_carrier(lab, "leaf2", spine)
     for version in lab.versions:
         assert (arrives(lab, spine, version=version), carries(lab, other, version=version)) == (False, True)
@@ -75,9 +75,9 @@ def test_fail__a_link_of_any_kind(lab: Lab, spine: str) -> None:
 @pytest.mark.root
 def test_fail__a_node_is_all_its_links_and_failures_add_up(lab: Lab) -> None:
     node, link = fail(lab, "spine2"), fail(lab, "leaf1-spine2")
-    assert dead_links(lab) == {"leaf1-spine2", "leaf2-spine2"}
+    assert lab.dead_links() == {"leaf1-spine2", "leaf2-spine2"}
     repair(lab, [node])
-    assert dead_links(lab) == {"leaf1-spine2"}
+    assert lab.dead_links() == {"leaf1-spine2"}
     assert not arrives(lab, "spine2")
     assert active(lab, "leaf1-spine2") == (link,)
     repair(lab, active(lab))

@@ -51,7 +51,7 @@ def test_read_plan__in_order_of_time(tmp_path: Path) -> None:
         ("events: [{fail: spine1, repair: spine1}]", "events[0]: has 2 of fail, set, repair; give one"),
         (
             "events: [{at: 5, fail: spine1}]",
-            "events[0].at: 5 is not a time: give a unit, one of s, ms, us, ns (for example 0.5ms)",
+            "events[0].at: 5 is not a time: give a unit, one of d, h, min, s, ms, us, ns (for example 0.5ms)",
         ),
         (
             "events: [{at: 1e99s, fail: spine1}]",

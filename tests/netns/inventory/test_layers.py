@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netns.errors import NodesError
-from netns.inventory.layers import hops, labelled, level_named, levels_of, path_of, shared_depth, short_name
+from netns.inventory.layers import (
+    hop_counts,
+    hop_matrix,
+    hops,
+    labelled,
+    level_named,
+    levels_of,
+    path_of,
+    shared_depth,
+    short_name,
+)
 from netns.inventory.nodes import HOSTNAME_LABEL, ULTRASERVER_LABEL, Node, layer_label
 
 
@@ -69,3 +82,18 @@ def test_shared_depth() -> None:
     assert shared_depth([path_of(each, levels) for each in (A, C)]) == 2
     assert shared_depth([path_of(each, levels) for each in (A, E)]) == 0
     assert shared_depth([path_of(A, levels)]) == 4
+
+
+@given(st.lists(st.tuples(*[st.sampled_from("ab")] * 3, st.sampled_from("xyz")), max_size=12))
+def test_hop_matrix_and_counts__are_those_of_each_pair(paths: list[tuple[str, str, str, str]]) -> None:
+    """Hosts of the same name lie in the same place."""
+    at = {path[3]: path for path in paths}
+    nodes = [
+        Node(host, {**{layer_label(i): value for i, value in enumerate(at[host][:3], 1)}, HOSTNAME_LABEL: host})
+        for *_, host in paths
+    ]
+    levels = [layer_label(1), layer_label(2), layer_label(3), HOSTNAME_LABEL]
+    wanted = [[hops(a, b, levels) for b in nodes] for a in nodes]
+    assert hop_matrix(nodes, levels).tolist() == wanted
+    pairs = Counter(wanted[a][b] for a in range(len(nodes)) for b in range(a))
+    assert hop_counts(nodes, levels) == dict(sorted(pairs.items()))

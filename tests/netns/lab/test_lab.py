@@ -199,7 +199,7 @@ def test_lookups__bad_flow(lab: Lab) -> None:
 
 
 def test_up__twice_is_an_error_that_names_the_remedy(lab: Lab) -> None:
-    with pytest.raises(BackendError, match=f"lab {lab.name} is up; take it down first: srd-lab down {lab.name}$"):
+    with pytest.raises(BackendError, match=f"lab {lab.name} is up; take it down first: srd-lab down --lab {lab.name}$"):
         Lab.up(lab.topology, backend=lab.backend)
     assert lab.status()["problems"] == []
 

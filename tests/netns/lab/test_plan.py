@@ -268,7 +268,7 @@ def test_plan__reference_reads_well() -> None:
     assert not any("ipv6" in line and "disable" not in line for line in lines)
     kernel = [str(step) for step in plan(reference(), "kernel")]
     assert any(
-        line.startswith("netem reference-leaf1:spine1 limit 10 delay 500us rate 250000000bit seed ") for line in kernel
+        line.startswith("netem reference-leaf1:spine1 limit 10 delay 500us rate 250mbit seed ") for line in kernel
     )
 
 

@@ -47,7 +47,7 @@ def test_parse__absent_keys_keep_the_defaults() -> None:
     [
         ({"loss": "120%"}, "loss: 120 % is not between 0 % and 100 %"),
         ({"loss": "-1%"}, "loss: -1 % is not between 0 % and 100 %"),
-        ({"delay": "5"}, "delay: 5 is not a time: give a unit, one of s, ms, us, ns (for example 0.5ms)"),
+        ({"delay": "5"}, "delay: 5 is not a time: give a unit, one of d, h, min, s, ms, us, ns (for example 0.5ms)"),
         ({"delay": "1e6s"}, f"delay: 1000000000000 us is not between 0 us and {MAX_DELAY_US} us"),
         ({"jitter": "3s"}, f"jitter: 3000000 us is not between 0 us and {MAX_JITTER_US} us"),
         ({"rate": "5bit"}, "rate: 5 bit/s is less than 8 bit/s (0 is unlimited)"),

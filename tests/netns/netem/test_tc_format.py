@@ -16,7 +16,7 @@ EVERYTHING = [
     (Shape(), "limit 1000"),
     (
         Shape(delay_us=500, jitter_us=0.25, loss_percent=1.5, rate_bps=250_000_000, limit_packets=10),
-        "limit 10 delay 500us 0.25us loss random 1.5% rate 250000000bit",
+        "limit 10 delay 500us 0.25us loss random 1.5% rate 250mbit",
     ),
     (
         Shape(delay_us=500, jitter_us=20, delay_correlation_percent=25, distribution="pareto"),
@@ -29,12 +29,12 @@ EVERYTHING = [
         Shape(duplicate_percent=1, corrupt_percent=0.1, corrupt_correlation_percent=10),
         "limit 1000 duplicate 1% corrupt 0.1% 10%",
     ),
-    (Shape(delay_us=1000, reorder_percent=25, gap=5), "limit 1000 delay 1000us reorder 25% gap 5"),
+    (Shape(delay_us=1000, reorder_percent=25, gap=5), "limit 1000 delay 1ms reorder 25% gap 5"),
     (
         Shape(rate_bps=8, rate_overhead_bytes=20, cell_bytes=53, cell_overhead_bytes=5),
         "limit 1000 rate 8bit 20 53 5",
     ),
-    (Shape(slot=Slot(min_us=800, max_us=1000, packets=10)), "limit 1000 slot 800us 1000us packets 10"),
+    (Shape(slot=Slot(min_us=800, max_us=1000, packets=10)), "limit 1000 slot 800us 1ms packets 10"),
     (
         Shape(slot=Slot(distribution="normal", delay_us=9, jitter_us=1, bytes=7)),
         "limit 1000 slot distribution normal 9us 1us bytes 7",

@@ -52,6 +52,14 @@ def test_capture__both_directions_with_timestamps(lab: Lab, tmp_path: Path) -> N
     assert [struct.unpack_from("=I", body)[0] for kind, body in blocks(path) if kind == 5] == [0, 1]
 
 
+def test_capture__does_not_exceed_the_packets_asked_for(lab: Lab, tmp_path: Path) -> None:
+    """All packets wait in the socket when the recording looks for the first time."""
+    path = tmp_path / "n.pcapng"
+    captured = capture(lab, "leaf1-spine1", path=path, packets=3, seconds=20, ready=lambda: ping_pong(lab, 10))
+    assert captured.packets == 3
+    assert len([kind for kind, _ in blocks(path) if kind == 6]) == 3
+
+
 def test_capture__stops_on_request(lab: Lab, tmp_path: Path) -> None:
     assert capture(lab, "leaf1-spine1", path=tmp_path / "d", stop=lambda: True).packets == 0
     assert capture(lab, "leaf1-spine1", path=tmp_path / "d", overwrite=True, seconds=0.05).packets == 0

@@ -118,3 +118,11 @@ def test_choose__preferred_affinity() -> None:
     assert chosen(domains, resolved(3, scored=True, required=True)) == "b"
     assert chosen(domains, resolved(9, scored=True, required=True)) == Shortfall(2, 0)
     assert chosen(domains, resolved(3, scored=True, least_free=True)) == "b"
+
+
+def test_smallest__by_affinity_first_then_by_room_for_the_leader() -> None:
+    domains = [domain("a", 8, score=5, leaders=1), domain("b", 3, score=5), domain("c", 4, score=5, leaders=1)]
+    others = [domain("d", 8, score=9), domain("e", 2, score=5, leaders=1)]
+    assert smallest([*domains, *others], 2, room=slices_led_of, scored=True, leaders=1).name == "c"
+    assert smallest([*domains, *others], 2, room=slices_led_of, scored=False, leaders=1).name == "e"
+    assert smallest(domains, 2, room=slices_led_of, scored=True).name == "b"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from netns.inventory.nodes import HOSTNAME_LABEL
@@ -94,3 +96,17 @@ def test_descend__below_the_slices_shares_stay_with_their_parent() -> None:
     made = tree(("a", [3, 1]), ("b", [3, 1]), slice_size=4, slice_level=0)
     given = descend(made, made.at(0), resolved(8, size=4, slice_level=0), level=0)
     assert sorted(shares(given)) == [("a0", 3, 0), ("a1", 1, 0), ("b0", 3, 0), ("b1", 1, 0)]
+
+
+def test_give__affinity_comes_before_the_search_for_a_leaders_host() -> None:
+    """As in Kueue: b is behind a domain of another score, and out of the question, although only it is as small."""
+
+    def domains() -> list[Domain]:
+        made = [host("a", 1), host("p", 4, leaders=1), host("b", 2, leaders=1)]
+        for domain, score in zip(made, (9, 5, 5), strict=True):
+            domain.score = score
+        return made
+
+    wanted = replace(resolved(2, leaders=1), scored=True)
+    assert shares(give(domains(), 2, wanted, leaders=1, size=1)) == [("p", 2, 1)]
+    assert shares(give(domains()[1:], 2, wanted, leaders=1, size=1)) == [("b", 2, 1)]

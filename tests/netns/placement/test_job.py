@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netns.errors import JobError
 from netns.inventory.nodes import HOSTNAME_LABEL, layer_label
 from netns.placement.job import Job, read_job
-from netns.placement.model import Request, Slice, Toleration
+from netns.placement.model import Affinity, Expression, Request, Slice, Term, Toleration
 
 SMALL = "name: a\nranks: 4\ncommand: [x]\n"
 FULL = """
@@ -42,24 +42,26 @@ def read(file: Path, text: str) -> Job:
 def test_read_job__everything(file: Path) -> None:
     job = read(file, FULL)
     assert job.command == ("python3", "ring.py", "--verify")
-    assert job.request() == Request(
-        name="allreduce",
-        count=8,
-        requests={"cpu": 500, "memory": 2**30, "nvidia.com/gpu": 1},
-        mode="required",
-        level=layer_label(2),
-        slices=(Slice(layer_label(3), 4), Slice(HOSTNAME_LABEL, 2)),
-        node_selector={"zone": "a"},
-        tolerations=(Toleration("gpu", "Exists"),),
+    assert job.requests() == (
+        Request(
+            name="allreduce",
+            count=8,
+            requests={"cpu": 500, "memory": 2**30, "nvidia.com/gpu": 1},
+            mode="required",
+            level=layer_label(2),
+            slices=(Slice(layer_label(3), 4), Slice(HOSTNAME_LABEL, 2)),
+            node_selector={"zone": "a"},
+            tolerations=(Toleration("gpu", "Exists"),),
+        ),
     )
     assert (job.env, job.image, job.queue) == ({"LOG": "1"}, "example/ring:1", "research")
 
 
 def test_read_job__modes(file: Path) -> None:
-    assert read(file, SMALL).request().mode == "unconstrained"
-    assert read(file, SMALL + "topology: {preferred: host}").request().mode == "preferred"
-    assert read(file, SMALL + "slices: [{layer: 3, size: 2}]").request().mode == "slice_only"
-    assert read(file, SMALL + "topology: {required: example.com/rack}").request().level == "example.com/rack"
+    assert read(file, SMALL).requests()[0].mode == "unconstrained"
+    assert read(file, SMALL + "topology: {preferred: host}").requests()[0].mode == "preferred"
+    assert read(file, SMALL + "slices: [{layer: 3, size: 2}]").requests()[0].mode == "slice_only"
+    assert read(file, SMALL + "topology: {required: example.com/rack}").requests()[0].level == "example.com/rack"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_read_job__modes(file: Path) -> None:
         ),
         (SMALL + "resources: {cpu: lots}", "resources: cpu: 'lots' is no quantity"),
         (SMALL + "resources: {cpu: -1}", "resources: cpu: -1 is negative"),
-        (SMALL + "resources: {pods: 1}", "resources.pods: every rank takes one anyway; leave it out"),
+        (SMALL + "resources: {pods: 1}", "resources: pods: every rank takes one anyway; leave it out"),
         (SMALL + "resources: [1]", "resources: [1] should be a valid mapping"),
         (SMALL + "env: {A=B: x}", "env.A=B.[key]: 'A=B' String should match pattern"),
         (SMALL + "env: {A: 1}", "env.A: 1 should be a valid string"),
@@ -120,3 +122,54 @@ def test_read_job__anything_else_is_one_line(tmp_path_factory: pytest.TempPathFa
     with pytest.raises(JobError) as caught:
         read_job(file)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_read_job__a_leader_is_a_request_of_its_own(file: Path) -> None:
+    job = read(file, SMALL + "resources: {cpu: 1}\nleader: {resources: {cpu: 4}}\nslices: [{layer: 3, size: 3}]")
+    workers, leader = job.requests()
+    assert (workers.count, workers.requests, workers.group) == (3, {"cpu": 1000}, "a")
+    assert (leader.count, leader.requests, leader.group) == (1, {"cpu": 4000}, "a")
+
+
+def test_read_job__node_affinity(file: Path) -> None:
+    (request,) = read(
+        file,
+        SMALL
+        + """
+node_affinity:
+  required: [{match_expressions: [{key: gpu, operator: In, values: [h100, h200]}]}]
+  preferred: [{weight: 10, match_expressions: [{key: fast, operator: Exists}]}]
+""",
+    ).requests()
+    assert request.affinity == Affinity(
+        required=(Term((Expression("gpu", "In", ("h100", "h200")),)),),
+        preferred=((10, Term((Expression("fast", "Exists"),))),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("leader: {cpu: 1}", "leader.cpu: no such key; the known ones here are resources"),
+        ("leader: {resources: {cpu: x}}", "leader.resources: cpu: 'x' is no quantity"),
+        ("leader: {}\nslices: [{layer: 3, size: 2}]", "slices[0].size: 2 does not divide 3 ranks beside the leader"),
+        ("node_affinity: {required: [{match_expressions: []}]}", "node_affinity.required[0].match_expressions: []"),
+        (
+            "node_affinity: {required: [{match_expressions: [{key: a, operator: Exists, value: x}]}]}",
+            "node_affinity.required[0].match_expressions[0].value: no such key; the known ones here are key, operator",
+        ),
+        (
+            "node_affinity: {preferred: [{weight: 101, match_expressions: [{key: a, operator: Exists}]}]}",
+            "node_affinity.preferred[0].weight: 101 should be less than or equal to 100",
+        ),
+    ],
+)
+def test_read_job__leader_and_affinity_bad_flow(file: Path, text: str, message: str) -> None:
+    with pytest.raises(JobError) as caught:
+        read(file, SMALL + text)
+    assert str(caught.value).startswith(f"{file}: {message}")
+
+
+def test_read_job__a_leader_alone_bad_flow(file: Path) -> None:
+    with pytest.raises(JobError, match="leader: leads the other ranks; give at least 2 ranks"):
+        read(file, "name: a\nranks: 1\ncommand: [x]\nleader: {}")

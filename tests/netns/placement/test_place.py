@@ -10,7 +10,8 @@ from netns.errors import JobError, NodesError, PlacementError
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.nodes import Node, layer_label
 from netns.placement import Job, place
-from netns.placement.model import Usage
+from netns.placement.model import Profile, Usage
+from netns.placement.place import replace_host
 from netns.topology.model import leaf_spine
 
 NODES = nodes_of(leaf_spine(name="demo", leaves=3, spines=2, hosts_per_leaf=4))
@@ -25,7 +26,7 @@ def test_place__ranks_are_neighbours_in_the_order_of_the_network() -> None:
     assert placement.hosts == ("h1", "h2", "h3", "h4")
     assert placement.shared == (layer_label(3), "leaf1")
     assert placement.ring_hops == (1, 1, 1, 1)
-    assert placement.hops[0] == (0, 1, 1, 1)
+    assert placement.hops[0].tolist() == [0, 1, 1, 1]
 
 
 def test_place__preferred_spills_over_into_as_few_leaves_as_can_be() -> None:
@@ -53,9 +54,66 @@ def test_place__resources_only_where_nodes_report_them() -> None:
     placement = place(demanding, NODES)
     assert placement.notes == ("the nodes report no allocatable resources; not checked: cpu",)
     nodes = [replace(node, allocatable={"cpu": 2000, "pods": 9}) for node in NODES[:2]]
-    assert place(demanding, nodes).notes == ()
-    with pytest.raises(PlacementError, match=r'excluded: resource "cpu": 2$'):
+    assert place(demanding, nodes, usage=()).notes == ()
+    with pytest.raises(PlacementError, match=r"\(of 2 nodes, without room for any rank: 2 short of cpu\)$"):
         place(job(ranks=2, resources={"cpu": "2001m"}), nodes)
+
+
+def test_place__running_pods_are_not_known() -> None:
+    nodes = [replace(node, allocatable={"cpu": 2000, "pods": 9}) for node in NODES]
+    (note,) = place(job(), nodes, where="nodes.json").notes
+    assert note.startswith(
+        "the pods that run in nodes.json are not given, so it counts as empty; give them with --pods"
+    )
+
+
+def test_place__a_leader_is_rank_0_beside_the_others() -> None:
+    nodes = [replace(node, allocatable={"cpu": 2000, "pods": 9}) for node in NODES]
+    wanted = job(ranks=5, resources={"cpu": "1"}, leader={"resources": {"cpu": "2"}}, topology={"required": 3})
+    placement = place(wanted, nodes, usage=())
+    assert placement.hosts[0] not in placement.hosts[1:], "it fills its host"
+    assert placement.shared == (layer_label(3), "leaf1")
+    assert len(placement.hosts) == 5
+
+
+def test_place__preferred_affinity_with_its_gate() -> None:
+    nodes = [replace(node, labels={**node.labels, "fast": "x"}) if node.name > "h4" else node for node in NODES]
+    preferred = [{"weight": 1, "match_expressions": [{"key": "fast", "operator": "Exists"}]}]
+    wanted = job(ranks=2, topology={"preferred": 3}, node_affinity={"preferred": preferred})
+    assert place(wanted, nodes).shared == (layer_label(3), "leaf1")
+    gated = place(wanted, nodes, profile=Profile(affinity_preferred=True))
+    assert gated.shared == (layer_label(3), "leaf2")
+
+
+def test_replace_host__all_others_stay() -> None:
+    wanted = job(ranks=4, topology={"required": 3})
+    hosts = ("h5", "h7", "h6", "h8")
+    with pytest.raises(PlacementError, match=r"^job ring: no layer 3 of the inventory has room for 1 rank"):
+        replace_host(wanted, NODES, hosts=hosts, lost="h7")
+    assert replace_host(job(ranks=4), NODES, hosts=hosts, lost="h7").hosts == ("h5", "h1", "h6", "h8")
+    roomy = [replace(node, allocatable={"pods": 2}) for node in NODES]
+    moved = replace_host(wanted, roomy, hosts=("h5", "h5", "h6", "h7"), lost="h5")
+    assert moved.hosts[2:] == ("h6", "h7")
+    assert set(moved.hosts[:2]) <= {"h6", "h7", "h8"}, "in the leaf of the rest"
+
+
+def test_replace_host__the_leader_or_a_worker() -> None:
+    roomy = [replace(node, allocatable={"pods": 2}) for node in NODES]
+    led = job(ranks=3, leader={}, topology={"required": 3})
+    for lost, staying in (("h1", (1, 2)), ("h3", (0, 1))):
+        moved = replace_host(led, roomy, hosts=("h1", "h2", "h3"), lost=lost)
+        assert [moved.hosts[rank] for rank in staying] == [("h1", "h2", "h3")[rank] for rank in staying]
+        assert lost not in moved.hosts
+        assert moved.shared == (layer_label(3), "leaf1")
+
+
+def test_replace_host__bad_flow() -> None:
+    with pytest.raises(JobError, match=r"^job ring: h9 runs none of its ranks$"):
+        replace_host(job(), NODES, hosts=("h1", "h2", "h3", "h4"), lost="h9")
+    with pytest.raises(JobError, match=r"^job ring: has 4 ranks, but the current placement 2$"):
+        replace_host(job(), NODES, hosts=("h1", "h2"), lost="h1")
+    with pytest.raises(PlacementError, match=r"^job ring: h99 runs ranks of the job, but is no ready node of"):
+        replace_host(job(), NODES, hosts=("h1", "h2", "h3", "h99"), lost="h1")
 
 
 def test_place__nothing_shared() -> None:
@@ -64,17 +122,15 @@ def test_place__nothing_shared() -> None:
 
 
 def test_place__bad_flow() -> None:
-    with pytest.raises(
-        PlacementError, match=r'^job ring: topology "default" allows to fit only 12 out of 13 pod\(s\)$'
-    ):
-        place(job(ranks=13), NODES)
+    with pytest.raises(PlacementError, match=r"^job ring: demo.yaml has room for only 12 of 13 ranks$"):
+        place(job(ranks=13), NODES, where="demo.yaml")
     with pytest.raises(JobError, match=r"^job ring: level example.com/rack: the nodes have no such level; theirs are"):
         place(job(topology={"required": "example.com/rack"}), NODES)
     with pytest.raises(JobError, match=r"^job ring: level 7: the nodes have no such level"):
         place(job(slices=[{"layer": "7", "size": 2}]), NODES)
-    with pytest.raises(JobError, match=r"^job ring: podset slice topology .*layer-1 is above the podset topology"):
+    with pytest.raises(JobError, match=r"^job ring: slices\[0\].layer: layer 1 is wider than layer 3, in which"):
         place(job(topology={"required": 3}, slices=[{"layer": 1, "size": 2}]), NODES)
     with pytest.raises(NodesError, match=r"^node x: has no label topology.k8s.aws/network-node-layer-1"):
         place(job(), [*NODES, Node("x")])
-    with pytest.raises(PlacementError, match=r"no topology domains at level: kubernetes.io/hostname"):
+    with pytest.raises(PlacementError, match=r"none of the nodes of the inventory is ready and schedulable$"):
         place(job(), [replace(NODES[0], ready=False)])

@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_read_topology__example_is_the_reference() -> None:
-    assert read_topology(PROJECT / "examples" / "reference.yaml") == reference()
+    assert read_topology(PROJECT / "netns" / "examples" / "reference.yaml") == reference()
 
 
 def test_read_topology__examples_of_the_documentation(file: Path) -> None:

@@ -146,6 +146,15 @@ def test_leaf_spine__keeps_an_explicit_limit() -> None:
     assert link.shape_ab.limit_packets == 77
 
 
+def test_link__either_order_is_the_same_link() -> None:
+    made = leaf_spine(spines=2)
+    assert made.link("spine2-leaf1") is made.link("leaf1-spine2")
+    assert made.canonical_name("spine2-leaf1") == "leaf1-spine2"
+    assert made.canonical_name("spine2") == "spine2"
+    with pytest.raises(TopologyError, match=r"^x-y: neither a link nor a node"):
+        made.canonical_name("x-y")
+
+
 def test_links_at__either_order_and_nodes() -> None:
     made = leaf_spine(spines=2)
     assert [link.name for link in made.links_at("spine1-leaf2")] == ["leaf2-spine1"]

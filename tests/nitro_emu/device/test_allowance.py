@@ -22,7 +22,7 @@ AT_ONCE_BYTES = 2 * (64 << 10)
 
 
 def test_bandwidth__bounds_what_a_tenant_sends_and_counts_what_waits(tmp_path: Path) -> None:
-    limited = f"bandwidth: {RATE_BPS // 1_000_000}M"
+    limited = f"bandwidth: {RATE_BPS // 1_000_000}mbit"
     with card(tmp_path / "a", limits=limited) as first, card(tmp_path / "b") as second:
         with tenants((first, "efa_0"), (second, "efa_0")) as (left, right):
             source, target = left.memory(length=LENGTH), right.memory(length=LENGTH + 4096)

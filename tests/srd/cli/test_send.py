@@ -7,14 +7,17 @@ import hashlib
 import json
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from srd.cli.options import STOP_WITHIN_S
+from srd.cli.send import paths_text
 from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, encode
+from srd.peer import PathStats
+from srd.proto.paths.path import PathCounters, PathState
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
 from tests.srd.loopback import SMALL, closed_port, content, send
@@ -105,7 +108,7 @@ def test_send__json(file: Path, output: Path) -> None:
     assert [path["path"] for path in paths] == [0, 1, 2, 3]
     assert sum(path["packets"] for path in paths) >= 3_000_000 // 8972
     assert set(paths[0]) == {
-            "path", "packets", "retransmitted", "lost", "timeouts", "marked", "rtt_us", "state",
+            "path", "standby", "packets", "retransmitted", "lost", "timeouts", "marked", "rtt_us", "state",
         }  # fmt: skip
     assert {path["state"] for path in paths} <= {"active", "silent", "quarantined", "probing"}
 
@@ -139,6 +142,40 @@ def test_send__fails_when_one_of_several_fails(inputs: Path, output: Path, file:
     assert len(result.stderr.splitlines()) == 1
     assert f"{other}: not delivered: b.bin: exists already" in result.stderr
     assert (output / "a.bin").exists()
+
+
+def test_send__several_files_are_one_once(file: Path, inputs: Path, output: Path) -> None:
+    """`recv --once` stays for all the files of one `srd send`."""
+    others = [inputs / name for name in ("b.bin", "c.bin")]
+    for number, other in enumerate(others, 1):
+        other.write_bytes(content(1000 * number, seed=SEED))
+    with receiver(output, "--once") as (process, target):
+        result = srd("send", str(file), *map(str, others), target)
+        assert result.returncode == 0, result.stderr
+        assert process.wait() == 0
+    assert names(output) == ["a.bin", "b.bin", "c.bin"]
+
+
+def test_send__once_ends_with_the_first_file_that_fails_bad_flow(file: Path, inputs: Path, output: Path) -> None:
+    (output / "a.bin").touch()
+    other = inputs / "b.bin"
+    other.touch()
+    with receiver(output, "--once") as (process, target):
+        assert srd("send", str(file), str(other), target).returncode == 1
+        assert process.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("carried", "text"),
+    [(range(32), "32 paths"), (range(34), "32 paths and 2 standbys"), ([0, 5, 40], "2 paths and 1 standby")],
+)
+def test_paths_text__standbys_are_no_more_paths(carried: Iterable[int], text: str) -> None:
+    """`--paths 32` is 32 paths, also when two of them failed and have standbys."""
+    paths = [
+        PathStats(number, PathState.ACTIVE, None, 0, PathCounters(packets=int(number in carried)))
+        for number in range(50)
+    ]
+    assert paths_text(paths, primary=32) == text
 
 
 @pytest.mark.parametrize("options", [[], ["--devmem", "--plain"]], ids=str)
@@ -313,7 +350,7 @@ def test_send__resumes_with_a_restarted_receiver(
 
 
 def test_send__ends_when_the_receiver_does_not_return_bad_flow(inputs: Path, output: Path) -> None:
-    argv = command("send", str(sparse(inputs)), "--retry-for", "1")
+    argv = command("send", str(sparse(inputs)), "--retry-for", "1s")
     with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")
         process.kill(signal.SIGKILL)
@@ -324,6 +361,6 @@ def test_send__ends_when_the_receiver_does_not_return_bad_flow(inputs: Path, out
         assert error.endswith("; tried again for 1 s; the file was not delivered")
 
 
-@pytest.mark.parametrize("seconds", ["-1", "x", "86401"])
+@pytest.mark.parametrize("seconds", ["-1s", "x", "60", "86401s"])
 def test_send__bad_retry_for_bad_flow(file: Path, seconds: str, called: Command) -> None:
     assert_fails(called("send", str(file), "127.0.0.1:9", "--retry-for", seconds), status=2, error="--retry-for")

@@ -22,6 +22,7 @@ OFFER: dict[str, Any] = {
     "chunk_bytes": CHUNK_BYTES,
     "transfer": TRANSFER,
     "retry_for_s": 0,
+    "files_left": 0,
 }
 
 

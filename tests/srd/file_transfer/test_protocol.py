@@ -29,7 +29,7 @@ JSON = st.recursive(
     max_leaves=12,
 )
 OFFERS: dict[str, Any] = {"kind": "offer", "name": "a.bin", "size": 10, "chunk_bytes": CHUNK_BYTES}
-OFFERS |= {"transfer": "0123456789abcdef" * 2, "retry_for_s": 60}
+OFFERS |= {"transfer": "0123456789abcdef" * 2, "retry_for_s": 60, "files_left": 2}
 FIELDS = ("name", "size", "chunk_bytes", "transfer", "retry_for_s")
 
 
@@ -130,6 +130,9 @@ def test_offer_untrusted__unusual_valid_names(name: str) -> None:
         {"transfer": "0" * 31},
         {"transfer": "0" * 32 + "\n"},
         {"retry_for_s": None},
+        {"files_left": None},
+        {"files_left": -1},
+        {"files_left": True},
         {"retry_for_s": 1.5},
     ],
     ids=str,

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from netns.examples import file_named
 from netns.lab.state import LabDirectory
 from netns.netem.shape import Shape
 from netns.topology.clos import ClosLinks, three_tier
@@ -17,11 +18,11 @@ from scripts.harness.errors import BenchError
 
 @pytest.fixture
 def topology() -> Topology:
-    return read_topology(placement.CLUSTER)
+    return read_topology(file_named("cluster"))
 
 
 def blocks(hosts: tuple[str, ...]) -> list[int]:
-    return [(int(host[1:]) - 1) // 4 for host in hosts]  # as examples/cluster.yaml numbers them
+    return [(int(host[1:]) - 1) // 4 for host in hosts]  # as netns/examples/cluster.yaml numbers them
 
 
 def test_placements__a_rack_a_block_and_apart(topology: Topology) -> None:
@@ -67,7 +68,7 @@ def test_measure__short_run() -> None:
 
 @pytest.mark.root
 def test_measure__failed_rank_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "PROGRAM", placement.ROOT / "nosuch.py")
-    with pytest.raises(BenchError, match=r"^rank \d on h\d+ failed with status 2: .*nosuch.py"):
+    monkeypatch.setattr(placement, "PROGRAM", "srd.examples.nosuch")
+    with pytest.raises(BenchError, match=r"^rank \d on h\d+ failed with status 1: .*srd.examples.nosuch"):
         placement.measure(1, size=placement.Size(tensor_bytes=4, iterations=1))
     assert not LabDirectory(f"placement-{os.getpid()}").path.exists()

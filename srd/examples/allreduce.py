@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Ring all-reduce of float32 over SRD: every rank ends with the sum of all ranks' tensors.
 
 One process per rank, configured by its environment as with torchrun and MPI:
@@ -8,7 +7,7 @@ One process per rank, configured by its environment as with torchrun and MPI:
     RANK_HOSTS    their addresses in order of rank, separated by commas
     MASTER_PORT   the UDP port that each rank listens on; default 29500
 
-    RANK=0 WORLD_SIZE=2 RANK_HOSTS=192.0.2.1,192.0.2.2 python allreduce.py --bytes 8388608 --iterations 5
+    RANK=0 WORLD_SIZE=2 RANK_HOSTS=192.0.2.1,192.0.2.2 python3 -m srd.examples.allreduce --bytes 8388608 --iterations 5
 
 `srd-lab run` sets these for every rank of a job. Each rank prints JSON lines on stdout: an `iteration` with its
 duration for each iteration, and `done` at the end. The result is compared with the exact sum; the exit status is 1 if

@@ -1,4 +1,4 @@
-"""scripts.examples.tensor_exchange: two processes, both tensors right; mistakes are one line."""
+"""srd.examples.tensor_exchange: two processes, both tensors right; mistakes are one line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scripts.examples.tensor_exchange import fill, pattern_sum
+from srd.examples.tensor_exchange import fill, pattern_sum
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
-PROGRAM = ROOT / "scripts" / "examples" / "tensor_exchange.py"
+PROGRAM = ROOT / "srd" / "examples" / "tensor_exchange.py"
 SIZE = 16 << 20
 
 

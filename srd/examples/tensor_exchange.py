@@ -1,12 +1,11 @@
-#!/usr/bin/env python3
 """Two hosts exchange a float32 tensor through device memory, and each reduces the received tensor in place.
 
-    host1$ python tensor_exchange.py --listen 0.0.0.0:7000
-    host2$ python tensor_exchange.py --connect 192.0.2.1:7000
+    host1$ python3 -m srd.examples.tensor_exchange --listen 0.0.0.0:7000
+    host2$ python3 -m srd.examples.tensor_exchange --connect 192.0.2.1:7000
 
     srd-lab up reference
-    srd-lab exec h2 -- python scripts/examples/tensor_exchange.py --listen 10.0.2.1:7000 &
-    srd-lab exec h1 -- python scripts/examples/tensor_exchange.py --connect 10.0.2.1:7000
+    srd-lab exec h2 -- python3 -m srd.examples.tensor_exchange --listen 10.0.2.1:7000 &
+    srd-lab exec h1 -- python3 -m srd.examples.tensor_exchange --connect 10.0.2.1:7000
 
 It demonstrates:
 

@@ -1,4 +1,4 @@
-"""scripts.examples.allreduce: every rank gets the exact sum, for all sizes; one-line errors."""
+"""srd.examples.allreduce: every rank gets the exact sum, for all sizes; one-line errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.examples.allreduce import DEFAULT_PORT, MAX_PIECES, RankInfo, Ring, RingError, exact_sum, pattern
 from srd import PeerError, SrdError
+from srd.examples.allreduce import DEFAULT_PORT, MAX_PIECES, RankInfo, Ring, RingError, exact_sum, pattern
 from tests.patience import PATIENCE_S
 
-PROGRAM = Path(__file__).resolve().parents[3] / "scripts" / "examples" / "allreduce.py"
+PROGRAM = Path(__file__).resolve().parents[3] / "srd" / "examples" / "allreduce.py"
 _ports = itertools.count(20_000 + os.getpid() % 120 * 100)  # below the ephemeral range
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "2", "RANK_HOSTS": "192.0.2.1,192.0.2.2"}
 

@@ -1,0 +1,71 @@
+"""What a release contains: README and all that it names, in the sdist and in share/doc of an environment."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def links(document: Path) -> list[Path]:
+    """Files that a page links to, relative to the checkout."""
+    found = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text())
+    return [(document.parent / link).resolve().relative_to(ROOT) for link in found if "://" not in link]
+
+
+def named_examples() -> set[Path]:
+    """Files of examples/ that README's commands name."""
+    return {Path(name) for name in re.findall(r"examples/[\w.-]+\.yaml", (ROOT / "README.md").read_text())}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links__name_files(document: Path) -> None:
+    for link in links(document):
+        assert (ROOT / link).exists(), f"{document}: {link}"
+
+
+def test_data_files__are_all_that_readme_links_to() -> None:
+    """In the same folders as in the checkout, so that relative links work."""
+    prefix = "share/doc/open-srd"
+    installed = {
+        Path(folder.removeprefix(prefix).strip("/"), path.name)
+        for folder, patterns in PROJECT["tool"]["setuptools"]["data-files"].items()
+        for pattern in patterns
+        for path in ROOT.glob(pattern)
+    }
+    assert {*links(ROOT / "README.md"), *named_examples()} <= installed
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a checkout says which files are the project's")
+def test_sdist__has_what_readme_uses(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    tracked = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, text=True)
+    for name in filter(None, tracked.split("\0")):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        inside = {Path(*Path(name).parts[1:]) for name in opened.getnames()}
+    wanted = {*(link for document in DOCUMENTS for link in links(document)), *named_examples()}
+    wanted |= {path.relative_to(ROOT) for path in (ROOT / "netns" / "examples").glob("*.yaml")}
+    wanted |= {
+        Path(name) for name in ("Makefile", "scripts/setup", "scripts/demo.py", "tests/conftest.py", "CITATION.cff")
+    }
+    assert {path for path in wanted if (ROOT / path).is_file()} <= inside
+
+
+def test_citation__has_the_version() -> None:
+    assert f"version: {PROJECT['project']['version']}\n" in (ROOT / "CITATION.cff").read_text()
