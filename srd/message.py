@@ -22,7 +22,7 @@ _OFFSET = (1 << events.REGION_SHIFT) - 1
 
 def warn_dropped(what: object) -> None:
     """Warn of a message, or a batch of them, that is garbage before it was released."""
-    warnings.warn(f"{what!r} was dropped; release it, or take its data()", ResourceWarning, stacklevel=3, source=what)
+    warnings.warn(f"{what!r} was dropped; release it, or take its data()", ResourceWarning, stacklevel=3)
 
 
 @dataclass(frozen=True, slots=True)

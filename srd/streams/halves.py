@@ -81,6 +81,11 @@ class SendHalf:
         """Whether everything has arrived, the end as well."""
         return self._end_posted and not self._posted and not self.buffered_bytes
 
+    @property
+    def has_undelivered(self) -> bool:
+        """Whether bytes were written of which it is not known that they have arrived."""
+        return bool(self.buffered_bytes) or any(message.kind is Kind.DATA for message in self._posted)
+
     def poll(self) -> Outgoing | None:
         """Return the next message that may be posted; None: there is nothing, or it has to wait."""
         if self._ended and not self._end_posted and self.buffered_bytes < MAX_AHEAD:

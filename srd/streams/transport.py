@@ -175,8 +175,9 @@ class StreamTransport(asyncio.Transport):
     def on_peer_ended(self, error: PeerError) -> None:
         """Take note that nothing more arrives or leaves."""
         self._peer_ended = True
-        if not self._stream.receive.complete and not self._stream.over:
+        if not self._stream.over and (self._stream.send.has_undelivered or not self._stream.receive.complete):
             self._reason = (str(error), error)
+        if not self._stream.receive.complete:
             self._stream.reset()
         self._deliver()
 

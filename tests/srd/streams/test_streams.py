@@ -305,6 +305,17 @@ async def test_peer_ends__while_the_reader_is_paused() -> None:
         assert await their_reader.read() == payload
 
 
+async def test_peer_ends__wait_closed_does_not_say_that_all_has_arrived() -> None:
+    async with streams() as (here, _, (_, writer), (_, their_writer)):
+        their_writer.write_eof()
+        writer.write(bytes(4 * WINDOW))
+        await asyncio.sleep(0.01)
+        await here.close()
+        writer.close()
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(writer.wait_closed(), PATIENCE_S)
+
+
 async def test_endpoint_fails__no_reader_waits_for_ever() -> None:
     async with streams() as (_, there, _, (their_reader, _)):
         reading = asyncio.create_task(their_reader.read())
