@@ -96,7 +96,7 @@ class EndpointCore:
         received while memory is short; `trace`: receives the trace events of every peer.
         """
         self.malformed = 0
-        self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
+        self.expects_more_data = self._has_incomplete = False  # the last batch's messages: lack a lot, or anything
         self._config, self._datagram_bytes = config, datagram_bytes
         self._stateless = StatelessResponder(
             secret=secret,
@@ -125,7 +125,8 @@ class EndpointCore:
         self._hosts: dict[object, int] = {}  # number of peers of each host
         self._unaccepted: set[int] = set()  # numbers of the incoming peers without a call of `accepted` yet
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, round-robin
-        self._held: dict[int, None] = {}  # of those whose data was held back by `poll_transmit`, likewise
+        # Likewise, of those whose data `poll_transmit` held back, and that had none when it looked for data only.
+        self._held, self._without_data = dict[int, None](), dict[int, None]()
         self._events: EventQueue = deque()
         self._traced = 0  # how many of these, from the first on, are in the trace
         self._timers = Timers()
@@ -293,6 +294,7 @@ class EndpointCore:
             self._after(peer, now=now)
         if touched:
             self.expects_more_data = any(peer.receiver.expects_more_data for peer in touched.values())
+            self._has_incomplete = any(peer.receiver.incomplete for peer in touched.values())
         self._handle_controls(controls, now=now)
         if self._pulls.is_crowded or self._pulls.due:
             self._take_turns(now=now)
@@ -485,35 +487,47 @@ class EndpointCore:
     # -- output -------------------------------------------------------------------------------------------------
 
     def poll_transmit(
-        self, now: float, *, acks_last: bool = False, most_packets: int = MAX_BURST_PACKETS
+        self, now: float, *, data_only: bool = False, most_packets: int = MAX_BURST_PACKETS
     ) -> Burst | Datagram | None:
-        """Return the next thing to send. `acks_last`: for each peer data goes before control packets.
+        """Return the next thing to send. `data_only`: no control packets, which remain due.
 
         `most_packets`: of a burst; 0: data is held back, `holds_data` is whether there is any.
         """
-        if self._stateless.replies:
+        if self._stateless.replies and not data_only:
             return self._stateless.replies.popleft()
         if self._held and most_packets:
             self._ready, self._held = {**self._held, **self._ready}, {}  # they keep their turns
+        if self._without_data and not data_only:
+            self._ready, self._without_data = {**self._without_data, **self._ready}, {}
         while self._ready:
             number = next(iter(self._ready))
             del self._ready[number]
             peer = self._peers.get(number)
             if peer is None:
                 continue
-            out: Burst | Datagram | None = peer.poll_burst(now=now, most_packets=most_packets) if acks_last else None
-            if out is None and peer.control_due:
+            out: Burst | Datagram | None = None
+            if peer.control_due and not data_only:
                 out = peer.poll_control(now=now)
                 peer.control_due = out is not None
-            if out is None and not acks_last:
+            if out is None:
                 out = peer.poll_burst(now=now, most_packets=most_packets)
             if out is not None:
                 self._ready[number] = None  # to the end of the queue
                 return out
+            if data_only:
+                self._without_data[number] = None
+                continue
             if not most_packets and peer.is_held:
                 self._held[number] = None
             self._timers.arm(number, at=peer.poll_timeout(now=now))
+        if data_only:
+            self._ready, self._without_data = self._without_data, {}
         return None
+
+    @property
+    def awaits_rest(self) -> bool:
+        """Whether the last batch of data left a message incomplete, and there is nothing to deliver."""
+        return self._has_incomplete and not self._events
 
     @property
     def holds_data(self) -> bool:

@@ -105,7 +105,7 @@ SMALL_BYTES = 1024
 """Datagrams shorter than this are small: a segment train of 64 KiB has so many of them that a receiver cannot have a
 landing target ready for each. A burst of small ones has at most the bytes of one full-size datagram."""
 
-FEW_PACKETS = 6
+FEW_PACKETS = 10
 """Up to so many headers are packed and unpacked one by one, more by NumPy, whose cost does not depend on the number."""
 _PACKED = struct.Struct(">HBBIQQIIIIQQ")  # HEADER, with version and type in one field
 _SEVEN = struct.Struct(">7Q")

@@ -221,9 +221,9 @@ async def test_outgoing__waits_without_turns() -> None:
         sends: list[float] = []
         send_turn = one.driver._send_turn
 
-        def recording(*, acks_last: bool) -> bool:
+        def recording(*, data_only: bool) -> bool:
             sends.append(time.monotonic())
-            return send_turn(acks_last=acks_last)
+            return send_turn(data_only=data_only)
 
         one.driver._send_turn = recording  # type: ignore[method-assign]
         one.post(peer, request=0, offset=0, length=50_000)

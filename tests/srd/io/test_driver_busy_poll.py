@@ -12,6 +12,7 @@ import pytest
 
 from srd.io import driver, moderation
 from srd.io.driver import DriverState
+from srd.io.rx_buffers import SUPER_BYTES
 from srd.proto.events import Event, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
@@ -170,7 +171,8 @@ def recording(note: Callable[[str], None], what: str, do: Callable[..., Any]) ->
 
 @pytest.mark.sources
 @pytest.mark.parametrize("length", [100, driver.BULK_BYTES, 60_000])
-async def test_reply__precedes_the_ack_in_a_ping_pong(length: int) -> None:
+@pytest.mark.parametrize("wakes", [0, 1], ids=["", "a turn was scheduled before the message came"])
+async def test_reply__precedes_the_ack_in_a_ping_pong(length: int, wakes: int) -> None:
     """The order is reply, ack, then the control packets that arrived with the message."""
     async with node(accepting=True, paths=1) as two, node(accepting=False, paths=1) as one:
         peers = {one: await open_pair(one, two)}
@@ -187,6 +189,8 @@ async def test_reply__precedes_the_ack_in_a_ping_pong(length: int) -> None:
                 if isinstance(event, MessageReceived):
                     if node is two:
                         rounds.append([])
+                    for _ in range(wakes):  # as the release of a message does
+                        node.driver.wake()
                     number = sum(map(received, node.events))
                     loop.call_soon(lambda: node.post(peers[node], request=number, offset=0, length=length))
 
@@ -213,6 +217,30 @@ async def test_reply__precedes_the_ack_in_a_ping_pong(length: int) -> None:
         one.post(peers[one], request=0, offset=0, length=length)
         await two.until(received, count=10)
         assert ["reply", "ack", "controls"] in rounds
+
+
+@pytest.mark.sources
+async def test_read__goes_on_while_a_message_arrives_in_whole_trains() -> None:
+    """A turn reads all of a message of nine trains, though four batches of one train end the reading of a socket."""
+    async with node(accepting=True, paths=1) as two, node(accepting=False, paths=1) as one:
+        peer = await open_pair(one, two)
+        payload = fill(one, 560_000)
+        two.driver._queue.batch_messages = 1
+        turns: list[list[int]] = []  # of each message: what each turn has read of it
+        finish_turn = two.driver._finish_turn
+
+        def finishing(*, read: bool, answered: bool) -> bool:
+            if size_bytes := two.driver._this_turn.read_bytes:
+                turns[-1].append(size_bytes)
+            return finish_turn(read=read, answered=answered)
+
+        two.driver._finish_turn = finishing  # type: ignore[method-assign]
+        for request in range(6):
+            turns.append([])
+            one.post(peer, request=request, offset=0, length=len(payload))
+            await one.until(completed, count=request + 1)
+        assert [len(payload)] in turns
+        assert max(map(max, turns)) < driver.TURN_BYTES + driver.BATCHES_PER_TURN * SUPER_BYTES
 
 
 @pytest.mark.sources

@@ -339,18 +339,36 @@ def test_two_peers__share_an_endpoint(seed: int) -> None:
     assert abs(finished.index(first) - finished.index(second)) <= 4, "they take turns"
 
 
-@pytest.mark.parametrize("acks_last", [False, True])
-def test_poll_transmit__acks_first_or_last(acks_last: bool) -> None:  # noqa: FBT001 - a case
+def test_poll_transmit__control_packets_first_or_left_due() -> None:
     network = Network(seed=1)
     accept = opened_by_hand(network)
     answers(network.b, now=network.now)
     core = network.b.core
     core.handle_packets([data_packet(accept.own_context, source="x:1")], controls=[], now=network.now)
     core.post(0, WorkRequest(request=0, payload_offset=0, length=100))
-    order = list[str]()
-    while (out := core.poll_transmit(network.now, acks_last=acks_last)) is not None:
-        order.append(type(out).__name__)
-    assert order == (["Burst", "Datagram"] if acks_last else ["Datagram", "Burst"])
+    assert isinstance(core.poll_transmit(network.now, data_only=True), Burst)
+    assert core.poll_transmit(network.now, data_only=True) is None
+    assert core.poll_transmit(network.now, data_only=True) is None
+    core.post(0, WorkRequest(request=1, payload_offset=0, length=100))
+    assert isinstance(core.poll_transmit(network.now), Datagram)
+    assert isinstance(core.poll_transmit(network.now), Burst)
+    assert core.poll_transmit(network.now) is None
+
+
+def test_poll_transmit__data_only_leaves_peers_due_that_it_had_passed() -> None:
+    """The data of one peer is taken; what another owes, which was passed before, is sent by the next call of all."""
+    network = Network(seed=1)
+    first, second = network.connect()[0], network.connect()[0]
+    core, later = network.a.core, network.now + 60.0
+    core.post(first, WorkRequest(request=0, payload_offset=0, length=0))
+    assert isinstance(core.poll_transmit(network.now), Burst)
+    core.handle_timeout(later)  # a probe for it is due
+    core.post(second, WorkRequest(request=0, payload_offset=0, length=100))
+    assert isinstance(core.poll_transmit(later, data_only=True), Burst)
+    owed = list[object]()
+    while (out := core.poll_transmit(later)) is not None:
+        owed.append(out)
+    assert any(isinstance(out, Datagram) for out in owed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
