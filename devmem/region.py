@@ -228,6 +228,9 @@ class Region(mmap.mmap):
         self._release_fd()
         self.fd = -1
 
+    def __repr__(self) -> str:
+        return f"<Region of {self.size_bytes} bytes{', closed' if self.fd < 0 else ''}>"
+
     def __enter__(self) -> Self:
         return self
 

@@ -1,11 +1,12 @@
 """Open SRD: a reliable datagram transport that sprays one flow over many paths and delivers out of order.
 
-`Endpoint` opens and accepts peers and registers memory. `Peer` sends and receives messages, and writes and reads the
-other end's registered memory. `Message` is a received message in the memory where it landed. `Engine` is the transport
-below `Endpoint`, without futures.
+`connect` opens a peer. `Endpoint` opens and accepts many and registers memory. `Peer` sends and receives messages, and
+writes and reads the other end's registered memory. `Message` is a received message in the memory where it landed.
+`Engine` is the transport below `Endpoint`, without futures.
 """
 
 from srd.batch import MessageBatch
+from srd.client import connect
 from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
@@ -14,17 +15,21 @@ from srd.errors import PeerError, RequestError, SrdError, UsageError
 from srd.message import Message, WriteNotification
 from srd.peer import PathStats, Peer
 from srd.proto.config import ProtocolConfig
+from srd.proto.congestion.base import Controller
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.qlog.writer import TraceWriter
 from srd.secure.config import Cert, Identity, Keys, Plain, Psk
+from srd.stats import EndpointStats, PeerStats
 
 __all__ = [
     "BatchRequest",
     "Cert",
     "CompletionQueue",
+    "Controller",
     "Endpoint",
     "EndpointConfig",
+    "EndpointStats",
     "Engine",
     "Identity",
     "Keys",
@@ -33,6 +38,7 @@ __all__ = [
     "PathStats",
     "Peer",
     "PeerError",
+    "PeerStats",
     "Plain",
     "ProtocolConfig",
     "Psk",
@@ -44,4 +50,5 @@ __all__ = [
     "WorkCompletion",
     "WorkRequest",
     "WriteNotification",
+    "connect",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from devmem.region import Region
 from srd.errors import UsageError
-from srd.message import Message, Release
+from srd.message import Message, Release, warn_dropped
 from srd.proto.events import Extent, MessageReceived, MessagesReceived
 from srd.rx_queues import RxQueueTable
 
@@ -74,6 +75,7 @@ class MessageBatch:
     """Messages of one length that arrived together, in the memory where they landed.
 
     Use it as a context manager, or `release` it: until then the memory is not reused, and the sender lacks the credit.
+    One that is dropped instead is released when it is garbage-collected, with a ResourceWarning.
     """
 
     def __init__(
@@ -87,6 +89,8 @@ class MessageBatch:
         self._queues = queues
         self._release = release
         self._released = False
+        self.received = False
+        """Whether the application has it: `Peer.recv_batch` sets it."""
         self._handed_out = 0  # messages taken singly
         self._outside = 0  # of these, those not released yet
 
@@ -117,9 +121,13 @@ class MessageBatch:
         """Release the memory and the credit. Further calls have no effect."""
         if not self._released:
             self._released = True
-            self._release(
-                self._event.peer, (self._event.extent,), self._event.count * self._event.length, self._event.count
-            )
+            self._release(*self._held)
+
+    @property
+    def _held(self) -> tuple[int, tuple[Extent], int, int]:
+        """What is to be released: of which peer, memory, bytes and messages."""
+        event = self._event
+        return event.peer, (event.extent,), event.count * event.length, event.count
 
     @property
     def taken(self) -> bool:
@@ -151,6 +159,15 @@ class MessageBatch:
         self._outside -= 1
         if not self._outside and self._handed_out == self._event.count:
             self.release()
+
+    def __del__(self) -> None:
+        if not self._released:
+            self._queues.call_soon(partial(self._release, *self._held))
+            if self.received:
+                warn_dropped(self)
+
+    def __repr__(self) -> str:
+        return f"<MessageBatch of {self.count} messages of {self.length} bytes{', released' if self._released else ''}>"
 
     def __enter__(self) -> Self:
         return self

@@ -18,12 +18,13 @@ from srd.batch import MessageBatch
 from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
 from srd.engine import Engine
-from srd.errors import PeerError, SrdError
+from srd.errors import PacketError, PeerError, SrdError
 from srd.inbox import Inbox
 from srd.io.addresses import canonical, host_port_text, split_zone
 from srd.io.syscalls import Address
 from srd.message import Message, WriteNotification
 from srd.notify import Notify
+from srd.opening import Opening
 from srd.peer import Peer
 from srd.proto.events import (
     BatchCompletion,
@@ -39,6 +40,7 @@ from srd.proto.trace import Trace
 from srd.proto.wire.status import Status
 from srd.rx_queue import RxQueue
 from srd.secure.config import Identity
+from srd.stats import EndpointStats, Totals
 
 
 async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
@@ -60,7 +62,10 @@ async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.Addres
 
 @mypyc_attr(native_class=False)  # an ordinary class even when compiled: for subclasses, weak references and mocks
 class Endpoint:
-    """A local endpoint: `await Endpoint.listen(...)` or `await Endpoint.open(...)`; an async context manager."""
+    """A local endpoint: `async with Endpoint.listen(host, port) as endpoint`, or `await Endpoint.listen(host, port)`.
+
+    An async context manager that closes it, and an iterator of the peers that others open.
+    """
 
     def __init__(
         self,
@@ -94,31 +99,44 @@ class Endpoint:
         self.completions = CompletionQueue()
         """Completions of the batches posted with `Peer.post_sends`, to all peers."""
         self._incoming: dict[int, Peer] = {}  # opened by the other end and not accepted yet, in order
+        self._ended_peers = Totals()
         self._arrived = Notify()  # notified when `_incoming` changes or the endpoint ends
         self._rejects_incoming = False  # no more incoming peers
         self._closing_peers: set[asyncio.Task[None]] = set()  # tasks that close peers without a user
 
     @classmethod
-    async def listen(
-        cls, host: str, *, port: int, config: EndpointConfig | None = None, trace: Trace | None = None
-    ) -> Self:
+    def listen(
+        cls, host: str, port: int, *, config: EndpointConfig | None = None, trace: Trace | None = None
+    ) -> Opening[Self]:
         """Open an endpoint that others may connect to. Raises SrdError when the address cannot be bound.
 
-        `trace` receives the events of every peer, with times of `time.monotonic()`; the caller closes it.
+        `port` 0: the kernel chooses one (`address`). `trace` receives the events of every peer, with times of
+        `time.monotonic()`; the caller closes it.
         """
-        family, address = await resolve(host, port=port, passive=True)
-        return cls(config or EndpointConfig(), address, family=family, accepting=True, trace=trace)
+        return Opening(cls._listen(host, port, config=config or EndpointConfig(), trace=trace))
 
     @classmethod
-    async def open(cls, *, towards: str, config: EndpointConfig | None = None, trace: Trace | None = None) -> Self:
-        """Open an endpoint that only connects, with the address family of host `towards`; `trace` as in `listen`."""
+    async def _listen(cls, host: str, port: int, *, config: EndpointConfig, trace: Trace | None) -> Self:
+        family, address = await resolve(host, port=port, passive=True)
+        return cls(config, address, family=family, accepting=True, trace=trace)
+
+    @classmethod
+    def open(cls, *, towards: str, config: EndpointConfig | None = None, trace: Trace | None = None) -> Opening[Self]:
+        """Open an endpoint that only connects, with the address family of host `towards`; `trace` as in `listen`.
+
+        For several peers; a client of one has `srd.connect`.
+        """
+        return Opening(cls._open(towards, config=config or EndpointConfig(), trace=trace))
+
+    @classmethod
+    async def _open(cls, towards: str, *, config: EndpointConfig, trace: Trace | None) -> Self:
         family, _ = await resolve(towards, port=0, passive=False)
         anywhere = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
-        return cls(config or EndpointConfig(), anywhere, family=family, accepting=False, trace=trace)
+        return cls(config, anywhere, family=family, accepting=False, trace=trace)
 
     # -- peers --------------------------------------------------------------------------------------------------
 
-    async def connect(self, host: str, *, port: int, fingerprint: str | None = None) -> Peer:
+    def connect(self, host: str, port: int, *, fingerprint: str | None = None) -> Opening[Peer]:
         """Connect to a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host.
 
         `fingerprint`: of the public key that it must have; without one the known hosts decide, and a host that is not
@@ -127,6 +145,9 @@ class Endpoint:
         A peer that the other end closes at once is returned nevertheless, as it may have sent messages before. When
         the call is cancelled, for example by a timeout, a peer that is opened meanwhile is closed.
         """
+        return Opening(self._connect(host, port, fingerprint=fingerprint))
+
+    async def _connect(self, host: str, port: int, *, fingerprint: str | None) -> Peer:
         self._check_open()
         family, address = await resolve(host, port=port, passive=False)
         self._check_open()
@@ -155,7 +176,7 @@ class Endpoint:
 
     def _close_peer_later(self, peer: Peer) -> None:
         """Close a peer that has no user, and release what it has sent."""
-        task = asyncio.ensure_future(peer.close())
+        task = asyncio.ensure_future(peer.end())
         self._closing_peers.add(task)
         task.add_done_callback(self._closing_peers.discard)
 
@@ -181,6 +202,18 @@ class Endpoint:
                 self._close_peer_later(peer)
                 raise
             self._close_peer_later(peer)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Peer:
+        """Return the next peer; stop once the endpoint is closed. Raises SrdError if it has failed."""
+        try:
+            return await self.accept()
+        except SrdError:
+            if self._closing:
+                raise StopAsyncIteration from None
+            raise
 
     def _check_open(self) -> None:
         if self._end_reason is not None:
@@ -256,14 +289,12 @@ class Endpoint:
                 message = Message(event, queues=self._engine.queues, release=self._engine.release)
                 if inbox is None:
                     message.release()
+                elif event.key:
+                    self._on_stream_message(event, message)
                 else:
                     inbox.deliver(message)
             case MessagesReceived():
-                batch = MessageBatch(event, queues=self._engine.queues, release=self._engine.release)
-                if inbox is None:
-                    batch.abandon()
-                else:
-                    inbox.deliver(batch)
+                self._on_batch(event, inbox)
             case BatchCompletion() if inbox is not None:
                 self.completions.push(WorkCompletion(self._peers[event.peer], event.request, event.count, Status.OK))
             case WriteReceived() if inbox is not None:
@@ -272,9 +303,26 @@ class Endpoint:
                 if not inbox.complete(event.request, status=event.status):  # posted in a batch
                     self.completions.push(WorkCompletion(self._peers[event.peer], event.request, 1, event.status))
 
+    def _on_batch(self, event: MessagesReceived, inbox: Inbox | None) -> None:
+        batch = MessageBatch(event, queues=self._engine.queues, release=self._engine.release)
+        if inbox is not None and not event.key:
+            inbox.deliver(batch)
+            return
+        batch.abandon()
+        if inbox is not None:
+            self._engine.fail_peer(event.peer, reason="a batch of messages of a stream")
+
+    def _on_stream_message(self, event: MessageReceived, message: Message) -> None:
+        try:
+            self._peers[event.peer].streams.on_message_untrusted(message, key=event.key)
+        except PacketError as error:
+            self._engine.fail_peer(event.peer, reason=str(error))
+
     def _on_opened(self, event: PeerOpened) -> None:
         inbox = self._inboxes[event.peer] = Inbox()
-        peer = self._peers[event.peer] = Peer(self._engine, self._engine.peer(event.peer), inbox)
+        peer = self._peers[event.peer] = Peer(
+            self._engine, self._engine.peer(event.peer), inbox, incoming=event.incoming
+        )
         if event.incoming:
             self._incoming[event.peer] = peer
             self._arrived.notify()
@@ -305,6 +353,10 @@ class Endpoint:
         finally:  # even after an exception, no task may go on waiting for that peer
             if inbox is not None:
                 inbox.end()
+                if peer is not None:
+                    peer.on_ended()
+                    self._ended_peers.add(peer.stats())
+                    self._ended_peers.unresponsive_remote_events += event.status is Status.LOCAL_ERROR_UNRESP_REMOTE
                 if event.peer in self._incoming and not inbox.has_unreceived:
                     del self._incoming[event.peer]
                     self._engine.accepted(event.peer)  # frees its slot in the accept queue
@@ -317,6 +369,8 @@ class Endpoint:
         for inbox in self._inboxes.values():
             inbox.fail_requests(Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
             inbox.end()
+        for peer in self._peers.values():
+            peer.on_ended()
         self._peers.clear()
         self._inboxes.clear()
         self._reject_incoming(reason)
@@ -349,6 +403,22 @@ class Endpoint:
         """Datagrams that this host dropped because a socket buffer was full or the region had no free memory."""
         return self._engine.dropped_packets
 
+    def stats(self) -> EndpointStats:
+        """Return its counters as they are now."""
+        return EndpointStats(
+            peers=len(self._peers),
+            unresponsive_remote_events=self._ended_peers.unresponsive_remote_events,
+            rx_drops=self.dropped_packets,
+            bytes_copied=self.bytes_copied,
+            linear_bytes=self.linear_bytes,
+            free_bytes=self._engine.queues.host.pool.free_bytes,
+            **self._ended_peers.plus([peer.stats() for peer in self._peers.values()]),
+        )
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._peers)} peers"
+        return f"<Endpoint {host_port_text(*self.address)}, {self._end_reason or state}>"
+
     async def close(self) -> None:
         """Close every peer in an orderly way, then the sockets, and release the memory.
 
@@ -363,7 +433,7 @@ class Endpoint:
         self._end_reason = self._end_reason or "the endpoint is closed"
         self._reject_incoming(self._end_reason)
         try:
-            closing = (peer.close() for peer in list(self._peers.values()))
+            closing = (peer.end() for peer in list(self._peers.values()))
             results = await asyncio.gather(*closing, *self._closing_peers, return_exceptions=True)
         finally:
             self._shut()

@@ -187,6 +187,11 @@ class Engine:
         self._core.flush(peer, now=time.monotonic())
         self._driver.wake()
 
+    def fail_peer(self, peer: int, *, reason: str) -> None:
+        """End a peer that has sent what no conforming one does, as the core ends those that violate the protocol."""
+        self._core.abandon(peer, status=Status.REMOTE_ERROR_ABORT, reason=reason, now=time.monotonic())
+        self._driver.wake()
+
     def abandon(self, peers: Sequence[int]) -> None:
         """Close peers at once, without waiting for the other end to confirm; open requests end with FLUSHED."""
         now = time.monotonic()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, overload
 
 from devmem.tokens import Frag
@@ -18,6 +20,11 @@ Release = Callable[[int, Sequence[events.Extent], int, int], None]
 _OFFSET = (1 << events.REGION_SHIFT) - 1
 
 
+def warn_dropped(what: object) -> None:
+    """Warn of a message, or a batch of them, that is garbage before it was released."""
+    warnings.warn(f"{what!r} was dropped; release it, or take its data()", ResourceWarning, stacklevel=3)
+
+
 @dataclass(frozen=True, slots=True)
 class WriteNotification:
     """A write with immediate has landed in memory registered here; the applications agree on where it lands."""
@@ -29,8 +36,9 @@ class WriteNotification:
 class Message:
     """A message as fragments in the receive regions, in order.
 
-    Use it as a context manager, or `release` it, or return its `frags` one by one: until then the memory is not reused,
-    and the sender lacks the credit.
+    Take it as bytes (`data`), use it as a context manager, `release` it, or return its `frags` one by one: until then
+    the memory is not reused, and the sender lacks the credit. A message that is dropped instead is released when it is
+    garbage-collected, with a ResourceWarning.
     """
 
     def __init__(
@@ -44,6 +52,8 @@ class Message:
         self._queues = queues
         self._release: Release = release
         self._released = False
+        self.received = False
+        """Whether the application has it: `Peer.recv` sets it."""
         self._frags: tuple[Frag, ...] | None = None
         self._out: dict[int, events.Extent] = {}  # that were not returned yet, by token
 
@@ -56,6 +66,12 @@ class Message:
     def immediate(self) -> int | None:
         """The sender's 32-bit immediate, or None."""
         return self._event.immediate
+
+    def data(self) -> bytes:
+        """Return the message as bytes, and release it: one copy, counted. Raises UsageError if it was released."""
+        whole = self.gather()
+        self.release()
+        return whole
 
     def frags(self) -> tuple[Frag, ...]:
         """Return the fragments in order of their offset in the message, without a copy. Each has a token to return it.
@@ -128,6 +144,17 @@ class Message:
     def _check(self) -> None:
         if self._released:
             raise UsageError("the message was released: its memory may hold another by now")
+
+    def __del__(self) -> None:
+        if not self._released and self._frags is None:
+            event = self._event
+            self._queues.call_soon(partial(self._release, event.peer, event.extents, event.length, 1))
+            if self.received:
+                warn_dropped(self)
+
+    def __repr__(self) -> str:
+        with_immediate = "" if self.immediate is None else f", immediate {self.immediate:#x}"
+        return f"<Message of {self.length} bytes{with_immediate}{', released' if self._released else ''}>"
 
     def __enter__(self) -> Self:
         return self

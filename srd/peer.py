@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sized
+from collections.abc import Callable, Coroutine, Sized
 from dataclasses import dataclass, replace
-from typing import SupportsIndex
+from types import TracebackType
+from typing import Any, Self, SupportsIndex
 
 from devmem.region import Region
 from devmem.registry import Registration
 from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.engine import Engine
-from srd.errors import PeerError, RequestError, UsageError
+from srd.errors import PacketError, PeerError, RequestError, UsageError
 from srd.inbox import Inbox
 from srd.io.addresses import host_port_text, host_text
 from srd.message import Message, WriteNotification
@@ -22,7 +23,11 @@ from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.secure.config import Identity
-from srd.send_memory import Sendable, send_memory
+from srd.send_memory import Sendable, in_place, send_memory
+from srd.stats import PeerStats, peer_stats
+from srd.streams.halves import Outgoing
+from srd.streams.table import READER_LIMIT_BYTES, ReaderWriter, Streams
+from srd.streams.wire import key as stream_key
 
 
 def _immediate(immediate: SupportsIndex | None) -> int | None:
@@ -52,28 +57,38 @@ def _stats(path: Path) -> PathStats:
 
 
 class Peer:
-    """A remote endpoint: send to it, receive from it, close it. Made by `Endpoint.connect` and `Endpoint.accept`."""
+    """A remote endpoint: send to it, receive from it, close it. Made by `connect` and `Endpoint.accept`.
+
+    An async context manager that closes it, and an iterator of the messages that it sends.
+    """
 
     __slots__ = (
+        "_close_all",
         "_core",
         "_engine",
         "_inbox",
         "_next_request",
+        "_streams",
         "address",
         "copied_bytes",
+        "incoming",
         "is_first_contact",
         "number",
     )
 
-    def __init__(self, engine: Engine, core: PeerCore, inbox: Inbox) -> None:
+    def __init__(self, engine: Engine, core: PeerCore, inbox: Inbox, *, incoming: bool) -> None:
         self.number = core.number
         self.address: tuple[str, int] = (host_text(core.address), core.address[1])
         self._engine = engine
         self._core = core  # its counters can still be read after the peer has ended
         self._inbox = inbox
         self._next_request = 0
+        self._streams: Streams | None = None  # until they are used
+        self.incoming = incoming
+        """Whether the other end has opened it."""
         self.copied_bytes = 0
         """Bytes that `send` copied, since they did not lie in a region."""
+        self._close_all: Callable[[], Coroutine[Any, Any, None]] | None = None
         self.is_first_contact = False
         """Whether its key was trusted because nothing was known of the host, and was added to the known hosts."""
 
@@ -249,11 +264,11 @@ class Peer:
         head = self._inbox.messages[0]
         if isinstance(head, MessageBatch):
             message, left = head.take()
-            if left:
-                return message
         else:
-            message = head
-        self._inbox.messages.popleft()
+            message, left = head, False
+        if not left:
+            self._inbox.messages.popleft()
+        message.received = True
         return message
 
     async def recv_batch(self) -> Message | MessageBatch:
@@ -265,7 +280,9 @@ class Peer:
         head = self._inbox.messages[0]
         if isinstance(head, MessageBatch) and head.taken:  # `recv` has begun it: return the rest singly, too
             return await self.recv()
-        return self._inbox.messages.popleft()
+        arrived = self._inbox.messages.popleft()
+        arrived.received = True
+        return arrived
 
     async def recv_write(self) -> WriteNotification:
         """Return the next write with immediate that has landed here. Raises PeerError when the peer has ended.
@@ -277,6 +294,77 @@ class Peer:
         self._engine.release(self.number, (), 0, 1)
         return written
 
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    async def open_stream(self, *, limit: int = READER_LIMIT_BYTES) -> ReaderWriter:
+        """Open an ordered byte stream, as `asyncio.open_connection` does a connection; return (reader, writer).
+
+        The other end takes it with `accept_stream`. A lost packet of one stream delays no other, nor any message.
+        `limit` is the reader's. Close the writer when the stream is no longer needed; `wait_closed` returns when all of
+        it has arrived. Raises PeerError when the peer has ended, and waits while 16 streams were not accepted yet.
+        """
+        self._check_open()
+        return await self.streams.open(limit=limit)
+
+    async def accept_stream(self, *, limit: int = READER_LIMIT_BYTES) -> ReaderWriter:
+        """Return (reader, writer) of the next stream that the other end has opened; see `open_stream`.
+
+        Raises PeerError when the peer has ended and no stream is left.
+        """
+        try:
+            return await self.streams.accept(limit=limit)
+        except PacketError as error:
+            self._engine.fail_peer(self.number, reason=str(error))
+            raise PeerError(f"{host_port_text(*self.address)}: {error}", status=Status.REMOTE_ERROR_ABORT) from error
+
+    @property
+    def streams(self) -> Streams:
+        """Its streams. For the endpoint."""
+        if self._streams is None:
+            config, sender = self._engine.config, self._core.sender
+            self._streams = Streams(
+                is_acceptor=self.incoming,
+                window_bytes=config.stream_window_bytes,
+                piece_bytes=sender.max_message_bytes if sender else 1,
+                post=self._post_of_stream,
+                extra={"peername": self.address, "sockname": self._engine.address, "peer": self},
+            )
+            if self.ended:
+                self._streams.on_peer_ended(self.error())
+        return self._streams
+
+    def _post_of_stream(self, number: int, message: Outgoing) -> asyncio.Future[Status] | None:
+        if self.ended or self._inbox.closing:
+            return None
+        memory = in_place(message.payload)
+        wr = WorkRequest(
+            self._next_request,
+            memory.length,
+            memory.address,
+            immediate=message.offset,
+            key=stream_key(message.kind, stream=number),
+        )
+        return self._post(wr, view=memory.view)
+
+    def on_ended(self) -> None:
+        """End its streams. For the endpoint."""
+        if self._streams is not None:
+            self._streams.on_peer_ended(self.error())
+
+    # -- receiving ----------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """Return the next message; stop once the peer was closed by either end. Raises PeerError if it has failed."""
+        try:
+            return await self.recv()
+        except PeerError as error:
+            if self._inbox.closing or error.status is Status.OK:
+                raise StopAsyncIteration from None
+            raise
+
     async def _wait_for(self, queue: Sized) -> None:
         while not queue:
             if self.ended:
@@ -287,8 +375,18 @@ class Peer:
         """Complete what was posted, then close in an orderly way, within `EndpointConfig.close_timeout_s`.
 
         Requests still open by then end with FLUSHED; so do all open requests at once when this is cancelled. Messages
-        that were not received are released.
+        that were not received are released. A peer of `srd.connect` closes its endpoint, too.
         """
+        await (self.end() if self._close_all is None else self._close_all())
+
+    def close_with(self, close_all: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have `close` call this instead: it closes the peer's endpoint, and so the peer. For `srd.connect`."""
+        self._close_all = close_all
+
+    async def end(self) -> None:
+        """Close the peer as `close` does, and leave its endpoint open. For the endpoint."""
+        if self._streams is not None and not self._inbox.closing:
+            self._streams.flush()
         self._inbox.closing = True
         self._engine.close_peer(self.number)
         try:
@@ -299,6 +397,16 @@ class Peer:
             if not self._inbox.ended:
                 self._engine.abandon([self.number])
         self._inbox.release_messages()
+        if self._streams is not None:
+            self._streams.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def _ended_within(self, timeout_s: float) -> bool:
         late = False
@@ -355,32 +463,22 @@ class Peer:
         status, reason = self._core.ended or unended
         return PeerError(f"{host_port_text(*self.address)}: {reason}", status=status)
 
-    # -- counters -----------------------------------------------------------------------------------------------
+    # -- counters -----------------------------------------------------------------------------------------------------
 
     @property
     def paths(self) -> list[PathStats]:
         """The paths to the peer, by number, as they are now."""
         return [_stats(path) for path in self._core.sender.paths] if self._core.sender else []
 
-    @property
-    def packets_sent(self) -> int:
-        """Data packets sent, including retransmissions."""
-        return self._core.sender.packets if self._core.sender else 0
+    def stats(self) -> PeerStats:
+        """Return its counters as they are now; also after it has ended."""
+        streams = self._streams.count if self._streams is not None else 0
+        return peer_stats(self._core, copied_bytes=self.copied_bytes, streams=streams)
 
-    @property
-    def packets_retransmitted(self) -> int:
-        """Data packets that were retransmissions."""
-        return self._core.sender.retransmitted if self._core.sender else 0
-
-    @property
-    def packets_received(self) -> int:
-        """Data packets received from the peer, including duplicates."""
-        return self._core.receiver.packets
-
-    @property
-    def duplicates_received(self) -> int:
-        """Data packets that had been received before."""
-        return self._core.receiver.duplicates
+    def __repr__(self) -> str:
+        status, reason = self._core.ended or (None, "")
+        state = "open" if status is None else f"ended: {status.name}, {reason}"
+        return f"<Peer {host_port_text(*self.address)}, {state}>"
 
     @property
     def landed_bytes(self) -> int:

@@ -11,10 +11,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import warnings
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from devmem.errors import PoolError
@@ -73,12 +75,14 @@ class RxQueueTable:
         self._first = first
         self._steering: Steering | None = None
         self._driver: Driver | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._api_copied_bytes = 0
         self._before = (0, 0)  # bytes copied and packets refused by retired queues
 
     def start(self, driver: Driver) -> None:
-        """Set the driver that reads the sockets."""
+        """Set the driver that reads the sockets, in the running event loop."""
         self._driver = driver
+        self._loop = asyncio.get_running_loop()
 
     def _make(self, config: EndpointConfig, region: Region, *, chunk_bytes: int, number: int) -> RxMemory:
         # The longest message may have an extent in a chunk of every slot.
@@ -194,6 +198,12 @@ class RxQueueTable:
                 queue.drop(extent)
                 if queue.number:
                     self._try_retire(queue)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call `callback` in the event loop, whatever the caller interrupts: for finalizers, which run anywhere."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(callback)
 
     def count_copy(self, size_bytes: int) -> None:
         """Count a copy made by `Message.gather` or `Peer.send`."""

@@ -51,7 +51,15 @@ def send_memory(data: Sendable) -> SendMemory:
         lies = np.frombuffer(memoryview(cast("Buffer", data)), np.uint8)
     except (TypeError, ValueError, BufferError) as error:
         raise UsageError(f"data: {type(data).__name__} cannot be sent ({error}); give contiguous bytes") from error
-    copied = not is_in_region(data)
-    memory = lies.copy() if copied else lies
-    address = int(memory.__array_interface__["data"][0])
-    return SendMemory(address, memory.nbytes, memory.data, memory.nbytes if copied else 0)
+    if is_in_region(data):
+        return _memory(lies, copied_bytes=0)
+    return _memory(lies.copy(), copied_bytes=lies.nbytes)
+
+
+def in_place(data: bytes | memoryview) -> SendMemory:
+    """Return the memory of bytes that never change."""
+    return _memory(np.frombuffer(data, np.uint8), copied_bytes=0)
+
+
+def _memory(lies: npt.NDArray[np.uint8], *, copied_bytes: int) -> SendMemory:
+    return SendMemory(int(lies.__array_interface__["data"][0]), lies.nbytes, lies.data, copied_bytes)

@@ -395,4 +395,5 @@ def _packet_figures(peer: Peer) -> dict[str, int]:
     """Return what an endpoint of this process has counted."""
     if not isinstance(peer, EndpointPeer):
         return {}
-    return {"packets": peer.packets_received, "duplicates": peer.duplicates_received}
+    stats = peer.stats()
+    return {"packets": stats.rx_pkts, "duplicates": stats.rx_duplicates}

@@ -324,7 +324,8 @@ def _report(sent: Sent, peer: Peer, *, seconds: float, options: SendOptions) -> 
 
 def _endpoint_figures(peer: EndpointPeer, *, primary: int) -> tuple[dict[str, Any], str]:
     """Return what an endpoint of this process has counted, for events and as text; `primary`: its number of paths."""
-    packets, retransmitted = peer.packets_sent, peer.packets_retransmitted
+    stats = peer.stats()
+    packets, retransmitted = stats.tx_pkts, stats.retrans_pkts
     fraction = retransmitted / packets if packets else 0.0
     paths = peer.paths
     fields = {"retransmitted_fraction": round(fraction, 6), "paths": _path_figures(paths, primary=primary)}

@@ -190,12 +190,12 @@ class Ring:
     @property
     def packets_sent(self) -> int:
         """Data packets to the right neighbour, including retransmissions."""
-        return self._to_right.packets_sent
+        return self._to_right.stats().tx_pkts
 
     @property
     def packets_retransmitted(self) -> int:
         """Data packets that were retransmissions."""
-        return self._to_right.packets_retransmitted
+        return self._to_right.stats().retrans_pkts
 
     async def all_reduce(self) -> None:
         """Set `output` to the sum of all ranks' `input`. Raises RingError or PeerError when a neighbour is lost."""

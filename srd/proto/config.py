@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from srd.proto.congestion.base import ControllerFactory
+from srd.proto.congestion.base import Controller, ControllerFactory
 from srd.proto.errors import UsageError
 from srd.proto.send.flow_control import RNR_FOR_EVER
 from srd.proto.wire.control import MIN_PEER_WINDOW_PACKETS
@@ -86,7 +86,8 @@ class ProtocolConfig:
     milliseconds; `unresponsive_after_s` has the same length for the same reason."""
 
     controller: ControllerFactory | None = None
-    """Makes the congestion controller of each peer; None: `congestion.delay.MajorityDelay`."""
+    """The class of the congestion controller, a subclass of `congestion.base.Controller`, or a function that makes one
+    for each peer; None: `congestion.delay.MajorityDelay`."""
 
     initial_window_packets: int = 16
     """Initial congestion window: RFC 6928 sends 10; Swift's simulator starts at 12; rounded up to a power of two."""
@@ -181,3 +182,20 @@ class ProtocolConfig:
         for name in ("request_timeout_s", "reassembly_timeout_s", "stalled_after_s"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name}: {getattr(self, name)} is not more than 0")
+        self._check_controller(self.controller)
+
+    def _check_controller(self, controller: object) -> None:
+        """Make a controller of a class once, so that an unusable one fails here and not at the first peer."""
+        if controller is None:
+            return
+        if not callable(controller):
+            raise UsageError(f"controller: {controller!r} is no class; give a subclass of Controller, not its name")
+        if not isinstance(controller, type):
+            return
+        if not issubclass(controller, Controller):
+            raise UsageError(f"controller: {controller.__name__} is no subclass of srd.Controller")
+        factory: ControllerFactory = controller
+        try:
+            factory(self, packet_bytes=MAX_DATAGRAM_BYTES)
+        except TypeError as error:
+            raise UsageError(f"controller: {controller.__name__} cannot be made: {error}") from error

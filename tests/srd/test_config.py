@@ -61,3 +61,9 @@ def test_adaptive_poll_s__bad_flow(value: float) -> None:
 def test_close_timeout_s__bad_flow(value: float) -> None:
     with pytest.raises(UsageError, match=f"close_timeout_s: {value} is no time to wait"):
         EndpointConfig(close_timeout_s=value)
+
+
+@pytest.mark.parametrize("value", [(64 << 10) - 1, (1 << 30) + 1])
+def test_stream_window_bytes__bad_flow(value: int) -> None:
+    with pytest.raises(UsageError, match=f"stream_window_bytes: {value} is not between"):
+        EndpointConfig(stream_window_bytes=value)

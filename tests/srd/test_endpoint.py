@@ -170,7 +170,7 @@ async def test_connect__agrees_on_the_smaller_datagram() -> None:
         await asyncio.gather(send(here, payload), send(there, payload))
         assert await receive(there) == payload
         assert await receive(here) == payload
-        first_time = [peer.packets_sent - peer.packets_retransmitted for peer in (here, there)]
+        first_time = [peer.stats().tx_pkts - peer.stats().retrans_pkts for peer in (here, there)]
         assert first_time == [-(-500_000 // (1472 - 56 - 16))] * 2
         assert one.dropped_packets == two.dropped_packets == 0
 
@@ -394,14 +394,14 @@ async def test_close__an_error_with_one_peer_does_not_stop_the_others(monkeypatc
     async with pair() as (one, two, here, there):
         await one.connect("127.0.0.1", port=two.address[1])
         second_there = await two.accept()
-        close = Peer.close
+        end = Peer.end
 
         async def fail(peer: Peer) -> None:
             if peer is here:
                 raise ValueError("no")
-            await close(peer)
+            await end(peer)
 
-        monkeypatch.setattr(Peer, "close", fail)
+        monkeypatch.setattr(Peer, "end", fail)
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(ValueError, match="no"):
                 await one.close()

@@ -501,12 +501,12 @@ async def test_counters__agree_at_both_ends() -> None:
         await receive(there)
         await sending
         packets = -(-size_bytes // SEGMENT_BYTES)
-        assert here.packets_sent - here.packets_retransmitted == packets
-        assert packets <= there.packets_received <= here.packets_sent
-        assert there.duplicates_received == there.packets_received - packets
+        assert here.stats().tx_pkts - here.stats().retrans_pkts == packets
+        assert packets <= there.stats().rx_pkts <= here.stats().tx_pkts
+        assert there.stats().rx_duplicates == there.stats().rx_pkts - packets
         assert there.landed_bytes == size_bytes
         assert len(here.paths) == SMALL.protocol.paths
-        assert sum(path.counters.packets for path in here.paths) == here.packets_sent
+        assert sum(path.counters.packets for path in here.paths) == here.stats().tx_pkts
 
 
 async def test_counters__outlive_the_peer() -> None:
@@ -514,5 +514,43 @@ async def test_counters__outlive_the_peer() -> None:
         await send(here, b"x")
         assert await receive(there) == b"x"
         await here.close()
-        assert here.packets_sent >= 1
-        assert there.packets_received >= 1
+        assert here.stats().tx_pkts >= 1
+        assert there.stats().rx_pkts >= 1
+
+
+async def test_stats__add_up() -> None:
+    async with pair() as (one, two, here, there):
+        await here.send(bytes(100_000))
+        await receive(there)
+        sent, received = here.stats(), there.stats()
+        assert sent.tx_pkts - sent.retrans_pkts == -(-100_000 // SEGMENT_BYTES)
+        assert sent.tx_bytes - sent.retrans_bytes >= 100_000 + (sent.tx_pkts - sent.retrans_pkts) * 56
+        assert received.rx_pkts - received.rx_duplicates == sent.tx_pkts - sent.retrans_pkts
+        assert (received.recv_bytes, sent.copied_bytes, sent.streams) == (100_000, 100_000, 0)
+        assert sent.smoothed_rtt_s > 0
+        assert sent.cwnd_bytes > 0
+        for endpoint, peer in ((one, here), (two, there)):
+            assert endpoint.stats().peers == 1
+            assert endpoint.stats().tx_pkts == peer.stats().tx_pkts
+        assert one.stats().bytes_copied == two.stats().bytes_copied == 100_000
+        await here.close()
+        await there.wait_ended()
+        assert (two.stats().peers, two.stats().recv_bytes) == (0, 100_000), "of peers that have ended, too"
+        assert there.stats().recv_bytes == 100_000
+
+
+async def test_repr__says_what_it_is() -> None:
+    async with pair() as (one, two, here, there):
+        host, port = two.address
+        assert repr(two) == f"<Endpoint {host}:{port}, 1 peers>"
+        assert repr(here) == f"<Peer {host}:{port}, open>"
+        await here.send(b"abc", immediate=7)
+        with await there.recv() as message:
+            assert repr(message) == "<Message of 3 bytes, immediate 0x7>"
+        assert repr(message) == "<Message of 3 bytes, immediate 0x7, released>"
+        with Region(4096) as region:
+            assert repr(region) == "<Region of 4096 bytes>"
+        assert repr(region) == "<Region of 4096 bytes, closed>"
+        await here.close()
+        assert repr(here).startswith(f"<Peer {host}:{port}, ended: OK, ")
+    assert repr(one).endswith("the endpoint is closed>")

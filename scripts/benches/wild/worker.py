@@ -70,8 +70,8 @@ async def send(host: str, *, port: int, byte_count: int, seconds: float) -> int:
                 bytes=sent_bytes,
                 connect_s=connected - started,
                 seconds=time.perf_counter() - connected,
-                packets=peer.packets_sent,
-                retransmitted=peer.packets_retransmitted,
+                packets=peer.stats().tx_pkts,
+                retransmitted=peer.stats().retrans_pkts,
             )
             await peer.close()
     return 0

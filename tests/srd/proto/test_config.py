@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import pytest
 
 from srd.proto.config import MAX_PATHS, ProtocolConfig
+from srd.proto.congestion.base import Controller
+from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.errors import UsageError
 from srd.proto.recv.admission import TURN_MEMORY_S
 
@@ -77,3 +80,32 @@ def test_config__timeouts_of_incomplete_messages(name: str) -> None:
 def test_config__a_refused_sender_retries_before_it_counts_as_stalled() -> None:
     assert ProtocolConfig().stalled_after_s >= 4 * ProtocolConfig().probe_after_s
     assert 2 * ProtocolConfig().probe_after_s <= TURN_MEMORY_S
+
+
+class Lacking(Controller):
+    def __init__(self, _config: ProtocolConfig, *, packet_bytes: int) -> None:
+        self.window_bytes = 10.0 * packet_bytes
+
+
+class Unmakeable(MajorityDelay):
+    def __init__(self, wrong: int) -> None:
+        raise AssertionError(wrong)
+
+
+@pytest.mark.parametrize(
+    ("controller", "why"),
+    [
+        ("MajorityDelay", "'MajorityDelay' is no class"),
+        (int, "int is no subclass"),
+        (Lacking, "Lacking cannot be made: .*abstract"),
+        (Unmakeable, "Unmakeable cannot be made: .*packet_bytes"),
+    ],
+)
+def test_config__a_controller_that_is_none_bad_flow(controller: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=f"^controller: {why}"):
+        ProtocolConfig(controller=controller)
+
+
+def test_config__a_controllers_class_or_a_function() -> None:
+    assert ProtocolConfig(controller=MajorityDelay).controller is MajorityDelay
+    ProtocolConfig(controller=lambda config, *, packet_bytes: MajorityDelay(config, packet_bytes=packet_bytes))

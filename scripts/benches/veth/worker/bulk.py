@@ -95,8 +95,8 @@ async def send(host: str, *, port: int, seconds: float, plain: bool) -> int:
                 cpu_s=account.cpu_s,
                 turns_bps=account.turns_bps,
                 dropped=endpoint.dropped_packets - dropped_before,
-                packets=peer.packets_sent,
-                retransmitted=peer.packets_retransmitted,
+                packets=peer.stats().tx_pkts,
+                retransmitted=peer.stats().retrans_pkts,
                 paths_used=sum(1 for path in peer.paths if path.counters.packets),
             )
             await peer.close()
@@ -146,8 +146,8 @@ async def receive(host: str, *, plain: bool) -> int:
                 intact=intact,
                 dropped=endpoint.dropped_packets - dropped_before,
                 bytes_copied=endpoint.bytes_copied,
-                packets=peer.packets_received,
-                duplicates=peer.duplicates_received,
+                packets=peer.stats().rx_pkts,
+                duplicates=peer.stats().rx_duplicates,
             )
     return 0
 

@@ -105,8 +105,8 @@ async def _post(peers: list[Peer], region: Region) -> None:
 async def _cost_us(peers: list[Peer], region: Region) -> float:
     """Return this process's CPU time per data packet sent, in microseconds."""
     turns = -(-MESSAGES // len(peers))
-    before, cpu_before = sum(peer.packets_sent for peer in peers), time.process_time()
+    before, cpu_before = sum(peer.stats().tx_pkts for peer in peers), time.process_time()
     for _ in range(turns):
         await _post(peers, region)
     cpu_s = time.process_time() - cpu_before
-    return cpu_s / (sum(peer.packets_sent for peer in peers) - before) * 1e6
+    return cpu_s / (sum(peer.stats().tx_pkts for peer in peers) - before) * 1e6

@@ -68,8 +68,8 @@ async def send(host: str, *, port: int, seconds: float, message_bytes: int, peer
                 seconds=account.seconds,
                 cpu_s=account.cpu_s,
                 dropped=endpoint.dropped_packets - dropped_before,
-                packets=sum(peer.packets_sent for peer in opened),
-                retransmitted=sum(peer.packets_retransmitted for peer in opened),
+                packets=sum(peer.stats().tx_pkts for peer in opened),
+                retransmitted=sum(peer.stats().retrans_pkts for peer in opened),
             )
     return 0
 

@@ -1,0 +1,1 @@
+"""Ordered byte streams over the messages of a peer, with asyncio's StreamReader and StreamWriter."""

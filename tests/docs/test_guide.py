@@ -1,0 +1,131 @@
+"""Every block of Python in docs/guide, and of README's Python part, runs.
+
+A block that begins with `# NAME.py` is a program. A server runs until the client after it has ended; the client's
+output is the text block that follows, if there is one. All other blocks are lines of one program, with a `peer` that
+sends back what it gets, and its `endpoint`.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import srd
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import pair
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
+PAGES = [ROOT / "README.md", *GUIDE]
+BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"# (\w+)\.py\n")
+PORT = "7000"
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Return (language, text) of a page's blocks; of README's, those of its Python part."""
+    text = page.read_text()
+    if page.name == "README.md":
+        text = text[text.index("## Python") : text.index("## A lab")]
+    return [(found[1], found[2]) for found in BLOCK.finditer(text)]
+
+
+def programs(page: Path) -> list[tuple[str, str, str | None]]:
+    """Return (name, text, wanted output) of a page's programs."""
+    found: list[tuple[str, str, str | None]] = []
+    for language, text in blocks(page):
+        if language == "text" and found:
+            found[-1] = (*found[-1][:2], text)
+        elif named := PROGRAM.match(text):
+            found.append((named[1], text, None))
+    return found
+
+
+def lines(page: Path) -> list[str]:
+    """Return a page's other blocks."""
+    return [text for language, text in blocks(page) if language == "python" and not PROGRAM.match(text)]
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+async def start(path: Path, home: Path) -> Process:
+    environment = os.environ | {"HOME": str(home), "XDG_CONFIG_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    return await asyncio.create_subprocess_exec(sys.executable, path, stdout=PIPE, env=environment)
+
+
+async def stop(server: Process) -> None:
+    if server.returncode is None:
+        server.terminate()
+    await server.wait()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=lambda page: page.stem)
+async def test_guide__programs(page: Path, tmp_path: Path) -> None:
+    async with asyncio.timeout(4 * PATIENCE_S), AsyncExitStack() as servers:
+        for name, text, wanted in programs(page):
+            path = tmp_path / f"{name}.py"
+            if name.endswith("server"):
+                await servers.aclose()  # those of the programs before
+                port = str(free_port())
+            path.write_text(text.replace(PORT, port))
+            process = await start(path, tmp_path)
+            assert process.stdout is not None
+            if name.endswith("server"):
+                servers.push_async_callback(stop, process)
+                assert await process.stdout.readline() == f"listening on 127.0.0.1 {port}\n".encode()
+            else:
+                output, _ = await process.communicate()
+                assert process.returncode == 0, name
+                assert wanted is None or output.decode() == wanted
+
+
+@pytest.mark.parametrize("page", [page for page in GUIDE if lines(page)], ids=lambda page: page.stem)
+async def test_guide__lines(page: Path) -> None:
+    async with pair() as (endpoint, _, peer, there):
+
+        async def send_back() -> None:
+            with suppress(srd.SrdError):  # a page ends while an answer is on its way
+                async for message in there:
+                    await there.send(message.data(), immediate=message.immediate)
+
+        sending_back = asyncio.create_task(send_back())
+        names: dict[str, Any] = {
+            "asyncio": asyncio,
+            "srd": srd,
+            "peer": peer,
+            "endpoint": endpoint,
+            "__name__": "guide",
+        }
+        for text in lines(page):
+            code = compile(text, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            result = eval(code, names)  # noqa: S307 - the project's own text
+            if inspect.isawaitable(result):
+                await result
+        await peer.close()
+        await asyncio.wait([sending_back])
+
+
+def test_guide__has_pages_that_run() -> None:
+    assert {page.stem for page in GUIDE} >= {"quickstart", "embedding", "congestion-control", "troubleshooting", "faq"}
+    assert sum(len(lines(page)) + len(programs(page)) for page in PAGES) >= 15
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_guide__its_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
