@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.errors import PacketError
+from srd.streams import wire
 from srd.streams.wire import Frame, Kind, ahead, frame_untrusted, key, low_bits
 
 STREAMS = st.integers(0, (1 << 56) - 1)
@@ -44,3 +48,15 @@ def test_frame__without_an_offset_bad_flow() -> None:
 @given(st.integers(0, 1 << 60), st.integers(0, (1 << 32) - 1))
 def test_ahead__is_the_distance(base: int, distance: int) -> None:
     assert ahead(low_bits(base + distance), of=base) == distance
+
+
+def test_protocol_md__streams() -> None:
+    _, title, section = (Path(wire.__file__).parents[1] / "PROTOCOL.md").read_text().partition("## 17. Streams")
+    assert title
+    kinds = re.findall(r"^\| (\d) \| ([A-Z]+) \| ", section, re.MULTILINE)
+    assert {(int(value), name) for value, name in kinds} == {(kind.value, kind.name) for kind in Kind}
+    constants = re.findall(r"^\| `([A-Z_]+)` \| ([0-9^,]+) \|", section, re.MULTILINE)
+    assert len(constants) == 4
+    for name, value in constants:
+        base, _, exponent = value.replace(",", "").partition("^")
+        assert getattr(wire, name) == int(base) ** int(exponent or 1), name
