@@ -8,6 +8,8 @@ runs the same tests on the compiled build installed in .venv. Tests marked `sour
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # otherwise NumPy's unused threads spin in every process
 
@@ -41,12 +43,14 @@ if Path(srd.__file__).is_relative_to(ROOT / "srd"):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory) -> None:
+def home() -> Iterator[None]:
     """Have the tests use keys and known hosts of their own: not those of who runs the tests.
 
-    pytest removes the directories of former runs, those that were killed, too.
+    Not in pytest's directories, which are closed to a card that runs as a user of its own.
     """
-    os.environ["SRD_HOME"] = str(tmp_path_factory.mktemp("home"))
+    with tempfile.TemporaryDirectory(prefix="srd-test-home-") as path:
+        os.environ["SRD_HOME"] = path
+        yield
 
 
 SIMULATED = ("srd/proto", "srd/secure")
