@@ -29,6 +29,7 @@ PURE = (
     "srd/proto",
     "srd/secure",
     "devmem",
+    "netns/test_units.py",
     "netns/netem",
     "netns/topology",
     "netns/placement",
