@@ -13,6 +13,11 @@ from srd.proto.wire.data import MAX_DATAGRAM_BYTES
 MAX_MESSAGE_BYTES = 1 << 30
 """EFA's `max_rdma_size` is about 1 GB. A length has 32 bits."""
 
+CONTROLLER_METHODS = (
+    "on_ack", "on_sample", "on_loss", "on_all_paths_timeout", "on_spurious_loss", "pacing_gain",
+)  # fmt: skip
+"""What a subclass of Controller has to define."""
+
 MAX_PATHS = 64
 """What SRD itself uses: 64 at a time, for memory reasons (AWS's HPC blog)."""
 
@@ -194,6 +199,10 @@ class ProtocolConfig:
             return
         if not issubclass(controller, Controller):
             raise UsageError(f"controller: {controller.__name__} is no subclass of srd.Controller")
+        # Not left to abc, which does not look at a subclass of a compiled class.
+        lacking = [name for name in CONTROLLER_METHODS if getattr(controller, name) is getattr(Controller, name)]
+        if lacking:
+            raise UsageError(f"controller: {controller.__name__} lacks {', '.join(lacking)}")
         factory: ControllerFactory = controller
         try:
             factory(self, packet_bytes=MAX_DATAGRAM_BYTES)

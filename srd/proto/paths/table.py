@@ -42,7 +42,7 @@ PROBES_BEFORE_STANDBY = 3
 """Unanswered probes in a row after which a primary path gets a standby, about 0.1 s after its timeout: by then the
 answer is not merely late, and a link that flaps is up again."""
 
-PROBE_BUDGET = 96
+PROBE_BUDGET = 96.0
 """Probes of a peer that may go unanswered at once: one for each path, the reserve's too; or for 32 dead paths three."""
 PROBES_PER_ANSWER = 2
 """Probes of a peer for each path that answered, so that what was repaired is found in doubling steps."""

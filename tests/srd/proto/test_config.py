@@ -87,7 +87,21 @@ class Lacking(Controller):
         self.window_bytes = 10.0 * packet_bytes
 
 
-class Unmakeable(MajorityDelay):
+class Whole(Lacking):
+    """Has all methods; a compiled build's own controller cannot be a base class."""
+
+    pacing_gain = 1.0
+
+    def nothing(self, **_: float) -> None:
+        pass
+
+    on_ack = on_sample = on_loss = on_all_paths_timeout = nothing  # never called
+
+    def on_spurious_loss(self) -> None:
+        pass
+
+
+class Unmakeable(Whole):
     def __init__(self, wrong: int) -> None:
         raise AssertionError(wrong)
 
@@ -97,7 +111,7 @@ class Unmakeable(MajorityDelay):
     [
         ("MajorityDelay", "'MajorityDelay' is no class"),
         (int, "int is no subclass"),
-        (Lacking, "Lacking cannot be made: .*abstract"),
+        (Lacking, "Lacking lacks on_ack, on_sample, on_loss, on_all_paths_timeout, on_spurious_loss, pacing_gain$"),
         (Unmakeable, "Unmakeable cannot be made: .*packet_bytes"),
     ],
 )
@@ -108,4 +122,5 @@ def test_config__a_controller_that_is_none_bad_flow(controller: Any, why: str) -
 
 def test_config__a_controllers_class_or_a_function() -> None:
     assert ProtocolConfig(controller=MajorityDelay).controller is MajorityDelay
+    assert ProtocolConfig(controller=Whole).controller is Whole
     ProtocolConfig(controller=lambda config, *, packet_bytes: MajorityDelay(config, packet_bytes=packet_bytes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -304,5 +305,5 @@ def test_known_hosts__damaged_bad_flow(tmp_path: Path) -> None:
         KnownHosts(tmp_path / "file" / "known_hosts", own_key=OWN).add("h:1", ONE)
 
 
-def test_home__of_a_test_run_is_a_directory_that_pytest_removes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert Path(os.environ["SRD_HOME"]).is_relative_to(tmp_path_factory.getbasetemp())
+def test_home__of_a_test_run_is_not_the_users() -> None:
+    assert Path(os.environ["SRD_HOME"]).is_relative_to(tempfile.gettempdir())
