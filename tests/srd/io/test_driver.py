@@ -168,7 +168,7 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
         peer = await open_pair(one, two)
         hiccups = FlakySendmmsg(monkeypatch, one_in=one_in)
         payload = fill(one, 4 << 20)
-        for request in range(30):  # one is a few calls without errors
+        for request in range(1000):  # one is a few calls without errors
             if hiccups.blocked > 3:
                 break
             one.post(peer, request=request, offset=0, length=4 << 20)
