@@ -34,7 +34,7 @@ class StreamTransport(asyncio.Transport):
         self._post = post
         self._on_over = on_over
         self._loop = asyncio.get_running_loop()
-        self._protocol: asyncio.Protocol | None = None
+        self._protocol = asyncio.Protocol()  # does nothing, until `start`
         self._flush_due = False
         self._reading_paused = self._writing_paused = False
         self._eof_told = False
@@ -68,7 +68,6 @@ class StreamTransport(asyncio.Transport):
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         """Return the protocol."""
-        assert self._protocol is not None  # noqa: S101 - it was started
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -87,7 +86,7 @@ class StreamTransport(asyncio.Transport):
             raise RuntimeError("write() after write_eof()")
         self._stream.write(data if isinstance(data, bytes) else bytes(data))
         self._flush_soon()
-        if self.get_write_buffer_size() > self._high and not self._writing_paused and self._protocol is not None:
+        if self.get_write_buffer_size() > self._high and not self._writing_paused:
             self._writing_paused = True
             self._protocol.pause_writing()
 
@@ -150,7 +149,7 @@ class StreamTransport(asyncio.Transport):
             if (future := self._post(self._stream.number, message)) is None:
                 break
             future.add_done_callback(partial(self._on_completed, message))
-        if self._writing_paused and self.get_write_buffer_size() <= self._low and self._protocol is not None:
+        if self._writing_paused and self.get_write_buffer_size() <= self._low:
             self._writing_paused = False
             self._protocol.resume_writing()
         self._end_if_over()
@@ -184,9 +183,8 @@ class StreamTransport(asyncio.Transport):
     def _deliver(self) -> None:
         """Give the protocol what has arrived, in order."""
         while not (self._reading_paused or self._closing) and (data := self._stream.take()) is not None:
-            assert self._protocol is not None  # noqa: S101 - it was started
             self._protocol.data_received(data)
-        if self._stream.receive.at_end and not (self._eof_told or self._closing) and self._protocol is not None:
+        if self._stream.receive.at_end and not (self._eof_told or self._closing):
             self._eof_told = True
             if not self._protocol.eof_received():
                 self.close()
@@ -206,7 +204,6 @@ class StreamTransport(asyncio.Transport):
         if self._reason is not None:
             error = ConnectionResetError(self._reason[0])
             error.__cause__ = self._reason[1]
-        assert self._protocol is not None  # noqa: S101 - it was started
         self._protocol.connection_lost(error)
 
     def __repr__(self) -> str:

@@ -25,12 +25,14 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
 from netns.lab.lab import Lab
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.cases import wild
+from scripts.benches.cases.wild import SETTLING_S, SHARED_BPS, SHARED_RTT_S, SHARED_S
+from scripts.benches.outcome import Round
 from scripts.benches.veth import iperf
 from scripts.benches.wild.links import MTU, PAYLOAD_FRACTION, bottleneck
 from scripts.compare.tcp_socket import BBR, CUBIC
@@ -38,26 +40,11 @@ from scripts.harness.client_server import Event, python, run_both, running
 from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import SENDER
 
-WANTED: Final = (
-    Wanted("tcp_share_cubic", ">=", 0.5, over="median"),
-    Wanted("own_share_cubic", ">=", 0.5, over="median"),
-    Wanted("resent_fraction_cubic", "<=", 0.03, over="median"),
-    Wanted("tcp_share_bbr", "<=", 1.5, over="median"),
-    Wanted("own_share_bbr", ">=", 0.5, over="median"),
-    Wanted("queue_ms_20ms_path", "<=", 5, over="median"),
-    Wanted("jitter_capacity_fraction", ">=", 0.9, over="median"),
-    Wanted("wan_capacity_fraction", ">=", 0.9, over="median"),
-    Wanted("wan_loss_capacity_fraction", ">=", 0.85, over="median"),
-    Wanted("satellite_ok", ">=", 1, over="median"),
-)
+WANTED: Final = tuple(replace(each, over="median") for each in wild.WANTED)
 OUR_HOSTS: Final = ("h1", "h3")
 TCP_HOSTS: Final = ("h2", "h4")
 WORKER: Final = "scripts.benches.wild.worker"
-SHARED_BPS: Final = 100_000_000
-SHARED_RTT_S: Final = 0.02
 HEAD_START_S: Final = 1.0
-SETTLING_S: Final = 5.0
-SHARED_S: Final = 15.0
 PING_S: Final = 6.0
 PING_INTERVAL_S: Final = 0.05
 MARGIN_S: Final = 5.0

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from scripts.benches.registry import CASES
 
+WILD = {
+    "tcp_share_cubic": ">= 0.5",
+    "own_share_cubic": ">= 0.5",
+    "resent_fraction_cubic": "<= 0.03",
+    "tcp_share_bbr": "<= 1.5",
+    "own_share_bbr": ">= 0.5",
+    "queue_ms_20ms_path": "<= 5",
+    "jitter_capacity_fraction": ">= 0.9",
+    "wan_capacity_fraction": ">= 0.9",
+    "wan_loss_capacity_fraction": ">= 0.85",
+    "satellite_ok": ">= 1",
+}
 CHECKS = {
     "incast": {"max_over_ideal_ratio": "<= 1.05", "spread_ratio": "<= 1.3"},
     "incast-1000": {"max_over_ideal_ratio": "<= 1.5", "spread_ratio": "<= 2", "resent_fraction": "<= 0.1"},
@@ -16,30 +28,8 @@ CHECKS = {
     "blackhole": {"stall_rtts": "<= 3", "failed_requests": "<= 0", "repaired_s": "<= 1"},
     "jitter": {"spurious_fraction": "< 0.01"},
     "long-fat": {"capacity_fraction": ">= 0.9"},
-    "wild": {
-        "tcp_share_cubic": ">= 0.5",
-        "own_share_cubic": ">= 0.5",
-        "resent_fraction_cubic": "<= 0.03",
-        "tcp_share_bbr": "<= 1.5",
-        "own_share_bbr": ">= 0.5",
-        "queue_ms_20ms_path": "<= 5",
-        "jitter_capacity_fraction": ">= 0.9",
-        "wan_capacity_fraction": ">= 0.9",
-        "wan_loss_capacity_fraction": ">= 0.85",
-        "satellite_ok": ">= 1",
-    },
-    "wild-lab": {
-        "tcp_share_cubic": ">= 0.5",
-        "own_share_cubic": ">= 0.5",
-        "resent_fraction_cubic": "<= 0.03",
-        "tcp_share_bbr": "<= 1.5",
-        "own_share_bbr": ">= 0.5",
-        "queue_ms_20ms_path": "<= 5",
-        "jitter_capacity_fraction": ">= 0.9",
-        "wan_capacity_fraction": ">= 0.9",
-        "wan_loss_capacity_fraction": ">= 0.85",
-        "satellite_ok": ">= 1",
-    },
+    "wild": WILD,
+    "wild-lab": WILD,
     "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
     "messages": {"undisturbed_ratio": "<= 1.05"},
     "devmem": {
