@@ -270,6 +270,9 @@ class MessagePeer:
     def _send_waiting(self) -> None:
         """Write the messages that wait, as long as there are slots."""
         while self._waiting and self._free_slots and self._end is None:
+            if self._waiting[0].future.cancelled():  # a credit may come before the loop calls `_forget`
+                self._forget(self._waiting[0])
+                continue
             memory = self._memory_of(self._waiting[0].region)
             if memory is None:
                 return

@@ -87,6 +87,25 @@ async def test_send__cancelled_while_it_waits_for_a_slot(run_dir: Path) -> None:
             assert {await future for future in sending if not future.cancelled()} == {Status.OK}
 
 
+async def test_send__cancelled_just_before_a_slot_comes(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The credit is processed before the event loop calls the future's callbacks."""
+    on_credit = peers.MessagePeer._on_credit_untrusted
+    async with pair(run_dir) as (client, server):
+        with Region(9000) as region:
+            sending = [client.post_send(region, offset=0, length=9000, immediate=index) for index in range(SLOTS + 2)]
+
+            def cancel_first(peer: peers.MessagePeer, slot: int) -> None:
+                sending[SLOTS].cancel()
+                on_credit(peer, slot)
+
+            monkeypatch.setattr(peers.MessagePeer, "_on_credit_untrusted", cancel_first)
+            for _ in range(SLOTS):
+                (await server.recv()).release()
+            with await server.recv() as message:
+                assert message.immediate == SLOTS + 1
+            assert {await future for future in sending if not future.cancelled()} == {Status.OK}
+
+
 async def test_send__longer_than_a_slot_bad_flow(run_dir: Path) -> None:
     async with pair(run_dir) as (client, server):
         assert await send(client, bytes(SLOT_BYTES + 1)) is Status.REMOTE_ERROR_BAD_LENGTH
