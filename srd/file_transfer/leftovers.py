@@ -19,13 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from srd.file_transfer.protocol import MAX_RETRY_S, Offer, TransferInterruptedError
+from srd.file_transfer.errors import TransferInterruptedError
+from srd.file_transfer.names import MAX_PATH_BYTES
+from srd.file_transfer.protocol import MAX_RETRY_S, Offer
 
 GRACE_S = 10.0
 """Added to the sender's time: the two ends detect a loss at different times, and a handshake takes time."""
 DIGEST_BYTES = 32
-_HEAD_BYTES = 4096
-"""Longest first line: a name of 255 bytes is at most 1,530 characters of JSON."""
+_HEAD_BYTES = 6 * MAX_PATH_BYTES + 200
+"""Longest first line: JSON takes up to six characters for a byte of a name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.leftovers import DIGEST_BYTES, head_of, journal_path, open_locked, part_path
-from srd.file_transfer.protocol import Offer, TransferError, TransferInterruptedError
+from srd.file_transfer.protocol import Offer
 from srd.file_transfer.publish import publish
+from srd.file_transfer.tree import Tree, set_mode_and_time
 
 IOV_MAX = 1024
 """Buffers that one pwritev accepts (limits.h)."""
@@ -32,13 +34,15 @@ class PartialFile:
     Setting `stop` interrupts the verification of an earlier attempt's chunks, which may take long for a large file.
     """
 
-    def __init__(self, directory: Path, offer: Offer, *, overwrite: bool, stop: threading.Event | None = None) -> None:
-        self.final = directory / offer.name
+    def __init__(self, tree: Tree, offer: Offer, *, overwrite: bool, stop: threading.Event | None = None) -> None:
+        self.final = tree.root / offer.name
         self.resumed_chunks = 0
         """Number of leading chunks of an earlier attempt that were verified."""
         self.unremoved = ""
         """One line with the file that could not be removed and the reason; empty if there is none."""
+        self._tree = tree
         self._offer = offer
+        self._last = ""  # component of the name
         self._overwrite = overwrite
         self._stop = stop or threading.Event()
         self._hash = hashlib.sha256()
@@ -46,19 +50,19 @@ class PartialFile:
         self._stored: set[int] = set()  # chunks that are written but not hashed
         self._fd = self._journal = self._directory = -1
         self._head = head_of(offer)
-        self._partial, self._journalled = part_path(directory, offer.transfer), journal_path(directory, offer.transfer)
+        self._partial, self._journalled = part_path(tree.root, offer.transfer), journal_path(tree.root, offer.transfer)
 
     def open(self) -> None:
         """Create the partial file, or resume that of an earlier attempt."""
         name = self._offer.name
-        if not self._overwrite and os.path.lexists(self.final):
-            raise TransferError(f"{name}: exists already at the receiver, which was started without --overwrite")
         try:
-            self._fd = open_locked(self._partial)
             # All descriptors are opened now, so that a complete file does not fail for lack of one.
-            self._directory = os.open(self.final.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._directory, self._last = self._tree.open_parent(name)
+            if not self._overwrite and self._exists():
+                raise TransferError(f"{name}: exists already at the receiver, which was started without --overwrite")
+            self._fd = open_locked(self._partial)
             self._resume()
-            disk = os.statvfs(self.final.parent)
+            disk = os.fstatvfs(self._directory)
             needed_bytes = self._offer.size - os.fstat(self._fd).st_blocks * 512
         except OSError as error:
             if error.errno in _FOR_NOW:
@@ -67,6 +71,13 @@ class PartialFile:
         if needed_bytes > (free_bytes := disk.f_bavail * disk.f_frsize):
             raise TransferError(f"{name}: needs {needed_bytes} bytes; the receiver has {free_bytes} left")
         self.resumed_chunks = self._hashed
+
+    def _exists(self) -> bool:
+        try:
+            os.stat(self._last, dir_fd=self._directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _resume(self) -> None:
         """Resume an earlier attempt, if any, and open the journal for the next one. Raises OSError."""
@@ -137,26 +148,46 @@ class PartialFile:
             os.pwrite(self._journal, self._hash.copy().digest(), self._note_at(self._hashed))
         self._hashed += 1
 
-    def finish(self, *, sha256: str) -> str:
-        """Compare the hash, sync, and rename the file to its final name; return the hash."""
+    def verify(self, *, sha256: str) -> str:
+        """Compare the hash with the sender's; return it."""
         actual = self._hash.hexdigest()
         if actual != sha256:
-            self.abort()
             raise TransferError(
                 f"{self._offer.name}: SHA-256 is {actual} at the receiver, {sha256[:64]!r} at the sender"
             )
+        return actual
+
+    def publish(self, *, sync: bool) -> None:
+        """Give the verified file its mode, time and final name. `sync`: sync it before, unless the caller has.
+
+        The caller syncs `directory` afterwards, and then calls `abort`, which removes what is left.
+        """
         try:
-            os.fsync(self._fd)
+            set_mode_and_time(self._fd, self._offer)
+            if sync:
+                os.fsync(self._fd)
             if self._overwrite:
-                self._partial.replace(self.final)
+                os.replace(self._partial, self._last, dst_dir_fd=self._directory)
             else:
-                publish(self._partial, self.final)
+                publish(self._partial, self._last, directory=self._directory)
+        except OSError as error:
+            raise self._unkept(error) from error
+
+    def sync_directory(self) -> None:
+        """Sync the directory that the file lies in."""
+        try:
             os.fsync(self._directory)
         except OSError as error:
-            self.abort()
-            raise TransferError(f"{self._offer.name}: cannot be kept at the receiver: {error.strerror}") from error
-        self.abort()
-        return actual
+            raise self._unkept(error) from error
+
+    @property
+    def directory(self) -> tuple[int, int]:
+        """Device and inode of the directory that the file lies in."""
+        status = os.fstat(self._directory)
+        return status.st_dev, status.st_ino
+
+    def _unkept(self, error: OSError) -> TransferError:
+        return TransferError(f"{self._offer.name}: cannot be kept at the receiver: {error.strerror}")
 
     def leave(self) -> None:
         """Close the files and keep them for the next attempt."""
@@ -168,6 +199,7 @@ class PartialFile:
     def abort(self) -> None:
         """Remove the partial file and its journal. A failure to do so is not raised: see `unremoved`."""
         if self._fd < 0:
+            self.leave()
             return
         paths = (self._partial, self._journalled) if self._journal >= 0 else (self._partial,)
         for path in paths:  # while the lock is held

@@ -1,56 +1,70 @@
-"""The messages of a file transfer. A peer transfers one file at a time; the immediate is the kind of a message.
+"""The messages of a file transfer: any number of files over one peer, many of them in flight at a time.
 
-    sender                                  receiver
-    OFFER name, size, chunk_bytes,
-          transfer, retry_for_s,
-          files_left               ------>
-                                   <------  ACCEPT chunks, or REFUSE reason, again
-    chunk `chunks` .. n-1          ------>  in any order; each is written at its offset as it arrives
-    END sha256                     ------>
-                                   <------  VERDICT sha256, or reason   once hashed, synced and renamed
-    ABORT reason, again            ------>  instead of END: the sender ends the transfer
+    sender                                    receiver
+    OFFER files: name, size, transfer ...  ------>
+                                           <------  ANSWER files: accepted from chunk k on, or refused
+    chunk first + k .. first + n - 1       ------>  in any order; each is written at its offset as it arrives
+    END files: digest                      ------>
+                                           <------  ANSWER files: digest   once hashed, synced and renamed; or a reason
 
-A chunk's immediate is its index. A control message's immediate has the top bit set, and its body is a JSON object.
+A session numbers its files 0, 1, 2 ... in the order in which they are offered, and their chunks through: file i owns
+the `chunks` numbers from `first` on, which follow those of file i - 1. A chunk's immediate is its number, so it needs
+no header. A control message's immediate has the top bit set, and its body is a JSON object with the `kind`, and with
+`files`, a list with an entry for each file. Messages arrive in any order, but a sender sends an OFFER only when the
+one before has been delivered, and END and chunks only after ANSWER.
 
-`transfer` is a random number that the sender chooses for each file. A sender that loses its peer connects again and
-offers the same transfer again; `chunks` of ACCEPT is the number of leading chunks that the receiver still has. The hash
-in END is that of the whole file. With `again` the same transfer may be offered again. `files_left` is how many files
-the sender will offer after this one: with 0 it is done.
+| message | fields | fields of an entry |
+|---|---|---|
+| OFFER | `chunk_bytes`, `retry_for_s`, `files_left`, `bytes_left` | `name`, `size`, `transfer`, `mode`, `mtime_ns`; or `name`, `directory`, `mode`, `mtime_ns` |
+| ANSWER | | `file`, and `chunks` (accepted), `digest` (verified), `made` (a directory), `has` (see below), or `reason`, `again` |
+| END | | `file`, and `digest` or `reason`, `again` |
+| REFUSE | `reason`, `again`: no file of this peer is received | |
+| ABORT | `reason`, `again`: the sender ends all files that are not verified | |
+
+`transfer` is a number of the file that the sender chooses, the same in every attempt. A sender that loses its peer
+connects again and offers what was not verified; `chunks` of ANSWER is the number of leading chunks that the receiver
+still has. The hash in END is that of the whole file. With `again` the same transfer may be offered again.
+
+With `if_differs` in an entry of an OFFER, a receiver that has a file of this name and size answers with `has`, its
+hash. The sender then ends with the same hash, and no chunk is sent; or with another one, and the receiver answers as it
+would have without.
+
+`files_left` is how many files the sender will offer after this message, and `bytes_left` their size. When it is 0 and
+every file has its last answer, the sender is done. A sender has at most MAX_FILES files without a last answer.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from srd.errors import SrdError
+from srd.file_transfer.errors import TransferError, TransferInterruptedError
+from srd.file_transfer.names import path_untrusted
 from srd.printable import printable
 
 CONTROL_MESSAGE = 1 << 31
-"""Immediate of a control message; smaller values are chunk indices."""
-MAX_CONTROL_BYTES = 16 << 10
-"""Longest control message; a longer one is invalid."""
+"""Immediate of a control message; smaller values are chunk numbers."""
+MAX_CONTROL_BYTES = 32 << 10
+"""Longest control message; a longer one is invalid. A path of MAX_PATH_BYTES control characters fits, escaped."""
 CHUNK_BYTES = 1 << 20
 """One message. Large enough to make the cost per message negligible, small enough that 16 of them fill the sender's
 window."""
+MAX_FILES = 64
+"""Files in flight in a session: offered, and without a last answer. Enough to hide the round trips of small files
+(two each), few enough that their descriptors are no matter."""
 MAX_TEXT = 1000
-"""Characters of a text in a control message: at most 12 bytes each when escaped. Names are shorter; reasons may be
+"""Characters of a text in a control message other than a name: at most 12 bytes each when escaped. Reasons may be
 truncated."""
-MAX_NAME_BYTES = 255
-"""NAME_MAX of Linux file systems."""
 MAX_RETRY_S = 24 * 3600
 """Longest time that a receiver keeps a partial file for a sender that may retry: one day."""
+MODE_BITS = 0o777
+"""Permission bits; neither setuid, setgid nor sticky is sent or accepted."""
 _TRANSFER = re.compile(r"[0-9a-f]{32}")
-
-
-class TransferError(SrdError):
-    """A transfer failed; the message is one line with the reason."""
-
-
-class TransferInterruptedError(TransferError):
-    """An attempt failed; the same transfer may be offered again, and resumes where it stopped."""
+_MAX_ENTRIES_BYTES = MAX_CONTROL_BYTES - 512
+"""For the entries of a batch; the rest is for the other fields."""
 
 
 def reason_of(message: dict[str, Any], *, default: str) -> str:
@@ -58,19 +72,31 @@ def reason_of(message: dict[str, Any], *, default: str) -> str:
     return printable(str(message.get("reason", default))[:MAX_TEXT])
 
 
+def refusal(message: dict[str, Any], *, default: str) -> TransferError:
+    """Return the error for a message or an entry with a reason: with `again`, one that another attempt may avoid."""
+    kind = TransferInterruptedError if message.get("again") is True else TransferError
+    return kind(reason_of(message, default=default))
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The sender's description of a file."""
+    """The sender's description of a file or a directory."""
 
     name: str
+    """Relative path."""
     size: int
     chunk_bytes: int
     transfer: str
-    """Id of the transfer, 32 hexadecimal digits: unique, and the same for every attempt."""
+    """Id of the transfer, 32 hexadecimal digits: unique, and the same for every attempt. Empty for a directory."""
     retry_for_s: int = 0
     """How long the sender retries after a loss; 0: it does not, and the receiver keeps no partial file."""
-    files_left: int = 0
-    """How many files the sender will offer after this one."""
+    mode: int | None = None
+    """Permission bits; None: those of the receiver's umask."""
+    mtime_ns: int | None = None
+    """Time of the last modification, since 1970; None: now."""
+    if_differs: bool = False
+    """Whether the receiver shall answer with the hash of the file that it has under this name."""
+    is_directory: bool = False
 
     @property
     def chunks(self) -> int:
@@ -78,10 +104,53 @@ class Offer:
         return -(-self.size // self.chunk_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """An OFFER."""
+
+    offers: tuple[Offer, ...]
+    files_left: int
+    bytes_left: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of these files and of those that will be offered later."""
+        return sum(offer.size for offer in self.offers) + self.bytes_left
+
+
 def encode(kind: str, **fields: object) -> bytes:
     """Return the body of a control message."""
-    cut = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in fields.items()}
-    return json.dumps({"kind": kind, **cut}).encode()
+    return _json({"kind": kind, **_cut(fields)})
+
+
+def entry(**fields: object) -> dict[str, object]:
+    """Return an entry of `files` without the fields that are None; texts other than names are truncated."""
+    return _cut({key: value for key, value in fields.items() if value is not None})
+
+
+def batches(kind: str, entries: Iterable[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
+    """Split entries into lists for one control message each."""
+    batch: list[dict[str, object]] = []
+    size_bytes = 0
+    for each in entries:
+        each_bytes = len(_json(each)) + 2
+        if batch and (size_bytes + each_bytes > _MAX_ENTRIES_BYTES or len(batch) == MAX_FILES):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(each)
+        size_bytes += each_bytes
+    if batch:
+        yield batch
+
+
+def _cut(fields: dict[str, object]) -> dict[str, object]:
+    return {
+        key: value[:MAX_TEXT] if isinstance(value, str) and key != "name" else value for key, value in fields.items()
+    }
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
 
 
 def decode_untrusted(body: bytes) -> dict[str, Any]:
@@ -97,29 +166,64 @@ def decode_untrusted(body: bytes) -> dict[str, Any]:
     return message
 
 
-def offer_untrusted(message: dict[str, Any]) -> Offer:
-    """Validate an OFFER. Raises TransferError, and nothing else; a name with a directory part is an error."""
+def entries_untrusted(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of ANSWER or END, each with the number of its `file`. Raises TransferError, and nothing else."""
+    files = message.get("files")
+    if not isinstance(files, list) or len(files) > MAX_FILES:
+        raise TransferError(f"{message['kind'][:80]!r} without a list of at most {MAX_FILES} files")
+    for each in files:
+        if not isinstance(each, dict) or not _is_count(each.get("file")):
+            raise TransferError(f"{message['kind'][:80]!r} with an entry without a file")
+    return files
+
+
+def offers_untrusted(message: dict[str, Any]) -> Offers:
+    """Validate an OFFER. Raises TransferError, and nothing else; a name that leaves the directory is an error."""
     if message["kind"] != "offer":
         raise TransferError(f"{message['kind'][:80]!r} where an offer was expected")
-    name, size, chunk_bytes = message.get("name"), message.get("size"), message.get("chunk_bytes")
-    if not isinstance(name, str) or not _is_number(size) or not _is_number(chunk_bytes):
-        raise TransferError("an offer without name, size and chunk_bytes")
-    transfer, retry_for_s = message.get("transfer"), message.get("retry_for_s")
-    if not isinstance(transfer, str) or not _TRANSFER.fullmatch(transfer) or not _is_number(retry_for_s):
-        raise TransferError("an offer without transfer and retry_for_s")
-    files_left = message.get("files_left")
-    if not _is_number(files_left) or files_left < 0:
-        raise TransferError("an offer without files_left")
-    try:
-        encoded = name.encode()
-    except UnicodeEncodeError as error:
-        raise TransferError("a name that is no text") from error
-    if name in ("", ".", "..") or "/" in name or "\0" in name or len(encoded) > MAX_NAME_BYTES:
-        raise TransferError(f"name {name[:80]!r} is not a plain file name")
-    if not 0 <= size < 1 << 62 or not 1 << 10 <= chunk_bytes <= 1 << 24:
-        raise TransferError(f"an offer of {size} bytes in chunks of {chunk_bytes} is out of range")
+    files, chunk_bytes, retry_for_s = message.get("files"), message.get("chunk_bytes"), message.get("retry_for_s")
+    if not isinstance(files, list) or len(files) > MAX_FILES:
+        raise TransferError(f"an offer without a list of at most {MAX_FILES} files")
+    if not _is_number(chunk_bytes) or not 1 << 10 <= chunk_bytes <= 1 << 24:
+        raise TransferError("an offer without chunk_bytes from 1 KiB to 16 MiB")
+    if not _is_number(retry_for_s):
+        raise TransferError("an offer without retry_for_s")
+    files_left, bytes_left = message.get("files_left"), message.get("bytes_left")
+    if not _is_count(files_left) or not _is_count(bytes_left):
+        raise TransferError("an offer without files_left and bytes_left")
     kept_s = max(0, min(retry_for_s, MAX_RETRY_S))
-    offer = Offer(name, size, chunk_bytes, transfer, retry_for_s=kept_s, files_left=files_left)
+    offers = tuple(_offer_untrusted(each, chunk_bytes=chunk_bytes, retry_for_s=kept_s) for each in files)
+    return Offers(offers, files_left, bytes_left)
+
+
+def _offer_untrusted(fields: object, *, chunk_bytes: int, retry_for_s: int) -> Offer:
+    if not isinstance(fields, dict) or not isinstance(name := fields.get("name"), str):
+        raise TransferError("an offer without a name")
+    path_untrusted(name)
+    mode, mtime_ns = fields.get("mode"), fields.get("mtime_ns")
+    if not (mode is None or _is_number(mode)) or not (mtime_ns is None or _is_number(mtime_ns)):
+        raise TransferError(f"{name[:80]!r}: mode and mtime_ns are no numbers")
+    if mode is not None and not 0 <= mode <= MODE_BITS:
+        raise TransferError(f"{name[:80]!r}: mode {mode} is not of permission bits only")
+    if mtime_ns is not None and not -(1 << 63) <= mtime_ns < 1 << 63:
+        raise TransferError(f"{name[:80]!r}: mtime_ns {mtime_ns} is out of range")
+    if fields.get("directory") is True:
+        return Offer(name, 0, chunk_bytes, "", mode=mode, mtime_ns=mtime_ns, is_directory=True)
+    size, transfer = fields.get("size"), fields.get("transfer")
+    if not _is_number(size) or not isinstance(transfer, str) or not _TRANSFER.fullmatch(transfer):
+        raise TransferError(f"{name[:80]!r}: an offer without size and transfer")
+    if not 0 <= size < 1 << 62:
+        raise TransferError(f"an offer of {size} bytes is out of range")
+    offer = Offer(
+        name,
+        size,
+        chunk_bytes,
+        transfer,
+        retry_for_s=retry_for_s,
+        mode=mode,
+        mtime_ns=mtime_ns,
+        if_differs=fields.get("if_differs") is True,
+    )
     if offer.chunks >= CONTROL_MESSAGE:
         raise TransferError(f"an offer of {offer.chunks} chunks is out of range")
     return offer
@@ -127,3 +231,7 @@ def offer_untrusted(message: dict[str, Any]) -> Offer:
 
 def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return _is_number(value) and 0 <= value < 1 << 62

@@ -16,28 +16,32 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EA
 _NO_FLAG = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
-def publish(partial: Path, final: Path) -> bool:
-    """Give `partial` the name `final`; return whether `partial` was removed. Raises OSError, FileExistsError."""
+def publish(partial: Path, final: str, *, directory: int) -> bool:
+    """Give `partial` the name `final` in an open directory; return whether `partial` was removed.
+
+    Raises OSError, FileExistsError.
+    """
     try:
-        os.link(partial, final)
+        os.link(partial, final, dst_dir_fd=directory)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
     else:
         return False
     try:
-        rename_noreplace(partial, final)
+        rename_noreplace(partial, final, directory=directory)
     except OSError as error:
         if error.errno not in _NO_FLAG:
             raise
         # Neither is supported: create an empty file, which fails if the name exists, and replace it.
-        os.mknod(final, stat.S_IFREG | 0o666)  # needs no descriptor, of which there may be none left
-        partial.replace(final)
+        # Needs no descriptor, of which there may be none left.
+        os.mknod(final, stat.S_IFREG | 0o666, dir_fd=directory)
+        os.replace(partial, final, dst_dir_fd=directory)
     return True
 
 
-def rename_noreplace(source: Path, target: Path) -> None:
-    """Rename a file with renameat2(2), for which an existing target is an error. Raises OSError."""
-    if _libc.renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE) < 0:
+def rename_noreplace(source: Path, target: str, *, directory: int) -> None:
+    """Rename a file into an open directory with renameat2(2), which refuses an existing target. Raises OSError."""
+    if _libc.renameat2(_AT_FDCWD, os.fsencode(source), directory, os.fsencode(target), _RENAME_NOREPLACE) < 0:
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), str(source), None, str(target))
+        raise OSError(code, os.strerror(code), str(source), None, target)
