@@ -12,12 +12,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from scripts.benches.cases import file
 from scripts.benches.outcome import Outcome, Round
 from scripts.benches.registry import CASES, Case, Request
 from scripts.harness.errors import BenchError
@@ -53,6 +55,11 @@ EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.v
 )
 @click.option("--packets", type=click.IntRange(min=1), help="How many hostile packets to send.")
 @click.option("--plain", is_flag=True, help="Send hostile packets beside a transfer that is not encrypted.")
+@click.option(
+    "--directory",
+    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    help=f"Where `file` stores its files, and so on which file system.  [default: {file.DIRECTORY}]",
+)
 def main(
     *,
     name: str,
@@ -62,6 +69,7 @@ def main(
     runs: int | None,
     packets: int | None,
     plain: bool,
+    directory: Path | None,
 ) -> None:
     """Run bench CASE and compare its figures with their requirements."""
     case = CASES[name]
@@ -75,10 +83,12 @@ def main(
         raise click.UsageError(f"--plain: {name} has its own settings; leave it out")
     if seed is not None and not case.seeded:
         raise click.UsageError(f"--seed: {name} draws no random numbers; leave it out")
+    if directory is not None and not case.stores:
+        raise click.UsageError(f"--directory: {name} stores no files; leave it out")
     console = Console(stderr=as_json, highlight=False)
     try:
         with unwinding(), _own_keys():
-            request = Request(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain)
+            request = Request(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain, directory=directory)
             outcome = _measure(case, request)
     except (BenchError, SimulationError) as error:
         click.echo(f"scripts/bench {name}: {error}", err=True)
@@ -113,7 +123,8 @@ def _measure(case: Case, request: Request) -> Outcome:
         for each in case.measure(request):
             rounds.append(each)
             status.update(f"{case.name}: {len(rounds)} done")
-    return Outcome(case.name, case.fabric, tuple(rounds), case.wanted)
+    fabric = f"{case.fabric}, {file.file_system(request.directory or file.DIRECTORY)}" if case.stores else case.fabric
+    return Outcome(case.name, fabric, tuple(rounds), case.wanted)
 
 
 def _figures(outcome: Outcome) -> Table:

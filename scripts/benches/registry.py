@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from netns.errors import LabError
@@ -18,6 +19,7 @@ from scripts.benches.cases import (
     ecn,
     fair,
     fidelity,
+    file,
     hostile,
     incast,
     jitter,
@@ -64,6 +66,7 @@ class Request:
     runs: int | None = None
     packets: int | None = None
     plain: bool = False
+    directory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class Case:
     """Whether `packets` is the number of packets that it sends, and `plain` whether to a transfer in plain text."""
     seeded: bool = True
     """Whether it draws random numbers that a seed can reproduce."""
+    stores: bool = False
+    """Whether it stores files in a directory, whose file system matters."""
 
 
 def _virtual(
@@ -141,6 +146,15 @@ def _hostile(request: Request) -> Iterator[Round]:
 def _torture(request: Request) -> Iterator[Round]:
     """Yield one round of many scenarios: the requested number, or as many as fit into the time."""
     yield torture.measure(seed=request.seed, seconds=request.seconds or torture.SECONDS, runs=request.runs)
+
+
+def _file(request: Request) -> Iterator[Round]:
+    """Yield the rounds of files on disk, without random numbers."""
+    directory = request.directory or file.DIRECTORY
+    try:
+        yield from file.rounds(request.runs or ROUNDS, directory=directory, seconds=request.seconds or file.SECONDS)
+    except (LabError, OSError) as error:
+        raise BenchError(str(error)) from None
 
 
 def _devmem(request: Request) -> Iterator[Round]:
@@ -249,6 +263,17 @@ _TABLE: Final = (
         fabric="kernel or relay",
     ),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
+    Case(
+        "file",
+        "a file from the page cache to a disk, beside the line rate",
+        VETH,
+        _file,
+        file.WANTED,
+        timed=True,
+        counted=True,
+        seeded=False,
+        stores=True,
+    ),
     _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
     _veth("secure", "encrypted, beside plain text and aioquic", secure.rounds, secure.WANTED, secure.SECONDS),
     _veth("card", "applications on two cards, beside the library in process", card.rounds, card.WANTED, card.SECONDS),

@@ -1,0 +1,105 @@
+"""File: `srd send` to `srd recv` of a file in the page cache, beside the line rate of the same endpoints.
+
+Over a veth pair with segmentation offload, MTU 9000, in plain text and encrypted. `*_gbps`: the file's bytes over the
+time of `srd send` from its connect to the VERDICT: with the handshake, both ends' hashes and the receiver's fsync, but
+without the start of the processes. `*_line_gbps`: goodput of bulk messages from memory to memory in the same round
+(veth/worker/bulk.py). `*_over_line_ratio`: the one over the other. `cpu_s_per_gb`: CPU time of both processes, user and
+system, with their start, per 10^9 bytes.
+
+The file was read and synced before, and one transfer that does not count has touched the memory that the page cache
+takes for the received file: a virtual machine gets memory that it touches for the first time at a fifth of the speed.
+Each received file is compared with the source byte by byte after its transfer, and removed.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import numpy as np
+
+from scripts.benches.cases.clean import START_S, ours_flow
+from scripts.benches.outcome import Round, Wanted
+from scripts.harness.client_server import python, run_both
+from scripts.harness.drops import Drops
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import VethPair, veth_pair
+
+WANTED: Final = (Wanted("file_over_line_ratio", ">=", 0.4, over="median"),)
+SECONDS: Final = 2.0
+"""Of the bulk messages."""
+FILE_BYTES: Final = 1 << 30
+DIRECTORY: Final = Path("/var/tmp")  # noqa: S108 - a directory of its own is made in it
+"""Where the files go by default: on a disk, as /tmp often is not."""
+SLOWEST_BPS: Final = 100e6
+"""A transfer that is slower is given up."""
+_SEED: Final = 1
+_BLOCK_BYTES: Final = 16 << 20
+_MODES: Final = {"file": True, "secure_file": False}
+"""Prefix of the figures, and whether in plain text."""
+
+
+def rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds. Plain and encrypted take turns, and change who is first in each round."""
+    with veth_pair(mtu=9000, offload=True) as two, TemporaryDirectory(prefix="srd-bench-", dir=directory) as made:
+        source = Path(made, "source.bin")
+        _write(source)
+        _transfer(two, source, plain=True)
+        for number in range(count):
+            figures = dict[str, float]()
+            for name, plain in sorted(_MODES.items(), reverse=bool(number % 2)):
+                before = Drops.read(two.namespaces)
+                line_gbps = ours_flow(two, seconds=seconds, plain=plain).gbps
+                gbps, cpu_s_per_gb = _transfer(two, source, plain=plain)
+                Drops.read(two.namespaces).require_none_since(before, during=name)
+                figures |= {
+                    f"{name}_over_line_ratio": gbps / line_gbps,
+                    f"{name}_gbps": gbps,
+                    f"{name}_line_gbps": line_gbps,
+                    f"{name}_cpu_s_per_gb": cpu_s_per_gb,
+                }
+            yield Round(number + 1, figures)
+
+
+def file_system(directory: Path) -> str:
+    """Return the type of the file system that a directory is on, as in /proc/self/mountinfo."""
+    device = directory.stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        mount, _, file_system = line.partition(" - ")
+        if mount.split()[2] == wanted:
+            return file_system.split()[0]
+    return "unknown"
+
+
+def _write(path: Path) -> None:
+    """Make the file: random, in the page cache, and clean, so that no writing back disturbs the transfers."""
+    random = np.random.default_rng(_SEED)
+    with path.open("wb") as file:
+        for _ in range(FILE_BYTES // _BLOCK_BYTES):
+            file.write(random.bytes(_BLOCK_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _transfer(two: VethPair, source: Path, *, plain: bool) -> tuple[float, float]:
+    """Return the goodput, and the CPU time per GB. Raises BenchError for a damaged byte."""
+    options = ["--json", *(["--plain"] if plain else [])]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with TemporaryDirectory(prefix="received-", dir=source.parent) as output:
+        _, sent = run_both(
+            two,
+            server=python("srd", "recv", "--listen", f"{two.receiver}:0", "--output", output, "--once", *options),
+            client=lambda host, port: python("srd", "send", str(source), f"{host}:{port}", *options),
+            bound_s=START_S + FILE_BYTES * 8 / SLOWEST_BPS,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if not filecmp.cmp(source, Path(output, source.name), shallow=False):
+            raise BenchError("srd recv stored other bytes than were sent")
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return 8 * FILE_BYTES / sent["seconds"] / 1e9, cpu_s / (FILE_BYTES / 1e9)
