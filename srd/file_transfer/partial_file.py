@@ -20,7 +20,7 @@ from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.leftovers import DIGEST_BYTES, head_of, journal_path, open_locked, part_path
 from srd.file_transfer.protocol import Offer
 from srd.file_transfer.publish import publish
-from srd.file_transfer.tree import Tree, set_mode_and_time
+from srd.file_transfer.tree import Tree, set_mode, set_time
 
 IOV_MAX = 1024
 """Buffers that one pwritev accepts (limits.h)."""
@@ -48,7 +48,7 @@ class PartialFile:
         self._hash = hashlib.sha256()
         self._hashed = 0  # leading chunks that the hash covers
         self._stored: set[int] = set()  # chunks that are written but not hashed
-        self._fd = self._journal = self._directory = -1
+        self.fd = self._journal = self._directory = -1  # `fd` is the file's
         self._head = head_of(offer)
         self._partial, self._journalled = part_path(tree.root, offer.transfer), journal_path(tree.root, offer.transfer)
 
@@ -60,10 +60,10 @@ class PartialFile:
             self._directory, self._last = self._tree.open_parent(name)
             if not self._overwrite and self._exists():
                 raise TransferError(f"{name}: exists already at the receiver, which was started without --overwrite")
-            self._fd = open_locked(self._partial)
+            self.fd = open_locked(self._partial)
             self._resume()
             disk = os.fstatvfs(self._directory)
-            needed_bytes = self._offer.size - os.fstat(self._fd).st_blocks * 512
+            needed_bytes = self._offer.size - os.fstat(self.fd).st_blocks * 512
         except OSError as error:
             if error.errno in _FOR_NOW:
                 raise TransferInterruptedError(f"{name}: the receiver cannot take it now: {error.strerror}") from error
@@ -85,7 +85,7 @@ class PartialFile:
             self._journal = os.open(self._journalled, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             if os.pread(self._journal, len(self._head), 0) == self._head:
                 self._verify_leading()
-        os.ftruncate(self._fd, self._hashed * self._offer.chunk_bytes)
+        os.ftruncate(self.fd, self._hashed * self._offer.chunk_bytes)
         if self._journal >= 0 and not self._hashed:
             os.ftruncate(self._journal, 0)
             os.pwrite(self._journal, self._head, 0)
@@ -96,7 +96,7 @@ class PartialFile:
             if self._stop.is_set():
                 raise TransferInterruptedError("stopped")
             noted = os.pread(self._journal, DIGEST_BYTES, self._note_at(self._hashed))
-            chunk = os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes)
+            chunk = os.pread(self.fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes)
             longer = self._hash.copy()
             longer.update(chunk)
             if len(chunk) != self._length(self._hashed) or longer.digest() != noted:
@@ -125,7 +125,7 @@ class PartialFile:
             raise TransferError(f"{self._offer.name}: chunk {index} came twice")
         try:
             for start in range(0, len(views), IOV_MAX):
-                at += _write_all(self._fd, views[start : start + IOV_MAX], at)
+                at += _write_all(self.fd, views[start : start + IOV_MAX], at)
             if index == self._hashed:
                 for view in views:
                     self._hash.update(view)
@@ -139,7 +139,7 @@ class PartialFile:
     def _catch_up(self) -> None:
         while self._hashed in self._stored:
             self._stored.remove(self._hashed)
-            self._hash.update(os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes))
+            self._hash.update(os.pread(self.fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes))
             self._advance()
 
     def _advance(self) -> None:
@@ -158,18 +158,19 @@ class PartialFile:
         return actual
 
     def publish(self, *, sync: bool) -> None:
-        """Give the verified file its mode, time and final name. `sync`: sync it before, unless the caller has.
+        """Give the verified file its mode, its final name, and its time. `sync`: sync it before; the caller may have.
 
-        The caller syncs `directory` afterwards, and then calls `abort`, which removes what is left.
+        The caller syncs the directory afterwards, and then calls `abort`, which removes what is left.
         """
         try:
-            set_mode_and_time(self._fd, self._offer)
+            set_mode(self.fd, self._offer)
             if sync:
-                os.fsync(self._fd)
+                os.fsync(self.fd)
             if self._overwrite:
                 os.replace(self._partial, self._last, dst_dir_fd=self._directory)
             else:
                 publish(self._partial, self._last, directory=self._directory)
+            set_time(self.fd, self._offer)  # not before: the age of a leftover counts from its last write
         except OSError as error:
             raise self._unkept(error) from error
 
@@ -179,6 +180,11 @@ class PartialFile:
             os.fsync(self._directory)
         except OSError as error:
             raise self._unkept(error) from error
+
+    @property
+    def device(self) -> int:
+        """Device of the file system that the file lies on."""
+        return os.fstat(self.fd).st_dev
 
     @property
     def directory(self) -> tuple[int, int]:
@@ -191,14 +197,14 @@ class PartialFile:
 
     def leave(self) -> None:
         """Close the files and keep them for the next attempt."""
-        for fd in (self._journal, self._directory, self._fd):
+        for fd in (self._journal, self._directory, self.fd):
             if fd >= 0:
                 os.close(fd)
-        self._fd = self._journal = self._directory = -1
+        self.fd = self._journal = self._directory = -1
 
     def abort(self) -> None:
         """Remove the partial file and its journal. A failure to do so is not raised: see `unremoved`."""
-        if self._fd < 0:
+        if self.fd < 0:
             self.leave()
             return
         paths = (self._partial, self._journalled) if self._journal >= 0 else (self._partial,)

@@ -1,7 +1,11 @@
-"""Receiving files: a worker thread writes chunks from the region where they landed to the file, by gathering writes.
+"""Receiving files: a worker thread writes chunks from the region where they landed to the files, by gathering writes.
 
-A peer that sends nothing occupies no thread, descriptor or memory of its own: the resources of a transfer are allocated
-when its offer has arrived, for a bounded number of transfers at a time.
+A peer that sends nothing occupies no thread, descriptor or memory of its own: the resources of a session are allocated
+when its first offer has arrived, for a bounded number of sessions, of files in each, and of open files in all.
+
+Two tasks work on a session. One takes messages as they arrive: it only notes what is to be done. The other does it, in
+the order open, write, finish, each time for all files that wait; what it answers goes out in batches, too. What fails
+is a file, and the others go on; a message that no sender sends ends the session.
 
 Every wait is bounded: an offer must arrive within OFFER_WITHIN_S, data at least every STALL_S, and a control message
 must complete within `send_slots.WITHIN_S`. Every wait also ends when the peer ends.
@@ -12,47 +16,52 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import OrderedDict
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from srd.errors import PeerError
+from srd.file_transfer.errors import TransferError, TransferInterruptedError
+from srd.file_transfer.inbox import Inbox, NotStartedError
+from srd.file_transfer.incoming import Arrival, Incoming, finish_all, hash_there, put_all
 from srd.file_transfer.partial_file import PartialFile
 from srd.file_transfer.protocol import (
     CONTROL_MESSAGE,
+    MAX_FILES,
     Offer,
-    TransferError,
-    TransferInterruptedError,
+    Offers,
+    batches,
     decode_untrusted,
     encode,
-    offer_untrusted,
-    reason_of,
+    entries_untrusted,
+    entry,
+    offers_untrusted,
+    refusal,
 )
-from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.stall import StallMeter
 from srd.file_transfer.transport import Message, Peer
 from srd.file_transfer.worker import start_worker
 from srd.io.addresses import host_port_text
+from srd.notify import Notify
+from srd.proto.wire.status import Status
 
 OFFER_WITHIN_S = 10.0
-"""Longest time that a peer may be open without a transfer. A sender offers its file at once."""
+"""Longest time that a peer may be open without a transfer. A sender offers its files at once."""
 STALL_S = 60.0
-"""Longest time without data while no chunk waits for the disk. The transport detects a dead sender within seconds; this
+"""Longest time without data while nothing waits for the disk. The transport detects a dead sender within seconds; this
 bounds one that is alive but sends nothing, as it occupies one of the MAX_TRANSFERS."""
-MAX_TRANSFERS = 64
-"""Transfers at a time. Each needs a thread and three descriptors, so most of the usual 1,024 stay free; more transfers
-would not raise the throughput."""
-_REMEMBERED = 1024
-"""Completed transfers that are remembered, for senders that lost their peer before they received the VERDICT."""
+SLOWEST_HASH_BYTES_PER_S = 50 << 20
+"""A sender that compares a file with the one that is there has longer, by its size over this."""
+_CHUNKS_AT_ONCE = 64
+"""Small chunks that are written by one call of the thread."""
+_BYTES_AT_ONCE = 1 << 20
+"""Of larger ones fewer: their memory is the peer's credit."""
+_MAX_ANSWERS = 4 * MAX_FILES
+"""Answers that wait for a peer to take them. A sender has three for each of its files."""
 T = TypeVar("T")
-
-
-class NotStartedError(TransferError):
-    """No transfer was started: no valid offer arrived, or too many transfers are running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,238 +74,131 @@ class Received:
     sha256: str
     seconds: float
     longest_stall_ms: float
-    """Longest time in which no payload landed, to 5 ms."""
-    files_left: int
-    """How many files its sender will offer after this one."""
+    """Longest time in which no payload landed since the file before, to 5 ms."""
 
 
-class Transfer:
-    """One running attempt and its resources."""
+class Watcher:
+    """Is told what happens in a session; here, nothing is done about it."""
 
-    def __init__(self, offer: Offer) -> None:
-        self.offer = offer
-        self.superseded = False
-        self.ended = asyncio.Event()
-        self.running: asyncio.Future[Received] | None = None
-        self.stop = threading.Event()
-        self.worker: ThreadPoolExecutor = start_worker("srd-store")
+    def on_begin(self, offers: Offers) -> None:
+        """The first offer of a session has arrived."""
 
-    async def in_thread(self, call: Callable[[], T]) -> T:
-        """Run a blocking call in the transfer's thread, one at a time. When cancelled, wait for the call to end."""
-        calling = asyncio.get_running_loop().run_in_executor(self.worker, call)
-        try:
-            return await asyncio.shield(calling)
-        except asyncio.CancelledError:
-            self.stop.set()
-            await asyncio.wait([calling])
-            raise
+    def on_resume(self, offer: Offer, resumed_bytes: int) -> None:
+        """A file is ready to be written. `resumed_bytes`: of an earlier attempt."""
 
-    def supersede(self) -> None:
-        """End this attempt because its sender has started another."""
-        self.superseded = True
-        if self.running is not None:
-            self.running.cancel()
+    def on_received(self, received: Received) -> None:
+        """A file has its final name."""
 
+    def on_identical(self, offer: Offer, sha256: str) -> None:
+        """A file was there before, so that its sender has not sent it."""
 
-class Inbox:
-    """State shared by the receivers of a daemon: the directory, running transfers, memory for control messages."""
+    def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:
+        """A file failed. `is_kept`: what there is of it, for its sender to go on."""
 
-    def __init__(self, directory: Path, *, overwrite: bool, max_transfers: int = MAX_TRANSFERS) -> None:
-        self.directory = directory
-        self.overwrite = overwrite
-        self.slots = SendSlots()
-        self._max_transfers = max_transfers
-        self._transfers: dict[str, Transfer] = {}
-        self._arrived: OrderedDict[str, tuple[Offer, str]] = OrderedDict()
+    def on_lost(self, error: Exception, files: list[tuple[Offer, bool]]) -> None:
+        """The session ended before its files did; with each, whether what there is of it is kept."""
 
-    async def begin(self, offer: Offer) -> Transfer:
-        """Start a transfer after ending an earlier attempt of it. Raises NotStartedError for too many transfers."""
-        while (earlier := self._transfers.get(offer.transfer)) is not None:
-            earlier.supersede()
-            await earlier.ended.wait()
-        if len(self._transfers) >= self._max_transfers:
-            raise NotStartedError(
-                f"{offer.name}: the receiver is busy with {len(self._transfers)} transfers (--max-transfers)"
-            )
-        transfer = self._transfers[offer.transfer] = Transfer(offer)
-        return transfer
+    def on_done(self) -> None:
+        """All files that the sender had to offer have their last answer."""
 
-    def end(self, transfer: Transfer) -> None:
-        """Remove a transfer that has ended."""
-        transfer.worker.shutdown(wait=False)
-        del self._transfers[transfer.offer.transfer]
-        transfer.ended.set()
-
-    def note_arrival(self, offer: Offer, sha256: str) -> None:
-        """Remember a completed transfer."""
-        self._arrived[offer.transfer] = (offer, sha256)
-        if len(self._arrived) > _REMEMBERED:
-            self._arrived.popitem(last=False)
-
-    def arrived(self, offer: Offer) -> str | None:
-        """Return the hash of the file if this transfer has completed already."""
-        known, sha256 = self._arrived.get(offer.transfer, (None, ""))
-        return sha256 if known == offer else None
-
-    def close(self) -> None:
-        """Release the memory; every peer must have ended."""
-        self.slots.close()
+    def warn(self, line: str) -> None:
+        """A problem that fails no file."""
 
 
 class FileReceiver:
-    """Receives files from one peer, one after the other, until the peer has ended.
+    """Receives files from one peer until it has ended."""
 
-    `on_start(offer, resumed_bytes)` is called when a transfer starts, `warn(line)` for problems that do not fail it.
-    """
-
-    def __init__(
-        self,
-        peer: Peer,
-        *,
-        inbox: Inbox,
-        on_start: Callable[[Offer, int], None],
-        warn: Callable[[str], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, peer: Peer, *, inbox: Inbox, watcher: Watcher | None = None) -> None:
+        self.ended = asyncio.Event()
         self._peer = peer
         self._inbox = inbox
-        self._on_start = on_start
-        self._warn = warn
-        self.offer: Offer | None = None
-        """The last offer, if it was valid."""
+        self._watcher = watcher or Watcher()
+        self._running: asyncio.Future[None] | None = None
+        self._is_superseded = False
+        self._stop = threading.Event()
+        self._worker = start_worker("srd-store")  # makes its thread when it is first used
+        self._files: dict[int, Incoming] = {}  # by number, in this order; without a last answer
+        self._next_file = self._next_chunk = 0
+        self._files_left = 0
+        self._may_retry = False  # a file was refused for now, or failed and is kept
+        self._to_open: deque[Incoming] = deque()
+        self._arrivals: deque[Arrival] = deque()
+        self._to_close: list[tuple[Incoming, bool]] = []  # and whether it is kept
+        self._answers: list[dict[str, object]] = []
+        self._is_busy = False  # the thread works
+        self._is_blocked = False  # no room for an open file
+        self._work = Notify()
+        self._is_done_told = True
+        self._stall = StallMeter(lambda: self._peer.landed_bytes)
 
-    async def receive(self) -> Received | None:
-        """Receive one file; return None when the peer closed instead, or offered a file that had already arrived.
+    def supersede(self) -> None:
+        """End this session because its sender has opened another."""
+        self._is_superseded = True
+        if self._running is not None:
+            self._running.cancel()
 
-        Raises NotStartedError, which leaves nothing behind; TransferError for a file that failed (the sender is
-        informed); and TransferInterruptedError, or PeerError, for a transfer that may be resumed.
+    async def receive(self) -> None:
+        """Receive files until the peer has ended.
+
+        Raises NotStartedError, which leaves nothing behind. What happens to files, also when the peer is lost or sends
+        what no sender sends, is told to the watcher.
         """
-        self.offer = None
         try:
-            message = await self._receive_offer()
-            if message is None:
-                return None
-            self.offer = offer = offer_untrusted(message)
-            if (sha256 := self._inbox.arrived(offer)) is not None:
-                await self._confirm(offer, sha256)
-                return None
-            transfer = await self._inbox.begin(offer)
+            offers = await self._first_offers()
+            if offers is None:
+                return
+            await self._inbox.begin(self, offers.offers)
         except TransferError as error:
-            await self._send_control("refuse", reason=str(error), again=self.offer is not None)
-            raise NotStartedError(str(error)) from error
+            is_busy = isinstance(error, NotStartedError) and not isinstance(error, _InvalidOfferError)
+            await self._send_control("refuse", reason=str(error), again=is_busy)
+            raise error if isinstance(error, NotStartedError) else NotStartedError(str(error)) from error
         try:
-            return await self._run(transfer)
-        finally:
-            self._inbox.end(transfer)
-
-    async def _run(self, transfer: Transfer) -> Received:
-        """Run a transfer in a task of its own, which another attempt of the sender may cancel."""
-        running = transfer.running = asyncio.ensure_future(self._receive(transfer))
-        try:
-            return await running  # a cancellation is passed on, and its cleanup awaited
+            self._running = asyncio.ensure_future(self._run(offers))
+            await self._running
+        except (PeerError, TransferError):
+            pass  # the watcher knows
         except asyncio.CancelledError:
-            if transfer.superseded:
-                raise TransferInterruptedError(f"{transfer.offer.name}: its sender has begun another attempt") from None
-            raise
+            if not self._is_superseded:
+                raise
+        finally:
+            self._inbox.end(self)
+            self._worker.shutdown(wait=False)
 
-    async def _receive(self, transfer: Transfer) -> Received:
-        offer = transfer.offer
-        store = PartialFile(self._inbox.directory, offer, overwrite=self._inbox.overwrite, stop=transfer.stop)
-        answer, is_kept = "refuse", False
+    async def _run(self, offers: Offers) -> None:
+        tasks: list[asyncio.Future[None]] = []
+        error: BaseException | None = None
         try:
-            await transfer.in_thread(store.open)
-            answer = "verdict"
-            return await self._receive_chunks(transfer, store)
-        except (PeerError, TransferInterruptedError, asyncio.CancelledError) as error:
-            # A sender that closes in an orderly way has aborted; one that is lost may retry.
-            is_kept = offer.retry_for_s > 0 and not (isinstance(error, PeerError) and error.status == 0)
-            if isinstance(error, TransferInterruptedError):
-                await self._send_control(answer, reason=str(error), again=True)
-            raise
-        except TransferError as error:
-            await self._send_control(answer, reason=str(error))
+            with self._stall:
+                self._watcher.on_begin(offers)
+                self._take_offers(offers)
+                tasks = [asyncio.ensure_future(each) for each in (self._listen(), self._store(), self._answer())]
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        except BaseException as caught:
+            error = caught
             raise
         finally:
-            await transfer.in_thread(store.leave if is_kept else store.abort)
-            if store.unremoved:
-                self._warn(store.unremoved)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for arrival in self._arrivals:
+                arrival.message.release()
+            await self._end_all(error)
 
-    async def _receive_chunks(self, transfer: Transfer, store: PartialFile) -> Received:
-        offer = transfer.offer
-        self._on_start(offer, min(store.resumed_chunks * offer.chunk_bytes, offer.size))
-        await self._send_control("accept", chunks=store.resumed_chunks)
-        started = time.monotonic()
-        pending: set[asyncio.Future[None]] = set()
-        try:
-            with StallMeter(lambda: self._peer.landed_bytes) as stall:
-                sha256 = await self._store_chunks(transfer, store, pending)
-            await asyncio.gather(*pending)
-        finally:
-            await asyncio.gather(*pending, return_exceptions=True)  # they still use the messages' memory
-        final_sha256 = await transfer.in_thread(lambda: store.finish(sha256=sha256))
-        self._inbox.note_arrival(offer, final_sha256)
-        seconds = time.monotonic() - started
-        await self._send_control("verdict", sha256=final_sha256)
-        return Received(
-            name=offer.name,
-            path=store.final,
-            size=offer.size,
-            sha256=final_sha256,
-            seconds=seconds,
-            longest_stall_ms=stall.longest_s * 1e3,
-            files_left=offer.files_left,
-        )
+    # -- messages -------------------------------------------------------------------------------------------------
 
-    async def _store_chunks(self, transfer: Transfer, store: PartialFile, pending: set[asyncio.Future[None]]) -> str:
-        """Start to store every chunk as it arrives; return the sender's hash."""
-        sha256: str | None = None
-        chunks = store.resumed_chunks
-        while chunks < transfer.offer.chunks or sha256 is None:
-            message = await self._next(pending)
-            if message.immediate == CONTROL_MESSAGE:
-                with message:
-                    sha256 = _end_untrusted(decode_untrusted(message.gather()))
-                continue
-            chunks += 1
-            pending.add(asyncio.ensure_future(self._store_chunk(transfer, store, message)))
-            finished = [future for future in pending if future.done()]
-            for future in finished:
-                future.result()  # a failed one raises and stays in `pending`, whose errors are collected at the end
-                pending.remove(future)
-        return sha256
-
-    async def _next(self, pending: set[asyncio.Future[None]]) -> Message:
-        """Return the next message. Raises TransferInterruptedError if none arrives though nothing is being stored."""
-        while True:
-            landed_bytes = self._peer.landed_bytes
-            try:
-                async with asyncio.timeout(STALL_S):
-                    return await self._peer.recv()
-            except TimeoutError:
-                if self._peer.landed_bytes == landed_bytes and all(future.done() for future in pending):
-                    raise TransferInterruptedError(f"the sender is alive, but sent nothing for {STALL_S:g} s") from None
-
-    async def _store_chunk(self, transfer: Transfer, store: PartialFile, message: Message) -> None:
-        views = list(message.views())
-
-        def put() -> None:
-            if message.immediate is None:
-                raise TransferError("a message that is neither a chunk nor a control message")
-            store.put(message.immediate, views)
-
-        try:
-            await transfer.in_thread(put)
-        finally:
-            message.release()
-            views.clear()
-
-    async def _receive_offer(self) -> dict[str, Any] | None:
-        """Return the offer; None when the peer closed instead.
+    async def _first_offers(self) -> Offers | None:
+        """Return the first OFFER; None when the peer closed instead.
 
         Raises NotStartedError when the peer is lost, sends nothing, or sends an invalid message.
         """
         try:
             async with asyncio.timeout(OFFER_WITHIN_S):
-                return await self._receive_control()
+                with await self._peer.recv() as message:
+                    if message.immediate != CONTROL_MESSAGE:
+                        raise TransferError("data before an offer")
+                    decoded = decode_untrusted(message.gather())
         except TimeoutError:
             raise NotStartedError(f"{self._name}: offered nothing within {OFFER_WITHIN_S:g} s") from None
         except PeerError as error:
@@ -304,36 +206,369 @@ class FileReceiver:
                 return None
             raise NotStartedError(str(error)) from error
         except TransferError as error:
-            raise NotStartedError(f"{self._name}: {error}") from error
+            raise _InvalidOfferError(f"{self._name}: {error}") from error
+        try:
+            return offers_untrusted(decoded)
+        except TransferError as error:
+            raise _InvalidOfferError(str(error)) from error
 
-    async def _confirm(self, offer: Offer, sha256: str) -> None:
-        """Repeat the VERDICT to a sender that lost its peer before it received it."""
-        await self._send_control("accept", chunks=offer.chunks)
-        with suppress(PeerError, TimeoutError):
-            async with asyncio.timeout(OFFER_WITHIN_S):
-                _end_untrusted(await self._receive_control())
-            await self._send_control("verdict", sha256=sha256)
+    async def _listen(self) -> None:
+        """Take messages until the peer has ended. Raises PeerError if it was lost, TransferError for invalid ones."""
+        while True:
+            try:
+                message = await self._next()
+            except PeerError as error:
+                if error.status == 0 and not self._files:
+                    return
+                raise
+            if message.immediate is None:
+                message.release()
+                raise TransferError("a message that is neither a chunk nor a control message")
+            if message.immediate == CONTROL_MESSAGE:
+                with message:
+                    control = decode_untrusted(message.gather())
+                self._take_control(control)
+            else:
+                self._take_chunk(message, message.immediate)
+            self._work.notify()
+
+    async def _next(self) -> Message:
+        """Return the next message. Raises TransferInterruptedError if none arrives though nothing is being stored."""
+        while True:
+            landed_bytes = self._peer.landed_bytes
+            within_s = STALL_S if self._files or self._files_left else OFFER_WITHIN_S
+            within_s += sum(file.offer.size for file in self._files.values() if file.there) / SLOWEST_HASH_BYTES_PER_S
+            try:
+                async with asyncio.timeout(within_s):
+                    return await self._peer.recv()
+            except TimeoutError:
+                is_storing = self._is_busy or self._to_open or self._arrivals or self._answers
+                if self._peer.landed_bytes == landed_bytes and not is_storing:
+                    raise TransferInterruptedError(
+                        f"the sender is alive, but sent nothing for {within_s:g} s"
+                    ) from None
+
+    def _take_control(self, message: dict[str, Any]) -> None:
+        if message["kind"] == "abort":
+            raise _told(message)
+        if message["kind"] == "end":
+            for each in entries_untrusted(message):
+                self._take_end(each)
+        else:
+            self._take_offers(offers_untrusted(message))
+
+    def _take_offers(self, offers: Offers) -> None:
+        """Note offered files. Raises TransferError for more than a sender may offer."""
+        if len(self._files) + len(offers.offers) > MAX_FILES:
+            raise TransferError(f"more than {MAX_FILES} files at a time were offered")
+        self._files_left = offers.files_left
+        self._is_done_told = False
+        for offer in offers.offers:
+            file = self._files[self._next_file] = Incoming(offer, self._next_file, self._next_chunk)
+            self._to_open.append(file)
+            self._next_file += 1
+            self._next_chunk += offer.chunks
+        if self._next_chunk > CONTROL_MESSAGE:
+            raise TransferError("more chunks were offered than there are numbers")
+
+    def _take_end(self, each: dict[str, Any]) -> None:
+        file = self._files.get(each["file"])
+        if file is None:
+            if each["file"] >= self._next_file:
+                raise TransferError(f"the end of file {each['file']}, which was not offered")
+            return  # it has failed meanwhile
+        if "reason" in each:
+            self._fail(file, _told(each))
+        elif isinstance(each.get("digest"), str) and each["digest"]:
+            self._take_hash(file, each["digest"])
+        else:
+            raise TransferError(f"the end of file {each['file']} without its hash")
+
+    def _take_hash(self, file: Incoming, sha256: str) -> None:
+        """Note the sender's hash; of a file that is there, compare it."""
+        if not file.there:
+            file.sha256 = sha256
+        elif file.there == sha256:
+            self._end(file, entry(file=file.number, digest=sha256))
+            self._release(file)
+            self._watcher.on_identical(file.offer, sha256)
+        else:
+            file.there = ""
+            self._to_open.append(file)
+
+    def _take_chunk(self, message: Message, number: int) -> None:
+        files = list(self._files.values())
+        at = bisect_right(files, number, key=lambda file: file.first) - 1
+        file = files[at] if at >= 0 else None
+        while file is not None and not file.offer.chunks and at > 0:
+            at -= 1  # one without chunks begins at the same number
+            file = files[at]
+        if file is not None and number < file.first + file.offer.chunks and file.missing >= 0:
+            self._arrivals.append(Arrival(file, number - file.first, message))
+            return
+        message.release()
+        if number >= self._next_chunk or (file is not None and number < file.first + file.offer.chunks):
+            raise TransferError(f"chunk {number}, which was not asked for")
+        # Of a file that has failed meanwhile.
+
+    # -- work -----------------------------------------------------------------------------------------------------
+
+    async def _store(self) -> None:
+        while True:
+            await self._open_files()
+            await self._put_chunks()
+            await self._finish_files()
+            await self._close_files()
+            if not self._has_work():
+                await self._work.wait()
+
+    def _has_work(self) -> bool:
+        can_open = bool(self._to_open) and not self._is_blocked
+        return can_open or bool(self._arrivals or self._to_close) or any(map(_is_complete, self._files.values()))
+
+    async def _open_files(self) -> None:
+        """Open what was offered, as far as there is room for open files."""
+        files: list[Incoming] = []
+        while self._to_open and not self._is_blocked:
+            file = self._to_open[0]
+            if not file.has_ended and not await self._is_admitted(file, has_none=not files and not self._has_open()):
+                self._is_blocked = True
+                break
+            self._to_open.popleft()
+            if not file.has_ended:
+                files.append(file)
+        if not files:
+            return
+        for file, error in (await self._in_thread(lambda: self._open_all(files))).items():
+            self._fail(file, error)
+        for file in files:
+            if not file.has_ended:
+                self._on_opened(file)
+
+    def _has_open(self) -> bool:
+        return any(file.store is not None for file in self._files.values())
+
+    async def _is_admitted(self, file: Incoming, *, has_none: bool) -> bool:
+        """Whether a file may be opened now. If so, its transfer and its place are this session's."""
+        if file.offer.is_directory or file.store is not None:
+            return True
+        if not self._inbox.take_room(has_none=has_none):
+            return False
+        try:
+            await self._inbox.claim(self, file.offer)
+        except TransferError as error:
+            self._inbox.give_room()
+            self._fail(file, error)
+            return True
+        file.store = PartialFile(self._inbox.tree, file.offer, overwrite=self._inbox.overwrite, stop=self._stop)
+        return True
+
+    def _open_all(self, files: list[Incoming]) -> dict[Incoming, TransferError]:
+        """Open files and make directories; return those that failed. Runs in the thread."""
+        failed: dict[Incoming, TransferError] = {}
+        for file in files:
+            try:
+                if file.store is None:
+                    self._inbox.tree.make_directory(file.offer)
+                elif self._inbox.arrived(file.offer) is not None:
+                    continue
+                elif file.offer.if_differs and not file.was_compared:
+                    file.was_compared = True
+                    file.there = hash_there(self._inbox.tree, file.offer, stop=self._stop)
+                    if not file.there:
+                        file.store.open()
+                else:
+                    file.store.open()
+            except TransferError as error:
+                failed[file] = error
+        return failed
+
+    def _on_opened(self, file: Incoming) -> None:
+        """Answer for a file that is open, a directory that was made, or a file that is there."""
+        offer, store = file.offer, file.store
+        if store is None:
+            self._end(file, entry(file=file.number, made=True))
+        elif file.there:
+            self._say(entry(file=file.number, has=file.there))
+        else:
+            has_arrived = self._inbox.arrived(offer) is not None
+            there = offer.chunks if has_arrived else store.resumed_chunks
+            file.missing = offer.chunks - there
+            file.began_at = time.monotonic()
+            self._watcher.on_resume(offer, min(there * offer.chunk_bytes, offer.size))
+            self._say(entry(file=file.number, chunks=there))
+
+    async def _put_chunks(self) -> None:
+        arrivals: list[Arrival] = []
+        size_bytes = 0
+        while self._arrivals and len(arrivals) < _CHUNKS_AT_ONCE and size_bytes < _BYTES_AT_ONCE:
+            arrivals.append(self._arrivals.popleft())
+            size_bytes += min(arrivals[-1].file.offer.chunk_bytes, arrivals[-1].file.offer.size)
+        if not arrivals:
+            return
+        try:
+            alive = [arrival for arrival in arrivals if not arrival.file.has_ended]
+            for file, error in (await self._in_thread(lambda: put_all(alive))).items():
+                self._fail(file, error)
+            for arrival in alive:
+                arrival.file.missing -= 1
+        finally:
+            for arrival in arrivals:
+                arrival.message.release()
+
+    async def _finish_files(self) -> None:
+        files = [file for file in self._files.values() if file.is_complete]
+        for file in files:
+            if (known := self._inbox.arrived(file.offer)) is not None:
+                self._confirm(file, known)
+        files = [file for file in files if not file.has_ended]
+        if not files:
+            return
+        for file, outcome in (await self._in_thread(lambda: finish_all(files))).items():
+            if isinstance(outcome, TransferError):
+                self._fail(file, outcome)
+            else:
+                self._on_finished(file, outcome)
+
+    def _confirm(self, file: Incoming, known: str) -> None:
+        """Answer again for a file whose answer was lost with its peer."""
+        if file.sha256 == known:
+            self._end(file, entry(file=file.number, digest=known))
+            self._release(file)
+        else:
+            self._fail(file, TransferError(f"{file.offer.name}: another file of this transfer has arrived before"))
+
+    def _on_finished(self, file: Incoming, sha256: str) -> None:
+        offer = file.offer
+        self._inbox.note_arrival(offer, sha256)
+        self._end(file, entry(file=file.number, digest=sha256))
+        self._release(file)
+        self._watcher.on_received(
+            Received(
+                name=offer.name,
+                path=self._inbox.directory / offer.name,
+                size=offer.size,
+                sha256=sha256,
+                seconds=time.monotonic() - file.began_at,
+                longest_stall_ms=self._stall.take_longest_s() * 1e3,
+            )
+        )
+
+    async def _close_files(self) -> None:
+        """Remove what there is of files that have failed, or keep it for their sender to go on."""
+        if self._to_close:
+            closing, self._to_close = self._to_close, []
+            await self._discard(closing)
+
+    async def _discard(self, closing: list[tuple[Incoming, bool]]) -> None:
+        def discard() -> None:
+            for file, is_kept in closing:
+                if file.store is not None:
+                    file.store.leave() if is_kept else file.store.abort()
+
+        await self._in_thread(discard)
+        for file, _ in closing:
+            self._release(file)
+
+    def _release(self, file: Incoming) -> None:
+        """Give up the transfer and the place of a file that is closed."""
+        if file.store is not None:
+            if file.store.unremoved:
+                self._watcher.warn(file.store.unremoved)
+            file.store = None
+            self._inbox.yield_claim(file.offer)
+            self._inbox.give_room()
+
+    # -- ends -----------------------------------------------------------------------------------------------------
+
+    def _fail(self, file: Incoming, error: TransferError) -> None:
+        again = isinstance(error, TransferInterruptedError)
+        is_kept = again and file.offer.retry_for_s > 0
+        self._may_retry |= is_kept
+        self._to_close.append((file, is_kept))
+        self._end(file, entry(file=file.number, reason=str(error), again=again))
+        self._watcher.on_failure(file.offer, error, is_kept=is_kept)
+
+    def _end(self, file: Incoming, answer: dict[str, object]) -> None:
+        del self._files[file.number]
+        file.has_ended = True
+        self._say(answer)
+
+    def _say(self, answer: dict[str, object]) -> None:
+        self._answers.append(answer)
+        if len(self._answers) > _MAX_ANSWERS:
+            raise TransferError("the sender takes no answers")
+        self._work.notify()
+
+    async def _answer(self) -> None:
+        """Send what is to be answered; tell when that was the last answer for all that the sender has."""
+        while True:
+            answers, self._answers = self._answers, []
+            for batch in batches("answer", answers):
+                status = await self._send_control("answer", files=batch)
+                if status is not Status.OK and not self._peer.ended:
+                    raise TransferInterruptedError(f"the sender is alive, but ANSWER ended with {status.name}")
+            if self._answers:
+                continue
+            if not (self._is_done_told or self._files or self._files_left or self._may_retry):
+                self._is_done_told = True
+                self._watcher.on_done()
+            await self._work.wait()
+
+    async def _end_all(self, error: BaseException | None) -> None:
+        """Close the files that have no last answer when the session ends; tell the sender, if it is alive."""
+        if isinstance(error, TransferError):
+            again = isinstance(error, TransferInterruptedError)
+            await self._send_control("refuse", reason=str(error), again=again)
+        if self._is_superseded:
+            error = TransferInterruptedError("its sender has begun another attempt")
+        has_parted = isinstance(error, PeerError) and error.status == 0
+        may_resume = isinstance(error, PeerError | TransferInterruptedError | asyncio.CancelledError) and not has_parted
+        files = list(self._files.values())
+        self._files.clear()
+        lost = [(file.offer, may_resume and file.offer.retry_for_s > 0) for file in files]
+        closing = [(file, is_kept) for file, (_, is_kept) in zip(files, lost, strict=True)]
+        await self._discard([*self._to_close, *closing])
+        if isinstance(error, PeerError | TransferError) and (files or self._files_left):
+            self._watcher.on_lost(error, lost)
+
+    # -- both -----------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Try again to open files, as there may be room."""
+        self._is_blocked = False
+        self._work.notify()
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Run a blocking call in the session's thread. When cancelled, wait for it: it uses the messages' memory."""
+        calling = asyncio.get_running_loop().run_in_executor(self._worker, call)
+        self._is_busy = True
+        try:
+            return await asyncio.shield(calling)
+        except asyncio.CancelledError:
+            self._stop.set()
+            await asyncio.wait([calling])
+            raise
+        finally:
+            self._is_busy = False
+
+    async def _send_control(self, kind: str, **fields: object) -> Status:
+        return await self._inbox.slots.send(self._peer, encode(kind, **fields))
 
     @property
     def _name(self) -> str:
         return host_port_text(*self._peer.address)
 
-    async def _receive_control(self) -> dict[str, Any]:
-        with await self._peer.recv() as message:
-            if message.immediate != CONTROL_MESSAGE:
-                raise TransferError("data before an offer")
-            return decode_untrusted(message.gather())
 
-    async def _send_control(self, kind: str, **fields: object) -> None:
-        """Send a control message. A failure is ignored: the next wait for the peer detects it."""
-        await self._inbox.slots.send(self._peer, encode(kind, **fields))
+def _is_complete(file: Incoming) -> bool:
+    return file.is_complete
 
 
-def _end_untrusted(message: dict[str, Any]) -> str:
-    """Return the hash of END. Raises TransferInterruptedError for ABORT with `again`, else TransferError."""
-    if message["kind"] == "abort":
-        kind = TransferInterruptedError if message.get("again") is True else TransferError
-        raise kind(f"the sender gave up: {reason_of(message, default='without a reason')}")
-    if message["kind"] != "end" or not isinstance(message.get("sha256"), str):
-        raise TransferError(f"{message['kind'][:80]!r} where the end was expected")
-    return str(message["sha256"])
+class _InvalidOfferError(NotStartedError):
+    """The first message was no valid offer."""
+
+
+def _told(message: dict[str, Any]) -> TransferError:
+    """Return the error for ABORT, or for an END with a reason."""
+    error = refusal(message, default="without a reason")
+    return type(error)(f"the sender gave up: {error}")

@@ -11,7 +11,7 @@ from srd.notify import Notify
 from srd.proto.wire.status import Status
 
 COUNT = 64
-"""Control messages in flight at a time: 1 MiB. Each takes about a round trip; further ones wait for a slot."""
+"""Control messages in flight at a time: 2 MiB. Each takes about a round trip; further ones wait for a slot."""
 WITHIN_S = 10.0
 """Timeout of a control message: a live peer has credit for one, unless its application is stuck."""
 
@@ -19,23 +19,25 @@ WITHIN_S = 10.0
 class SendSlots:
     """Slots of one region; each holds a control message until its request has completed with any status."""
 
-    def __init__(self) -> None:
-        self._region = Region(COUNT * MAX_CONTROL_BYTES, name="srd-messages")
-        self._free = list(range(COUNT))
+    def __init__(self, *, count: int = COUNT, within_s: float | None = WITHIN_S) -> None:
+        """`within_s`: timeout of a message; None: that of a request."""
+        self._within_s = within_s
+        self._region = Region(count * MAX_CONTROL_BYTES, name="srd-messages")
+        self._free = list(range(count))
         self._changed = Notify()
         self._lent: set[asyncio.Future[Status]] = set()  # waits for the end of peers with cancelled requests
 
-    async def send(self, peer: Peer, body: bytes) -> bool:
-        """Send a control message; return whether it was delivered. Takes at most WITHIN_S."""
+    async def send(self, peer: Peer, body: bytes) -> Status:
+        """Send a control message; return its status, FLUSHED after `within_s`."""
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(self._within_s):
                 while not self._free:
                     await self._changed.wait()
                 if peer.ended:
-                    return False
-                return await self._send(peer, body, slot=self._free.pop()) is Status.OK
+                    return Status.FLUSHED
+                return await self._send(peer, body, slot=self._free.pop())
         except TimeoutError:
-            return False
+            return Status.FLUSHED
 
     async def _send(self, peer: Peer, body: bytes, *, slot: int) -> Status:
         offset = slot * MAX_CONTROL_BYTES

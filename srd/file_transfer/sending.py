@@ -1,36 +1,49 @@
-"""Sending files: chunks are read into a fixed number of slots, hashed once, and sent from there.
+"""Sending files: many over one peer, so that the round trips of small ones overlap.
 
-Alternatively the file is mapped and sent directly from the page cache. It is still read for its hash, in small steps
-into a buffer that stays in the CPU cache: a process that touches a mapped file beyond its new end is killed (SIGBUS),
+Three tasks work on a session. One offers files while fewer than MAX_FILES are without a last answer; one reads the
+accepted ones, one after the other, chunk by chunk into a fixed number of slots, and sends from there; one takes the
+answers. A file's END follows its last chunk at once. Messages overtake each other, so the receiver may get it first.
+
+Alternatively a file is mapped and sent directly from the page cache. It is still read for its hash, in small steps into
+a buffer that stays in the CPU cache: a process that touches a mapped file beyond its new end is killed (SIGBUS),
 whereas a system call returns. So a file that became shorter is an ordinary error here, too.
 
-Every wait is bounded. A chunk or a control message ends with its request (`request_timeout_s`), or with the peer.
-ACCEPT and VERDICT may take as long as the receiver's disk does; they are awaited while the peer is alive, and the
-transport detects a dead peer within seconds. A chunk that completes with a status other than OK ends the attempt at
-both ends.
+A file that cannot be read or that the receiver refuses is an outcome of this file, and the others go on. A request that
+ends with a status other than OK ends the session at both ends. Every wait is bounded: a chunk or a control message ends
+with its request (`request_timeout_s`), or with the peer. Answers may take as long as the receiver's disk does; they are
+awaited while the peer is alive, and the transport detects a dead peer within seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from devmem.errors import RegionError
 from devmem.region import Region
 from srd.errors import PeerError, UsageError
+from srd.file_transfer.errors import TransferError, TransferInterruptedError
+from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import (
     CHUNK_BYTES,
     CONTROL_MESSAGE,
-    TransferError,
-    TransferInterruptedError,
+    MAX_FILES,
+    batches,
     decode_untrusted,
     encode,
-    reason_of,
+    entries_untrusted,
+    entry,
+    refusal,
 )
+from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
+from srd.file_transfer.token_bucket import TokenBucket
 from srd.file_transfer.transport import Peer
 from srd.file_transfer.worker import start_worker
 from srd.notify import Notify
@@ -40,38 +53,71 @@ SLOTS = 16
 """Chunks in memory, read ahead and in flight: enough for a fast link's bandwidth-delay product."""
 _SCRATCH_BYTES = 256 << 10
 """Read at once from a mapped file, for hashing only: small enough for a core's own cache."""
-_CONTROL_ROOM = 64 << 10
+_CONTROL_SLOTS = 8
+"""Control messages in flight: one OFFER, and a few ENDs."""
+_ENDS_AT_ONCE = 16
+"""Files whose END waits for company while there are others to read."""
 _ABORT_WITHIN_S = 1.0
 """Timeout of ABORT: a receiver that does not get it in time detects the end of the peer instead."""
 _PERMANENT = {Status.REMOTE_ERROR_BAD_LENGTH, Status.LOCAL_ERROR_BAD_LENGTH}
 """Statuses that a retry cannot avoid: the receiver accepts no message as long as a chunk."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A file that the receiver has verified."""
+    """A file that the receiver has verified, or a directory that it has made."""
 
     name: str
     size: int
     sha256: str
+    """Empty for a directory."""
+    was_there: bool = False
+    """Whether the receiver had the same file before, so that nothing was sent."""
+
+
+Outcome = Sent | TransferError
+"""How a file ended: of errors, a TransferInterruptedError may be tried again."""
+
+
+@dataclass(eq=False, slots=True)
+class _Offered:
+    """A file in flight: offered, and without a last answer."""
+
+    file: Outgoing
+    number: int
+    first: int
+    """Number of its first chunk."""
+    chunks_there: int = 0
+    """Leading chunks that the receiver has."""
+    there: str = ""
+    """Hash of the file that the receiver has under this name, if it was asked for it."""
+    was_there: bool = False
+    digest: str = ""
+    """Hash that was sent in END."""
+    error: TransferError | None = None
+    """Why it ended here."""
+    has_ended: bool = False
+    mapping: Region | None = None
+    in_flight: int = 0
 
 
 class FileSender:
-    """Sends files to one peer, one after the other. `on_progress(bytes)` is called for acknowledged bytes.
+    """Sends files to one peer. `on_progress(file, bytes)` is called for acknowledged bytes.
 
     With `mapped`, files are sent directly from the page cache (to a peer in plain text only), and must not be truncated
-    meanwhile. `retry_for_s` is how long the receiver shall keep the partial file when the peer is lost, `files_left`
-    how many files will be offered after this one, on this peer or another.
+    meanwhile. `retry_for_s` is how long the receiver shall keep partial files when the peer is lost, `bucket` what
+    limits the rate.
     """
 
     def __init__(
         self,
         peer: Peer,
         *,
-        on_progress: Callable[[int], None],
+        on_progress: Callable[[Outgoing, int], None] = lambda _file, _bytes: None,
         mapped: bool = False,
         retry_for_s: int = 0,
-        files_left: int = 0,
+        bucket: TokenBucket | None = None,
     ) -> None:
         if mapped and not peer.can_send_mapped:
             raise UsageError("mapped: encryption would read the mapped file, and be killed if that became shorter")
@@ -79,125 +125,263 @@ class FileSender:
         self._on_progress = on_progress
         self._is_mapped = mapped
         self._retry_for_s = retry_for_s
-        self._files_left = files_left
-        self._mapped: list[Region] = []
+        self._bucket = bucket
+        self._mapped: list[Region] = []  # of which a part may be in flight until the peer has ended
         self._in_flight: set[asyncio.Future[Status]] = set()
-        self._free: list[int] = []
+        self._free = list(range(SLOTS))
         self._failed: Status | None = None  # status of the first chunk that failed
-        self._changed = Notify()  # a slot is free, a chunk has failed, or the verdict has arrived
+        self._changed = Notify()  # of anything below
         self._worker = start_worker("srd-read")
-        self._region = Region(SLOTS * CHUNK_BYTES + _CONTROL_ROOM, name="srd-send")
+        self._region = Region(SLOTS * CHUNK_BYTES, name="srd-send")
+        self._controls = SendSlots(count=_CONTROL_SLOTS, within_s=None)
+        self._next_file = self._next_chunk = 0
+        self._waiting: deque[Outgoing] = deque()  # not offered yet
+        self._is_offering = False
+        self._open: dict[int, _Offered] = {}  # by number
+        self._accepted: deque[_Offered] = deque()
+        self._ends: list[dict[str, object]] = []
+        self._on_end: Callable[[Outgoing, Outcome], None] = lambda _file, _outcome: None
 
     async def send(self, path: Path) -> Sent:
-        """Send one file. Raises TransferError, or PeerError when the peer has ended."""
-        with SourceFile(path) as source:
-            return await self.attempt(source)
+        """Send one file under its own name. Raises TransferError, or PeerError when the peer has ended."""
+        outcomes: list[Outcome] = []
+        file = Outgoing(path, path.name, transfer=secrets.token_hex(16))
+        try:
+            await self.send_all([file], on_end=lambda _, outcome: outcomes.append(outcome))
+        finally:
+            file.close()
+        (outcome,) = outcomes
+        if isinstance(outcome, TransferError):
+            raise outcome
+        return outcome
 
-    async def attempt(self, source: SourceFile) -> Sent:
-        """Send the chunks of a file that the receiver does not have yet.
+    async def send_all(self, files: Sequence[Outgoing], *, on_end: Callable[[Outgoing, Outcome], None]) -> None:
+        """Send files and make directories; `on_end(file, outcome)` is called for each. Directories come last.
 
-        Raises TransferError; TransferInterruptedError or PeerError (the peer has ended) when another attempt may
-        succeed. That needs a new peer: on this one, messages of the failed attempt may still arrive.
+        Raises TransferError or PeerError when the session ended before: files without an outcome may be sent again
+        over another peer, if it is a PeerError or a TransferInterruptedError. Files stay open until they have an
+        outcome that is final.
         """
-        source.check_unchanged()
+        self._waiting = deque(sorted(files, key=lambda file: file.is_directory))
+        self._on_end = on_end
+        self._is_offering = True
+        listening = asyncio.ensure_future(self._listen())
+        tasks = [listening, asyncio.ensure_future(self._offer_all()), asyncio.ensure_future(self._send_accepted())]
+        try:
+            await self._until_done(tasks)
+        except (PeerError, TransferError) as error:
+            if not self._peer.ended:
+                may_try = isinstance(error, PeerError | TransferInterruptedError)
+                await self._abort(self._told(error), again=may_try)
+                raise
+            await asyncio.wait([listening])  # what has arrived before the end takes precedence
+            if self._open or self._waiting:
+                raise _first_error(listening, error) from None
+        finally:
+            for task in [*tasks, *self._in_flight]:
+                task.cancel()  # of a failed session, no chunk is sent any more; do not wait for them
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._open.clear()
+            self._accepted.clear()
+            self._ends.clear()
+
+    async def _until_done(self, tasks: list[asyncio.Future[None]]) -> None:
+        """Wait until the files are offered and sent. Raises the first error of a task."""
+        pending = set(tasks)
+        while tasks[0] in pending and len(pending) > 1:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+
+    # -- offers ---------------------------------------------------------------------------------------------------
+
+    async def _offer_all(self) -> None:
+        files_left = 0  # as announced
+        while self._waiting:
+            files = self._next_files()
+            if not files:
+                await self._changed.wait()
+                continue
+            opened = await self._in_thread(lambda files=files: _open_all(files))  # type: ignore[misc]  # has a default
+            for file in files:
+                if (error := opened.get(file)) is not None:
+                    self._report(file, error)
+            ready = deque(file for file in files if file not in opened)
+            for batch in batches("offer", [file.entry() for file in ready]):
+                offered = [ready.popleft() for _ in batch]
+                files_left = len(ready) + len(self._waiting)
+                bytes_left = sum(file.size for file in [*ready, *self._waiting])
+                await self._offer(offered, batch, files_left=files_left, bytes_left=bytes_left)
+        if files_left:  # the last ones could not be opened
+            await self._offer([], [], files_left=0, bytes_left=0)
+        self._is_offering = False
+        self._changed.notify()
+
+    def _next_files(self) -> list[Outgoing]:
+        """Take the next files, as many as may be in flight; directories only when all files have ended."""
+        room, is_directory = MAX_FILES - len(self._open), self._waiting[0].is_directory
+        if is_directory and self._open or room < min(len(self._waiting), MAX_FILES // 2):
+            return []
+        files = []
+        while self._waiting and len(files) < room and self._waiting[0].is_directory is is_directory:
+            files.append(self._waiting.popleft())
+        return files
+
+    async def _offer(
+        self, files: list[Outgoing], entries: list[dict[str, object]], *, files_left: int, bytes_left: int
+    ) -> None:
+        for file in files:
+            self._open[self._next_file] = _Offered(file, self._next_file, self._next_chunk)
+            file.acked_bytes = 0
+            self._next_file += 1
+            self._next_chunk += file.source.chunks if file.source is not None else 0
+        if self._next_chunk > CONTROL_MESSAGE:
+            raise TransferInterruptedError(f"a peer has numbers for {CONTROL_MESSAGE} chunks only")
         await self._send_control(
             "offer",
-            name=source.path.name,
-            size=source.size,
+            files=entries,
             chunk_bytes=CHUNK_BYTES,
-            transfer=source.transfer,
             retry_for_s=self._retry_for_s,
-            files_left=self._files_left,
+            files_left=files_left,
+            bytes_left=bytes_left,
         )
-        first = self._accepted(await self._listen(), source)
-        # The verdict may arrive early: a receiver whose disk is full sends it at once.
-        verdict = asyncio.ensure_future(self._listen())
-        verdict.add_done_callback(lambda _: self._changed.notify())
-        sha256: str | None = None
-        try:
-            if first:
-                self._on_progress(min(first * CHUNK_BYTES, source.size))
-            if await self._send_chunks(source, first=first, verdict=verdict):
-                sha256 = source.digest.hexdigest()
-                await self._send_control("end", sha256=sha256)
-            message = await verdict
-        except (PeerError, TransferInterruptedError) as error:
-            message = await self._final_answer(verdict, error)
-        except TransferError as error:
-            name = source.path.name  # do not reveal the local directory to the receiver
-            await self._abort(str(error).replace(str(source.path), name), again=False)
-            raise
-        finally:
-            verdict.cancel()
-            for future in self._in_flight.copy():
-                future.cancel()  # of a failed file, no chunk is sent any more; do not wait for them
-        if sha256 is None or message["kind"] != "verdict" or message.get("sha256") != sha256:
-            raise _refusal(message, default=f"{source.path}: the receiver could not verify it")
-        return Sent(source.path.name, source.size, sha256)
 
-    def _accepted(self, answer: dict[str, Any], source: SourceFile) -> int:
-        """Return how many leading chunks the receiver has. Raises TransferError when it refused."""
-        if answer["kind"] != "accept":
-            raise _refusal(answer, default="refused without a reason")
-        chunks = answer.get("chunks", 0)
-        if not isinstance(chunks, int) or not 0 <= chunks <= source.hashed_chunks:
-            raise TransferError(f"{source.path}: the receiver has chunks that were never sent; is it srd recv?")
-        return int(chunks)
+    # -- answers --------------------------------------------------------------------------------------------------
 
-    async def _final_answer(
-        self, verdict: asyncio.Future[dict[str, Any]], error: PeerError | TransferInterruptedError
-    ) -> dict[str, Any]:
-        """Return the verdict, if it has arrived: it takes precedence over the end of the peer.
-
-        Messages can still be received after their peer has ended. Without a verdict, abort the attempt if the receiver
-        is alive, and raise `error`.
-        """
-        if not self._peer.ended and not verdict.done():
-            await self._abort(str(error), again=True)
-            raise error
-        await asyncio.wait([verdict])
-        if verdict.exception() is not None:
-            raise error
-        return verdict.result()
-
-    async def _abort(self, reason: str, *, again: bool) -> None:
-        """Send ABORT to the receiver, unless the peer has ended."""
-        for future in self._in_flight.copy():
-            future.cancel()  # before ABORT, which must not wait for their credit
-        if self._peer.ended:
-            return
-        sending = asyncio.ensure_future(self._send_control("abort", reason=reason, again=again))
-        await asyncio.wait([sending], timeout=_ABORT_WITHIN_S)
-        sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
-
-    async def _send_chunks(self, source: SourceFile, *, first: int, verdict: asyncio.Future[dict[str, Any]]) -> bool:
-        """Send every chunk from `first` on; return False when the verdict arrived before the end."""
-        self._free, self._failed = list(range(SLOTS)), None
-        mapping = self._map(source) if self._is_mapped and source.size else None
-        for index in range(first, source.chunks):
-            if not await self._wait_for_slots(1, verdict):
-                return False
-            slot = self._free.pop()
-            at = slot * CHUNK_BYTES
-            await self._read(source, index, at=at)
-            offset = index * CHUNK_BYTES if mapping else at
-            self._post(mapping or self._region, offset, source.length(index), index=index, slot=slot)
-        return await self._wait_for_slots(SLOTS, verdict)
-
-    async def _wait_for_slots(self, count: int, verdict: asyncio.Future[dict[str, Any]]) -> bool:
-        """Wait until `count` slots are free; return False when the verdict arrives first. Raises if a chunk failed."""
+    async def _listen(self) -> None:
         while True:
-            if verdict.done():
-                return False
-            if self._failed is not None:
-                if self._peer.ended:
-                    raise self._peer.error()
-                kind = TransferError if self._failed in _PERMANENT else TransferInterruptedError
-                raise kind(f"the receiver is alive, but a chunk ended with {self._failed.name}")
-            if len(self._free) >= count:
-                return True
+            with await self._peer.recv() as message:
+                if message.immediate != CONTROL_MESSAGE:
+                    raise TransferError("the receiver sent data; is it srd recv?")
+                answer = decode_untrusted(message.gather())
+            if answer["kind"] == "refuse":
+                raise refusal(answer, default="refused without a reason")
+            if answer["kind"] != "answer":
+                raise TransferError(f"{answer['kind'][:80]!r} where an answer was expected; is it srd recv?")
+            for each in entries_untrusted(answer):
+                self._take(each)
+            self._changed.notify()
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        offered = self._open.get(answer["file"])
+        if offered is None:
+            if answer["file"] >= self._next_file:
+                raise TransferError("the receiver answers for a file that was not offered; is it srd recv?")
+            return  # it failed, and the answers overtook each other
+        file = offered.file
+        if "reason" in answer:
+            self._end(offered, offered.error or refusal(answer, default="refused without a reason"))
+        elif "made" in answer and file.is_directory:
+            self._end(offered, Sent(file.name, 0, ""))
+        elif "digest" in answer:
+            source = _source_of(offered)
+            if not offered.digest or answer["digest"] != offered.digest:
+                self._end(offered, TransferError(f"{file.path}: the receiver could not verify it"))
+            else:
+                self._end(offered, Sent(file.name, source.size, offered.digest, was_there=offered.was_there))
+        else:
+            self._accept(offered, answer)
+
+    def _accept(self, offered: _Offered, answer: dict[str, Any]) -> None:
+        source, chunks, there = _source_of(offered), answer.get("chunks"), answer.get("has")
+        if isinstance(there, str) and offered.file.if_differs and not offered.there:
+            offered.there = there
+        elif not isinstance(chunks, int) or not 0 <= chunks <= source.chunks or offered in self._accepted:
+            raise TransferError(f"{offered.file.path}: the receiver has chunks that it cannot have; is it srd recv?")
+        else:
+            offered.there = ""
+            offered.chunks_there = chunks
+            self._progress(offered, min(chunks * CHUNK_BYTES, source.size))
+        self._accepted.append(offered)
+
+    def _end(self, offered: _Offered, outcome: Outcome) -> None:
+        del self._open[offered.number]
+        offered.has_ended = True
+        if isinstance(outcome, Sent) and offered.file.source is not None:
+            self._progress(offered, outcome.size - offered.file.acked_bytes)  # ACKs may come after the answer
+        self._unmap(offered)
+        self._report(offered.file, outcome)
+
+    def _report(self, file: Outgoing, outcome: Outcome) -> None:
+        if not isinstance(outcome, TransferInterruptedError):
+            file.close()
+        self._on_end(file, outcome)
+
+    def _progress(self, offered: _Offered, size_bytes: int) -> None:
+        if size_bytes:
+            offered.file.acked_bytes += size_bytes
+            self._on_progress(offered.file, size_bytes)
+
+    # -- chunks ---------------------------------------------------------------------------------------------------
+
+    async def _send_accepted(self) -> None:
+        while self._is_offering or self._open:
+            if self._accepted:
+                await self._send_file(self._accepted.popleft())
+            if self._ends and (not self._accepted or len(self._ends) >= _ENDS_AT_ONCE):
+                ends, self._ends = self._ends, []
+                for batch in batches("end", ends):
+                    await self._send_control("end", files=batch)
+            elif not self._accepted and (self._is_offering or self._open):
+                self._check_chunks()
+                await self._changed.wait()
+
+    async def _send_file(self, offered: _Offered) -> None:
+        """Send a file's chunks, and note its END. A file that cannot be read is noted as aborted."""
+        source = _source_of(offered)
+        try:
+            await self._read_leading(offered, source)
+            if not offered.there:
+                await self._send_chunks(offered, source)
+        except TransferInterruptedError:
+            raise
+        except TransferError as error:
+            offered.error = error
+            self._ends.append(entry(file=offered.number, reason=self._told(error), again=False))
+            return
+        offered.digest = source.digest.hexdigest()
+        offered.was_there = offered.digest == offered.there
+        self._ends.append(entry(file=offered.number, digest=offered.digest))
+
+    async def _read_leading(self, offered: _Offered, source: SourceFile) -> None:
+        """Read what the receiver has already, and another process of the sender has hashed: for the hash only."""
+        leading = source.chunks if offered.there else offered.chunks_there
+        while source.hashed_chunks < leading:
+            await self._wait_for_slot()
+            await self._read(source, source.hashed_chunks, at=self._free[-1] * CHUNK_BYTES)
+
+    async def _send_chunks(self, offered: _Offered, source: SourceFile) -> None:
+        if self._is_mapped and source.size and offered.mapping is None:
+            offered.mapping = self._map(source)
+        for index in range(offered.chunks_there, source.chunks):
+            await self._wait_for_slot()
+            if offered.has_ended:
+                return  # refused meanwhile: its disk is full, for example
+            slot = self._free.pop()
+            try:
+                await self._read(source, index, at=slot * CHUNK_BYTES)
+                if self._bucket is not None:
+                    await self._bucket.take(source.length(index))
+            except BaseException:
+                self._free.append(slot)
+                raise
+            self._post(offered, source, index, slot=slot)
+
+    async def _wait_for_slot(self) -> None:
+        """Wait until a slot is free. Raises if a chunk failed."""
+        while True:
+            self._check_chunks()
+            if self._free:
+                return
             await self._changed.wait()
+
+    def _check_chunks(self) -> None:
+        """Raise if a chunk failed."""
+        if self._failed is not None:
+            if self._peer.ended:
+                raise self._peer.error()
+            kind = TransferError if self._failed in _PERMANENT else TransferInterruptedError
+            raise kind(f"the receiver is alive, but a chunk ended with {self._failed.name}")
 
     async def _read(self, source: SourceFile, index: int, *, at: int) -> None:
         """Read a chunk in the worker thread."""
@@ -207,64 +391,109 @@ class FileSender:
             with self._region.view(at, length=step_bytes) as view:
                 source.read(index, into=view, step_bytes=step_bytes)
 
-        reading = asyncio.get_running_loop().run_in_executor(self._worker, read)
-        try:
-            await asyncio.shield(reading)
-        except asyncio.CancelledError:
-            await asyncio.wait([reading])  # the thread uses the region until it ends
-            raise
+        await self._in_thread(read)
 
     def _map(self, source: SourceFile) -> Region:
-        """Map a file until `close`: parts of it may be in flight until the peer has ended."""
         try:
-            mapping = Region.from_fd(source.fd, writable=False)
+            return Region.from_fd(source.fd, writable=False)
         except RegionError as error:
             raise TransferError(f"{source.path}: cannot be mapped: {error}; send it without --devmem") from error
-        self._mapped.append(mapping)
-        return mapping
 
-    def _post(self, region: Region, offset: int, length: int, *, index: int, slot: int) -> None:
-        """Send chunk `index`; its slot is free again when the request has completed with any status."""
+    def _unmap(self, offered: _Offered) -> None:
+        """Close the mapping of a file that has ended: at once, or when the peer has, if parts are in flight."""
+        if offered.mapping is not None:
+            self._mapped.append(offered.mapping)
+            if not offered.in_flight:
+                self._mapped.pop().close()
+            offered.mapping = None
+
+    def _post(self, offered: _Offered, source: SourceFile, index: int, *, slot: int) -> None:
+        """Send a chunk; its slot is free again when the request has completed with any status."""
+        length = source.length(index)
 
         def done(future: asyncio.Future[Status]) -> None:
             self._in_flight.discard(future)
+            offered.in_flight -= 1
             status = Status.FLUSHED if future.cancelled() else future.result()
-            if status is Status.OK:
-                self._on_progress(length)
-            elif self._failed is None:
-                self._failed = status
+            if status is not Status.OK:
+                self._failed = self._failed or status
+            elif not offered.has_ended:
+                self._progress(offered, length)
             self._free.append(slot)
             self._changed.notify()
 
-        sending = self._peer.post_send(region, offset=offset, length=length, immediate=index)
+        mapping = offered.mapping
+        sending = self._peer.post_send(
+            mapping or self._region,
+            offset=index * CHUNK_BYTES if mapping else slot * CHUNK_BYTES,
+            length=length,
+            immediate=offered.first + index,
+        )
         self._in_flight.add(sending)
+        offered.in_flight += 1
         sending.add_done_callback(done)
 
+    # -- both -----------------------------------------------------------------------------------------------------
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Run a blocking call in the worker thread. When cancelled, wait for it: it uses the region and the files."""
+        calling = asyncio.get_running_loop().run_in_executor(self._worker, call)
+        try:
+            return await asyncio.shield(calling)
+        except asyncio.CancelledError:
+            await asyncio.wait([calling])
+            raise
+
     async def _send_control(self, kind: str, **fields: object) -> None:
-        body = encode(kind, **fields)
-        offset = SLOTS * CHUNK_BYTES
-        with self._region.view(offset, length=len(body)) as view:
-            view[:] = body
-        status = await self._peer.post_send(self._region, offset=offset, length=len(body), immediate=CONTROL_MESSAGE)
+        status = await self._controls.send(self._peer, encode(kind, **fields))
         if status is not Status.OK:
             if self._peer.ended:
                 raise self._peer.error()
             raise TransferInterruptedError(f"the receiver is alive, but {kind.upper()} ended with {status.name}")
 
-    async def _listen(self) -> dict[str, Any]:
-        with await self._peer.recv() as message:
-            if message.immediate != CONTROL_MESSAGE:
-                raise TransferError("the receiver sent data; is it srd recv?")
-            return decode_untrusted(message.gather())
+    async def _abort(self, reason: str, *, again: bool) -> None:
+        """Send ABORT to the receiver."""
+        for future in self._in_flight.copy():
+            future.cancel()  # before ABORT, which must not wait for their credit
+        with suppress(TimeoutError, PeerError, TransferError):
+            async with asyncio.timeout(_ABORT_WITHIN_S):
+                await self._send_control("abort", reason=reason, again=again)
+
+    def _told(self, error: Exception) -> str:
+        """Return an error as the receiver is told, without the local directory."""
+        text = str(error)
+        for offered in self._open.values():
+            text = text.replace(str(offered.file.path), offered.file.name)
+        return text
 
     def close(self) -> None:
         """Stop the worker and release the memory; the peer must have ended, so that nothing is in flight."""
         self._worker.shutdown(wait=True)
+        self._controls.close()
         for region in (self._region, *self._mapped):
             region.close()
 
 
-def _refusal(message: dict[str, Any], *, default: str) -> TransferError:
-    """Return the error for a refusal or a negative verdict."""
-    kind = TransferInterruptedError if message.get("again") is True else TransferError
-    return kind(reason_of(message, default=default))
+def _open_all(files: list[Outgoing]) -> dict[Outgoing, TransferError]:
+    """Open files; return those that cannot be, with the errors."""
+    errors = {}
+    for file in files:
+        try:
+            if not file.is_directory:
+                file.open()
+        except TransferError as error:
+            errors[file] = error
+    return errors
+
+
+def _source_of(offered: _Offered) -> SourceFile:
+    """Return the open file. Raises TransferError for an answer that a directory cannot have."""
+    if offered.file.source is None:
+        raise TransferError(f"{offered.file.path}: the receiver takes the directory for a file; is it srd recv?")
+    return offered.file.source
+
+
+def _first_error(listening: asyncio.Future[None], error: PeerError | TransferError) -> BaseException:
+    """Return what the receiver said before the peer ended, if it refused all; else `error`."""
+    said = None if listening.cancelled() else listening.exception()
+    return said if isinstance(said, TransferError) else error

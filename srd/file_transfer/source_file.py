@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from srd.file_transfer.protocol import CHUNK_BYTES, TransferError
+from srd.file_transfer.errors import TransferError
+from srd.file_transfer.protocol import CHUNK_BYTES
 
 
 class SourceFile:
@@ -21,7 +21,6 @@ class SourceFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.transfer = secrets.token_hex(16)
         self.digest = hashlib.sha256()
         self.hashed_chunks = 0
         try:

@@ -22,6 +22,11 @@ class StallMeter:
         self._changed_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    def take_longest_s(self) -> float:
+        """Return the longest time since the last call."""
+        longest_s, self.longest_s = self.longest_s, 0.0
+        return longest_s
+
     def __enter__(self) -> Self:
         self._sample()
         return self

@@ -46,7 +46,8 @@ class Tree:
         try:
             if _identity(fd) in self._made:
                 del self._made[_identity(fd)]
-                set_mode_and_time(fd, offer)
+                set_mode(fd, offer)
+                set_time(fd, offer)
         except OSError as error:
             raise TransferError(f"{offer.name}: its mode cannot be set at the receiver: {error.strerror}") from error
         finally:
@@ -82,10 +83,14 @@ class Tree:
         return inner
 
 
-def set_mode_and_time(fd: int, offer: Offer) -> None:
-    """Give an open file or directory what its offer says of mode and time. Raises OSError."""
+def set_mode(fd: int, offer: Offer) -> None:
+    """Give an open file or directory the mode of its offer, if any. Raises OSError."""
     if offer.mode is not None:
         os.fchmod(fd, offer.mode & MODE_BITS)
+
+
+def set_time(fd: int, offer: Offer) -> None:
+    """Give an open file or directory the time of its offer, if any. Raises OSError."""
     if offer.mtime_ns is not None:
         os.utime(fd, ns=(offer.mtime_ns, offer.mtime_ns))
 

@@ -1,0 +1,157 @@
+"""Files that a session receives, and what is done with several of them in one call of its worker thread.
+
+Small files cost what their calls cost, so that each step (open, write, finish) takes all files that wait for it. What
+is verified is synced before it gets its name: each file by itself, or of SYNC_ALL_FROM files and more all at once, with
+the rest of their file system (syncfs), which costs one commit of its journal instead of one for each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from srd.file_transfer.errors import TransferError, TransferInterruptedError
+from srd.file_transfer.partial_file import PartialFile
+from srd.file_transfer.protocol import Offer
+from srd.file_transfer.transport import Message
+from srd.file_transfer.tree import Tree
+
+SYNC_ALL_FROM = 8
+"""Files. With fewer, what others have written to the file system would cost more than the commits."""
+_READ_BYTES = 256 << 10
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(eq=False, slots=True)
+class Incoming:
+    """A file or a directory that was offered and has no last answer."""
+
+    offer: Offer
+    number: int
+    first: int
+    """Number of its first chunk."""
+    store: PartialFile | None = None
+    """Not for a directory, and not for a file that has arrived in an earlier attempt."""
+    missing: int = -1
+    """Chunks that are not written; -1 before it is opened."""
+    sha256: str = ""
+    """The sender's hash, from END."""
+    there: str = ""
+    """Hash of the file that lies under this name, if the sender has asked for it."""
+    was_compared: bool = False
+    has_ended: bool = False
+    began_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it can be verified."""
+        return self.missing == 0 and bool(self.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A chunk in memory."""
+
+    file: Incoming
+    index: int
+    message: Message
+
+
+def put_all(arrivals: Sequence[Arrival]) -> dict[Incoming, TransferError]:
+    """Write chunks; return the files that failed. Blocking."""
+    failed: dict[Incoming, TransferError] = {}
+    for arrival in arrivals:
+        file = arrival.file
+        if file in failed or file.store is None:
+            continue
+        views = list(arrival.message.views())
+        try:
+            file.store.put(arrival.index, views)
+        except TransferError as error:
+            failed[file] = error
+        finally:
+            views.clear()
+    return failed
+
+
+def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]:
+    """Verify, sync and name files; return their hashes, or why they failed. Blocking."""
+    outcomes: dict[Incoming, str | TransferError] = {}
+    stores: dict[Incoming, PartialFile] = {}
+    for file in files:
+        store = file.store
+        if store is None:
+            raise ValueError(f"{file.offer.name}: was not opened")
+        try:
+            outcomes[file] = store.verify(sha256=file.sha256)
+            stores[file] = store
+        except TransferError as error:
+            outcomes[file] = error
+    is_synced = len(stores) >= SYNC_ALL_FROM and _sync_file_systems(list(stores.values()))
+    directories: dict[tuple[int, int], PartialFile] = {}
+    for file, store in stores.items():
+        try:
+            store.publish(sync=not is_synced)
+            directories[store.directory] = store
+        except TransferError as error:
+            outcomes[file] = error
+    for store in directories.values():
+        try:
+            store.sync_directory()
+        except TransferError as error:
+            outcomes.update({file: error for file, each in stores.items() if each.directory == store.directory})
+    for file in files:
+        if file.store is not None:
+            file.store.abort()
+    return outcomes
+
+
+def _sync_file_systems(stores: Sequence[PartialFile]) -> bool:
+    """Sync the file systems that files lie on; return whether that succeeded."""
+    one_of_each = {store.device: store for store in stores}
+    return all(_libc.syncfs(store.fd) == 0 for store in one_of_each.values())
+
+
+def hash_there(tree: Tree, offer: Offer, *, stop: threading.Event) -> str:
+    """Return the hash of the file that lies under a name, if it has the size of the offer; else an empty text.
+
+    Blocking. Raises TransferError.
+    """
+    try:
+        fd = _open_there(tree, offer)
+        if fd < 0:
+            return ""
+        try:
+            return _hash_of(fd, stop=stop)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise TransferError(f"{offer.name}: cannot be read at the receiver: {error.strerror}") from error
+
+
+def _open_there(tree: Tree, offer: Offer) -> int:
+    directory, last = tree.open_parent(offer.name)
+    try:
+        status = os.stat(last, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != offer.size:
+            return -1
+        return os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return -1
+    finally:
+        os.close(directory)
+
+
+def _hash_of(fd: int, *, stop: threading.Event) -> str:
+    digest = hashlib.sha256()
+    while piece := os.read(fd, _READ_BYTES):
+        if stop.is_set():
+            raise TransferInterruptedError("stopped")
+        digest.update(piece)
+    return digest.hexdigest()
