@@ -16,7 +16,10 @@ from typing import Any
 import click
 import uvloop
 
-from netns.units import UnitError, parse_duration_us, parse_size
+from devmem.errors import DevmemError
+from netns.units import UnitError, parse_duration_us, parse_rate_bps, parse_size
+from srd.errors import SrdError
+from srd.printable import printable
 
 STOP_WITHIN_S = 2.0
 """Longest time from a signal to the end of the process: enough to detect a peer that does not answer."""
@@ -86,6 +89,25 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
+class Rate(click.ParamType[int]):
+    """A rate such as 500mbit or 10MBps, as bit/s (netns.units)."""
+
+    name = "RATE"
+
+    def __init__(self, *, least_bps: int) -> None:
+        self._least_bps = least_bps
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return bit/s; fail with one line that describes the error."""
+        try:
+            rate_bps = parse_rate_bps(value)
+        except UnitError as error:
+            self.fail(str(error), param, ctx)
+        if rate_bps < self._least_bps:
+            self.fail(f"{value} is too slow; give at least {self._least_bps // 1_000_000}mbit", param, ctx)
+        return rate_bps
+
+
 def is_directory(path: Path) -> bool:
     """Whether `path` is a directory; False for a name that the system refuses."""
     try:
@@ -112,10 +134,11 @@ def _tune_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def run(main: Coroutine[Any, Any, int]) -> int:
+def run(main: Coroutine[Any, Any, int], *, as_json: bool = False) -> int:
     """Run `main` on uvloop and return its exit status; SIGINT and SIGTERM cancel it, so that it cleans up.
 
-    If the cleanup takes longer than STOP_WITHIN_S, because of a disk or a peer, the process exits without it.
+    If the cleanup takes longer than STOP_WITHIN_S, because of a disk or a peer, the process exits without it. The error
+    that ends it is an event, too, if events are printed.
     """
     backstop: list[threading.Timer] = []
 
@@ -142,6 +165,10 @@ def run(main: Coroutine[Any, Any, int]) -> int:
     _tune_collector()
     try:
         return uvloop.run(supervised())
+    except (SrdError, DevmemError, Interrupted) as error:
+        if as_json:
+            emit("error", reason=printable(error))
+        raise
     finally:
         for timer in backstop:
             timer.cancel()

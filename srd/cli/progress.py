@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from srd.file_transfer.protocol import Offer
 from srd.file_transfer.transport import Peer
 from srd.printable import printable
 
@@ -71,38 +70,41 @@ class TransferProgress:
 
 
 class ProgressWatch:
-    """Samples the bytes that land from a peer, and shows the progress of one file after the other."""
+    """Samples the bytes that land from a peer, and shows the progress of all that it sends."""
 
     def __init__(self, peer: Peer, *, visible: bool) -> None:
         self._peer = peer
         self._visible = visible
         self._progress: TransferProgress | None = None
         self._sampler: asyncio.Future[None] | None = None
+        self._base_bytes = 0  # landed, and not of these files; less what was there
 
-    def start(self, offer: Offer, *, resumed_bytes: int, on_progress: Callable[[float, int], None]) -> None:
-        """Start to watch a file; `on_progress(seconds, bytes)` is called when new bytes have landed."""
-        self._progress = TransferProgress(offer.name, total_bytes=offer.size, visible=self._visible)
-        base_bytes = self._peer.landed_bytes - resumed_bytes
-        self._sampler = asyncio.ensure_future(self._sample(self._progress, base_bytes, on_progress))
+    def start(self, name: str, *, total_bytes: int, on_progress: Callable[[float, int], None]) -> None:
+        """Start to watch; `on_progress(seconds, bytes)` is called when new bytes have landed."""
+        self.stop()
+        self._progress = TransferProgress(name, total_bytes=total_bytes, visible=self._visible)
+        self._base_bytes = self._peer.landed_bytes
+        self._sampler = asyncio.ensure_future(self._sample(self._progress, on_progress))
 
-    async def _sample(
-        self, progress: TransferProgress, base_bytes: int, on_progress: Callable[[float, int], None]
-    ) -> None:
+    def add(self, size_bytes: int) -> None:
+        """Count bytes that were there, so that they do not land."""
+        self._base_bytes -= size_bytes
+
+    async def _sample(self, progress: TransferProgress, on_progress: Callable[[float, int], None]) -> None:
         started, shown = None, self._peer.landed_bytes
         while True:
             landed_bytes = self._peer.landed_bytes
             if landed_bytes != shown:
                 started = time.monotonic() if started is None else started
                 shown = landed_bytes
-                progress.show(landed_bytes - base_bytes)
-                on_progress(time.monotonic() - started, landed_bytes - base_bytes)
+                progress.show(landed_bytes - self._base_bytes)
+                on_progress(time.monotonic() - started, landed_bytes - self._base_bytes)
             await asyncio.sleep(PROGRESS_INTERVAL_S)
 
-    def stop(self) -> bool:
-        """Stop watching the file; return whether one was watched."""
-        if self._progress is None or self._sampler is None:
-            return False
-        self._sampler.cancel()
-        self._progress.close()
+    def stop(self) -> None:
+        """Stop watching. Further calls have no effect."""
+        if self._sampler is not None:
+            self._sampler.cancel()
+        if self._progress is not None:
+            self._progress.close()
         self._progress = self._sampler = None
-        return True

@@ -103,8 +103,10 @@ class Inbox:
     def arrived(self, offer: Offer) -> str | None:
         """Return the hash of the file if this transfer has completed already."""
         known, sha256 = self._arrived.get(offer.transfer, (None, ""))
-        is_same = known is not None and (known.name, known.size) == (offer.name, offer.size)
-        return sha256 if is_same else None
+        if known is None:
+            return None
+        is_same = (known.sender, known.name, known.size) == (offer.sender, offer.name, offer.size)
+        return sha256 if is_same else None  # a later srd send of the same file is another matter
 
     def close(self) -> None:
         """Release the memory; every peer must have ended."""

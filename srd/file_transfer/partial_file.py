@@ -14,7 +14,6 @@ import hashlib
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.leftovers import DIGEST_BYTES, head_of, journal_path, open_locked, part_path

@@ -13,15 +13,18 @@ no header. A control message's immediate has the top bit set, and its body is a 
 `files`, a list with an entry for each file. Messages arrive in any order, but a sender sends an OFFER only when the
 one before has been delivered, and END and chunks only after ANSWER.
 
-| message | fields | fields of an entry |
+| message | entry for each file | other fields |
 |---|---|---|
-| OFFER | `chunk_bytes`, `retry_for_s`, `files_left`, `bytes_left` | `name`, `size`, `transfer`, `mode`, `mtime_ns`; or `name`, `directory`, `mode`, `mtime_ns` |
-| ANSWER | | `file`, and `chunks` (accepted), `digest` (verified), `made` (a directory), `has` (see below), or `reason`, `again` |
-| END | | `file`, and `digest` or `reason`, `again` |
-| REFUSE | `reason`, `again`: no file of this peer is received | |
-| ABORT | `reason`, `again`: the sender ends all files that are not verified | |
+| OFFER | `name`, `size`, `transfer`, `mode`, `mtime_ns`, `if_differs` | `sender`, `chunk_bytes`, `retry_for_s`, |
+| | or `name`, `directory`, `mode`, `mtime_ns` | `files_left`, `bytes_left` |
+| ANSWER | `file`, and one of `chunks` (accepted), `digest` (verified), | |
+| | `made` (a directory), `has` (see below), `reason` and `again` | |
+| END | `file`, and `digest`, or `reason` and `again` | |
+| REFUSE | no file of this session is received | `reason`, `again` |
+| ABORT | the sender ends all files that are not verified | `reason`, `again` |
 
-`transfer` is a number of the file that the sender chooses, the same in every attempt. A sender that loses its peer
+`transfer` is a number of the file that the sender chooses, the same in every attempt, and `sender` one of its process.
+A sender that loses its peer
 connects again and offers what was not verified; `chunks` of ANSWER is the number of leading chunks that the receiver
 still has. The hash in END is that of the whole file. With `again` the same transfer may be offered again.
 
@@ -62,7 +65,7 @@ MAX_RETRY_S = 24 * 3600
 """Longest time that a receiver keeps a partial file for a sender that may retry: one day."""
 MODE_BITS = 0o777
 """Permission bits; neither setuid, setgid nor sticky is sent or accepted."""
-_TRANSFER = re.compile(r"[0-9a-f]{32}")
+_ID = re.compile(r"[0-9a-f]{32}")
 _MAX_ENTRIES_BYTES = MAX_CONTROL_BYTES - 512
 """For the entries of a batch; the rest is for the other fields."""
 
@@ -97,6 +100,8 @@ class Offer:
     if_differs: bool = False
     """Whether the receiver shall answer with the hash of the file that it has under this name."""
     is_directory: bool = False
+    sender: str = ""
+    """Id of the sending process, 32 hexadecimal digits."""
 
     @property
     def chunks(self) -> int:
@@ -128,7 +133,7 @@ def entry(**fields: object) -> dict[str, object]:
     return _cut({key: value for key, value in fields.items() if value is not None})
 
 
-def batches(kind: str, entries: Iterable[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
+def batches(entries: Iterable[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
     """Split entries into lists for one control message each."""
     batch: list[dict[str, object]] = []
     size_bytes = 0
@@ -167,7 +172,7 @@ def decode_untrusted(body: bytes) -> dict[str, Any]:
 
 
 def entries_untrusted(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the entries of ANSWER or END, each with the number of its `file`. Raises TransferError, and nothing else."""
+    """Return the entries of ANSWER or END, each with its `file`'s number. Raises TransferError, and nothing else."""
     files = message.get("files")
     if not isinstance(files, list) or len(files) > MAX_FILES:
         raise TransferError(f"{message['kind'][:80]!r} without a list of at most {MAX_FILES} files")
@@ -191,12 +196,14 @@ def offers_untrusted(message: dict[str, Any]) -> Offers:
     files_left, bytes_left = message.get("files_left"), message.get("bytes_left")
     if not _is_count(files_left) or not _is_count(bytes_left):
         raise TransferError("an offer without files_left and bytes_left")
+    if not isinstance(sender := message.get("sender"), str) or not _ID.fullmatch(sender):
+        raise TransferError("an offer without sender")
     kept_s = max(0, min(retry_for_s, MAX_RETRY_S))
-    offers = tuple(_offer_untrusted(each, chunk_bytes=chunk_bytes, retry_for_s=kept_s) for each in files)
+    offers = tuple(_offer_untrusted(each, chunk_bytes=chunk_bytes, retry_for_s=kept_s, sender=sender) for each in files)
     return Offers(offers, files_left, bytes_left)
 
 
-def _offer_untrusted(fields: object, *, chunk_bytes: int, retry_for_s: int) -> Offer:
+def _offer_untrusted(fields: object, *, chunk_bytes: int, retry_for_s: int, sender: str) -> Offer:
     if not isinstance(fields, dict) or not isinstance(name := fields.get("name"), str):
         raise TransferError("an offer without a name")
     path_untrusted(name)
@@ -208,9 +215,9 @@ def _offer_untrusted(fields: object, *, chunk_bytes: int, retry_for_s: int) -> O
     if mtime_ns is not None and not -(1 << 63) <= mtime_ns < 1 << 63:
         raise TransferError(f"{name[:80]!r}: mtime_ns {mtime_ns} is out of range")
     if fields.get("directory") is True:
-        return Offer(name, 0, chunk_bytes, "", mode=mode, mtime_ns=mtime_ns, is_directory=True)
+        return Offer(name, 0, chunk_bytes, "", mode=mode, mtime_ns=mtime_ns, is_directory=True, sender=sender)
     size, transfer = fields.get("size"), fields.get("transfer")
-    if not _is_number(size) or not isinstance(transfer, str) or not _TRANSFER.fullmatch(transfer):
+    if not _is_number(size) or not isinstance(transfer, str) or not _ID.fullmatch(transfer):
         raise TransferError(f"{name[:80]!r}: an offer without size and transfer")
     if not 0 <= size < 1 << 62:
         raise TransferError(f"an offer of {size} bytes is out of range")
@@ -223,6 +230,7 @@ def _offer_untrusted(fields: object, *, chunk_bytes: int, retry_for_s: int) -> O
         mode=mode,
         mtime_ns=mtime_ns,
         if_differs=fields.get("if_differs") is True,
+        sender=sender,
     )
     if offer.chunks >= CONTROL_MESSAGE:
         raise TransferError(f"an offer of {offer.chunks} chunks is out of range")

@@ -195,10 +195,7 @@ class FileReceiver:
         """
         try:
             async with asyncio.timeout(OFFER_WITHIN_S):
-                with await self._peer.recv() as message:
-                    if message.immediate != CONTROL_MESSAGE:
-                        raise TransferError("data before an offer")
-                    decoded = decode_untrusted(message.gather())
+                decoded = _control_untrusted(await self._peer.recv())
         except TimeoutError:
             raise NotStartedError(f"{self._name}: offered nothing within {OFFER_WITHIN_S:g} s") from None
         except PeerError as error:
@@ -504,7 +501,7 @@ class FileReceiver:
         """Send what is to be answered; tell when that was the last answer for all that the sender has."""
         while True:
             answers, self._answers = self._answers, []
-            for batch in batches("answer", answers):
+            for batch in batches(answers):
                 status = await self._send_control("answer", files=batch)
                 if status is not Status.OK and not self._peer.ended:
                     raise TransferInterruptedError(f"the sender is alive, but ANSWER ended with {status.name}")
@@ -566,6 +563,13 @@ def _is_complete(file: Incoming) -> bool:
 
 class _InvalidOfferError(NotStartedError):
     """The first message was no valid offer."""
+
+
+def _control_untrusted(message: Message) -> dict[str, Any]:
+    with message:
+        if message.immediate != CONTROL_MESSAGE:
+            raise TransferError("data before an offer")
+        return decode_untrusted(message.gather())
 
 
 def _told(message: dict[str, Any]) -> TransferError:

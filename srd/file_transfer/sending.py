@@ -107,7 +107,7 @@ class FileSender:
 
     With `mapped`, files are sent directly from the page cache (to a peer in plain text only), and must not be truncated
     meanwhile. `retry_for_s` is how long the receiver shall keep partial files when the peer is lost, `bucket` what
-    limits the rate.
+    limits the rate. `sender`: id of the process, the same in all attempts.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class FileSender:
         mapped: bool = False,
         retry_for_s: int = 0,
         bucket: TokenBucket | None = None,
+        sender: str | None = None,
     ) -> None:
         if mapped and not peer.can_send_mapped:
             raise UsageError("mapped: encryption would read the mapped file, and be killed if that became shorter")
@@ -126,6 +127,7 @@ class FileSender:
         self._is_mapped = mapped
         self._retry_for_s = retry_for_s
         self._bucket = bucket
+        self._sender = sender or secrets.token_hex(16)
         self._mapped: list[Region] = []  # of which a part may be in flight until the peer has ended
         self._in_flight: set[asyncio.Future[Status]] = set()
         self._free = list(range(SLOTS))
@@ -178,14 +180,16 @@ class FileSender:
             if self._open or self._waiting:
                 raise _first_error(listening, error) from None
         finally:
-            for task in [*tasks, *self._in_flight]:
-                task.cancel()  # of a failed session, no chunk is sent any more; do not wait for them
+            for task in tasks:
+                task.cancel()
+            for future in self._in_flight.copy():
+                future.cancel()  # of a failed session, no chunk is sent any more; do not wait for them
             await asyncio.gather(*tasks, return_exceptions=True)
             self._open.clear()
             self._accepted.clear()
             self._ends.clear()
 
-    async def _until_done(self, tasks: list[asyncio.Future[None]]) -> None:
+    async def _until_done(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         """Wait until the files are offered and sent. Raises the first error of a task."""
         pending = set(tasks)
         while tasks[0] in pending and len(pending) > 1:
@@ -207,7 +211,7 @@ class FileSender:
                 if (error := opened.get(file)) is not None:
                     self._report(file, error)
             ready = deque(file for file in files if file not in opened)
-            for batch in batches("offer", [file.entry() for file in ready]):
+            for batch in batches([file.entry() for file in ready]):
                 offered = [ready.popleft() for _ in batch]
                 files_left = len(ready) + len(self._waiting)
                 bytes_left = sum(file.size for file in [*ready, *self._waiting])
@@ -220,9 +224,9 @@ class FileSender:
     def _next_files(self) -> list[Outgoing]:
         """Take the next files, as many as may be in flight; directories only when all files have ended."""
         room, is_directory = MAX_FILES - len(self._open), self._waiting[0].is_directory
-        if is_directory and self._open or room < min(len(self._waiting), MAX_FILES // 2):
+        if (is_directory and self._open) or room < min(len(self._waiting), MAX_FILES // 2):
             return []
-        files = []
+        files: list[Outgoing] = []
         while self._waiting and len(files) < room and self._waiting[0].is_directory is is_directory:
             files.append(self._waiting.popleft())
         return files
@@ -240,6 +244,7 @@ class FileSender:
         await self._send_control(
             "offer",
             files=entries,
+            sender=self._sender,
             chunk_bytes=CHUNK_BYTES,
             retry_for_s=self._retry_for_s,
             files_left=files_left,
@@ -320,7 +325,7 @@ class FileSender:
                 await self._send_file(self._accepted.popleft())
             if self._ends and (not self._accepted or len(self._ends) >= _ENDS_AT_ONCE):
                 ends, self._ends = self._ends, []
-                for batch in batches("end", ends):
+                for batch in batches(ends):
                     await self._send_control("end", files=batch)
             elif not self._accepted and (self._is_offering or self._open):
                 self._check_chunks()

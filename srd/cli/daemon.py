@@ -1,0 +1,304 @@
+"""What `srd recv` does with the peers that come: it serves any number of them concurrently, and says what happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+import click
+
+from devmem import RegionError
+from srd.cli.options import Interrupted, emit
+from srd.cli.progress import ProgressWatch
+from srd.errors import PeerError
+from srd.file_transfer.inbox import Inbox, NotStartedError
+from srd.file_transfer.leftovers import GRACE_S, Leftover, expire, leftovers
+from srd.file_transfer.protocol import Offer, Offers
+from srd.file_transfer.receiving import FileReceiver, Received, Watcher
+from srd.file_transfer.transport import Listener, Peer
+from srd.io.addresses import host_port_text
+from srd.peer import Peer as EndpointPeer
+from srd.printable import printable
+
+NEXT_FILE_WITHIN_S = 30.0
+"""Longest time that a sender which has announced more files may take to offer them: enough to connect anew on a bad
+network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Where a daemon receives from."""
+
+    listener: Listener
+    title: str
+    """What it listens on."""
+    hint: str
+    """The command to send with."""
+    fields: dict[str, object]
+    """Of the event `listening`."""
+    figures: Callable[[], dict[str, int]] = dict
+    """Returns counters for the event `received`."""
+
+
+Source = Callable[[], AbstractAsyncContextManager[Opened]]
+"""Opens it, and closes it behind the block. Raises SrdError."""
+
+
+class Outcome(Enum):
+    """How a session ended."""
+
+    DONE = auto()
+    """Its sender has nothing more to send."""
+    LOST = auto()
+    """Its sender may come again."""
+    FAILED = auto()
+    """Files are lost, and their sender does not come again."""
+
+
+class Daemon:
+    """Serves any number of peers concurrently."""
+
+    def __init__(self, inbox: Inbox, *, as_json: bool) -> None:
+        self.inbox = inbox
+        self.as_json = as_json
+        self.figures: Callable[[], dict[str, int]] = dict
+        self.transfers = 0  # sessions that are not done
+        self.failures = 0
+        self._resumable = 0  # files lost by their senders, which may go on with them
+        self._tasks: set[asyncio.Task[None]] = set()  # one per peer, and one per leftover partial file
+        self.outcomes: asyncio.Queue[Outcome | BaseException] = asyncio.Queue()  # of sessions, or a fatal error
+
+    async def serve(self, source: Source, *, once: bool) -> int:
+        """Listen until cancelled, or with `once` until one sender is done; return the exit status."""
+        left = await self._leftovers()
+        async with source() as opened:
+            self.figures = opened.figures
+            try:
+                self._say_listening(opened)
+                self._spawn(self._accept(opened.listener))
+                for leftover in left:
+                    self._spawn(self._expire(leftover, counts=False))
+                return await self._outcome(once=once)
+            except asyncio.CancelledError:
+                if self.transfers:
+                    raise Interrupted(f"stopped with {self.transfers} transfer(s) unfinished") from None
+                return 0
+            finally:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await opened.listener.close()
+                with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
+                    self.inbox.close()
+
+    def _say_listening(self, opened: Opened) -> None:
+        if self.as_json:
+            emit("listening", **opened.fields)
+            return
+        self.say(f"listening on {opened.title}, files go to {self.inbox.directory}")
+        self.say(f"send with: {opened.hint}")
+
+    async def _leftovers(self) -> list[Leftover]:
+        """Return the leftovers of earlier daemons. If the directory cannot be read, log that and return none."""
+        try:
+            return await asyncio.to_thread(leftovers, self.inbox.directory)
+        except OSError as error:
+            directory = self.inbox.directory
+            self.warn(f"{directory}: cannot be read ({error.strerror}), so what interrupted transfers left stays there")
+            return []
+
+    async def _outcome(self, *, once: bool) -> int:
+        """Wait for sessions to end. Raises the error that ends the daemon.
+
+        With `once`, return the exit status when a sender is done. A sender that was lost has NEXT_FILE_WITHIN_S to come
+        again, or as long as what it left is kept.
+        """
+        within_s: float | None = None
+        while True:
+            try:
+                async with asyncio.timeout(within_s):
+                    outcome = await self.outcomes.get()
+            except TimeoutError:
+                if self.transfers or self._resumable:
+                    continue
+                self.warn(f"the sender has more files, but offered none within {NEXT_FILE_WITHIN_S:g} s")
+                return 1
+            if isinstance(outcome, BaseException):
+                raise outcome
+            if once and outcome is not Outcome.LOST:
+                return 1 if self.failures or outcome is Outcome.FAILED else 0
+            within_s = NEXT_FILE_WITHIN_S if once else None
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task in the background; an exception of it ends the daemon."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.outcomes.put_nowait(error)
+
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+    async def _accept(self, listener: Listener) -> None:
+        while True:
+            self._spawn(self._serve_peer(await listener.accept()))
+
+    async def _serve_peer(self, peer: Peer) -> None:
+        """Receive files from a peer until it closes. Errors are logged and affect no other peer."""
+        session = Session(self, peer)
+        try:
+            await FileReceiver(peer, inbox=self.inbox, watcher=session).receive()
+        except NotStartedError as error:
+            self.say(str(error), event="refused")
+        except BrokenPipeError:
+            raise  # stdout has no reader, which concerns all peers
+        except Exception as error:  # noqa: BLE001 - also internal errors and lack of resources
+            self.say(f"{host_port_text(*peer.address)}: {type(error).__name__}: {error}", event="failed")
+            self.outcomes.put_nowait(Outcome.FAILED)
+        finally:
+            session.end()
+            await peer.close()
+
+    def keep(self, offer: Offer) -> None:
+        """Keep what there is of a file for its sender to go on, as long as that tries."""
+        self._resumable += 1
+        leftover = Leftover(offer.transfer, offer.name, offer.retry_for_s + GRACE_S)
+        self._spawn(self._expire(leftover, counts=True))
+
+    async def _expire(self, leftover: Leftover, *, counts: bool) -> None:
+        """Remove the leftover of a lost sender that did not retry in time. `counts`: the file then counts as failed."""
+        await asyncio.sleep(leftover.expires_in_s)
+        self._resumable -= counts
+        try:
+            removed = await asyncio.to_thread(expire, self.inbox.directory, leftover.transfer)
+        except OSError as error:
+            self.warn(f"{leftover.name}: what is left of it cannot be removed: {error.strerror}")
+            return
+        if removed is not None:
+            what = "its sender did not come back; what there was of it is removed"
+            self.say(f"{leftover.name}: {what}", event="failed", name=leftover.name)
+            if counts:
+                self.outcomes.put_nowait(Outcome.FAILED)
+
+    def warn(self, text: str) -> None:
+        """Say a problem that fails no file."""
+        self.say(text, event="warning")
+
+    def say(self, text: str, *, event: str = "", **fields: object) -> None:
+        """Print one line to stderr, without wrapping; names in it are printed neither as markup nor as escape codes.
+
+        With `event` it is one, too, if events are printed.
+        """
+        if event and self.as_json:
+            emit(event, **fields, reason=printable(text))
+        click.echo(f"srd recv: {printable(text)}", err=True)  # opens no file, as there may be no descriptor left
+
+
+class Session(Watcher):
+    """Says what happens in a session, and counts it."""
+
+    def __init__(self, daemon: Daemon, peer: Peer) -> None:
+        self._daemon = daemon
+        self._peer = peer
+        self._progress = ProgressWatch(peer, visible=not daemon.as_json)
+        self._is_counted = False
+
+    def on_begin(self, offers: Offers) -> None:
+        """Show the progress."""
+        self._count()
+        count = len(offers.offers) + offers.files_left
+        name = offers.offers[0].name if count == 1 and offers.offers else f"{count} files"
+        self._progress.start(name, total_bytes=offers.total_bytes, on_progress=self._emit_progress)
+
+    def on_resume(self, offer: Offer, resumed_bytes: int) -> None:  # noqa: ARG002 - the files' sum is shown
+        """Count what was there."""
+        self._progress.add(resumed_bytes)
+
+    def on_received(self, received: Received) -> None:
+        """Say it."""
+        if self._daemon.as_json:
+            emit(
+                "received",
+                name=received.name,
+                path=str(received.path),
+                bytes=received.size,
+                seconds=round(received.seconds, 6),
+                sha256=received.sha256,
+                longest_stall_ms=round(received.longest_stall_ms, 3),
+                **_packet_figures(self._peer),
+                **self._daemon.figures(),
+            )
+        else:
+            self._daemon.say(f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified")
+
+    def on_identical(self, offer: Offer, sha256: str) -> None:
+        """Say it."""
+        self._progress.add(offer.size)
+        if self._daemon.as_json:
+            emit("identical", name=offer.name, bytes=offer.size, sha256=sha256)
+        else:
+            self._daemon.say(f"{offer.name}: {offer.size} bytes, is the same as here, SHA-256 {sha256}")
+
+    def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:
+        """Report a file that failed, or wait for its sender to go on."""
+        if is_kept:
+            text = f"{error}; {offer.name} is kept for {offer.retry_for_s} s, for its sender to go on"
+            self._daemon.say(text, event="interrupted", name=offer.name)
+            self._daemon.keep(offer)
+        else:
+            self._daemon.failures += 1
+            self._daemon.say(str(error), event="failed", name=offer.name)
+
+    def on_lost(self, error: Exception, files: list[tuple[Offer, bool]]) -> None:
+        """Report the files that were in flight, or wait for their sender to go on with them."""
+        kept = [offer for offer, is_kept in files if is_kept]
+        names = [offer.name for offer, _ in files]
+        if kept:
+            what = f"{kept[0].name} is" if len(kept) == 1 else f"{len(kept)} files are"
+            whose = "its" if len(kept) == 1 else "their"
+            text = f"{error}; {what} kept for {kept[0].retry_for_s} s, for {whose} sender to go on"
+            self._daemon.say(text, event="interrupted", names=names)
+        else:
+            self._daemon.say(str(error), event="failed", names=names)
+        for offer in kept:
+            self._daemon.keep(offer)
+        self._daemon.failures += len(files) - len(kept)
+        has_parted = isinstance(error, PeerError) and error.status == 0
+        self._daemon.outcomes.put_nowait(Outcome.LOST if kept or not (files or has_parted) else Outcome.FAILED)
+
+    def on_done(self) -> None:
+        """Its sender has nothing more."""
+        self.end()
+        self._daemon.outcomes.put_nowait(Outcome.DONE)
+
+    def warn(self, line: str) -> None:
+        """Say it."""
+        self._daemon.warn(line)
+
+    def _count(self) -> None:
+        self._daemon.transfers += 1
+        self._is_counted = True
+
+    def end(self) -> None:
+        """Stop to show the progress. Further calls have no effect."""
+        self._progress.stop()
+        self._daemon.transfers -= self._is_counted
+        self._is_counted = False
+
+    def _emit_progress(self, seconds: float, size_bytes: int) -> None:
+        if self._daemon.as_json:
+            emit("progress", seconds=round(seconds, 4), bytes=size_bytes)
+
+
+def _packet_figures(peer: Peer) -> dict[str, int]:
+    """Return what an endpoint of this process has counted."""
+    if not isinstance(peer, EndpointPeer):
+        return {}
+    stats = peer.stats()
+    return {"packets": stats.rx_pkts, "duplicates": stats.rx_duplicates}
