@@ -98,7 +98,7 @@ class Delivery:
         self._peer: Peer | None = None
         self._started = time.monotonic()
         total_bytes = sum(file.size for file in listing.files)
-        self._progress = TransferProgress(self._label(), total_bytes=total_bytes, visible=not options.as_json)
+        self._progress = TransferProgress(self._title(), total_bytes=total_bytes, visible=not options.as_json)
 
     async def run(self) -> int:
         """Send the files and report; return the exit status. Raises SrdError for what was not delivered."""
@@ -156,6 +156,9 @@ class Delivery:
             return str(next(iter(self._waiting)).path)
         return f"{len(self._waiting)} files"
 
+    def _title(self) -> str:
+        return self._listing.files[0].path.name if self._is_single and self._listing.files else self._label()
+
     async def _attempt(self) -> None:
         is_first, options = not self._is_begun, self._options
         peer = self._peer = await self._destination.connect()
@@ -203,7 +206,7 @@ class Delivery:
     def _on_sent(self, file: Outgoing, sent: Sent) -> None:
         tally = self._tally
         tally.was_there += sent.was_there
-        tally.delivered += 1
+        tally.delivered += not file.is_directory
         tally.sent_bytes += 0 if sent.was_there else sent.size
         if self._is_single:
             self._single = sent

@@ -22,7 +22,7 @@ from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import CONTROL_MESSAGE, encode
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
-from tests.srd.file_transfer.ends import OFFER
+from tests.srd.file_transfer.ends import OFFER, offer_fields
 from tests.srd.loopback import SMALL, content, receive, send
 
 SEED = 61
@@ -420,7 +420,7 @@ def patched(patch: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", code, *arguments]
 
 
-NO_LINKS = "def fail(*_): raise PermissionError(1, 'Operation not permitted')\nos.link = fail"
+NO_LINKS = "def fail(*_, **__): raise PermissionError(1, 'Operation not permitted')\nos.link = fail"
 NO_UNLINK = "def fail(*_, **__): raise PermissionError(1, 'Operation not permitted')\nPath.unlink = fail"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from srd.cli.options import STOP_WITHIN_S
-from srd.cli.send import paths_text
+from srd.cli.delivery import paths_text
 from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, encode
 from srd.peer import PathStats
