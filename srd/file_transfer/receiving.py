@@ -463,9 +463,11 @@ class FileReceiver:
                 if file.store is not None:
                     file.store.leave() if is_kept else file.store.abort()
 
-        await self._in_thread(discard)
-        for file, _ in closing:
-            self._release(file)
+        try:
+            await self._in_thread(discard)
+        finally:
+            for file, _ in closing:
+                self._release(file)
 
     def _release(self, file: Incoming) -> None:
         """Give up the transfer and the place of a file that is closed."""
