@@ -6,9 +6,9 @@ without the start of the processes. `*_line_gbps`: goodput of bulk messages from
 (veth/worker/bulk.py). `*_over_line_ratio`: the one over the other. `cpu_s_per_gb`: CPU time of both processes, user and
 system, with their start, per 10^9 bytes.
 
-The file was read and synced before, and one transfer that does not count has touched the memory that the page cache
-takes for the received file: a virtual machine gets memory that it touches for the first time at a fifth of the speed.
-Each received file is compared with the source byte by byte after its transfer, and removed.
+The file is in the page cache and synced. Right before each transfer, as much memory as the page cache takes for the
+received file has been touched: a virtual machine that has given its free memory back to its host gets it again at a
+fifth of the speed. Each received file is compared with the source byte by byte after its transfer, and removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Final
 
 import numpy as np
@@ -49,7 +49,6 @@ def rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
     with veth_pair(mtu=9000, offload=True) as two, TemporaryDirectory(prefix="srd-bench-", dir=directory) as made:
         source = Path(made, "source.bin")
         _write(source)
-        _transfer(two, source, plain=True)
         for number in range(count):
             figures = dict[str, float]()
             for name, plain in sorted(_MODES.items(), reverse=bool(number % 2)):
@@ -87,9 +86,18 @@ def _write(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def _warm_free_memory(directory: Path) -> None:
+    """Have the page cache take and free the memory for a file."""
+    block = bytes(_BLOCK_BYTES)
+    with TemporaryFile(dir=directory) as file:
+        for _ in range(FILE_BYTES // _BLOCK_BYTES):
+            file.write(block)
+
+
 def _transfer(two: VethPair, source: Path, *, plain: bool) -> tuple[float, float]:
     """Return the goodput, and the CPU time per GB. Raises BenchError for a damaged byte."""
     options = ["--json", *(["--plain"] if plain else [])]
+    _warm_free_memory(source.parent)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with TemporaryDirectory(prefix="received-", dir=source.parent) as output:
         _, sent = run_both(
