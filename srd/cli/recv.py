@@ -69,7 +69,7 @@ def recv(
 
     Prints the address and the fingerprint of its key: what srd send takes. All is encrypted.
 
-    A file has a temporary name until it has been received completely, verified (SHA-256) and synced; then it is renamed
+    A file has a temporary name until it has been received completely, verified (BLAKE3) and synced; then it is renamed
     to its final name. Existing files are refused without --overwrite, names with a directory part always. The partial
     file of a lost sender is kept while the sender retries (srd send --retry-for), also across a restart of srd recv.
 
@@ -378,13 +378,16 @@ class Daemon:
                 path=str(received.path),
                 bytes=received.size,
                 seconds=round(received.seconds, 6),
-                sha256=received.sha256,
+                hash=received.file_hash,
+                digest=received.digest,
                 longest_stall_ms=round(received.longest_stall_ms, 3),
                 **_packet_figures(peer),
                 **self._figures(),
             )
         else:
-            self._say(f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified")
+            self._say(
+                f"{received.name}: {received.size} bytes, {received.file_hash.upper()} {received.digest} verified"
+            )
 
     def _say(self, text: str) -> None:
         """Print one line to stderr, without wrapping; names in it are printed neither as markup nor as escape codes."""

@@ -312,14 +312,15 @@ def _report(sent: Sent, peer: Peer, *, seconds: float, options: SendOptions) -> 
             bytes=sent.size,
             seconds=round(seconds, 6),
             goodput_bps=round(goodput_bps),
-            sha256=sent.sha256,
-            sha256_ok=True,
+            hash=sent.file_hash,
+            digest=sent.digest,
+            verified=True,
             **fields,
         )
         return
     click.echo(
         f"{printable(sent.name)}: {sent.size} bytes in {seconds:.3f} s, {rate_text(goodput_bps)}, "
-        f"{notes}SHA-256 verified"
+        f"{notes}{sent.file_hash.upper()} verified"
     )
 
 

@@ -1,27 +1,22 @@
 """A file being received: it has a temporary name until every byte is verified. Blocking; used from a worker thread.
 
-Chunks arrive in any order and are written at their offsets. The hash needs them in order: a chunk that arrived early is
-read back from the page cache when its turn comes, so that the hash is complete shortly after the last byte arrived.
-
 An interrupted transfer leaves its partial file. The next attempt reads it back and continues after the leading chunks
-whose hash equals the one in the journal.
+that have the digests in the journal (chunk_file.py).
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from srd.file_transfer.leftovers import DIGEST_BYTES, head_of, journal_path, open_locked, part_path
+from srd.file_transfer.chunk_file import ChunkFile
+from srd.file_transfer.leftovers import head_of, journal_path, open_locked, part_path
 from srd.file_transfer.protocol import Offer, TransferError, TransferInterruptedError
 from srd.file_transfer.publish import publish
 
-IOV_MAX = 1024
-"""Buffers that one pwritev accepts (limits.h)."""
 _FOR_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """Temporary shortages of the process or the host: another attempt may succeed."""
 
@@ -40,10 +35,7 @@ class PartialFile:
         """One line with the file that could not be removed and the reason; empty if there is none."""
         self._offer = offer
         self._overwrite = overwrite
-        self._stop = stop or threading.Event()
-        self._hash = hashlib.sha256()
-        self._hashed = 0  # leading chunks that the hash covers
-        self._stored: set[int] = set()  # chunks that are written but not hashed
+        self._chunks = ChunkFile(offer, stop=stop or threading.Event())
         self._fd = self._journal = self._directory = -1
         self._head = head_of(offer)
         self._partial, self._journalled = part_path(directory, offer.transfer), journal_path(directory, offer.transfer)
@@ -66,84 +58,57 @@ class PartialFile:
             raise TransferError(f"{name}: cannot be created at the receiver: {error.strerror}") from error
         if needed_bytes > (free_bytes := disk.f_bavail * disk.f_frsize):
             raise TransferError(f"{name}: needs {needed_bytes} bytes; the receiver has {free_bytes} left")
-        self.resumed_chunks = self._hashed
+        try:
+            self._chunks.allocate()
+        except OSError as error:
+            raise self._unwritten(error) from error
 
     def _resume(self) -> None:
         """Resume an earlier attempt, if any, and open the journal for the next one. Raises OSError."""
+        is_new = True
         if self._offer.retry_for_s:
             self._journal = os.open(self._journalled, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-            if os.pread(self._journal, len(self._head), 0) == self._head:
-                self._verify_leading()
-        os.ftruncate(self._fd, self._hashed * self._offer.chunk_bytes)
-        if self._journal >= 0 and not self._hashed:
+            is_new = os.pread(self._journal, len(self._head), 0) != self._head
+        self.resumed_chunks = self._chunks.resume(
+            self._fd, journal=self._journal, notes_at=len(self._head), is_new=is_new
+        )
+        if self._journal >= 0 and not self.resumed_chunks:
             os.ftruncate(self._journal, 0)
             os.pwrite(self._journal, self._head, 0)
 
-    def _verify_leading(self) -> None:
-        """Hash the chunks in the journal, up to the first whose hash differs."""
-        while self._hashed < self._offer.chunks:
-            if self._stop.is_set():
-                raise TransferInterruptedError("stopped")
-            noted = os.pread(self._journal, DIGEST_BYTES, self._note_at(self._hashed))
-            chunk = os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes)
-            longer = self._hash.copy()
-            longer.update(chunk)
-            if len(chunk) != self._length(self._hashed) or longer.digest() != noted:
-                return
-            self._hash = longer
-            self._hashed += 1
-
-    def _length(self, index: int) -> int:
-        return min(self._offer.chunk_bytes, self._offer.size - index * self._offer.chunk_bytes)
-
-    def _note_at(self, index: int) -> int:
-        return len(self._head) + index * DIGEST_BYTES
-
     @property
     def complete(self) -> bool:
-        """Whether every chunk has been written and hashed."""
-        return self._hashed == self._offer.chunks
+        """Whether every chunk has been written, hashed and compared."""
+        return self._chunks.complete
 
     def put(self, index: int, views: Sequence[memoryview]) -> None:
-        """Write a chunk."""
-        length = sum(len(view) for view in views)
-        at = index * self._offer.chunk_bytes
-        if index >= self._offer.chunks or length != self._length(index):
-            raise TransferError(f"{self._offer.name}: chunk {index} of {length} bytes is not part of the file")
-        if index < self._hashed or index in self._stored:
-            raise TransferError(f"{self._offer.name}: chunk {index} came twice")
+        """Write a chunk, which lies in these pieces of memory."""
         try:
-            for start in range(0, len(views), IOV_MAX):
-                at += _write_all(self._fd, views[start : start + IOV_MAX], at)
-            if index == self._hashed:
-                for view in views:
-                    self._hash.update(view)
-                self._advance()
-                self._catch_up()
-            else:
-                self._stored.add(index)
+            self._chunks.put(index, views)
         except OSError as error:
-            raise TransferError(f"{self._offer.name}: cannot be written at the receiver: {error.strerror}") from error
+            raise self._unwritten(error) from error
 
-    def _catch_up(self) -> None:
-        while self._hashed in self._stored:
-            self._stored.remove(self._hashed)
-            self._hash.update(os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes))
-            self._advance()
+    def announce(self, first: int, digests: Sequence[bytes]) -> None:
+        """Take the sender's digests of successive chunks."""
+        try:
+            self._chunks.announce(first, digests)
+        except OSError as error:
+            raise self._unwritten(error) from error
 
-    def _advance(self) -> None:
-        """Append the hash up to the next chunk to the journal. Raises OSError."""
-        if self._journal >= 0:
-            os.pwrite(self._journal, self._hash.copy().digest(), self._note_at(self._hashed))
-        self._hashed += 1
+    def _unwritten(self, error: OSError) -> TransferError:
+        return TransferError(f"{self._offer.name}: cannot be written at the receiver: {error.strerror}")
 
-    def finish(self, *, sha256: str) -> str:
-        """Compare the hash, sync, and rename the file to its final name; return the hash."""
-        actual = self._hash.hexdigest()
-        if actual != sha256:
+    def finish(self, *, digest: str) -> str:
+        """Compare the file's digest, sync, and rename the file to its final name; return the digest."""
+        if not self._chunks.complete:
             self.abort()
+            raise TransferError(f"{self._offer.name}: chunks, or their digests, did not come")
+        actual = self._chunks.hexdigest()
+        if actual != digest:
+            self.abort()
+            kind = self._offer.file_hash.upper()
             raise TransferError(
-                f"{self._offer.name}: SHA-256 is {actual} at the receiver, {sha256[:64]!r} at the sender"
+                f"{self._offer.name}: {kind} is {actual} at the receiver, {digest[:64]!r} at the sender"
             )
         try:
             os.fsync(self._fd)
@@ -176,16 +141,3 @@ class PartialFile:
             except OSError as error:
                 self.unremoved = f"{path}: cannot be removed: {error.strerror}"
         self.leave()
-
-
-def _write_all(fd: int, views: Sequence[memoryview], at: int) -> int:
-    """Write all of `views` from offset `at`, in several calls if necessary; return the number of bytes."""
-    total = sum(len(view) for view in views)
-    written = os.pwritev(fd, views, at)
-    while written < total:
-        rest = b"".join(views)[written:]
-        count = os.pwrite(fd, rest, at + written)
-        if count == 0:
-            raise OSError(28, "No space left on device")
-        written += count
-    return total

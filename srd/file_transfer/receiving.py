@@ -28,12 +28,14 @@ from srd.file_transfer.protocol import (
     TransferError,
     TransferInterruptedError,
     decode_untrusted,
+    digests_untrusted,
     encode,
     offer_untrusted,
     reason_of,
 )
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.stall import StallMeter
+from srd.file_transfer.store_queue import StoreQueue
 from srd.file_transfer.transport import Message, Peer
 from srd.file_transfer.worker import start_worker
 from srd.io.addresses import host_port_text
@@ -62,7 +64,8 @@ class Received:
     name: str
     path: Path
     size: int
-    sha256: str
+    file_hash: str
+    digest: str
     seconds: float
     longest_stall_ms: float
     """Longest time in which no payload landed, to 5 ms."""
@@ -81,9 +84,13 @@ class Transfer:
         self.stop = threading.Event()
         self.worker: ThreadPoolExecutor = start_worker("srd-store")
 
+    def start(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """Start a blocking call in the transfer's thread, one at a time."""
+        return asyncio.get_running_loop().run_in_executor(self.worker, call)
+
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run a blocking call in the transfer's thread, one at a time. When cancelled, wait for the call to end."""
-        calling = asyncio.get_running_loop().run_in_executor(self.worker, call)
+        calling = self.start(call)
         try:
             return await asyncio.shield(calling)
         except asyncio.CancelledError:
@@ -127,16 +134,16 @@ class Inbox:
         del self._transfers[transfer.offer.transfer]
         transfer.ended.set()
 
-    def note_arrival(self, offer: Offer, sha256: str) -> None:
+    def note_arrival(self, offer: Offer, digest: str) -> None:
         """Remember a completed transfer."""
-        self._arrived[offer.transfer] = (offer, sha256)
+        self._arrived[offer.transfer] = (offer, digest)
         if len(self._arrived) > _REMEMBERED:
             self._arrived.popitem(last=False)
 
     def arrived(self, offer: Offer) -> str | None:
         """Return the hash of the file if this transfer has completed already."""
-        known, sha256 = self._arrived.get(offer.transfer, (None, ""))
-        return sha256 if known == offer else None
+        known, digest = self._arrived.get(offer.transfer, (None, ""))
+        return digest if known == offer else None
 
     def close(self) -> None:
         """Release the memory; every peer must have ended."""
@@ -176,8 +183,8 @@ class FileReceiver:
             if message is None:
                 return None
             self.offer = offer = offer_untrusted(message)
-            if (sha256 := self._inbox.arrived(offer)) is not None:
-                await self._confirm(offer, sha256)
+            if (digest := self._inbox.arrived(offer)) is not None:
+                await self._confirm(offer, digest)
                 return None
             transfer = await self._inbox.begin(offer)
         except TransferError as error:
@@ -225,46 +232,49 @@ class FileReceiver:
         self._on_start(offer, min(store.resumed_chunks * offer.chunk_bytes, offer.size))
         await self._send_control("accept", chunks=store.resumed_chunks)
         started = time.monotonic()
-        pending: set[asyncio.Future[None]] = set()
+        queue = StoreQueue(store, start=transfer.start)
         try:
             with StallMeter(lambda: self._peer.landed_bytes) as stall:
-                sha256 = await self._store_chunks(transfer, store, pending)
-            await asyncio.gather(*pending)
+                digest = await self._store_chunks(transfer, store, queue)
+            await queue.drain()
         finally:
-            await asyncio.gather(*pending, return_exceptions=True)  # they still use the messages' memory
-        final_sha256 = await transfer.in_thread(lambda: store.finish(sha256=sha256))
-        self._inbox.note_arrival(offer, final_sha256)
+            await queue.close()
+        final_digest = await transfer.in_thread(lambda: store.finish(digest=digest))
+        self._inbox.note_arrival(offer, final_digest)
         seconds = time.monotonic() - started
-        await self._send_control("verdict", sha256=final_sha256)
+        await self._send_control("verdict", digest=final_digest)
         return Received(
             name=offer.name,
             path=store.final,
             size=offer.size,
-            sha256=final_sha256,
+            file_hash=offer.file_hash,
+            digest=final_digest,
             seconds=seconds,
             longest_stall_ms=stall.longest_s * 1e3,
             files_left=offer.files_left,
         )
 
-    async def _store_chunks(self, transfer: Transfer, store: PartialFile, pending: set[asyncio.Future[None]]) -> str:
-        """Start to store every chunk as it arrives; return the sender's hash."""
-        sha256: str | None = None
-        chunks = store.resumed_chunks
-        while chunks < transfer.offer.chunks or sha256 is None:
-            message = await self._next(pending)
-            if message.immediate == CONTROL_MESSAGE:
-                with message:
-                    sha256 = _end_untrusted(decode_untrusted(message.gather()))
+    async def _store_chunks(self, transfer: Transfer, store: PartialFile, queue: StoreQueue) -> str:
+        """Start to store every chunk as it arrives, and to compare the digests; return the sender's, of the file."""
+        digest: str | None = None
+        chunks = digests = store.resumed_chunks
+        while min(chunks, digests) < transfer.offer.chunks or digest is None:
+            message = await self._next(queue)
+            if message.immediate != CONTROL_MESSAGE:
+                chunks += 1
+                queue.add(message)
                 continue
-            chunks += 1
-            pending.add(asyncio.ensure_future(self._store_chunk(transfer, store, message)))
-            finished = [future for future in pending if future.done()]
-            for future in finished:
-                future.result()  # a failed one raises and stays in `pending`, whose errors are collected at the end
-                pending.remove(future)
-        return sha256
+            with message:
+                control = decode_untrusted(message.gather())
+            if control["kind"] == "hashes":
+                first, batch = digests_untrusted(control)
+                digests += len(batch)
+                queue.announce(first, batch)
+            else:
+                digest = _end_untrusted(control)
+        return digest
 
-    async def _next(self, pending: set[asyncio.Future[None]]) -> Message:
+    async def _next(self, queue: StoreQueue) -> Message:
         """Return the next message. Raises TransferInterruptedError if none arrives though nothing is being stored."""
         while True:
             landed_bytes = self._peer.landed_bytes
@@ -272,22 +282,9 @@ class FileReceiver:
                 async with asyncio.timeout(STALL_S):
                     return await self._peer.recv()
             except TimeoutError:
-                if self._peer.landed_bytes == landed_bytes and all(future.done() for future in pending):
+                queue.check()
+                if self._peer.landed_bytes == landed_bytes and queue.is_idle:
                     raise TransferInterruptedError(f"the sender is alive, but sent nothing for {STALL_S:g} s") from None
-
-    async def _store_chunk(self, transfer: Transfer, store: PartialFile, message: Message) -> None:
-        views = list(message.views())
-
-        def put() -> None:
-            if message.immediate is None:
-                raise TransferError("a message that is neither a chunk nor a control message")
-            store.put(message.immediate, views)
-
-        try:
-            await transfer.in_thread(put)
-        finally:
-            message.release()
-            views.clear()
 
     async def _receive_offer(self) -> dict[str, Any] | None:
         """Return the offer; None when the peer closed instead.
@@ -306,13 +303,13 @@ class FileReceiver:
         except TransferError as error:
             raise NotStartedError(f"{self._name}: {error}") from error
 
-    async def _confirm(self, offer: Offer, sha256: str) -> None:
+    async def _confirm(self, offer: Offer, digest: str) -> None:
         """Repeat the VERDICT to a sender that lost its peer before it received it."""
         await self._send_control("accept", chunks=offer.chunks)
         with suppress(PeerError, TimeoutError):
             async with asyncio.timeout(OFFER_WITHIN_S):
                 _end_untrusted(await self._receive_control())
-            await self._send_control("verdict", sha256=sha256)
+            await self._send_control("verdict", digest=digest)
 
     @property
     def _name(self) -> str:
@@ -334,6 +331,6 @@ def _end_untrusted(message: dict[str, Any]) -> str:
     if message["kind"] == "abort":
         kind = TransferInterruptedError if message.get("again") is True else TransferError
         raise kind(f"the sender gave up: {reason_of(message, default='without a reason')}")
-    if message["kind"] != "end" or not isinstance(message.get("sha256"), str):
+    if message["kind"] != "end" or not isinstance(message.get("digest"), str):
         raise TransferError(f"{message['kind'][:80]!r} where the end was expected")
-    return str(message["sha256"])
+    return str(message["digest"])

@@ -1,4 +1,4 @@
-"""Sending files: chunks are read into a fixed number of slots, hashed once, and sent from there.
+"""Sending files: chunks are read ahead into a fixed number of slots, hashed once, and sent from there (read_ahead.py).
 
 Alternatively the file is mapped and sent directly from the page cache. It is still read for its hash, in small steps
 into a buffer that stays in the CPU cache: a process that touches a mapped file beyond its new end is killed (SIGBUS),
@@ -13,7 +13,7 @@ both ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,23 +24,23 @@ from srd.errors import PeerError, UsageError
 from srd.file_transfer.protocol import (
     CHUNK_BYTES,
     CONTROL_MESSAGE,
+    FILE_HASHES,
     TransferError,
     TransferInterruptedError,
     decode_untrusted,
     encode,
     reason_of,
 )
+from srd.file_transfer.read_ahead import SLOTS, Chunk, ReadAhead
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.transport import Peer
 from srd.file_transfer.worker import start_worker
 from srd.notify import Notify
 from srd.proto.wire.status import Status
 
-SLOTS = 16
-"""Chunks in memory, read ahead and in flight: enough for a fast link's bandwidth-delay product."""
-_SCRATCH_BYTES = 256 << 10
-"""Read at once from a mapped file, for hashing only: small enough for a core's own cache."""
 _CONTROL_ROOM = 64 << 10
+_HASHES_ROOM = 4 << 10
+"""For the HASHES of a batch of chunks; it belongs to the slot of the first one."""
 _ABORT_WITHIN_S = 1.0
 """Timeout of ABORT: a receiver that does not get it in time detects the end of the peer instead."""
 _PERMANENT = {Status.REMOTE_ERROR_BAD_LENGTH, Status.LOCAL_ERROR_BAD_LENGTH}
@@ -53,7 +53,12 @@ class Sent:
 
     name: str
     size: int
-    sha256: str
+    file_hash: str
+    digest: str
+
+
+class _VerdictArrived(Exception):  # noqa: N818 - not an error
+    """The receiver has answered before it had everything."""
 
 
 class FileSender:
@@ -82,15 +87,16 @@ class FileSender:
         self._files_left = files_left
         self._mapped: list[Region] = []
         self._in_flight: set[asyncio.Future[Status]] = set()
-        self._free: list[int] = []
         self._failed: Status | None = None  # status of the first chunk that failed
         self._changed = Notify()  # a slot is free, a chunk has failed, or the verdict has arrived
         self._worker = start_worker("srd-read")
-        self._region = Region(SLOTS * CHUNK_BYTES + _CONTROL_ROOM, name="srd-send")
+        self._ahead = ReadAhead(self._worker, is_scratch=mapped, changed=self._changed)
+        self._region = Region(_CONTROL_ROOM + SLOTS * _HASHES_ROOM, name="srd-control")
+        self._uses: dict[int, int] = {}  # requests in flight, by slot
 
-    async def send(self, path: Path) -> Sent:
+    async def send(self, path: Path, *, file_hash: str = FILE_HASHES[0]) -> Sent:
         """Send one file. Raises TransferError, or PeerError when the peer has ended."""
-        with SourceFile(path) as source:
+        with SourceFile(path, file_hash=file_hash) as source:
             return await self.attempt(source)
 
     async def attempt(self, source: SourceFile) -> Sent:
@@ -108,18 +114,19 @@ class FileSender:
             transfer=source.transfer,
             retry_for_s=self._retry_for_s,
             files_left=self._files_left,
+            file_hash=source.digest.name,
         )
         first = self._accepted(await self._listen(), source)
         # The verdict may arrive early: a receiver whose disk is full sends it at once.
         verdict = asyncio.ensure_future(self._listen())
         verdict.add_done_callback(lambda _: self._changed.notify())
-        sha256: str | None = None
+        digest: str | None = None
         try:
             if first:
                 self._on_progress(min(first * CHUNK_BYTES, source.size))
             if await self._send_chunks(source, first=first, verdict=verdict):
-                sha256 = source.digest.hexdigest()
-                await self._send_control("end", sha256=sha256)
+                digest = source.digest.hexdigest()
+                await self._send_control("end", digest=digest)
             message = await verdict
         except (PeerError, TransferInterruptedError) as error:
             message = await self._final_answer(verdict, error)
@@ -131,9 +138,9 @@ class FileSender:
             verdict.cancel()
             for future in self._in_flight.copy():
                 future.cancel()  # of a failed file, no chunk is sent any more; do not wait for them
-        if sha256 is None or message["kind"] != "verdict" or message.get("sha256") != sha256:
+        if digest is None or message["kind"] != "verdict" or message.get("digest") != digest:
             raise _refusal(message, default=f"{source.path}: the receiver could not verify it")
-        return Sent(source.path.name, source.size, sha256)
+        return Sent(source.path.name, source.size, source.digest.name, digest)
 
     def _accepted(self, answer: dict[str, Any], source: SourceFile) -> int:
         """Return how many leading chunks the receiver has. Raises TransferError when it refused."""
@@ -173,46 +180,36 @@ class FileSender:
 
     async def _send_chunks(self, source: SourceFile, *, first: int, verdict: asyncio.Future[dict[str, Any]]) -> bool:
         """Send every chunk from `first` on; return False when the verdict arrived before the end."""
-        self._free, self._failed = list(range(SLOTS)), None
+        self._failed = None
         mapping = self._map(source) if self._is_mapped and source.size else None
-        for index in range(first, source.chunks):
-            if not await self._wait_for_slots(1, verdict):
-                return False
-            slot = self._free.pop()
-            at = slot * CHUNK_BYTES
-            await self._read(source, index, at=at)
-            offset = index * CHUNK_BYTES if mapping else at
-            self._post(mapping or self._region, offset, source.length(index), index=index, slot=slot)
-        return await self._wait_for_slots(SLOTS, verdict)
 
-    async def _wait_for_slots(self, count: int, verdict: asyncio.Future[dict[str, Any]]) -> bool:
-        """Wait until `count` slots are free; return False when the verdict arrives first. Raises if a chunk failed."""
-        while True:
+        def check() -> None:
             if verdict.done():
-                return False
-            if self._failed is not None:
-                if self._peer.ended:
-                    raise self._peer.error()
-                kind = TransferError if self._failed in _PERMANENT else TransferInterruptedError
-                raise kind(f"the receiver is alive, but a chunk ended with {self._failed.name}")
-            if len(self._free) >= count:
-                return True
-            await self._changed.wait()
+                raise _VerdictArrived
+            self._check_chunks()
 
-    async def _read(self, source: SourceFile, index: int, *, at: int) -> None:
-        """Read a chunk in the worker thread."""
-        step_bytes = _SCRATCH_BYTES if self._is_mapped else CHUNK_BYTES
-
-        def read() -> None:
-            with self._region.view(at, length=step_bytes) as view:
-                source.read(index, into=view, step_bytes=step_bytes)
-
-        reading = asyncio.get_running_loop().run_in_executor(self._worker, read)
+        self._ahead.begin(source, first=first)
         try:
-            await asyncio.shield(reading)
-        except asyncio.CancelledError:
-            await asyncio.wait([reading])  # the thread uses the region until it ends
-            raise
+            while chunks := await self._ahead.next(check):
+                self._post_hashes(chunks)
+                for chunk in chunks:
+                    offset = (chunk.index if mapping else chunk.slot) * CHUNK_BYTES
+                    length = source.length(chunk.index)
+                    self._post(mapping or self._ahead.region, offset, length, immediate=chunk.index, slot=chunk.slot)
+            await self._ahead.drain(check)
+        except _VerdictArrived:
+            return False
+        finally:
+            await self._ahead.stop()
+        return True
+
+    def _check_chunks(self) -> None:
+        """Raise if a chunk failed."""
+        if self._failed is not None:
+            if self._peer.ended:
+                raise self._peer.error()
+            kind = TransferError if self._failed in _PERMANENT else TransferInterruptedError
+            raise kind(f"the receiver is alive, but a chunk ended with {self._failed.name}")
 
     def _map(self, source: SourceFile) -> Region:
         """Map a file until `close`: parts of it may be in flight until the peer has ended."""
@@ -223,29 +220,39 @@ class FileSender:
         self._mapped.append(mapping)
         return mapping
 
-    def _post(self, region: Region, offset: int, length: int, *, index: int, slot: int) -> None:
-        """Send chunk `index`; its slot is free again when the request has completed with any status."""
+    def _post_hashes(self, chunks: Sequence[Chunk]) -> None:
+        """Send the digests of chunks, right before these: nothing waits for their acknowledgement."""
+        body = encode("hashes", first=chunks[0].index, digests=[chunk.digest.hex() for chunk in chunks])
+        slot = chunks[0].slot
+        offset = _CONTROL_ROOM + slot * _HASHES_ROOM
+        with self._region.view(offset, length=len(body)) as view:
+            view[:] = body
+        self._post(self._region, offset, len(body), immediate=CONTROL_MESSAGE, slot=slot)
+
+    def _post(self, region: Region, offset: int, length: int, *, immediate: int, slot: int) -> None:
+        """Send a message; its slot is free again when its requests have completed with any status."""
 
         def done(future: asyncio.Future[Status]) -> None:
             self._in_flight.discard(future)
             status = Status.FLUSHED if future.cancelled() else future.result()
-            if status is Status.OK:
+            if status is not Status.OK:
+                self._failed = self._failed or status
+            elif immediate != CONTROL_MESSAGE:
                 self._on_progress(length)
-            elif self._failed is None:
-                self._failed = status
-            self._free.append(slot)
-            self._changed.notify()
+            self._uses[slot] -= 1
+            if not self._uses[slot]:
+                self._ahead.give_back(slot)
 
-        sending = self._peer.post_send(region, offset=offset, length=length, immediate=index)
+        sending = self._peer.post_send(region, offset=offset, length=length, immediate=immediate)
+        self._uses[slot] = self._uses.get(slot, 0) + 1
         self._in_flight.add(sending)
         sending.add_done_callback(done)
 
     async def _send_control(self, kind: str, **fields: object) -> None:
         body = encode(kind, **fields)
-        offset = SLOTS * CHUNK_BYTES
-        with self._region.view(offset, length=len(body)) as view:
+        with self._region.view(0, length=len(body)) as view:
             view[:] = body
-        status = await self._peer.post_send(self._region, offset=offset, length=len(body), immediate=CONTROL_MESSAGE)
+        status = await self._peer.post_send(self._region, offset=0, length=len(body), immediate=CONTROL_MESSAGE)
         if status is not Status.OK:
             if self._peer.ended:
                 raise self._peer.error()
@@ -260,6 +267,7 @@ class FileSender:
     def close(self) -> None:
         """Stop the worker and release the memory; the peer must have ended, so that nothing is in flight."""
         self._worker.shutdown(wait=True)
+        self._ahead.close()
         for region in (self._region, *self._mapped):
             region.close()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from srd.file_transfer.digests import FILE_HASHES, FileDigest, chunk_digest
-from srd.file_transfer.protocol import CHUNK_BYTES, TransferError
+from srd.file_transfer.digests import FileDigest, chunk_digest
+from srd.file_transfer.protocol import CHUNK_BYTES, FILE_HASHES, TransferError
 
 
 class SourceFile:
