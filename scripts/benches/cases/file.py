@@ -6,9 +6,9 @@ without the start of the processes. `*_line_gbps`: goodput of bulk messages from
 (veth/worker/bulk.py). `*_over_line_ratio`: the one over the other. `cpu_s_per_gb`: CPU time of both processes, user and
 system, with their start, per 10^9 bytes.
 
-The file is in the page cache and synced. Right before each transfer, as much memory as the page cache takes for the
-received file has been touched: a virtual machine that has given its free memory back to its host gets it again at a
-fifth of the speed. Each received file is compared with the source byte by byte after its transfer, and removed.
+The file is in the page cache and synced. The received file finds memory in the page cache that was touched before
+(scripts/harness/warm_memory.py). Each received file is compared with the source byte by byte after its transfer, and
+removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -29,6 +29,7 @@ from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.warm_memory import warm_memory
 
 WANTED: Final = (Wanted("file_over_line_ratio", ">=", 0.4, over="median"),)
 SECONDS: Final = 2.0
@@ -46,7 +47,11 @@ _MODES: Final = {"file": True, "secure_file": False}
 
 def rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
     """Make `count` rounds. Plain and encrypted take turns, and change who is first in each round."""
-    with veth_pair(mtu=9000, offload=True) as two, TemporaryDirectory(prefix="srd-bench-", dir=directory) as made:
+    with (
+        veth_pair(mtu=9000, offload=True) as two,
+        TemporaryDirectory(prefix="srd-bench-", dir=directory) as made,
+        warm_memory(FILE_BYTES + FILE_BYTES // 4),
+    ):
         source = Path(made, "source.bin")
         _write(source)
         for number in range(count):
@@ -86,18 +91,9 @@ def _write(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _warm_free_memory(directory: Path) -> None:
-    """Have the page cache take and free the memory for a file."""
-    block = bytes(_BLOCK_BYTES)
-    with TemporaryFile(dir=directory) as file:
-        for _ in range(FILE_BYTES // _BLOCK_BYTES):
-            file.write(block)
-
-
 def _transfer(two: VethPair, source: Path, *, plain: bool) -> tuple[float, float]:
     """Return the goodput, and the CPU time per GB. Raises BenchError for a damaged byte."""
     options = ["--json", *(["--plain"] if plain else [])]
-    _warm_free_memory(source.parent)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with TemporaryDirectory(prefix="received-", dir=source.parent) as output:
         _, sent = run_both(
