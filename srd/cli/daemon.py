@@ -229,21 +229,25 @@ class Session(Watcher):
                 path=str(received.path),
                 bytes=received.size,
                 seconds=round(received.seconds, 6),
-                sha256=received.sha256,
+                hash=received.file_hash,
+                digest=received.digest,
                 longest_stall_ms=round(received.longest_stall_ms, 3),
                 **_packet_figures(self._peer),
                 **self._daemon.figures(),
             )
         else:
-            self._daemon.say(f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified")
+            digest = f"{received.file_hash.upper()} {received.digest}"
+            self._daemon.say(f"{received.name}: {received.size} bytes, {digest} verified")
 
-    def on_identical(self, offer: Offer, sha256: str) -> None:
+    def on_identical(self, offer: Offer, digest: str) -> None:
         """Say it."""
         self._progress.add(offer.size)
         if self._daemon.as_json:
-            emit("identical", name=offer.name, bytes=offer.size, sha256=sha256)
+            emit("identical", name=offer.name, bytes=offer.size, hash=offer.file_hash, digest=digest)
         else:
-            self._daemon.say(f"{offer.name}: {offer.size} bytes, is the same as here, SHA-256 {sha256}")
+            self._daemon.say(
+                f"{offer.name}: {offer.size} bytes, is the same as here, {offer.file_hash.upper()} {digest}"
+            )
 
     def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:
         """Report a file that failed, or wait for its sender to go on."""

@@ -47,6 +47,9 @@ class SendOptions:
     limit_bps: int | None
     """Most bits of payload a second."""
 
+    file_hash: str
+    """Of whole files: one of FILE_HASHES."""
+
     as_json: bool
     """Whether to print events instead of text."""
 
@@ -172,6 +175,7 @@ class Delivery:
             retry_for_s=options.retry_for_s,
             bucket=self._bucket,
             sender=self._sender,
+            file_hash=options.file_hash,
         )
         self._acked_bytes = 0
         try:
@@ -246,7 +250,14 @@ class Delivery:
             counts = {"delivered": tally.delivered, "identical": tally.was_there, "failed": tally.failed}
             emit("summary", **counts, bytes=tally.sent_bytes, **figures, **fields)
         elif tally.delivered:
-            click.echo(_summary_text(tally, self._single, f"{seconds:.3f} s, {rate_text(goodput_bps)}, {notes}"))
+            click.echo(
+                _summary_text(
+                    tally,
+                    self._single,
+                    f"{seconds:.3f} s, {rate_text(goodput_bps)}, {notes}",
+                    file_hash=self._options.file_hash,
+                )
+            )
         if tally.failed:
             verb = "was" if tally.failed == 1 else "were"
             raise SrdError(f"{tally.failed} of {tally.delivered + tally.failed} files {verb} not delivered")
@@ -254,15 +265,15 @@ class Delivery:
 
 
 def _fields(sent: Sent) -> dict[str, Any]:
-    return {"name": sent.name, "bytes": sent.size, "sha256": sent.sha256, "sha256_ok": True}
+    return {"name": sent.name, "bytes": sent.size, "hash": sent.file_hash, "digest": sent.digest, "verified": True}
 
 
-def _summary_text(tally: Tally, single: Sent | None, figures: str) -> str:
+def _summary_text(tally: Tally, single: Sent | None, figures: str, *, file_hash: str) -> str:
     if single is not None:
         took = "the receiver has the same, " if single.was_there else f"{single.size} bytes in {figures}"
-        return f"{printable(single.name)}: {took}SHA-256 verified"
+        return f"{printable(single.name)}: {took}{single.file_hash.upper()} verified"
     there = f"{tally.was_there} of them were there, " if tally.was_there else ""
-    return f"{tally.delivered} files, {there}{tally.sent_bytes} bytes in {figures}SHA-256 verified"
+    return f"{tally.delivered} files, {there}{tally.sent_bytes} bytes in {figures}{file_hash.upper()} verified"
 
 
 def _endpoint_figures(peer: Peer, *, primary: int) -> tuple[dict[str, Any], str]:

@@ -60,7 +60,7 @@ def recv(
 
     Prints the address and the fingerprint of its key: what srd send takes. All is encrypted.
 
-    A file has a temporary name until it has been received completely, verified (SHA-256) and synced; then it is renamed
+    A file has a temporary name until it has been received completely, verified (BLAKE3) and synced; then it is renamed
     to its final name. Directories are made as they are sent; no name and no link leads out of DIRECTORY. Existing files
     are refused without --overwrite. The partial files of a lost sender are kept while the sender retries (srd send
     --retry-for), also across a restart of srd recv.

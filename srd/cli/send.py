@@ -18,7 +18,7 @@ from srd.cli.transports import card_option, card_transport, check_target, check_
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.listing import Listing, list_all
-from srd.file_transfer.protocol import MAX_RETRY_S
+from srd.file_transfer.protocol import FILE_HASHES, MAX_RETRY_S
 from srd.file_transfer.transport import Peer, Transport
 from srd.io.addresses import host_port_text
 from srd.proto.config import MAX_PATHS, ProtocolConfig
@@ -47,6 +47,14 @@ LEAST_LIMIT_BPS = 1_000_000
     help="Retry for this long when the receiver is lost during a file; 0: fail at once.",
 )
 @click.option("--skip-identical", is_flag=True, help="Send no file that the receiver has, with the same hash.")
+@click.option(
+    "--hash",
+    "file_hash",
+    type=click.Choice(FILE_HASHES),
+    default=FILE_HASHES[0],
+    show_default=True,
+    help="Hash of whole files that both ends compare.",
+)
 @click.option("--limit", "limit_bps", type=Rate(least_bps=LEAST_LIMIT_BPS), help="Send at most this fast (500mbit).")
 @click.option("--devmem", is_flag=True, help="Map files, and send them directly from the page cache; needs --plain.")
 @security_options
@@ -61,6 +69,7 @@ def send(
     retry_for_s: float,
     skip_identical: bool,
     limit_bps: int | None,
+    file_hash: str,
     devmem: bool,
     as_json: bool,
     **endpoint: Any,
@@ -88,6 +97,7 @@ def send(
         devmem=devmem,
         skip_identical=skip_identical,
         limit_bps=limit_bps,
+        file_hash=file_hash,
         as_json=as_json,
         paths=own.paths or ProtocolConfig().paths,
     )

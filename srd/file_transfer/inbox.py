@@ -94,19 +94,19 @@ class Inbox:
         for session in self._sessions:
             session.wake()
 
-    def note_arrival(self, offer: Offer, sha256: str) -> None:
+    def note_arrival(self, offer: Offer, digest: str) -> None:
         """Remember a completed transfer."""
-        self._arrived[offer.transfer] = (offer, sha256)
+        self._arrived[offer.transfer] = (offer, digest)
         if len(self._arrived) > _REMEMBERED:
             self._arrived.popitem(last=False)
 
     def arrived(self, offer: Offer) -> str | None:
         """Return the hash of the file if this transfer has completed already."""
-        known, sha256 = self._arrived.get(offer.transfer, (None, ""))
+        known, digest = self._arrived.get(offer.transfer, (None, ""))
         if known is None:
             return None
         is_same = (known.sender, known.name, known.size) == (offer.sender, offer.name, offer.size)
-        return sha256 if is_same else None  # a later srd send of the same file is another matter
+        return digest if is_same else None  # a later srd send of the same file is another matter
 
     def close(self) -> None:
         """Release the memory; every peer must have ended."""

@@ -8,7 +8,6 @@ the rest of their file system (syncfs), which costs one commit of its journal in
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import stat
 import threading
@@ -16,8 +15,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from srd.file_transfer.digests import FileDigest
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.partial_file import PartialFile
+from srd.file_transfer.partial_file import PartialFile, refusal_of
 from srd.file_transfer.protocol import Offer
 from srd.file_transfer.transport import Message
 from srd.file_transfer.tree import Tree
@@ -40,8 +40,10 @@ class Incoming:
     """Not for a directory, and not for a file that has arrived in an earlier attempt."""
     missing: int = -1
     """Chunks that are not written; -1 before it is opened."""
-    sha256: str = ""
-    """The sender's hash, from END."""
+    unannounced: int = 0
+    """Chunks whose digest the sender has not sent."""
+    digest: str = ""
+    """The sender's, of the file, from END."""
     there: str = ""
     """Hash of the file that lies under this name, if the sender has asked for it."""
     was_compared: bool = False
@@ -51,7 +53,7 @@ class Incoming:
     @property
     def is_complete(self) -> bool:
         """Whether it can be verified."""
-        return self.missing == 0 and bool(self.sha256)
+        return self.missing == 0 and self.unannounced == 0 and bool(self.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +65,38 @@ class Arrival:
     message: Message
 
 
-def put_all(arrivals: Sequence[Arrival]) -> dict[Incoming, TransferError]:
-    """Write chunks; return the files that failed. Blocking."""
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """The sender's digests of successive chunks."""
+
+    file: Incoming
+    first: int
+    digests: list[bytes]
+
+
+def put_all(batch: Sequence[Arrival | Announcement]) -> dict[Incoming, TransferError]:
+    """Write chunks, and compare digests; return the files that failed. Blocking."""
     failed: dict[Incoming, TransferError] = {}
-    for arrival in arrivals:
-        file = arrival.file
-        if file in failed or file.store is None:
+    for each in batch:
+        file, store = each.file, each.file.store
+        if file in failed or file.has_ended or store is None:
             continue
-        views = list(arrival.message.views())
         try:
-            file.store.put(arrival.index, views)
+            if isinstance(each, Announcement):
+                store.announce(each.first, each.digests)
+            else:
+                _put(store, each)
         except TransferError as error:
             failed[file] = error
-        finally:
-            views.clear()
     return failed
+
+
+def _put(store: PartialFile, arrival: Arrival) -> None:
+    views = list(arrival.message.views())
+    try:
+        store.put(arrival.index, views)
+    finally:
+        views.clear()  # or the memory would stay in use
 
 
 def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]:
@@ -89,7 +108,7 @@ def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]
         if store is None:
             raise ValueError(f"{file.offer.name}: was not opened")
         try:
-            outcomes[file] = store.verify(sha256=file.sha256)
+            outcomes[file] = store.verify(digest=file.digest)
             stores[file] = store
         except TransferError as error:
             outcomes[file] = error
@@ -98,14 +117,14 @@ def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]
     for file, store in stores.items():
         try:
             store.publish(sync=not is_synced)
-            directories[store.directory] = store
+            directories[store.directory()] = store
         except TransferError as error:
             outcomes[file] = error
     for store in directories.values():
         try:
             store.sync_directory()
         except TransferError as error:
-            outcomes.update({file: error for file, each in stores.items() if each.directory == store.directory})
+            outcomes.update({file: error for file, each in stores.items() if each.directory() == store.directory()})
     for file in files:
         if file.store is not None:
             file.store.abort()
@@ -114,8 +133,8 @@ def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]
 
 def _sync_file_systems(stores: Sequence[PartialFile]) -> bool:
     """Sync the file systems that files lie on; return whether that succeeded."""
-    one_of_each = {store.device: store for store in stores}
-    return all(_libc.syncfs(store.fd) == 0 for store in one_of_each.values())
+    one_of_each = dict(store.file_system() for store in stores)
+    return all(_libc.syncfs(fd) == 0 for fd in one_of_each.values())
 
 
 def hash_there(tree: Tree, offer: Offer, *, stop: threading.Event) -> str:
@@ -128,11 +147,11 @@ def hash_there(tree: Tree, offer: Offer, *, stop: threading.Event) -> str:
         if fd < 0:
             return ""
         try:
-            return _hash_of(fd, stop=stop)
+            return _hash_of(fd, offer.file_hash, stop=stop)
         finally:
             os.close(fd)
     except OSError as error:
-        raise TransferError(f"{offer.name}: cannot be read at the receiver: {error.strerror}") from error
+        raise refusal_of(error, name=offer.name, what="cannot be read") from error
 
 
 def _open_there(tree: Tree, offer: Offer) -> int:
@@ -148,10 +167,10 @@ def _open_there(tree: Tree, offer: Offer) -> int:
         os.close(directory)
 
 
-def _hash_of(fd: int, *, stop: threading.Event) -> str:
-    digest = hashlib.sha256()
+def _hash_of(fd: int, file_hash: str, *, stop: threading.Event) -> str:
+    digest = FileDigest(file_hash)
     while piece := os.read(fd, _READ_BYTES):
         if stop.is_set():
             raise TransferInterruptedError("stopped")
-        digest.update(piece)
+        digest.update(memoryview(piece))
     return digest.hexdigest()

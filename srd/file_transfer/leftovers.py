@@ -1,8 +1,7 @@
 """Partial files: what a running or interrupted transfer keeps in the directory.
 
-`.srd-ID.part` holds the file's bytes. `.srd-ID.journal` has what can be resumed: a line with the offer, then 32 bytes
-for each leading chunk, the SHA-256 of the file up to the end of that chunk. They are intermediate values of the running
-hash and cost nothing extra.
+`.srd-ID.part` holds the file's bytes. `.srd-ID.journal` has what can be resumed: a line with the offer, then the
+digests of verified chunks (chunk_file.py).
 
 The process that writes a partial file holds a lock on it (flock), which the kernel releases when the process ends, for
 whatever reason. A partial file without a lock is a leftover. It is kept for the time that the sender announced for
@@ -25,7 +24,6 @@ from srd.file_transfer.protocol import MAX_RETRY_S, Offer
 
 GRACE_S = 10.0
 """Added to the sender's time: the two ends detect a loss at different times, and a handshake takes time."""
-DIGEST_BYTES = 32
 _HEAD_BYTES = 6 * MAX_PATH_BYTES + 200
 """Longest first line: JSON takes up to six characters for a byte of a name."""
 
@@ -52,7 +50,7 @@ def journal_path(directory: Path, transfer: str) -> Path:
 def head_of(offer: Offer) -> bytes:
     """Return the journal's first line."""
     fields = {"name": offer.name, "size": offer.size, "chunk_bytes": offer.chunk_bytes}
-    return json.dumps({**fields, "retry_for_s": offer.retry_for_s}).encode() + b"\n"
+    return json.dumps({**fields, "file_hash": offer.file_hash, "retry_for_s": offer.retry_for_s}).encode() + b"\n"
 
 
 def open_locked(path: Path) -> int:

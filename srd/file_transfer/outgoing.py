@@ -35,10 +35,10 @@ class Outgoing:
         """Whether it is a directory."""
         return not self.transfer
 
-    def open(self) -> SourceFile:
+    def open(self, *, file_hash: str) -> SourceFile:
         """Open the file for its first offer, or see that it was not changed since. Raises TransferError."""
         if self.source is None:
-            self.source = SourceFile(self.path)
+            self.source = SourceFile(self.path, file_hash=file_hash)
         self.source.check_unchanged()
         return self.source
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from typing import Any, TypeVar
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import Inbox, NotStartedError
-from srd.file_transfer.incoming import Arrival, Incoming, finish_all, hash_there, put_all
+from srd.file_transfer.incoming import Announcement, Arrival, Incoming, finish_all, hash_there
 from srd.file_transfer.partial_file import PartialFile
 from srd.file_transfer.protocol import (
     CONTROL_MESSAGE,
@@ -35,6 +34,7 @@ from srd.file_transfer.protocol import (
     Offers,
     batches,
     decode_untrusted,
+    digests_untrusted,
     encode,
     entries_untrusted,
     entry,
@@ -42,6 +42,7 @@ from srd.file_transfer.protocol import (
     refusal,
 )
 from srd.file_transfer.stall import StallMeter
+from srd.file_transfer.store_queue import Failures, Item, StoreQueue
 from srd.file_transfer.transport import Message, Peer
 from srd.file_transfer.worker import start_worker
 from srd.io.addresses import host_port_text
@@ -55,10 +56,6 @@ STALL_S = 60.0
 bounds one that is alive but sends nothing, as it occupies one of the MAX_TRANSFERS."""
 SLOWEST_HASH_BYTES_PER_S = 50 << 20
 """A sender that compares a file with the one that is there has longer, by its size over this."""
-_CHUNKS_AT_ONCE = 64
-"""Small chunks that are written by one call of the thread."""
-_BYTES_AT_ONCE = 1 << 20
-"""Of larger ones fewer: their memory is the peer's credit."""
 _MAX_ANSWERS = 4 * MAX_FILES
 """Answers that wait for a peer to take them. A sender has three for each of its files."""
 T = TypeVar("T")
@@ -71,7 +68,8 @@ class Received:
     name: str
     path: Path
     size: int
-    sha256: str
+    file_hash: str
+    digest: str
     seconds: float
     longest_stall_ms: float
     """Longest time in which no payload landed since the file before, to 5 ms."""
@@ -89,7 +87,7 @@ class Watcher:
     def on_received(self, received: Received) -> None:
         """A file has its final name."""
 
-    def on_identical(self, offer: Offer, sha256: str) -> None:
+    def on_identical(self, offer: Offer, digest: str) -> None:
         """A file was there before, so that its sender has not sent it."""
 
     def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:
@@ -122,7 +120,7 @@ class FileReceiver:
         self._files_left = 0
         self._may_retry = False  # a file was refused for now, or failed and is kept
         self._to_open: deque[Incoming] = deque()
-        self._arrivals: deque[Arrival] = deque()
+        self._queue = StoreQueue(start=self._start, on_stored=self._on_stored)
         self._to_close: list[tuple[Incoming, bool]] = []  # and whether it is kept
         self._answers: list[dict[str, object]] = []
         self._is_busy = False  # the thread works
@@ -182,8 +180,7 @@ class FileReceiver:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for arrival in self._arrivals:
-                arrival.message.release()
+            await self._queue.close()
             await self._end_all(error)
 
     # -- messages -------------------------------------------------------------------------------------------------
@@ -239,8 +236,8 @@ class FileReceiver:
                 async with asyncio.timeout(within_s):
                     return await self._peer.recv()
             except TimeoutError:
-                is_storing = self._is_busy or self._to_open or self._arrivals or self._answers
-                if self._peer.landed_bytes == landed_bytes and not is_storing:
+                is_idle = self._queue.is_idle and not (self._is_busy or self._to_open or self._answers)
+                if self._peer.landed_bytes == landed_bytes and is_idle:
                     raise TransferInterruptedError(
                         f"the sender is alive, but sent nothing for {within_s:g} s"
                     ) from None
@@ -251,6 +248,8 @@ class FileReceiver:
         if message["kind"] == "end":
             for each in entries_untrusted(message):
                 self._take_end(each)
+        elif message["kind"] == "hashes":
+            self._take_digests(*digests_untrusted(message))
         else:
             self._take_offers(offers_untrusted(message))
 
@@ -281,39 +280,53 @@ class FileReceiver:
         else:
             raise TransferError(f"the end of file {each['file']} without its hash")
 
-    def _take_hash(self, file: Incoming, sha256: str) -> None:
+    def _take_hash(self, file: Incoming, digest: str) -> None:
         """Note the sender's hash; of a file that is there, compare it."""
         if not file.there:
-            file.sha256 = sha256
-        elif file.there == sha256:
-            self._end(file, entry(file=file.number, digest=sha256))
+            file.digest = digest
+        elif file.there == digest:
+            self._end(file, entry(file=file.number, digest=digest))
             self._release(file)
-            self._watcher.on_identical(file.offer, sha256)
+            self._watcher.on_identical(file.offer, digest)
         else:
             file.there = ""
             self._to_open.append(file)
 
+    def _take_digests(self, first: int, digests: list[bytes]) -> None:
+        file = self._file_of(first)
+        if file is not None:
+            file.unannounced -= len(digests)
+            if file.unannounced < 0:
+                raise TransferError(f"digests from chunk {first} on, which were not asked for")
+            self._queue.add(Announcement(file, first - file.first, digests))
+
     def _take_chunk(self, message: Message, number: int) -> None:
-        files = list(self._files.values())
-        at = bisect_right(files, number, key=lambda file: file.first) - 1
-        file = files[at] if at >= 0 else None
-        while file is not None and not file.offer.chunks and at > 0:
-            at -= 1  # one without chunks begins at the same number
-            file = files[at]
-        if file is not None and number < file.first + file.offer.chunks and file.missing >= 0:
-            self._arrivals.append(Arrival(file, number - file.first, message))
-            return
-        message.release()
-        if number >= self._next_chunk or (file is not None and number < file.first + file.offer.chunks):
-            raise TransferError(f"chunk {number}, which was not asked for")
-        # Of a file that has failed meanwhile.
+        try:
+            file = self._file_of(number)
+        except TransferError:
+            message.release()
+            raise
+        if file is None:
+            message.release()
+        else:
+            self._queue.add(Arrival(file, number - file.first, message))
+
+    def _file_of(self, number: int) -> Incoming | None:
+        """Return the file that a chunk is of; None if that has ended. Raises TransferError if it was not asked for."""
+        for file in self._files.values():
+            if file.first <= number < file.first + file.offer.chunks:
+                if file.missing < 0:
+                    raise TransferError(f"chunk {number}, which was not asked for")
+                return file
+        if number >= self._next_chunk:
+            raise TransferError(f"chunk {number}, which was not offered")
+        return None
 
     # -- work -----------------------------------------------------------------------------------------------------
 
     async def _store(self) -> None:
         while True:
             await self._open_files()
-            await self._put_chunks()
             await self._finish_files()
             await self._close_files()
             if not self._has_work():
@@ -321,7 +334,7 @@ class FileReceiver:
 
     def _has_work(self) -> bool:
         can_open = bool(self._to_open) and not self._is_blocked
-        return can_open or bool(self._arrivals or self._to_close) or any(map(_is_complete, self._files.values()))
+        return can_open or bool(self._to_close) or any(map(_is_complete, self._files.values()))
 
     async def _open_files(self) -> None:
         """Open what was offered, as far as there is room for open files."""
@@ -391,27 +404,22 @@ class FileReceiver:
             has_arrived = self._inbox.arrived(offer) is not None
             there = offer.chunks if has_arrived else store.resumed_chunks
             file.missing = offer.chunks - there
+            file.unannounced += file.missing if offer.has_chunk_digests and not has_arrived else 0
             file.began_at = time.monotonic()
             self._watcher.on_resume(offer, min(there * offer.chunk_bytes, offer.size))
             self._say(entry(file=file.number, chunks=there))
 
-    async def _put_chunks(self) -> None:
-        arrivals: list[Arrival] = []
-        size_bytes = 0
-        while self._arrivals and len(arrivals) < _CHUNKS_AT_ONCE and size_bytes < _BYTES_AT_ONCE:
-            arrivals.append(self._arrivals.popleft())
-            size_bytes += min(arrivals[-1].file.offer.chunk_bytes, arrivals[-1].file.offer.size)
-        if not arrivals:
-            return
-        try:
-            alive = [arrival for arrival in arrivals if not arrival.file.has_ended]
-            for file, error in (await self._in_thread(lambda: put_all(alive))).items():
+    def _start(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._worker, call)
+
+    def _on_stored(self, batch: list[Item], failures: Failures) -> None:
+        for file, error in failures.items():
+            if not file.has_ended:
                 self._fail(file, error)
-            for arrival in alive:
-                arrival.file.missing -= 1
-        finally:
-            for arrival in arrivals:
-                arrival.message.release()
+        for item in batch:
+            if isinstance(item, Arrival):
+                item.file.missing -= 1
+        self._work.notify()
 
     async def _finish_files(self) -> None:
         files = [file for file in self._files.values() if file.is_complete]
@@ -429,23 +437,24 @@ class FileReceiver:
 
     def _confirm(self, file: Incoming, known: str) -> None:
         """Answer again for a file whose answer was lost with its peer."""
-        if file.sha256 == known:
+        if file.digest == known:
             self._end(file, entry(file=file.number, digest=known))
             self._release(file)
         else:
             self._fail(file, TransferError(f"{file.offer.name}: another file of this transfer has arrived before"))
 
-    def _on_finished(self, file: Incoming, sha256: str) -> None:
+    def _on_finished(self, file: Incoming, digest: str) -> None:
         offer = file.offer
-        self._inbox.note_arrival(offer, sha256)
-        self._end(file, entry(file=file.number, digest=sha256))
+        self._inbox.note_arrival(offer, digest)
+        self._end(file, entry(file=file.number, digest=digest))
         self._release(file)
         self._watcher.on_received(
             Received(
                 name=offer.name,
                 path=self._inbox.directory / offer.name,
                 size=offer.size,
-                sha256=sha256,
+                file_hash=offer.file_hash,
+                digest=digest,
                 seconds=time.monotonic() - file.began_at,
                 longest_stall_ms=self._stall.take_longest_s() * 1e3,
             )
@@ -540,7 +549,7 @@ class FileReceiver:
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Run a blocking call in the session's thread. When cancelled, wait for it: it uses the messages' memory."""
-        calling = asyncio.get_running_loop().run_in_executor(self._worker, call)
+        calling = self._start(call)
         self._is_busy = True
         try:
             return await asyncio.shield(calling)

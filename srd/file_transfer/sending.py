@@ -33,6 +33,7 @@ from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import (
     CHUNK_BYTES,
     CONTROL_MESSAGE,
+    FILE_HASHES,
     MAX_FILES,
     batches,
     decode_untrusted,
@@ -41,6 +42,7 @@ from srd.file_transfer.protocol import (
     entry,
     refusal,
 )
+from srd.file_transfer.read_ahead import SLOTS, Chunk, ReadAhead
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.token_bucket import TokenBucket
@@ -49,12 +51,8 @@ from srd.file_transfer.worker import start_worker
 from srd.notify import Notify
 from srd.proto.wire.status import Status
 
-SLOTS = 16
-"""Chunks in memory, read ahead and in flight: enough for a fast link's bandwidth-delay product."""
-_SCRATCH_BYTES = 256 << 10
-"""Read at once from a mapped file, for hashing only: small enough for a core's own cache."""
-_CONTROL_SLOTS = 8
-"""Control messages in flight: one OFFER, and a few ENDs."""
+_CONTROL_SLOTS = 2 + SLOTS
+"""Control messages in flight: an OFFER, an END, and the digests of the chunks in flight."""
 _ENDS_AT_ONCE = 16
 """Files whose END waits for company while there are others to read."""
 _ABORT_WITHIN_S = 1.0
@@ -70,8 +68,9 @@ class Sent:
 
     name: str
     size: int
-    sha256: str
-    """Empty for a directory."""
+    file_hash: str
+    digest: str
+    """Of the whole file, by `file_hash`; empty for a directory."""
     was_there: bool = False
     """Whether the receiver had the same file before, so that nothing was sent."""
 
@@ -102,6 +101,10 @@ class _Offered:
     in_flight: int = 0
 
 
+class _EndedError(Exception):
+    """The receiver has answered before it had everything."""
+
+
 class FileSender:
     """Sends files to one peer. `on_progress(file, bytes)` is called for acknowledged bytes.
 
@@ -119,6 +122,7 @@ class FileSender:
         retry_for_s: int = 0,
         bucket: TokenBucket | None = None,
         sender: str | None = None,
+        file_hash: str = FILE_HASHES[0],
     ) -> None:
         if mapped and not peer.can_send_mapped:
             raise UsageError("mapped: encryption would read the mapped file, and be killed if that became shorter")
@@ -128,13 +132,13 @@ class FileSender:
         self._retry_for_s = retry_for_s
         self._bucket = bucket
         self._sender = sender or secrets.token_hex(16)
+        self._file_hash = file_hash
         self._mapped: list[Region] = []  # of which a part may be in flight until the peer has ended
         self._in_flight: set[asyncio.Future[Status]] = set()
-        self._free = list(range(SLOTS))
         self._failed: Status | None = None  # status of the first chunk that failed
         self._changed = Notify()  # of anything below
         self._worker = start_worker("srd-read")
-        self._region = Region(SLOTS * CHUNK_BYTES, name="srd-send")
+        self._ahead = ReadAhead(self._worker, is_scratch=mapped, changed=self._changed)
         self._controls = SendSlots(count=_CONTROL_SLOTS, within_s=None)
         self._next_file = self._next_chunk = 0
         self._waiting: deque[Outgoing] = deque()  # not offered yet
@@ -206,7 +210,7 @@ class FileSender:
             if not files:
                 await self._changed.wait()
                 continue
-            opened = await self._in_thread(lambda files=files: _open_all(files))  # type: ignore[misc]  # has a default
+            opened = await self._in_thread(lambda files=files: _open_all(files, file_hash=self._file_hash))  # type: ignore[misc]  # has a default
             for file in files:
                 if (error := opened.get(file)) is not None:
                     self._report(file, error)
@@ -245,6 +249,7 @@ class FileSender:
             "offer",
             files=entries,
             sender=self._sender,
+            file_hash=self._file_hash,
             chunk_bytes=CHUNK_BYTES,
             retry_for_s=self._retry_for_s,
             files_left=files_left,
@@ -277,13 +282,13 @@ class FileSender:
         if "reason" in answer:
             self._end(offered, offered.error or refusal(answer, default="refused without a reason"))
         elif "made" in answer and file.is_directory:
-            self._end(offered, Sent(file.name, 0, ""))
+            self._end(offered, Sent(file.name, 0, self._file_hash, ""))
         elif "digest" in answer:
-            source = _source_of(offered)
-            if not offered.digest or answer["digest"] != offered.digest:
+            size, digest = _source_of(offered).size, offered.digest
+            if not digest or answer["digest"] != digest:
                 self._end(offered, TransferError(f"{file.path}: the receiver could not verify it"))
             else:
-                self._end(offered, Sent(file.name, source.size, offered.digest, was_there=offered.was_there))
+                self._end(offered, Sent(file.name, size, self._file_hash, digest, was_there=offered.was_there))
         else:
             self._accept(offered, answer)
 
@@ -349,36 +354,34 @@ class FileSender:
         self._ends.append(entry(file=offered.number, digest=offered.digest))
 
     async def _read_leading(self, offered: _Offered, source: SourceFile) -> None:
-        """Read what the receiver has already, and another process of the sender has hashed: for the hash only."""
+        """Read what the receiver has already, and this process has not hashed: for the hash only."""
         leading = source.chunks if offered.there else offered.chunks_there
         while source.hashed_chunks < leading:
-            await self._wait_for_slot()
-            await self._read(source, source.hashed_chunks, at=self._free[-1] * CHUNK_BYTES)
+            self._check_chunks()
+            await self._in_thread(source.hash_next)
 
     async def _send_chunks(self, offered: _Offered, source: SourceFile) -> None:
         if self._is_mapped and source.size and offered.mapping is None:
             offered.mapping = self._map(source)
-        for index in range(offered.chunks_there, source.chunks):
-            await self._wait_for_slot()
-            if offered.has_ended:
-                return  # refused meanwhile: its disk is full, for example
-            slot = self._free.pop()
-            try:
-                await self._read(source, index, at=slot * CHUNK_BYTES)
-                if self._bucket is not None:
-                    await self._bucket.take(source.length(index))
-            except BaseException:
-                self._free.append(slot)
-                raise
-            self._post(offered, source, index, slot=slot)
 
-    async def _wait_for_slot(self) -> None:
-        """Wait until a slot is free. Raises if a chunk failed."""
-        while True:
+        def check() -> None:
             self._check_chunks()
-            if self._free:
-                return
-            await self._changed.wait()
+            if offered.has_ended:
+                raise _EndedError  # refused meanwhile: its disk is full, for example
+
+        self._ahead.begin(source, first=offered.chunks_there)
+        try:
+            while chunks := await self._ahead.next(check):
+                if source.chunks > 1:
+                    self._post_hashes(offered, chunks)
+                for chunk in chunks:
+                    if self._bucket is not None:
+                        await self._bucket.take(source.length(chunk.index))
+                    self._post(offered, source, chunk)
+        except _EndedError:
+            return
+        finally:
+            await self._ahead.stop()
 
     def _check_chunks(self) -> None:
         """Raise if a chunk failed."""
@@ -387,16 +390,6 @@ class FileSender:
                 raise self._peer.error()
             kind = TransferError if self._failed in _PERMANENT else TransferInterruptedError
             raise kind(f"the receiver is alive, but a chunk ended with {self._failed.name}")
-
-    async def _read(self, source: SourceFile, index: int, *, at: int) -> None:
-        """Read a chunk in the worker thread."""
-        step_bytes = _SCRATCH_BYTES if self._is_mapped else CHUNK_BYTES
-
-        def read() -> None:
-            with self._region.view(at, length=step_bytes) as view:
-                source.read(index, into=view, step_bytes=step_bytes)
-
-        await self._in_thread(read)
 
     def _map(self, source: SourceFile) -> Region:
         try:
@@ -412,27 +405,40 @@ class FileSender:
                 self._mapped.pop().close()
             offered.mapping = None
 
-    def _post(self, offered: _Offered, source: SourceFile, index: int, *, slot: int) -> None:
+    def _post_hashes(self, offered: _Offered, chunks: Sequence[Chunk]) -> None:
+        """Send the digests of chunks, right before these: nothing waits for their acknowledgement."""
+        digests = [chunk.digest.hex() for chunk in chunks]
+        sending = asyncio.ensure_future(
+            self._controls.send(self._peer, encode("hashes", first=offered.first + chunks[0].index, digests=digests))
+        )
+        self._in_flight.add(sending)
+        sending.add_done_callback(self._on_posted)
+
+    def _on_posted(self, future: asyncio.Future[Status]) -> Status:
+        """Note the status of a chunk, or of digests."""
+        self._in_flight.discard(future)
+        status = Status.FLUSHED if future.cancelled() else future.result()
+        if status is not Status.OK:
+            self._failed = self._failed or status
+        self._changed.notify()
+        return status
+
+    def _post(self, offered: _Offered, source: SourceFile, chunk: Chunk) -> None:
         """Send a chunk; its slot is free again when the request has completed with any status."""
-        length = source.length(index)
+        length = source.length(chunk.index)
 
         def done(future: asyncio.Future[Status]) -> None:
-            self._in_flight.discard(future)
             offered.in_flight -= 1
-            status = Status.FLUSHED if future.cancelled() else future.result()
-            if status is not Status.OK:
-                self._failed = self._failed or status
-            elif not offered.has_ended:
+            if self._on_posted(future) is Status.OK and not offered.has_ended:
                 self._progress(offered, length)
-            self._free.append(slot)
-            self._changed.notify()
+            self._ahead.give_back(chunk.slot)
 
         mapping = offered.mapping
         sending = self._peer.post_send(
-            mapping or self._region,
-            offset=index * CHUNK_BYTES if mapping else slot * CHUNK_BYTES,
+            mapping or self._ahead.region,
+            offset=(chunk.index if mapping else chunk.slot) * CHUNK_BYTES,
             length=length,
-            immediate=offered.first + index,
+            immediate=offered.first + chunk.index,
         )
         self._in_flight.add(sending)
         offered.in_flight += 1
@@ -475,17 +481,18 @@ class FileSender:
         """Stop the worker and release the memory; the peer must have ended, so that nothing is in flight."""
         self._worker.shutdown(wait=True)
         self._controls.close()
-        for region in (self._region, *self._mapped):
+        self._ahead.close()
+        for region in self._mapped:
             region.close()
 
 
-def _open_all(files: list[Outgoing]) -> dict[Outgoing, TransferError]:
+def _open_all(files: list[Outgoing], *, file_hash: str) -> dict[Outgoing, TransferError]:
     """Open files; return those that cannot be, with the errors."""
     errors = {}
     for file in files:
         try:
             if not file.is_directory:
-                file.open()
+                file.open(file_hash=file_hash)
         except TransferError as error:
             errors[file] = error
     return errors

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from srd.file_transfer.digests import FileDigest, chunk_digest
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.protocol import CHUNK_BYTES
+from srd.file_transfer.protocol import CHUNK_BYTES, FILE_HASHES
+
+_HASH_BYTES = 256 << 10
+"""Read at once for the digest only: small enough for a core's own cache."""
 
 
 class SourceFile:
-    """A file to send, opened once, and its running hash, for all attempts. A context manager.
+    """A file to send, opened once, and its running digest, for all attempts. A context manager.
 
     Raises TransferError, which names the file, when it cannot be opened or is not a regular file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, file_hash: str = FILE_HASHES[0]) -> None:
         self.path = path
-        self.digest = hashlib.sha256()
+        self.digest = FileDigest(file_hash)
         self.hashed_chunks = 0
         try:
             self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # or a FIFO would wait for its writer
@@ -50,23 +54,32 @@ class SourceFile:
         if (status.st_size, status.st_mtime_ns) != (self.size, self._modified_ns):
             raise TransferError(f"{self.path}: was changed while it was sent; send it again")
 
-    def read(self, index: int, *, into: memoryview, step_bytes: int) -> None:
-        """Read a chunk in steps of `step_bytes`, each to the beginning of `into`; hash it unless it was hashed before.
+    def read(self, index: int, *, into: memoryview) -> bytes:
+        """Read a chunk in steps as long as `into`, each to its beginning; return the chunk's digest.
 
-        Blocking. Raises TransferError.
+        The file's digest goes on, unless the chunk was read before. Blocking. Raises TransferError.
         """
+        digest = chunk_digest(self._pieces(index, into=into))
+        self.hashed_chunks = max(self.hashed_chunks, index + 1)
+        return digest
+
+    def hash_next(self) -> None:
+        """Add the next chunk to the file's digest, and do nothing else with it. Blocking. Raises TransferError."""
+        self.read(self.hashed_chunks, into=memoryview(bytearray(_HASH_BYTES)))
+
+    def _pieces(self, index: int, *, into: memoryview) -> Iterator[memoryview]:
         length = self.length(index)
-        for done in range(0, length, step_bytes):
-            with into[: min(step_bytes, length - done)] as view:
+        for done in range(0, length, len(into)):
+            with into[: min(len(into), length - done)] as view:
                 try:
                     count = os.preadv(self.fd, [view], index * CHUNK_BYTES + done)
                 except OSError as error:
                     raise self.unreadable(error) from error
                 if count != len(view):
                     raise TransferError(f"{self.path}: became shorter while it was read; send it again")
+                yield view
                 if index == self.hashed_chunks:
                     self.digest.update(view)
-        self.hashed_chunks = max(self.hashed_chunks, index + 1)
 
     def unreadable(self, error: OSError) -> TransferError:
         """Return the error that names the file."""

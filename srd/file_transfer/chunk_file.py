@@ -1,0 +1,187 @@
+"""The bytes of a partial file: chunks are written in any order, compared with the sender's digests, and noted.
+
+1. A chunk that landed is hashed (xxh3) while it is in the CPU cache, and written at its offset by a gathering write.
+   The sender's digest of it comes in a message of its own, before or after it. A chunk whose two digests are equal is
+   verified; one that differs ends the attempt with an error that names it. A file of one chunk has its own digest only.
+2. The file's digest needs the chunks in order. A chunk that arrived early is read back from the page cache when its
+   turn comes, so that the digest is complete shortly after the last byte arrived.
+3. The journal has what can be resumed: after its first line (leftovers.py) CHUNK_DIGEST_BYTES for each chunk, the
+   digest of a verified one, else zeros or nothing. The next attempt reads the leading chunks back, hashes them, and
+   goes on after those that still have their digests.
+4. The file's blocks are allocated at the beginning, which makes writing cheaper and shows early that a disk is full.
+   Every WRITE_BACK_BYTES the kernel is asked to begin writing them to the disk, so that the sync at the end is short.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from srd.file_transfer.digests import CHUNK_DIGEST_BYTES, FileDigest, chunk_digest
+from srd.file_transfer.errors import TransferError, TransferInterruptedError
+from srd.file_transfer.protocol import Offer
+
+IOV_MAX: Final = 1024
+"""Buffers that one pwritev accepts (limits.h)."""
+WRITE_BACK_BYTES: Final = 16 << 20
+"""Small enough that the disk starts early, large enough that the calls cost nothing."""
+MAX_UNCOMPARED: Final = 1 << 16
+"""Chunks that landed without their digests, or the reverse: a sender sends both at about the same time."""
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""With other errors of fallocate the file system has no such call, and the blocks are allocated as they are written."""
+_SYNC_FILE_RANGE_WRITE: Final = 2  # linux/fs.h
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_libc.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+
+
+class ChunkFile:
+    """The chunks of one file. Blocking; used from a worker thread. Methods raise OSError for the file system's errors.
+
+    Setting `stop` interrupts `resume`, which may take long for a large file.
+    """
+
+    def __init__(self, offer: Offer, *, stop: threading.Event) -> None:
+        self._offer = offer
+        self._stop = stop
+        self._digest = FileDigest(offer.file_hash)
+        self._hashed = 0  # leading chunks that the digest covers
+        self._stored: set[int] = set()  # chunks that are written but not hashed
+        self._landed: dict[int, bytes] = {}  # digests of chunks without the sender's
+        self._announced: dict[int, bytes] = {}  # the sender's, of chunks that have not landed
+        self._verified = 0  # chunks, of both ends' digests
+        self._written_back_bytes = 0  # leading bytes that the kernel was asked to write
+        self._fd = self._journal = -1
+        self._notes_at = 0
+
+    def resume(self, fd: int, *, journal: int, notes_at: int, is_new: bool) -> int:
+        """Use these descriptors; return the number of leading chunks of an earlier attempt that are verified.
+
+        `journal`: -1 for none; `notes_at`: offset of its first digest; `is_new`: nothing can be resumed. Raises
+        TransferInterruptedError when stopped.
+        """
+        self._fd, self._journal, self._notes_at = fd, journal, notes_at
+        if not is_new:
+            self._verify_leading()
+        self._verified = self._hashed
+        self._written_back_bytes = self._hashed * self._offer.chunk_bytes
+        os.ftruncate(fd, self._written_back_bytes)
+        return self._hashed
+
+    def allocate(self) -> None:
+        """Allocate the file's blocks, where the file system can. Raises OSError when the disk is full."""
+        if self._offer.size and (code := _allocate(self._fd, self._offer.size)) in _FULL:
+            raise OSError(code, os.strerror(code))
+
+    def _verify_leading(self) -> None:
+        """Hash the chunks in the journal, up to the first whose digest differs."""
+        while self._hashed < self._offer.chunks:
+            if self._stop.is_set():
+                raise TransferInterruptedError("stopped")
+            noted = os.pread(self._journal, CHUNK_DIGEST_BYTES, self._note_at(self._hashed))
+            chunk = memoryview(os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes))
+            if len(chunk) != self._length(self._hashed) or chunk_digest([chunk]) != noted:
+                return
+            self._digest.update(chunk)
+            self._hashed += 1
+
+    def _length(self, index: int) -> int:
+        return min(self._offer.chunk_bytes, self._offer.size - index * self._offer.chunk_bytes)
+
+    def _note_at(self, index: int) -> int:
+        return self._notes_at + index * CHUNK_DIGEST_BYTES
+
+    @property
+    def complete(self) -> bool:
+        """Whether every chunk has been written, hashed and compared."""
+        return self._hashed == self._verified == self._offer.chunks
+
+    def put(self, index: int, views: Sequence[memoryview]) -> None:
+        """Write and hash a chunk. Raises TransferError for one that is not part of the file, came twice, or differs."""
+        length = sum(len(view) for view in views)
+        if index >= self._offer.chunks or length != self._length(index):
+            raise TransferError(f"{self._offer.name}: chunk {index} of {length} bytes is not part of the file")
+        if index < self._hashed or index in self._stored:
+            raise TransferError(f"{self._offer.name}: chunk {index} came twice")
+        digest = chunk_digest(views) if self._offer.has_chunk_digests else b""
+        at = index * self._offer.chunk_bytes
+        for start in range(0, len(views), IOV_MAX):
+            at += _write_all(self._fd, views[start : start + IOV_MAX], at)
+        if index == self._hashed:
+            for view in views:
+                self._digest.update(view)
+            self._hashed += 1
+            self._catch_up()
+        else:
+            self._stored.add(index)
+        if digest:
+            self._match(index, digest, mine=self._landed, theirs=self._announced)
+        else:
+            self._verified += 1
+        self._write_back()
+
+    def announce(self, first: int, digests: Sequence[bytes]) -> None:
+        """Take the sender's digests of successive chunks. Raises TransferError."""
+        if not 0 <= first <= self._offer.chunks - len(digests):
+            raise TransferError(f"{self._offer.name}: digests from chunk {first} on are not of the file")
+        for index, digest in enumerate(digests, first):
+            if index in self._announced:
+                raise TransferError(f"{self._offer.name}: the digest of chunk {index} came twice")
+            self._match(index, digest, mine=self._announced, theirs=self._landed)
+
+    def _match(self, index: int, digest: bytes, *, mine: dict[int, bytes], theirs: dict[int, bytes]) -> None:
+        """Compare the digests of a chunk, if both are there, and note it in the journal."""
+        other = theirs.pop(index, None)
+        if other is None:
+            mine[index] = digest
+            if len(mine) > MAX_UNCOMPARED:
+                raise TransferError(f"{self._offer.name}: chunks and their digests do not come together")
+        elif other != digest:
+            raise TransferInterruptedError(f"{self._offer.name}: chunk {index} arrived damaged: its digests differ")
+        else:
+            self._verified += 1
+            if self._journal >= 0:
+                os.pwrite(self._journal, digest, self._note_at(index))
+
+    def _catch_up(self) -> None:
+        while self._hashed in self._stored:
+            self._stored.remove(self._hashed)
+            chunk = os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes)
+            self._digest.update(memoryview(chunk))
+            self._hashed += 1
+
+    def _write_back(self) -> None:
+        """Have the kernel begin to write the leading chunks to the disk, whose errors `fsync` reports."""
+        start_bytes, end_bytes = self._written_back_bytes, self._hashed * self._offer.chunk_bytes
+        if end_bytes - start_bytes >= WRITE_BACK_BYTES:
+            _libc.sync_file_range(self._fd, start_bytes, end_bytes - start_bytes, _SYNC_FILE_RANGE_WRITE)
+            self._written_back_bytes = end_bytes
+
+    def hexdigest(self) -> str:
+        """Return the digest of the leading chunks, in hex: of the file, when it is complete."""
+        return self._digest.hexdigest()
+
+
+def _allocate(fd: int, size_bytes: int) -> int:
+    """Allocate the blocks of a file, and make it that long; return 0, or the number of the error.
+
+    By the system call: without it in the file system, posix_fallocate(3) writes to every block.
+    """
+    return ctypes.get_errno() if _libc.fallocate(fd, 0, 0, size_bytes) < 0 else 0
+
+
+def _write_all(fd: int, views: Sequence[memoryview], at: int) -> int:
+    """Write all of `views` from offset `at`, in several calls if necessary; return the number of bytes."""
+    total = sum(len(view) for view in views)
+    written = os.pwritev(fd, views, at)
+    while written < total:
+        rest = b"".join(views)[written:]
+        count = os.pwrite(fd, rest, at + written)
+        if count == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written += count
+    return total
