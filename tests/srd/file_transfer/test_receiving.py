@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import hashlib
 import json
 import logging
+import stat
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,15 +16,29 @@ from typing import Any
 import pytest
 
 from srd.errors import PeerError
-from srd.file_transfer.protocol import CHUNK_BYTES, Offer, TransferError, TransferInterruptedError
-from srd.file_transfer.receiving import FileReceiver, Inbox, NotStartedError, Received
+from srd.file_transfer.errors import TransferError, TransferInterruptedError
+from srd.file_transfer.inbox import Inbox, NotStartedError
+from srd.file_transfer.protocol import CHUNK_BYTES, MAX_FILES
+from srd.file_transfer.receiving import FileReceiver
 from srd.peer import Peer
 from tests.patience import PATIENCE_S
-from tests.srd.file_transfer.ends import OFFER, TRANSFER, names, put, receive_control, send_control, send_raw
+from tests.srd.file_transfer.ends import (
+    FILE,
+    Record,
+    digest_of,
+    end,
+    names,
+    offer_fields,
+    put,
+    put_file,
+    receive_control,
+    send_control,
+    send_raw,
+)
 from tests.srd.loopback import content, open_files, pair
 
 PAYLOAD = content(3000, seed=51)
-DIGEST = hashlib.sha256(PAYLOAD).hexdigest()
+Ended = asyncio.Future[None]
 
 
 @pytest.fixture
@@ -35,29 +49,62 @@ def output(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def receiving(output: Path) -> AsyncIterator[tuple[Peer, asyncio.Future[Received | None], list[Offer]]]:
-    """Give (the scripted sender's peer, the receiver's future, what has started)."""
-    started: list[Offer] = []
+async def sharing(inbox: Inbox) -> AsyncIterator[tuple[Peer, Ended, Record]]:
+    """Give (a scripted sender's peer, the receiver's future, its record); any number may share an inbox."""
     async with pair() as (_, _, here, there):
-        inbox = Inbox(output, overwrite=False)
-        receiver = FileReceiver(there, inbox=inbox, on_start=lambda offer, _: started.append(offer))
-        future = asyncio.ensure_future(receiver.receive())
+        record = Record()
+        future = asyncio.ensure_future(FileReceiver(there, inbox=inbox, watcher=record).receive())
         try:
-            yield here, future, started
+            yield here, future, record
         finally:
             future.cancel()
             await asyncio.gather(future, return_exceptions=True)
             await there.close()
-            inbox.close()
 
 
-async def result(future: asyncio.Future[Received | None]) -> Received | None:
-    return await asyncio.wait_for(future, timeout=PATIENCE_S)
+@asynccontextmanager
+async def receiving(output: Path, *, overwrite: bool = False) -> AsyncIterator[tuple[Peer, Ended, Record]]:
+    inbox = Inbox(output, overwrite=overwrite)
+    async with sharing(inbox) as ends:
+        yield ends
+    inbox.close()
 
 
-async def begin(sender: Peer, **changed: Any) -> dict[str, Any]:
-    await send_control(sender, "offer", **{**OFFER, **changed})
-    return await receive_control(sender)
+async def result(future: Ended) -> None:
+    await asyncio.wait_for(future, timeout=PATIENCE_S)
+
+
+async def parted(sender: Peer, future: Ended) -> None:
+    """Close the sender, and wait for the receiver."""
+    await sender.close()
+    await result(future)
+
+
+async def begin(sender: Peer, /, *files: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    """Offer files; return the answer for the only one, or for all by number."""
+    await send_control(sender, "offer", **offer_fields(*files, **changed))
+    return await answered(sender) if len(files) < 2 else await all_answered(sender, len(files))
+
+
+async def answered(sender: Peer) -> dict[str, Any]:
+    message = await receive_control(sender)
+    if message["kind"] != "answer":
+        return message
+    (only,) = message["files"]
+    return dict(only)
+
+
+async def all_answered(sender: Peer, count: int) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    while len(found) < count:
+        message = await receive_control(sender)
+        assert message["kind"] == "answer", message
+        found |= {each["file"]: each for each in message["files"]}
+    return found
+
+
+def file(number: int, size: int = 10, **more: Any) -> dict[str, Any]:
+    return {"name": f"{number}.bin", "size": size, "transfer": f"{number:032x}", **more}
 
 
 # -- success --------------------------------------------------------------------------------------------------------
@@ -65,36 +112,181 @@ async def begin(sender: Peer, **changed: Any) -> dict[str, Any]:
 
 async def test_receive__chunks_in_any_order(output: Path) -> None:
     payload = content(4 * 1024 + 5, seed=52)
-    async with receiving(output) as (sender, future, started):
-        assert (await begin(sender, size=len(payload), chunk_bytes=1024))["kind"] == "accept"
-        await send_control(sender, "end", sha256=hashlib.sha256(payload).hexdigest())
+    async with receiving(output) as (sender, future, record):
+        assert await begin(sender, size=len(payload), chunk_bytes=1024) == {"file": 0, "chunks": 0}
+        await end(sender, payload)
         for index in (4, 2, 0, 1, 3):
             assert names(output) != ["a.bin"]
-            await put(sender, payload[index * 1024 : (index + 1) * 1024], index=index)
-        verdict = await receive_control(sender)
-        received = await result(future)
-        assert received is not None
-        assert verdict == {"kind": "verdict", "sha256": received.sha256}
-        assert (received.path, received.size) == (output / "a.bin", len(payload))
+            await put_file(sender, payload, chunk_bytes=1024, indices=[index])
+        assert await answered(sender) == {"file": 0, "digest": digest_of(payload)}
+        await parted(sender, future)
+        (received,) = record.received
+        assert (received.path, received.size, received.digest) == (output / "a.bin", len(payload), digest_of(payload))
         assert received.seconds > 0
-        assert (output / "a.bin").read_bytes() == payload
-        assert started == [Offer("a.bin", len(payload), 1024, TRANSFER)]
+        assert [offer.name for offer, _ in record.resumed] == ["a.bin"]
+        assert (record.done, record.lost, record.failures) == (1, [], [])
+    assert (output / "a.bin").read_bytes() == payload
 
 
 async def test_receive__empty_file(output: Path) -> None:
-    async with receiving(output) as (sender, future, _):
+    async with receiving(output) as (sender, _, record):
         await begin(sender, size=0)
-        await send_control(sender, "end", sha256=hashlib.sha256().hexdigest())
-        assert (await receive_control(sender))["kind"] == "verdict"
-        assert await result(future) is not None
-        assert (output / "a.bin").read_bytes() == b""
+        await end(sender, b"")
+        assert (await answered(sender))["digest"] == digest_of(b"")
+        assert len(record.received) == 1
+    assert (output / "a.bin").read_bytes() == b""
 
 
-async def test_receive__a_sender_that_closes_between_files_is_no_error(output: Path) -> None:
-    async with receiving(output) as (sender, future, started):
-        await sender.close()
-        assert await result(future) is None
-        assert started == []
+async def test_receive__a_sender_that_closes_at_once_is_no_error(output: Path) -> None:
+    async with receiving(output) as (sender, future, record):
+        await parted(sender, future)
+        assert (record.resumed, record.lost, record.done) == ([], [], 0)
+
+
+async def test_receive__as_many_files_at_a_time_as_may_be(output: Path) -> None:
+    """Their chunks are numbered through, and arrive in any order; so do their ENDs."""
+    payloads = [content(number * 700, seed=number) for number in range(MAX_FILES)]
+    files = [file(number, len(payload)) for number, payload in enumerate(payloads)]
+    firsts = [sum(-(-len(payload) // 1024) for payload in payloads[:number]) for number in range(MAX_FILES)]
+    async with receiving(output) as (sender, future, record):
+        accepted = await begin(sender, *files, chunk_bytes=1024)
+        assert [accepted[number]["chunks"] for number in range(MAX_FILES)] == [0] * MAX_FILES
+        for number in reversed(range(MAX_FILES)):
+            await end(sender, payloads[number], file=number)
+            await put_file(sender, payloads[number], chunk_bytes=1024, first=firsts[number])
+        verified = await all_answered(sender, MAX_FILES)
+        assert [verified[number]["digest"] for number in range(MAX_FILES)] == [*map(digest_of, payloads)]
+        await parted(sender, future)
+        assert record.done == 1
+    assert all((output / f"{number}.bin").read_bytes() == payload for number, payload in enumerate(payloads))
+    assert len(names(output)) == MAX_FILES
+
+
+async def test_receive__one_file_fails_and_the_others_go_on(output: Path) -> None:
+    (output / "1.bin").write_bytes(b"old")
+    async with receiving(output) as (sender, future, record):
+        accepted = await begin(sender, file(0), file(1), file(2), file(3))
+        assert "exists already" in accepted[1]["reason"]
+        await put(sender, b"too short", index=0)
+        await put(sender, b"0123456789", index=1)  # of the refused one: dropped
+        await put(sender, b"abcdefghij", index=2)
+        await send_control(sender, "end", files=[{"file": 3, "reason": "3.bin: cannot be read", "again": False}])
+        await end(sender, b"abcdefghij", file=2)
+        answers = await all_answered(sender, 3)
+        assert "is not part of the file" in answers[0]["reason"]
+        assert answers[2]["digest"] == digest_of(b"abcdefghij")
+        assert answers[3]["reason"] == "the sender gave up: 3.bin: cannot be read"
+        await parted(sender, future)
+        assert sorted(name for name, _, _ in record.failures) == ["0.bin", "1.bin", "3.bin"]
+        assert record.done == 1
+    assert names(output) == ["1.bin", "2.bin"]
+
+
+async def test_receive__is_done_when_nothing_is_left(output: Path) -> None:
+    async with receiving(output) as (sender, future, record):
+        await begin(sender, file(0), files_left=1)
+        await put(sender, b"0123456789", index=0)
+        await end(sender, b"0123456789")
+        await answered(sender)
+        assert record.done == 0
+        await send_control(sender, "offer", **{**offer_fields(), "files": []})
+        await parted(sender, future)
+        assert record.done == 1
+
+
+# -- directories, modes, times --------------------------------------------------------------------------------------
+
+
+async def test_receive__a_tree_with_modes_and_times(output: Path) -> None:
+    then = 1_234_567_890_123_456_789
+    async with receiving(output) as (sender, _, _record):
+        await begin(sender, {**file(0), "name": "one/two/a.bin", "mode": 0o640, "mtime_ns": then})
+        assert stat.S_IMODE((output / "one/two").stat().st_mode) == 0o700
+        await put(sender, b"0123456789", index=0)
+        await end(sender, b"0123456789")
+        await answered(sender)
+        directory = {"name": "one/two", "directory": True, "mode": 0o750, "mtime_ns": then}
+        assert await begin(sender, directory) == {"file": 1, "made": True}
+        assert await begin(sender, {**directory, "name": "one/empty"}) == {"file": 2, "made": True}
+    assert (output / "one/two/a.bin").read_bytes() == b"0123456789"
+    for name, mode in (("one/two/a.bin", 0o640), ("one/two", 0o750), ("one/empty", 0o750)):
+        found = (output / name).stat()
+        assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (mode, then)
+
+
+async def test_receive__a_directory_of_the_user_keeps_its_mode(output: Path) -> None:
+    (output / "mine").mkdir(0o700)
+    async with receiving(output) as (sender, _, _record):
+        answer = await begin(sender, {"name": "mine", "directory": True, "mode": 0o777, "mtime_ns": 0})
+        assert answer == {"file": 0, "made": True}
+    assert stat.S_IMODE((output / "mine").stat().st_mode) == 0o700
+    assert (output / "mine").stat().st_mtime > 0
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+async def test_receive__a_link_in_the_directory_leads_nowhere(tmp_path: Path, output: Path, *, overwrite: bool) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (output / "link").symlink_to(outside)
+    (output / "there").symlink_to(tmp_path / "missing")
+    async with receiving(output, overwrite=overwrite) as (sender, _, _record):
+        refused = await begin(sender, {**file(0), "name": "link/a.bin"})
+        assert (
+            refused["reason"]
+            == "link/a.bin: cannot be created at the receiver: 'link' is a link, which is not followed"
+        )
+        refused = await begin(sender, {"name": "link", "directory": True, "mode": 0o777})
+        assert "is a link, which is not followed" in refused["reason"]
+        accepted = await begin(sender, {**file(1), "name": "there"})
+        if overwrite:
+            await put(sender, b"0123456789", index=1)
+            await end(sender, b"0123456789", file=2)
+            assert "digest" in await answered(sender)
+        else:
+            assert "exists already" in accepted["reason"]
+    assert names(outside) == []
+    assert not (tmp_path / "missing").exists()
+    assert (output / "there").is_symlink() is not overwrite
+
+
+# -- files that are there -------------------------------------------------------------------------------------------
+
+
+async def test_receive__the_same_file_is_there(output: Path) -> None:
+    (output / "a.bin").write_bytes(PAYLOAD)
+    before = (output / "a.bin").stat()
+    async with receiving(output) as (sender, future, record):
+        assert await begin(sender, if_differs=True) == {"file": 0, "has": digest_of(PAYLOAD)}
+        await end(sender, PAYLOAD)
+        assert await answered(sender) == {"file": 0, "digest": digest_of(PAYLOAD)}
+        await parted(sender, future)
+        assert (record.identical, record.received, record.done) == (["a.bin"], [], 1)
+    assert (output / "a.bin").stat().st_ino == before.st_ino
+    assert names(output) == ["a.bin"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+async def test_receive__another_file_is_there(output: Path, *, overwrite: bool) -> None:
+    (output / "a.bin").write_bytes(bytes(3000))
+    async with receiving(output, overwrite=overwrite) as (sender, _, _record):
+        assert await begin(sender, if_differs=True) == {"file": 0, "has": digest_of(bytes(3000))}
+        await end(sender, PAYLOAD)
+        answer = await answered(sender)
+        if overwrite:
+            assert answer == {"file": 0, "chunks": 0}
+            await put(sender, PAYLOAD, index=0)
+            await end(sender, PAYLOAD)
+            assert (await answered(sender))["digest"] == digest_of(PAYLOAD)
+        else:
+            assert "exists already" in answer["reason"]
+    assert (output / "a.bin").read_bytes() == (PAYLOAD if overwrite else bytes(3000))
+
+
+async def test_receive__nothing_or_another_size_is_there(output: Path) -> None:
+    async with receiving(output, overwrite=True) as (sender, _, _record):
+        (output / "1.bin").write_bytes(b"shorter")
+        accepted = await begin(sender, file(0, if_differs=True), file(1, if_differs=True))
+        assert accepted == {number: {"file": number, "chunks": 0} for number in range(2)}
 
 
 # -- offers that are refused ----------------------------------------------------------------------------------------
@@ -111,23 +303,25 @@ async def test_receive__a_sender_that_closes_between_files_is_no_error(output: P
         {"name": 7},
         {"size": -1},
         {"size": 1 << 61},
+        {"mode": 0o4755},
         {"chunk_bytes": 1},
+        {"files": [FILE] * (MAX_FILES + 1)},
     ],
     ids=str,
 )
 async def test_receive__refuses_with_the_reason_bad_flow(output: Path, changed: dict[str, Any]) -> None:
-    async with receiving(output) as (sender, future, started):
+    async with receiving(output) as (sender, future, record):
         answer = await begin(sender, **changed)
-        assert answer["kind"] == "refuse"
-        with pytest.raises(TransferError) as caught:
+        assert (answer["kind"], answer["again"]) == ("refuse", False)
+        with pytest.raises(NotStartedError) as caught:
             await result(future)
         assert str(caught.value) == answer["reason"]
         assert "\n" not in answer["reason"]
-        assert started == []
+        assert (record.resumed, record.done) == ([], 0)
     assert names(output) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"kind": 7}', b" " * 20_000])
+@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"kind": 7}', b" " * 40_000])
 async def test_receive__an_invalid_offer_bad_flow(output: Path, body: bytes) -> None:
     async with receiving(output) as (sender, future, _):
         await send_raw(sender, body)
@@ -142,72 +336,64 @@ async def test_receive__data_before_an_offer_bad_flow(output: Path) -> None:
             await result(future)
 
 
-# -- transfers that fail --------------------------------------------------------------------------------------------
+# -- files that fail ------------------------------------------------------------------------------------------------
 
 
-async def fails(output: Path, sender: Peer, future: asyncio.Future[Received | None], *, reason: str) -> None:
-    """The sender and the caller get the error, and nothing is left."""
-    verdict = await receive_control(sender)
-    assert verdict["kind"] == "verdict"
-    assert "sha256" not in verdict
-    with pytest.raises(TransferError, match=reason) as caught:
-        await result(future)
-    assert str(caught.value).startswith(verdict["reason"])
+async def fails(output: Path, sender: Peer, future: Ended, record: Record, *, reason: str) -> None:
+    """The sender and the caller get the error of the file, and nothing is left."""
+    answer = await answered(sender)
+    assert "digest" not in answer
+    await parted(sender, future)
+    ((name, error, is_kept),) = record.failures
+    assert (name, is_kept) == ("a.bin", False)
+    with pytest.raises(TransferError, match=reason):
+        raise error
+    assert str(error).startswith(answer["reason"])
     assert names(output) == []
 
 
 async def test_receive__wrong_hash_bad_flow(output: Path) -> None:
-    async with receiving(output) as (sender, future, _):
+    async with receiving(output) as (sender, future, record):
         await begin(sender)
         await put(sender, PAYLOAD, index=0)
-        await send_control(sender, "end", sha256="0" * 64)
-        await fails(output, sender, future, reason=f"SHA-256 is {DIGEST}")
+        await send_control(sender, "end", files=[{"file": 0, "digest": "0" * 64}])
+        await fails(output, sender, future, record, reason=f"BLAKE3 is {digest_of(PAYLOAD)}")
 
 
 @pytest.mark.parametrize("text", ["\U0001f389" * 2000, "\n\x1b[2J" * 100])
 async def test_receive__a_long_hash_bad_flow(output: Path, text: str) -> None:
     """Twelve bytes of JSON for each character: the reply that quotes it must still fit."""
-    body = json.dumps({"kind": "end", "sha256": text}, ensure_ascii=False).encode()
-    async with receiving(output) as (sender, future, _):
+    body = json.dumps({"kind": "end", "files": [{"file": 0, "digest": text}]}, ensure_ascii=False).encode()
+    async with receiving(output) as (sender, future, record):
         await begin(sender)
         await put(sender, PAYLOAD, index=0)
         await send_raw(sender, body)
-        await fails(output, sender, future, reason="^[^\n\x1b]*$")
+        await fails(output, sender, future, record, reason="^[^\n\x1b]*$")
 
 
-@pytest.mark.parametrize(
-    ("size_bytes", "index", "reason"),
-    [
-        (2999, 0, "chunk 0 of 2999 bytes is not part"),
-        (3001, 0, "chunk 0 of 3001 bytes is not part"),
-        (0, 0, "chunk 0 of 0 bytes is not part"),
-        (3000, 1, "chunk 1 of 3000 bytes is not part"),
-        (3000, (1 << 31) - 1, "is not part"),
-    ],
-)
-async def test_receive__chunks_that_do_not_fit_bad_flow(output: Path, size_bytes: int, index: int, reason: str) -> None:
-    async with receiving(output) as (sender, future, _):
+@pytest.mark.parametrize("size_bytes", [2999, 3001, 0])
+async def test_receive__chunks_that_do_not_fit_bad_flow(output: Path, size_bytes: int) -> None:
+    async with receiving(output) as (sender, future, record):
         await begin(sender)
-        await put(sender, bytes(size_bytes), index=index)
-        await send_control(sender, "end", sha256=DIGEST)
-        await fails(output, sender, future, reason=reason)
+        await put(sender, bytes(size_bytes), index=0)
+        await end(sender, PAYLOAD)
+        await fails(output, sender, future, record, reason=f"chunk 0 of {size_bytes} bytes is not part")
 
 
 async def test_receive__a_chunk_twice_bad_flow(output: Path) -> None:
-    async with receiving(output) as (sender, future, _):
+    async with receiving(output) as (sender, future, record):
         await begin(sender, size=2048, chunk_bytes=1024)
         for _ in range(2):
             await put(sender, bytes(1024), index=0)
-        await send_control(sender, "end", sha256=DIGEST)
-        await fails(output, sender, future, reason="chunk 0 came twice")
+        await fails(output, sender, future, record, reason="chunk 0 came twice")
 
 
-@pytest.mark.parametrize("kind", ["offer", "verdict", "\U0001f389" * 600])
-async def test_receive__another_message_instead_of_end_bad_flow(output: Path, kind: str) -> None:
-    async with receiving(output) as (sender, future, _):
-        await begin(sender)
-        await send_control(sender, kind)
-        await fails(output, sender, future, reason="where the end was expected")
+async def test_receive__a_damaged_chunk_bad_flow(output: Path) -> None:
+    async with receiving(output) as (sender, future, record):
+        await begin(sender, size=2048, chunk_bytes=1024)
+        await put(sender, bytes(1024), index=1)
+        await send_control(sender, "hashes", first=1, digests=["0" * 32])
+        await fails(output, sender, future, record, reason="chunk 1 arrived damaged")
 
 
 async def test_receive__a_disk_that_fails_bad_flow(
@@ -218,36 +404,102 @@ async def test_receive__a_disk_that_fails_bad_flow(
     def fail(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("srd.file_transfer.partial_file.os.pwritev", fail)
+    monkeypatch.setattr("srd.file_transfer.chunk_file.os.pwritev", fail)
 
     async def scenario() -> None:
-        async with receiving(output) as (sender, future, _):
+        async with receiving(output) as (sender, future, record):
             await begin(sender, size=8 * CHUNK_BYTES)
             puts = [asyncio.ensure_future(put(sender, bytes(CHUNK_BYTES), index=index)) for index in range(8)]
             await asyncio.gather(*puts)
-            await send_control(sender, "end", sha256=DIGEST)
-            await fails(
-                output, sender, future, reason=r"^a.bin: cannot be written at the receiver: No space left on device$"
-            )
+            reason = r"^a.bin: cannot be written at the receiver: No space left on device$"
+            await fails(output, sender, future, record, reason=reason)
 
     await scenario()  # a function of its own, so that nothing keeps its tasks alive
     gc.collect()
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+# -- sessions that fail ---------------------------------------------------------------------------------------------
+
+
+async def breaks(output: Path, sender: Peer, future: Ended, record: Record, *, reason: str) -> None:
+    """The sender is told that the session is over, the caller what was in flight, and nothing is left."""
+    message = await receive_control(sender)
+    assert (message["kind"], message["again"]) == ("refuse", False)
+    await result(future)
+    ((error, files),) = record.lost
+    assert str(error).startswith(message["reason"])
+    with pytest.raises(TransferError, match=reason):
+        raise error
+    assert [(offer.name, is_kept) for offer, is_kept in files] == [("a.bin", False)]
+    assert names(output) == []
+    assert record.done == 0
+
+
+@pytest.mark.parametrize("kind", ["accept", "answer", "\U0001f389" * 600])
+async def test_receive__another_message_instead_of_end_bad_flow(output: Path, kind: str) -> None:
+    async with receiving(output) as (sender, future, record):
+        await begin(sender, retry_for_s=60)
+        await send_control(sender, kind)
+        await breaks(output, sender, future, record, reason="where an offer was expected")
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"kind": "end", "files": [{"file": 1, "digest": "x"}]}, "the end of file 1, which was not offered"),
+        ({"kind": "end", "files": [{"file": 0}]}, "the end of file 0 without its hash"),
+        ({"kind": "end", "files": [{"file": True}]}, "with an entry without a file"),
+        ({"kind": "end", "files": {}}, "without a list"),
+        ({"kind": "hashes", "first": 0, "digests": ["0" * 32]}, "digests from chunk 0 on, which were not asked for"),
+        ({"kind": "hashes", "first": 1, "digests": ["0" * 32]}, "chunk 1, which was not offered"),
+        ({"kind": "hashes", "first": 0, "digests": ["x"]}, "hashes with a digest that is none"),
+        ({"kind": "offer", **offer_fields(*(file(number) for number in range(MAX_FILES)))}, "more than 64 files"),
+    ],
+    ids=str,
+)
+async def test_receive__what_no_sender_sends_bad_flow(output: Path, message: dict[str, Any], reason: str) -> None:
+    async with receiving(output) as (sender, future, record):
+        await begin(sender, retry_for_s=60)
+        await send_control(sender, **message)
+        await breaks(output, sender, future, record, reason=reason)
+
+
+@pytest.mark.parametrize("number", [1, 1 << 20, (1 << 31) - 1])
+async def test_receive__a_chunk_of_no_file_bad_flow(output: Path, number: int) -> None:
+    async with receiving(output) as (sender, future, record):
+        await begin(sender)
+        await put(sender, PAYLOAD, index=number)
+        await breaks(output, sender, future, record, reason=f"chunk {number}, which was not offered")
+
+
+async def test_receive__a_chunk_that_was_not_asked_for_bad_flow(output: Path) -> None:
+    """Before the answer: the file that is there is still compared."""
+    (output / "a.bin").write_bytes(PAYLOAD)
+    async with receiving(output) as (sender, future, record):
+        assert "has" in await begin(sender, if_differs=True)
+        await put(sender, PAYLOAD, index=0)
+        message = await receive_control(sender)
+        assert message["reason"] == "chunk 0, which was not asked for"
+        await result(future)
+        assert len(record.lost) == 1
+    assert (output / "a.bin").read_bytes() == PAYLOAD
 
 
 async def test_receive__a_sender_that_closes_during_a_transfer_bad_flow(output: Path) -> None:
-    async with receiving(output) as (sender, future, started):
+    async with receiving(output) as (sender, future, record):
         await begin(sender, size=2048, chunk_bytes=1024)
         await put(sender, bytes(1024), index=0)
-        await sender.close()
-        with pytest.raises(PeerError, match="closed by the other end"):
-            await result(future)
-        assert len(started) == 1
+        await parted(sender, future)
+        ((error, files),) = record.lost
+        assert isinstance(error, PeerError)
+        assert "closed by the other end" in str(error)
+        assert len(files) == 1
     assert names(output) == []
 
 
 async def test_receive__cancelled_in_the_middle_leaves_no_partial_file(output: Path) -> None:
-    async with receiving(output) as (sender, future, _):
+    async with receiving(output) as (sender, future, record):
         await begin(sender, size=2048, chunk_bytes=1024)
         await put(sender, bytes(1024), index=0)
         assert len(names(output)) == 1
@@ -255,49 +507,41 @@ async def test_receive__cancelled_in_the_middle_leaves_no_partial_file(output: P
         with pytest.raises(asyncio.CancelledError):
             await future
         assert names(output) == []
+        assert record.lost == []
 
 
 # -- one transfer, several attempts ---------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def sharing(inbox: Inbox) -> AsyncIterator[tuple[Peer, asyncio.Future[Received | None]]]:
-    """Give (a scripted sender's peer, the receiver's future); any number may share an inbox."""
-    async with pair() as (_, _, here, there):
-        future = asyncio.ensure_future(FileReceiver(there, inbox=inbox, on_start=lambda *_: None).receive())
-        try:
-            yield here, future
-        finally:
-            future.cancel()
-            await asyncio.gather(future, return_exceptions=True)
-            await there.close()
-
-
-KEPT = {"size": 5 * 1024, "chunk_bytes": 1024, "retry_for_s": 60}
+KEPT: dict[str, Any] = {"size": 5 * 1024, "chunk_bytes": 1024, "retry_for_s": 60}
 FIVE = content(5 * 1024, seed=53)
 
 
 async def put_chunks(sender: Peer, *indices: int) -> None:
-    for index in indices:
-        await put(sender, FIVE[index * 1024 : (index + 1) * 1024], index=index)
+    await put_file(sender, FIVE, chunk_bytes=1024, indices=indices)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: bool) -> None:
+@pytest.mark.parametrize("is_another_sender", [False, True])
+async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: bool, is_another_sender: bool) -> None:
     first = Inbox(output, overwrite=False)
-    async with sharing(first) as (sender, future):
+    async with sharing(first) as (sender, future, record):
         assert (await begin(sender, **KEPT))["chunks"] == 0
         await put_chunks(sender, 0, 1, 4)
         await send_control(sender, "abort", reason="a chunk failed", again=True)
-        with pytest.raises(TransferInterruptedError, match=r"^the sender gave up: a chunk failed$"):
-            await result(future)
+        await result(future)
+        ((error, files),) = record.lost
+        assert isinstance(error, TransferInterruptedError)
+        assert str(error) == "the sender gave up: a chunk failed"
+        assert [is_kept for _, is_kept in files] == [True]
     second = Inbox(output, overwrite=False) if is_restarted else first
-    async with sharing(second) as (sender, future):
-        assert (await begin(sender, **KEPT))["chunks"] == 2
+    async with sharing(second) as (sender, _, record):
+        sender_id = {"sender": "6" * 32} if is_another_sender else {}
+        assert (await begin(sender, **KEPT, **sender_id))["chunks"] == 2
         await put_chunks(sender, 2, 3, 4)
-        await send_control(sender, "end", sha256=hashlib.sha256(FIVE).hexdigest())
-        received = await result(future)
-        assert received is not None
+        await end(sender, FIVE)
+        assert "digest" in await answered(sender)
+        assert [resumed_bytes for _, resumed_bytes in record.resumed] == [2048]
     assert names(output) == ["a.bin"]
     assert (output / "a.bin").read_bytes() == FIVE
     for inbox in {first, second}:
@@ -306,26 +550,38 @@ async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: 
 
 async def test_receive__another_attempt_ends_a_stalled_one(output: Path) -> None:
     inbox = Inbox(output, overwrite=False)
-    async with sharing(inbox) as (old, lost), sharing(inbox) as (new, future):
+    async with sharing(inbox) as (old, lost, old_record), sharing(inbox) as (new, _, record):
         await begin(old, **KEPT)
         await put_chunks(old, 0)
         assert (await begin(new, **KEPT))["chunks"] == 1
-        with pytest.raises(TransferInterruptedError, match=r"a.bin: its sender has begun another attempt"):
-            await result(lost)
+        await result(lost)
+        ((error, files),) = old_record.lost
+        assert (str(error), files[0][1]) == ("its sender has begun another attempt", True)
         await put_chunks(new, 1, 2, 3, 4)
-        await send_control(new, "end", sha256=hashlib.sha256(FIVE).hexdigest())
-        assert await result(future) is not None
+        await end(new, FIVE)
+        assert "digest" in await answered(new)
+        assert len(record.received) == 1
     assert names(output) == ["a.bin"]
     inbox.close()
 
 
+async def test_receive__one_transfer_twice_in_a_session_bad_flow(output: Path) -> None:
+    async with receiving(output) as (sender, _, record):
+        await begin(sender, **KEPT)
+        assert (await begin(sender, **KEPT))["reason"] == "a.bin: is offered twice at a time"
+        await put_chunks(sender, 0, 1, 2, 3, 4)
+        await end(sender, FIVE)
+        assert "digest" in await answered(sender)
+        assert len(record.failures) == 1
+
+
 async def test_receive__a_sender_that_aborts_leaves_nothing_bad_flow(output: Path) -> None:
-    async with receiving(output) as (sender, future, _):
+    async with receiving(output) as (sender, future, record):
         await begin(sender, **KEPT)
         await put_chunks(sender, 0)
         await send_control(sender, "abort", reason="cannot be read", again=False)
-        with pytest.raises(TransferError, match=r"^the sender gave up: cannot be read$"):
-            await result(future)
+        await result(future)
+        assert str(record.lost[0][0]) == "the sender gave up: cannot be read"
         assert names(output) == []
 
 
@@ -333,63 +589,81 @@ async def test_receive__a_sender_that_closes_has_aborted_bad_flow(output: Path) 
     async with receiving(output) as (sender, future, _):
         await begin(sender, **KEPT)
         await put_chunks(sender, 0)
-        await sender.close()
-        with pytest.raises(PeerError):
-            await result(future)
+        await parted(sender, future)
         assert names(output) == []
 
 
 async def test_receive__a_received_file_is_confirmed_again(output: Path) -> None:
-    """The sender lost its peer before the verdict: its file is not refused as existing."""
+    """The sender lost its peer before the answer: its file is not refused as existing."""
     inbox = Inbox(output, overwrite=False)
-    digest = hashlib.sha256(FIVE).hexdigest()
-    async with sharing(inbox) as (sender, future):
+    async with sharing(inbox) as (sender, _, record):
         await begin(sender, **KEPT)
         await put_chunks(sender, 0, 1, 2, 3, 4)
-        await send_control(sender, "end", sha256=digest)
-        assert await result(future) is not None
-    async with sharing(inbox) as (sender, future):
+        await end(sender, FIVE)
+        await answered(sender)
+        assert len(record.received) == 1
+    async with sharing(inbox) as (sender, _, record):
         assert (await begin(sender, **KEPT))["chunks"] == 5
-        await send_control(sender, "end", sha256=digest)
-        assert await receive_control(sender) == {"kind": "verdict", "sha256": digest}
-        assert await result(future) is None
-    async with sharing(inbox) as (sender, future):
-        answer = await begin(sender, **{**KEPT, "transfer": "f" * 32})
-        assert (answer["kind"], answer.get("again")) == ("refuse", None)
+        await end(sender, FIVE)
+        assert await answered(sender) == {"file": 0, "digest": digest_of(FIVE)}
+        assert record.received == []
+    async with sharing(inbox) as (sender, _, _record):
+        answer = await begin(sender, **KEPT, sender="f" * 32)
+        assert answer["again"] is False
         assert "exists already" in answer["reason"]
     inbox.close()
 
 
 async def test_receive__two_senders_of_one_name_stay_apart(output: Path) -> None:
     inbox = Inbox(output, overwrite=True)
-    async with sharing(inbox) as (one, first), sharing(inbox) as (two, second):
+    one_payload, two_payload = bytes([1]) * 5120, bytes([2]) * 5120
+    async with sharing(inbox) as (one, _, _), sharing(inbox) as (two, _, _record):
         await begin(one, **KEPT)
         await begin(two, **{**KEPT, "transfer": "f" * 32})
         for index in range(5):
-            await put(one, bytes([1]) * 1024, index=index)
-            await put(two, bytes([2]) * 1024, index=index)
-        await send_control(one, "end", sha256=hashlib.sha256(bytes([1]) * 5120).hexdigest())
-        assert await result(first) is not None
-        assert (output / "a.bin").read_bytes() == bytes([1]) * 5120
-        await send_control(two, "end", sha256=hashlib.sha256(bytes([2]) * 5120).hexdigest())
-        assert await result(second) is not None
-        assert (output / "a.bin").read_bytes() == bytes([2]) * 5120
+            await put_file(one, one_payload, chunk_bytes=1024, indices=[index])
+            await put_file(two, two_payload, chunk_bytes=1024, indices=[index])
+        await end(one, one_payload)
+        await answered(one)
+        assert (output / "a.bin").read_bytes() == one_payload
+        await end(two, two_payload)
+        await answered(two)
+        assert (output / "a.bin").read_bytes() == two_payload
     inbox.close()
 
 
 # -- peers that stall -----------------------------------------------------------------------------------------------
 
 
-async def test_receive__transfers_are_limited(output: Path) -> None:
+async def test_receive__senders_are_limited(output: Path) -> None:
     inbox = Inbox(output, overwrite=False, max_transfers=1)
-    async with sharing(inbox) as (one, _), sharing(inbox) as (two, future):
+    async with sharing(inbox) as (one, _, _), sharing(inbox) as (two, future, _record):
         await begin(one, **KEPT)
         answer = await begin(two, **{**KEPT, "transfer": "f" * 32})
         assert (answer["kind"], answer["again"]) == ("refuse", True)
         with pytest.raises(NotStartedError, match="busy with 1 transfers"):
             await result(future)
-    async with sharing(inbox) as (three, _):
-        assert (await begin(three, **{**KEPT, "transfer": "e" * 32}))["kind"] == "accept"
+    async with sharing(inbox) as (three, _, _record):
+        assert (await begin(three, **{**KEPT, "transfer": "e" * 32}))["chunks"] == 0
+    inbox.close()
+
+
+async def test_receive__open_files_are_limited_and_a_session_has_always_one(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("srd.file_transfer.inbox.MAX_OPEN_FILES", 2)
+    inbox = Inbox(output, overwrite=False)
+    async with sharing(inbox) as (one, _, _), sharing(inbox) as (two, _, _record):
+        await send_control(one, "offer", **offer_fields(file(0), file(1), file(2)))
+        assert set(await all_answered(one, 2)) == {0, 1}
+        await send_control(two, "offer", **offer_fields(file(3), file(4)))
+        assert set(await all_answered(two, 1)) == {0}
+        await put(one, b"0123456789", index=0)
+        await end(one, b"0123456789")
+        assert set(await all_answered(one, 1)) == {0}
+        await put(one, b"0123456789", index=1)
+        await end(one, b"0123456789", file=1)
+        assert set(await all_answered(one, 2)) == {1, 2}
     inbox.close()
 
 
@@ -400,7 +674,7 @@ async def test_receive__an_idle_peer_costs_nothing_and_is_not_kept(
     inbox = Inbox(output, overwrite=False)
     async with pair() as (_, _, _, there):
         files, threads = open_files(), set(threading.enumerate())  # of which an earlier test's may end meanwhile
-        receiver = FileReceiver(there, inbox=inbox, on_start=lambda *_: None)
+        receiver = FileReceiver(there, inbox=inbox)
         assert open_files() == files
         assert set(threading.enumerate()) <= threads
         with pytest.raises(NotStartedError, match=r"^127.0.0.1:\d+: offered nothing within 0.05 s$"):
@@ -414,37 +688,31 @@ async def test_receive__a_live_sender_that_sends_nothing_bad_flow(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("srd.file_transfer.receiving.STALL_S", 0.2)
-    async with receiving(output) as (sender, future, _):
+    async with receiving(output) as (sender, future, record):
         await begin(sender, size=2048, chunk_bytes=1024)
         await put(sender, bytes(1024), index=0)
-        answer = await receive_control(sender)
-        assert (answer["kind"], answer["again"]) == ("verdict", True)
-        with pytest.raises(TransferInterruptedError, match=r"the sender is alive, but sent nothing for 0.2 s"):
-            await result(future)
+        message = await receive_control(sender)
+        assert (message["kind"], message["again"]) == ("refuse", True)
+        await result(future)
+        assert str(record.lost[0][0]) == "the sender is alive, but sent nothing for 0.2 s"
 
 
 async def test_receive__a_part_that_cannot_be_removed_is_only_reported(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with ext4's `chattr +a`, or a directory that became read-only: the transfer fails, the receiver continues."""
+    """As with ext4's `chattr +a`, or a directory that became read-only: the file fails, the receiver continues."""
 
     def fail(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    warnings: list[str] = []
-    inbox = Inbox(output, overwrite=False)
-    async with pair() as (_, _, here, there):
-        receiver = FileReceiver(there, inbox=inbox, on_start=lambda *_: None, warn=warnings.append)
-        for _ in range(2):
-            future = asyncio.ensure_future(receiver.receive())
+    async with receiving(output) as (sender, _, record):
+        for number in range(2):
             monkeypatch.setattr(Path, "unlink", fail)
-            await begin(here)
-            await put(here, PAYLOAD, index=0)
-            await send_control(here, "end", sha256="0" * 64)
-            assert "SHA-256 is" in (await receive_control(here))["reason"]
-            with pytest.raises(TransferError, match="SHA-256 is"):
-                await result(future)
+            await begin(sender, file(number))
+            await put(sender, b"0123456789", index=number)
+            await send_control(sender, "end", files=[{"file": number, "digest": "0" * 64}])
+            assert "BLAKE3 is" in (await answered(sender))["reason"]
         monkeypatch.undo()
-    assert len(warnings) == 2
-    assert warnings[0].endswith(".part: cannot be removed: Operation not permitted")
-    inbox.close()
+        await asyncio.wait_for(sender.close(), timeout=PATIENCE_S)
+    assert len(record.warnings) == 2
+    assert record.warnings[0].endswith(".part: cannot be removed: Operation not permitted")
