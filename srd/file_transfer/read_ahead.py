@@ -114,11 +114,18 @@ class ReadAhead:
     async def stop(self) -> None:
         """Read no more of the file, and wait for the thread, which uses the memory and the file."""
         self._source = None
-        while self._reading:
-            slots, reading = self._reading.popleft()
-            await asyncio.wait([reading])
-            reading.exception()  # of a file that is not sent any more
-            self._free.extend(slots)
+        stopping, self._reading = self._reading, deque()
+        pending = [reading for _, reading in stopping]
+        try:
+            if pending:
+                await asyncio.wait(pending)
+        except asyncio.CancelledError:
+            await asyncio.wait(pending)
+            raise
+        finally:
+            for slots, reading in stopping:
+                reading.exception()  # of a file that is not sent any more
+                self._free.extend(slots)
 
     def close(self) -> None:
         """Release the memory, which nothing may use any more."""

@@ -62,7 +62,7 @@ class Record(Watcher):
     def on_received(self, received: Received) -> None:
         self.received.append(received)
 
-    def on_identical(self, offer: Offer, digest: str) -> None:
+    def on_identical(self, offer: Offer, digest: str) -> None:  # noqa: ARG002
         self.identical.append(offer.name)
 
     def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:
