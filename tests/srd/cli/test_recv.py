@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import CONTROL_MESSAGE, encode
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
-from tests.srd.file_transfer.ends import OFFER, offer_fields
+from tests.srd.file_transfer.ends import digest_of, offer_fields
 from tests.srd.loopback import SMALL, content, receive, send
 
 SEED = 61
@@ -137,8 +136,8 @@ def test_recv__prints_its_address_and_each_file_to_stderr(inputs: Path, output: 
         assert srd("send", str(file), greeting[1]).returncode == 0
         assert process.wait() == 0
         assert process.events() == []
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        assert process.stderr.next() == f"srd recv: a.bin: 100000 bytes, SHA-256 {digest} verified"
+        digest = digest_of(file.read_bytes())
+        assert process.stderr.next() == f"srd recv: a.bin: 100000 bytes, BLAKE3 {digest} verified"
         assert process.stderr.next() is None
 
 
@@ -157,7 +156,8 @@ def test_recv__json_events(inputs: Path, output: Path) -> None:
             "name": "a.bin",
             "path": str(output / "a.bin"),
             "bytes": 20 << 20,
-            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "hash": "blake3",
+            "digest": digest_of(file.read_bytes()),
         }
         assert progress
         assert all(set(event) == {"event", "seconds", "bytes"} for event in progress)
@@ -316,13 +316,13 @@ def test_recv__once_is_not_ended_by_attackers(inputs: Path, output: Path) -> Non
     with receiver(output, "--once") as (process, target):
         asyncio.run(send_raw(target))
         asyncio.run(send_raw(target, b"\x1b]0;pwn\x07 nonsense"))
-        asyncio.run(send_raw(target, encode(**{"kind": "offer", **OFFER, "name": "../\x1b[2J"})))
+        asyncio.run(send_raw(target, encode("offer", **offer_fields(name="../\x1b[2J"))))
         assert srd("send", str(file_of(inputs, 10)), target).returncode == 0
         assert process.wait() == 0
         nonsense, name = process.stderr.all()
         assert nonsense.startswith("srd recv: 127.0.0.1:")
         assert nonsense.endswith(": a message that is no JSON")
-        assert name == r"srd recv: name '../\x1b[2J' is not a plain file name"
+        assert name == r"srd recv: name '../\x1b[2J' is no path below the receiver's directory"
 
 
 async def stay_idle(target: str, *, count: int, file: Path) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import signal
 import subprocess
@@ -12,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from srd.cli.options import STOP_WITHIN_S
 from srd.cli.delivery import paths_text
+from srd.cli.options import STOP_WITHIN_S
 from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, encode
 from srd.peer import PathStats
 from srd.proto.paths.path import PathCounters, PathState
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
+from tests.srd.file_transfer.ends import digest_of
 from tests.srd.loopback import SMALL, closed_port, content, send
 
 SEED = 62
@@ -39,11 +39,7 @@ def file(inputs: Path) -> Path:
 
 def test_send__missing_file_bad_flow(tmp_path: Path, file: Path) -> None:
     result = srd("send", str(file), str(tmp_path / "gone"), "127.0.0.1:9")
-    assert_fails(result, status=2, error=f"{tmp_path / 'gone'}: no such file; check the name")
-
-
-def test_send__a_directory_bad_flow(inputs: Path, called: Command) -> None:
-    assert_fails(called("send", str(inputs), "127.0.0.1:9"), status=2, error=f"{inputs}: is a directory; pack it first")
+    assert_fails(result, status=2, error=f"{tmp_path / 'gone'}: no such file or directory; check the name")
 
 
 def test_send__an_impossible_name_bad_flow(called: Command) -> None:
@@ -61,7 +57,7 @@ def test_send__bad_paths_bad_flow(file: Path, paths: str, called: Command) -> No
 
 
 def test_send__too_few_arguments_bad_flow(file: Path, called: Command) -> None:
-    assert_fails(called("send", str(file)), status=2, error="give at least one FILE, and HOST:PORT last")
+    assert_fails(called("send", str(file)), status=2, error="give at least one PATH, and HOST:PORT last")
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "é" * 70])
@@ -85,7 +81,7 @@ def test_send__reports_what_it_did(file: Path, output: Path) -> None:
         result = srd("send", str(file), target)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("a.bin: 3000000 bytes in ")
-    assert result.stdout.endswith(" paths, SHA-256 verified\n")
+    assert result.stdout.endswith(" paths, BLAKE3 verified\n")
     assert (output / "a.bin").read_bytes() == file.read_bytes()
 
 
@@ -93,7 +89,8 @@ def test_send__json(file: Path, output: Path) -> None:
     with receiver(output) as (_, target):
         result = srd("send", str(file), target, "--json", "--paths", "4")
     assert (result.returncode, result.stderr) == (0, "")
-    sent = json.loads(result.stdout)
+    sent, summary = map(json.loads, result.stdout.splitlines())
+    assert (summary["event"], summary["delivered"], summary["failed"]) == ("summary", 1, 0)
     paths = sent.pop("paths")
     assert sent.pop("seconds") > 0
     assert sent.pop("goodput_bps") > 0
@@ -102,8 +99,9 @@ def test_send__json(file: Path, output: Path) -> None:
         "event": "sent",
         "name": "a.bin",
         "bytes": 3_000_000,
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-        "sha256_ok": True,
+        "hash": "blake3",
+        "digest": digest_of(file.read_bytes()),
+        "verified": True,
     }
     assert [path["path"] for path in paths] == [0, 1, 2, 3]
     assert sum(path["packets"] for path in paths) >= 3_000_000 // 8972
@@ -117,7 +115,7 @@ def test_send__json(file: Path, output: Path) -> None:
 def test_send__as_many_paths_as_configured(file: Path, output: Path, paths: str) -> None:
     with receiver(output) as (_, target):
         result = srd("send", str(file), target, "--json", "--paths", paths)
-    assert len(json.loads(result.stdout)["paths"]) == int(paths)
+    assert len(json.loads(result.stdout.splitlines()[0])["paths"]) == int(paths)
 
 
 def test_send__several_files_one_of_them_empty(inputs: Path, output: Path, file: Path) -> None:
@@ -127,8 +125,10 @@ def test_send__several_files_one_of_them_empty(inputs: Path, output: Path, file:
     with receiver(output) as (process, target):
         result = srd("send", "--json", *map(str, files), target)
         assert result.returncode == 0, result.stderr
-        assert [json.loads(line)["name"] for line in result.stdout.splitlines()] == [path.name for path in files]
-        assert [process.event("received")["bytes"] for _ in files] == [3_000_000, 0, 1000, 2000]
+        *sent, summary = map(json.loads, result.stdout.splitlines())
+        assert {event["name"] for event in sent} == {path.name for path in files}
+        assert (summary["event"], summary["delivered"], summary["bytes"]) == ("summary", 4, 3_003_000)
+        assert sorted(process.event("received")["bytes"] for _ in files) == [0, 1000, 2000, 3_000_000]
     assert all((output / path.name).read_bytes() == path.read_bytes() for path in files)
 
 
@@ -139,9 +139,11 @@ def test_send__fails_when_one_of_several_fails(inputs: Path, output: Path, file:
     with receiver(output) as (_, target):
         result = srd("send", str(file), str(other), target)
     assert result.returncode == 1
-    assert len(result.stderr.splitlines()) == 1
-    assert f"{other}: not delivered: b.bin: exists already" in result.stderr
-    assert (output / "a.bin").exists()
+    refused, summary = result.stderr.splitlines()
+    assert refused.startswith(f"srd send: {other}: not delivered: b.bin: exists already")
+    assert summary == "srd: 1 of 2 files was not delivered"
+    assert (output / "a.bin").read_bytes() == file.read_bytes()
+    assert (output / "b.bin").read_bytes() == b"old"
 
 
 def test_send__several_files_are_one_once(file: Path, inputs: Path, output: Path) -> None:
@@ -156,13 +158,14 @@ def test_send__several_files_are_one_once(file: Path, inputs: Path, output: Path
     assert names(output) == ["a.bin", "b.bin", "c.bin"]
 
 
-def test_send__once_ends_with_the_first_file_that_fails_bad_flow(file: Path, inputs: Path, output: Path) -> None:
+def test_send__once_ends_with_the_whole_send_and_its_failures_bad_flow(file: Path, inputs: Path, output: Path) -> None:
     (output / "a.bin").touch()
     other = inputs / "b.bin"
     other.touch()
     with receiver(output, "--once") as (process, target):
         assert srd("send", str(file), str(other), target).returncode == 1
         assert process.wait() == 1
+    assert names(output) == ["a.bin", "b.bin"]
 
 
 @pytest.mark.parametrize(
@@ -270,7 +273,7 @@ def test_send__one_signal_ends_it_though_the_receiver_releases_nothing(inputs: P
             with Process(argv) as sender:
                 peer = await endpoint.accept()
                 (await peer.recv()).release()
-                await send(peer, encode("accept", chunks=0), immediate=CONTROL_MESSAGE)
+                await send(peer, encode("answer", files=[{"file": 0, "chunks": 0}]), immediate=CONTROL_MESSAGE)
                 held = [await peer.recv() for _ in range(SMALL.protocol.receive_window_bytes // CHUNK_BYTES - 1)]
                 sender.kill(number)
                 status = await asyncio.to_thread(sender.wait)
@@ -294,7 +297,9 @@ def test_send__a_file_that_vanishes_before_its_turn_bad_flow(inputs: Path, outpu
             file.unlink()
             sender.kill(signal.SIGCONT)
             assert sender.wait() == 1
-            assert sender.stderr.all()[-1] == f"srd: {file}: cannot be read: No such file or directory"
+            lost, summary = sender.stderr.all()
+            assert lost == f"srd send: {file}: not delivered: cannot be read: No such file or directory"
+            assert summary == "srd: 1 of 2 files was not delivered"
     assert names(output) == [big.name]
 
 
@@ -345,7 +350,7 @@ def test_send__resumes_with_a_restarted_receiver(
             assert first_bytes > 1 << 20, "it started from the beginning"
             assert again.wait() == 0
         assert sender.wait() == 0
-        assert sender.event("sent")["sha256"] == hashlib.sha256(large.read_bytes()).hexdigest()
+        assert sender.event("sent")["digest"] == digest_of(large.read_bytes())
     resumed(inputs, output)
 
 

@@ -9,17 +9,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from srd.file_transfer.errors import TransferError
 from srd.file_transfer.protocol import (
     CHUNK_BYTES,
     CONTROL_MESSAGE,
     MAX_CONTROL_BYTES,
+    MAX_DIGESTS,
+    MAX_FILES,
     MAX_RETRY_S,
     MAX_TEXT,
     Offer,
-    TransferError,
+    batches,
     decode_untrusted,
+    digests_untrusted,
     encode,
-    offer_untrusted,
+    entries_untrusted,
+    entry,
+    offers_untrusted,
     reason_of,
 )
 
@@ -28,9 +34,19 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-OFFERS: dict[str, Any] = {"kind": "offer", "name": "a.bin", "size": 10, "chunk_bytes": CHUNK_BYTES}
-OFFERS |= {"transfer": "0123456789abcdef" * 2, "retry_for_s": 60, "files_left": 2}
-FIELDS = ("name", "size", "chunk_bytes", "transfer", "retry_for_s")
+FILE: dict[str, Any] = {"name": "a.bin", "size": 10, "transfer": "0123456789abcdef" * 2}
+OFFER: dict[str, Any] = {"kind": "offer", "files": [FILE], "sender": "5" * 32, "chunk_bytes": CHUNK_BYTES}
+OFFER |= {"retry_for_s": 60, "files_left": 2, "bytes_left": 7}
+FILE_FIELDS = ("name", "size", "transfer", "mode", "mtime_ns", "if_differs", "directory")
+OFFER_FIELDS = ("files", "sender", "chunk_bytes", "retry_for_s", "files_left", "bytes_left", "file_hash")
+
+
+def offered(**changed: Any) -> Offer:
+    """Parse an OFFER of one file, with changed fields of the file or of the message."""
+    of_file = {key: value for key, value in changed.items() if key in FILE_FIELDS}
+    of_message = {key: value for key, value in changed.items() if key not in FILE_FIELDS}
+    (offer,) = offers_untrusted({**OFFER, "files": [{**FILE, **of_file}], **of_message}).offers
+    return offer
 
 
 # -- messages -------------------------------------------------------------------------------------------------------
@@ -78,42 +94,111 @@ def test_reason_of__is_one_line() -> None:
     assert len(reason_of({"reason": "x" * 9000}, default="b")) == MAX_TEXT
 
 
+# -- batches --------------------------------------------------------------------------------------------------------
+
+
+@given(
+    entries=st.lists(
+        st.builds(
+            lambda file, reason, name: entry(file=file, name=name or None, reason=None if name else reason, again=None),
+            file=st.integers(0, 1 << 61),
+            reason=st.text(alphabet="\U0001f389\n\x1b", max_size=3).map(lambda text: text * 600),
+            name=st.text(alphabet="\x01\x7f\u00e9", max_size=3).map(lambda text: text * 1365),
+        ),
+        max_size=200,
+    )
+)
+def test_batches__every_entry_once_in_messages_that_fit(entries: list[dict[str, Any]]) -> None:
+    found = []
+    for batch in batches(entries):
+        body = encode("offer", files=batch, sender="5" * 32, chunk_bytes=1 << 20, retry_for_s=86400, files_left=1 << 61)
+        assert len(body) <= MAX_CONTROL_BYTES
+        assert 1 <= len(batch) <= MAX_FILES
+        found += decode_untrusted(body)["files"]
+    assert found == entries
+
+
+@given(files=JSON | st.lists(st.fixed_dictionaries({}, optional={"file": JSON, "digest": JSON}), max_size=70))
+@example(files=[{"file": 0}] * (MAX_FILES + 1))
+@example(files=[{"file": True}])
+@example(files=[{"file": -1}])
+def test_entries_untrusted__raises_transfer_error_or_returns_numbered_entries(files: object) -> None:
+    try:
+        entries = entries_untrusted({"kind": "end", "files": files})
+    except TransferError:
+        return
+    assert len(entries) <= MAX_FILES
+    assert all(isinstance(each["file"], int) and each["file"] >= 0 for each in entries)
+
+
+@given(message=st.fixed_dictionaries({"kind": st.just("hashes")}, optional={"first": JSON, "digests": JSON}))
+@example(message={"kind": "hashes", "first": 0, "digests": ["0" * 32] * (MAX_DIGESTS + 1)})
+@example(message={"kind": "hashes", "first": 0, "digests": ["0" * 31 + "\n"]})
+@example(message={"kind": "hashes", "first": 1, "digests": ["0" * 32]})
+def test_digests_untrusted__raises_transfer_error_or_returns_digests(message: dict[str, Any]) -> None:
+    try:
+        first, digests = digests_untrusted(message)
+    except TransferError:
+        return
+    assert first >= 0
+    assert {len(digest) for digest in digests} <= {16}
+
+
 # -- offers ---------------------------------------------------------------------------------------------------------
 
 
-@given(message=st.fixed_dictionaries({"kind": st.just("offer") | st.text()}, optional=dict.fromkeys(FIELDS, JSON)))
-@example(message={**OFFERS, "name": "\ud800"})
-@example(message={**OFFERS, "size": -1})
-@example(message={**OFFERS, "chunk_bytes": 0})
-@example(message={**OFFERS, "size": float("nan")})
-def test_offer_untrusted__raises_transfer_error_or_returns_an_offer(message: dict[str, Any]) -> None:
-    try:
-        offer = offer_untrusted(message)
-    except TransferError:
-        return
-    assert "/" not in offer.name
-    assert 0 <= offer.chunks < CONTROL_MESSAGE
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["", ".", "..", "/", "a/b", "../a", "/etc/passwd", "a\0b", "\ud800", "x" * 256, "é" * 128, "🎉" * 64],
+FILES = (
+    st.fixed_dictionaries(
+        {key: st.just(value) for key, value in FILE.items()}, optional=dict.fromkeys(FILE_FIELDS[3:], JSON)
+    )
+    | JSON
 )
-def test_offer_untrusted__names_of_other_directories_bad_flow(name: str) -> None:
+CHANGED_FILES = st.fixed_dictionaries({}, optional=dict.fromkeys(FILE_FIELDS, JSON)).map(lambda more: {**FILE, **more})
+
+
+@given(
+    changed=st.fixed_dictionaries({}, optional=dict.fromkeys(OFFER_FIELDS, JSON)),
+    files=st.none() | st.lists(FILES | CHANGED_FILES, max_size=4),
+)
+@example(changed={}, files=[{**FILE, "name": "\ud800"}])
+@example(changed={}, files=[{**FILE, "size": -1}])
+@example(changed={}, files=[{**FILE, "size": float("nan")}])
+@example(changed={}, files=[{**FILE, "mode": 0o4755}])
+@example(changed={}, files=[{"name": "a", "directory": True}])
+@example(changed={"chunk_bytes": 0}, files=[FILE])
+@example(changed={"file_hash": []}, files=[FILE])
+@example(changed={"file_hash": {}}, files=[FILE])
+def test_offers_untrusted__raises_transfer_error_or_returns_offers(
+    changed: dict[str, Any], files: list[Any] | None
+) -> None:
+    message = {**OFFER, **changed} if files is None else {**OFFER, **changed, "files": files}
+    try:
+        offers = offers_untrusted(message)
+    except TransferError as error:
+        str(error).encode()
+        return
+    assert len(offers.offers) <= MAX_FILES
+    for offer in offers.offers:
+        assert not {"", ".", ".."} & set(offer.name.split("/"))
+        assert 0 <= offer.chunks < CONTROL_MESSAGE
+        assert offer.mode is None or 0 <= offer.mode <= 0o777
+        assert offer.is_directory is not bool(offer.transfer)
+
+
+@pytest.mark.parametrize("name", ["", "..", "../a", "/etc/passwd", "a/../b", "a\0b", "\ud800", "x" * 256])
+def test_offers_untrusted__names_of_other_directories_bad_flow(name: str) -> None:
     with pytest.raises(TransferError, match="name") as caught:
-        offer_untrusted({**OFFERS, "name": name})
+        offered(name=name)
     str(caught.value).encode()
-
-
-@pytest.mark.parametrize("name", ["a", "...", "..a", "-rf", " ", "a b", "~", "x" * 255, "é" * 127, "🎉" * 63])
-def test_offer_untrusted__unusual_valid_names(name: str) -> None:
-    assert offer_untrusted({**OFFERS, "name": name}).name == name
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"kind": "accept"},
+        {"kind": "answer"},
+        {"files": None},
+        {"files": [None]},
+        {"files": [FILE] * (MAX_FILES + 1)},
         {"name": None},
         {"name": 7},
         {"size": "10"},
@@ -125,26 +210,46 @@ def test_offer_untrusted__unusual_valid_names(name: str) -> None:
         {"chunk_bytes": (1 << 24) + 1},
         {"size": CONTROL_MESSAGE << 10, "chunk_bytes": 1 << 10},
         {"size": True},
+        {"mode": -1},
+        {"mode": 0o1777},
+        {"mode": 0o2755},
+        {"mode": 0o4755},
+        {"mode": "0o644"},
+        {"mtime_ns": 1.5},
+        {"mtime_ns": 1 << 63},
         {"transfer": None},
         {"transfer": "../../../../../../../etc/passwd/"},
         {"transfer": "0" * 31},
         {"transfer": "0" * 32 + "\n"},
+        {"sender": None},
+        {"sender": "0" * 33},
         {"retry_for_s": None},
+        {"retry_for_s": 1.5},
         {"files_left": None},
         {"files_left": -1},
         {"files_left": True},
-        {"retry_for_s": 1.5},
+        {"bytes_left": -1},
+        {"file_hash": "md5"},
     ],
     ids=str,
 )
-def test_offer_untrusted__bad_flow(changed: dict[str, Any]) -> None:
+def test_offers_untrusted__bad_flow(changed: dict[str, Any]) -> None:
     with pytest.raises(TransferError):
-        offer_untrusted({**OFFERS, **changed})
+        offered(**changed)
+
+
+def test_offers_untrusted__what_it_says() -> None:
+    offers = offers_untrusted({**OFFER, "files": [{**FILE, "mode": 0o640}, {"name": "d/e", "directory": True}]})
+    assert (offers.files_left, offers.bytes_left, offers.total_bytes) == (2, 7, 17)
+    assert offers.offers == (
+        Offer("a.bin", 10, CHUNK_BYTES, FILE["transfer"], retry_for_s=60, mode=0o640, sender="5" * 32),
+        Offer("d/e", 0, CHUNK_BYTES, "", retry_for_s=60, is_directory=True, sender="5" * 32),
+    )
 
 
 @pytest.mark.parametrize(("offered_s", "kept_s"), [(-5, 0), (0, 0), (60, 60), (1 << 70, MAX_RETRY_S)])
-def test_offer_untrusted__the_time_for_leftovers_is_limited(offered_s: int, kept_s: int) -> None:
-    assert offer_untrusted({**OFFERS, "retry_for_s": offered_s}).retry_for_s == kept_s
+def test_offers_untrusted__the_time_for_leftovers_is_limited(offered_s: int, kept_s: int) -> None:
+    assert offered(retry_for_s=offered_s).retry_for_s == kept_s
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,19 @@ def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         raise OSError(code, os.strerror(code))
 
     if request.param != "link":
-        monkeypatch.setattr(os, "link", lambda *_: fail(errno.EPERM))
+        monkeypatch.setattr(os, "link", lambda *_, **__: fail(errno.EPERM))
     if request.param == "neither":
-        monkeypatch.setattr(module, "rename_noreplace", lambda *_: fail(errno.EINVAL))
+        monkeypatch.setattr(module, "rename_noreplace", lambda *_, **__: fail(errno.EINVAL))
     return str(request.param)
+
+
+def publish_in(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        is_removed = publish(directory / "partial", "final", directory=fd)
+    finally:
+        os.close(fd)
+    assert is_removed is not (directory / "partial").exists()
 
 
 def names(directory: Path) -> list[str]:
@@ -33,7 +42,7 @@ def names(directory: Path) -> list[str]:
 def test_publish__gives_the_name(tmp_path: Path, file_system: str) -> None:
     partial, final = tmp_path / "partial", tmp_path / "final"
     partial.write_bytes(b"new")
-    publish(partial, final)
+    publish_in(tmp_path)
     assert final.read_bytes() == b"new"
     assert names(tmp_path) == (["final", "partial"] if file_system == "link" else ["final"])
 
@@ -44,22 +53,22 @@ def test_publish__replaces_nothing_bad_flow(tmp_path: Path) -> None:
     partial.write_bytes(b"new")
     final.write_bytes(b"old")
     with pytest.raises(FileExistsError):
-        publish(partial, final)
+        publish_in(tmp_path)
     assert final.read_bytes() == b"old"
     assert names(tmp_path) == ["final", "partial"]
 
 
 def test_publish__a_disk_that_fails_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "link", fail)
     (tmp_path / "partial").write_bytes(b"new")
     with pytest.raises(OSError, match="Input/output error"):
-        publish(tmp_path / "partial", tmp_path / "final")
+        publish_in(tmp_path)
     assert names(tmp_path) == ["partial"]
 
 
 def test_rename_noreplace__bad_flow(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        rename_noreplace(tmp_path / "gone", tmp_path / "final")
+        rename_noreplace(tmp_path / "gone", "final", directory=-100)  # AT_FDCWD
