@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final
 
-EXTRA: Final = ("click", "rich", "uvloop")
+EXTRA: Final = ("blake3", "click", "rich", "uvloop", "xxhash")
 """What the extra `cli` brings."""
 
 
 def main() -> None:
     """Run the command line; the entry point of the console script."""
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # NumPy's threads spin when they start, and nothing here needs them
     try:
         from srd.cli import main as command  # noqa: PLC0415 - it may lack something
     except ModuleNotFoundError as error:

@@ -82,7 +82,19 @@ def without(*modules: str) -> str:
 
 def test_transport__needs_numpy_and_cryptography_only() -> None:
     """What the extras bring, and all that mypyc's own module is for, is not imported by `srd` and `devmem`."""
-    extras = ("click", "rich", "uvloop", "pydantic", "pyroute2", "yaml", "cbor2", "prometheus_client", "matplotlib")
+    extras = (
+        "blake3",
+        "click",
+        "rich",
+        "uvloop",
+        "xxhash",
+        "pydantic",
+        "pyroute2",
+        "yaml",
+        "cbor2",
+        "prometheus_client",
+        "matplotlib",
+    )
     done = run(without(*extras) + "import srd, devmem; srd.Endpoint, srd.EndpointConfig()")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -92,6 +104,8 @@ def test_transport__needs_numpy_and_cryptography_only() -> None:
     [
         ("srd", "srd.command:main", "cli", "click"),
         ("srd", "srd.command:main", "cli", "uvloop"),
+        ("srd", "srd.command:main", "cli", "blake3"),
+        ("srd", "srd.command:main", "cli", "xxhash"),
         ("srd-lab", "netns.command:main", "lab", "click"),
         ("nitro-card", "nitro_emu.command:nitro_card", "card", "click"),
         ("nitro-verify", "nitro_emu.command:nitro_verify", "card", "cbor2"),

@@ -13,7 +13,7 @@ from srd.errors import SrdError, UsageError
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_CONTROL_BYTES
 
 RECEIVER_SLOTS: Final = 16
-"""Chunks under way to a receiver, as many as a sender has memory for (`srd.file_transfer.sending.SLOTS`)."""
+"""Chunks under way to a receiver; a sender has memory for more (`srd.file_transfer.read_ahead.SLOTS`), which wait."""
 SENDER_SLOTS: Final = 2
 """Control messages under way to a sender: an answer and a verdict."""
 

@@ -126,7 +126,12 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
         plain=own.plain, psk_file=own.psk_file, cert=own.cert, ca=own.ca, authorized_keys=own.authorized_keys
     )
     memory = None if own.devmem is None else DeviceMemory(own.devmem)
-    config = replace(memory.config if memory else EndpointConfig(), busy_poll=own.busy_poll, security=security)
+    config = replace(
+        memory.config if memory else EndpointConfig(),
+        adaptive_poll_s=0.0,  # the thread that stores files wants the CPU
+        busy_poll=own.busy_poll,
+        security=security,
+    )
     title = f"srd recv on {host_port_text(*listen)}"
 
     @asynccontextmanager

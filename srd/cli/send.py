@@ -154,7 +154,12 @@ class EndpointOptions:
                 f"{target}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
             )
         protocol = ProtocolConfig(paths=options.paths)
-        return EndpointConfig(protocol=protocol, busy_poll=self.busy_poll, security=security)
+        return EndpointConfig(
+            protocol=protocol,
+            adaptive_poll_s=0.0,  # the thread that reads files wants the CPU
+            busy_poll=self.busy_poll,
+            security=security,
+        )
 
 
 def _listing(names: list[str]) -> Listing:

@@ -1,8 +1,8 @@
 """Reading ahead: the worker thread reads a file's chunks into slots of memory, while others are sent from theirs.
 
 A call of the thread reads and hashes several chunks, and the next call is handed over before it ends, so that neither
-hand-offs nor the event loop limit the rate. A slot is free again when its chunk has been sent. There are few of them:
-what stays in the CPU cache from reading to sending is not fetched from memory twice.
+hand-offs nor the event loop limit the rate. A slot is free again when its chunk has been sent. The slot that was used
+last is used first, as it may still be in the CPU cache.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from srd.file_transfer.protocol import CHUNK_BYTES
 from srd.file_transfer.source_file import SourceFile
 from srd.notify import Notify
 
-SLOTS = 24
-"""Chunks in memory, read ahead and in flight: enough for a fast link's bandwidth-delay product."""
+SLOTS = 32
+"""Chunks in memory, read ahead and in flight: as many as a receive window holds by default, for long links."""
 BATCH = 4
 """Chunks that one call of the thread reads."""
 BATCHES = 2
@@ -49,7 +49,7 @@ class ReadAhead:
         self._changed = changed
         self._step_bytes = SCRATCH_BYTES if is_scratch else CHUNK_BYTES
         self.region = Region(SLOTS * CHUNK_BYTES, name="srd-send")
-        self._free = deque(range(SLOTS))
+        self._free = list(range(SLOTS))
         self._reading: deque[tuple[list[int], asyncio.Future[list[Chunk]]]] = (
             deque()
         )  # slots, and what is read into them
@@ -91,7 +91,7 @@ class ReadAhead:
             count = min(BATCH, self._source.chunks - self._next_index)
             if len(self._free) < count:
                 return
-            slots = [self._free.popleft() for _ in range(count)]
+            slots = [self._free.pop() for _ in range(count)]
             indices = range(self._next_index, self._next_index + count)
             self._next_index += count
             reading = asyncio.get_running_loop().run_in_executor(self._worker, self._read, self._source, indices, slots)
