@@ -98,7 +98,7 @@ async def fill_backlog(world: World) -> None:
     world.opened += [await world.here.open_stream() for _ in range(BACKLOG)]
 
 
-async def is_payload(_: World, message: Message, __: None) -> None:
+async def is_payload(_: World, message: Message, __: Any) -> None:
     assert message.data() == PAYLOAD
 
 
@@ -120,7 +120,7 @@ async def is_completed(world: World, entries: list[Any], _: None) -> None:
         entries += await world.one.completions.wait()
     assert {entry.status for entry in entries} == {Status.OK}
     assert sum(entry.count for entry in entries) == SMALL_COUNT
-    for _ in range(SMALL_COUNT + 1):
+    for _number in range(SMALL_COUNT + 1):
         (await world.there.recv()).release()
 
 
@@ -159,11 +159,17 @@ async def is_ended(world: World, status: Status, _: None) -> None:
     assert world.here.ended
 
 
-RECEIVED = {"cause": lambda world: world.here.send(PAYLOAD), "check": is_payload}
-READ = {"cause": write_stream, "check": is_lines}
+def receiving(call: Callable[[World], Awaitable[Message]]) -> Wait:
+    return Wait(call, lambda world: world.here.send(PAYLOAD), is_payload)
+
+
+def reading(call: Callable[[World], Awaitable[bytes]]) -> Wait:
+    return Wait(call, write_stream, is_lines)
+
+
 WAITS: dict[str, Wait] = {
-    "recv": Wait(lambda world: world.there.recv(), **RECEIVED),
-    "async for message": Wait(lambda world: anext(world.there), **RECEIVED),
+    "recv": receiving(lambda world: world.there.recv()),
+    "async for message": receiving(lambda world: anext(world.there)),
     "recv_batch": Wait(lambda world: world.there.recv_batch(), post_small, is_small),
     "completions.wait": Wait(lambda world: world.one.completions.wait(), post_small, is_completed),
     "accept": Wait(lambda world: world.two.accept(), lambda world: world.one.connect("127.0.0.1", world.port), is_peer),
@@ -172,11 +178,11 @@ WAITS: dict[str, Wait] = {
     ),
     "accept_stream": Wait(lambda world: world.there.accept_stream(), lambda world: world.here.open_stream(), is_stream),
     "wait_ended": Wait(lambda world: world.there.wait_ended(), lambda world: world.here.close(), is_ended),
-    "read": Wait(lambda world: world.ours[0].read(100), **READ),
-    "readline": Wait(lambda world: world.ours[0].readline(), **READ),
-    "readuntil": Wait(lambda world: world.ours[0].readuntil(b"o\n"), **READ),
-    "readexactly": Wait(lambda world: world.ours[0].readexactly(5), **READ),
-    "async for line": Wait(lambda world: anext(world.ours[0]), **READ),
+    "read": reading(lambda world: world.ours[0].read(100)),
+    "readline": reading(lambda world: world.ours[0].readline()),
+    "readuntil": reading(lambda world: world.ours[0].readuntil(b"o\n")),
+    "readexactly": reading(lambda world: world.ours[0].readexactly(5)),
+    "async for line": reading(lambda world: anext(world.ours[0])),
     "drain": Wait(
         lambda world: world.ours[1].drain(), lambda world: world.theirs[0].read(), is_long, prepare=write_long
     ),
