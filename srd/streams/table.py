@@ -97,8 +97,9 @@ class Streams:
         self._accepted += 1
         transport, reader, writer = self._make(number, limit=limit)
         self._grant(number)
-        for frame, message in pending.arrived:
-            transport.on_frame_untrusted(frame, message.data())
+        arrived = [(frame, message.data()) for frame, message in pending.arrived]  # released, whatever they say
+        for frame, payload in arrived:
+            transport.on_frame_untrusted(frame, payload)
         if self._end is not None:
             transport.on_peer_ended(self._end)
         return reader, writer

@@ -35,7 +35,7 @@ CHECKS = {
     "devmem": {
         "line_fraction": ">= 0.966",
         "bytes_copied": "<= 0",
-        "classic_ratio": ">= 1.3",
+        "classic_ratio": ">= 0.9",
         "cpu_per_gb_ratio": "<= 0.8",
     },
     "chaos": {"violations": "<= 0"},

@@ -387,6 +387,7 @@ VIOLATIONS: dict[str, list[tuple[int, int | None, bytes]]] = {
     "a huge number": [(key(Kind.LIMIT, stream=(1 << 56) - 2), 0, b"")],
     "beyond the limit": [(DATA, WINDOW - 1, b"abc")],
     "twice": [(DATA, 0, b"abc"), (DATA, 2, b"abc")],
+    "twice, and more": [(DATA, 0, b"abc"), (DATA, 2, b"abc"), *((DATA, 5 + 3 * n, b"abc") for n in range(20))],
     "twice out of order": [(DATA, 10, b"abc"), (DATA, 12, b"abc")],
     "two ends": [(EOF, 10, b""), (EOF, 11, b"")],
     "behind the end": [(EOF, 10, b""), (DATA, 9, b"abc")],
