@@ -115,12 +115,12 @@ async def is_small(world: World, first: Message | MessageBatch, _: None) -> None
         arrived = await world.there.recv_batch()
 
 
-async def is_completed(world: World, entries: list[Any], _: None) -> None:
+async def is_completed(world: World, entries: list[Any], __: None) -> None:
     while sum(entry.count for entry in entries) < SMALL_COUNT:
         entries += await world.one.completions.wait()
     assert {entry.status for entry in entries} == {Status.OK}
     assert sum(entry.count for entry in entries) == SMALL_COUNT
-    for _number in range(SMALL_COUNT + 1):
+    for _ in range(SMALL_COUNT + 1):
         (await world.there.recv()).release()
 
 
