@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import email
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,30 @@ def test_sdist__has_what_readme_uses(tmp_path: Path) -> None:
         Path(name) for name in ("Makefile", "scripts/setup", "scripts/demo.py", "tests/conftest.py", "CITATION.cff")
     }
     assert {path for path in wanted if (ROOT / path).is_file()} <= inside
+    with tarfile.open(archive) as opened:
+        (name,) = [name for name in opened.getnames() if name.count("/") == 1 and name.endswith("/PKG-INFO")]
+        member = opened.extractfile(name)
+        assert member is not None
+        check_metadata(email.message_from_binary_file(member))
+
+
+def check_metadata(metadata: Message) -> None:
+    """What an index shows: README in which no link leads nowhere, and no more than there is."""
+    page = metadata.get_payload()
+    assert isinstance(page, str)
+    assert page.startswith("# Open SRD\n")
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert re.findall(r"\]\((?!\w+://)", page) == []
+    assert "security (`docs/security.md`)" in page
+    assert not metadata.get_all("Project-URL"), "of a host that exists"
+    extras = {extra for extra in metadata.get_all("Provides-Extra") or [] if extra not in {"bench", "test"}}
+    assert extras == {*re.findall(r"'\.\[(\w+)\]'", page)}, "README says what each extra is for"
+
+
+def test_changelog__begins_with_this_version() -> None:
+    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first is not None
+    assert first[1] == PROJECT["project"]["version"]
 
 
 def test_citation__has_the_version() -> None:
