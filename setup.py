@@ -30,7 +30,6 @@ COMPILED = (
     "srd/peer.py",
     "srd/rx_queues.py",
     "srd/notify.py",
-    *(f"srd/streams/{name}.py" for name in ("halves", "stream", "table", "wire")),
     "devmem/pool.py",
     "nitro_emu/abi/io.py",
     "nitro_emu/counters.py",
