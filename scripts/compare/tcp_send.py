@@ -79,7 +79,7 @@ def send_file(sock: socket.socket, source: Source, *, host: str, port: int) -> N
         seconds=round(seconds, 6),
         goodput_bps=round(8 * source.byte_count / seconds),
         sha256=source.sha256,
-        sha256_ok=True,
+        verified=True,
         **account,
     )
 
