@@ -139,7 +139,7 @@ def _why_incomplete(record: Record) -> str | None:
     sent = record.sender.last("sent")
     if sent is None or record.sender.status != 0:
         return f"the sender ended with status {record.sender.status} and reported no success"
-    if sent.get("sha256_ok") is not True:
+    if sent.get("verified") is not True:
         return "the receiver did not confirm to the sender that every byte is verified"
     if record.receiver.last("received") is None or record.receiver.status != 0:
         return f"the receiver ended with status {record.receiver.status} and reported no file"

@@ -78,8 +78,9 @@ def send_file(sock: socket.socket, source: Source, *, host: str, port: int) -> N
         bytes=source.byte_count,
         seconds=round(seconds, 6),
         goodput_bps=round(8 * source.byte_count / seconds),
-        sha256=source.sha256,
-        sha256_ok=True,
+        hash="sha256",
+        digest=source.sha256,
+        verified=True,
         **account,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 from netns.backends.kernel.netlink import run_tool
 from netns.lab.lab import Lab
@@ -83,8 +83,8 @@ def reshape(lab: Lab, spine: str, shape: Shape) -> None:
 
 
 def check_delivered(sent: dict[str, Any], received: dict[str, Any], *, file: Path, output: Path) -> None:
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    assert (sent["sha256"], sent["sha256_ok"], received["sha256"]) == (digest, True, digest)
+    digest = blake3(file.read_bytes()).hexdigest()
+    assert (sent["digest"], sent["verified"], received["digest"]) == (digest, True, digest)
     assert (output / file.name).read_bytes() == file.read_bytes()
     assert names(output) == [file.name]
 

@@ -7,7 +7,7 @@ import pytest
 from scripts.compare.errors import TransferError
 from scripts.compare.evaluate import Ending, Record, evaluate, number
 
-SENT = {"event": "sent", "seconds": 2.0, "sha256_ok": True, "retransmitted_fraction": 0.01}
+SENT = {"event": "sent", "seconds": 2.0, "verified": True, "retransmitted_fraction": 0.01}
 RECEIVED = {"event": "received", "seconds": 1.9, "longest_stall_ms": 7.5}
 GOOD = Record(
     byte_count=1000,
@@ -62,7 +62,7 @@ def test_evaluate__given_up_at_the_bound() -> None:
         (replace(GOOD, sender=Ending(status=0, last_error="", events=())), "reported no success"),
         (replace(GOOD, receiver=Ending(status=-9, last_error="", events=())), "the receiver ended with status -9"),
         (
-            replace(GOOD, sender=Ending(status=0, last_error="", events=({**SENT, "sha256_ok": False},))),
+            replace(GOOD, sender=Ending(status=0, last_error="", events=({**SENT, "verified": False},))),
             "did not confirm",
         ),
     ],

@@ -24,7 +24,7 @@ from tests.srd.loopback import content
 CHUNK_BYTES = 1024
 
 
-def chunk(payload: bytes, index: int) -> list[memoryview]:
+def chunk(payload: bytes | bytearray, index: int) -> list[memoryview]:
     view = memoryview(payload)[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
     return [view[:7], view[7:]]
 
@@ -33,7 +33,7 @@ def digest(payload: bytes, index: int) -> bytes:
     return chunk_digest(chunk(payload, index))
 
 
-def file_digest(payload: bytes, *, name: str = "blake3") -> str:
+def file_digest(payload: bytes | bytearray, *, name: str = "blake3") -> str:
     running = FileDigest(name)
     running.update(memoryview(payload))
     return running.hexdigest()
