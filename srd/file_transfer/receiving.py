@@ -525,6 +525,8 @@ class FileReceiver:
 
     async def _end_all(self, error: BaseException | None) -> None:
         """Close the files that have no last answer when the session ends; tell the sender, if it is alive."""
+        for batch in batches(self._answers):
+            await self._send_control("answer", files=batch)  # of files that are verified, for example
         if isinstance(error, TransferError):
             again = isinstance(error, TransferInterruptedError)
             await self._send_control("refuse", reason=str(error), again=again)

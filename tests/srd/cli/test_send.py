@@ -285,24 +285,6 @@ def test_send__one_signal_ends_it_though_the_receiver_releases_nothing(inputs: P
     assert asyncio.run(scenario()) == (1, [f"srd: stopped by {number.name}"])
 
 
-# -- files that are removed -----------------------------------------------------------------------------------------
-
-
-def test_send__a_file_that_vanishes_before_its_turn_bad_flow(inputs: Path, output: Path, file: Path) -> None:
-    with receiver(output) as (process, target):
-        big = sparse(inputs, size_bytes=64 << 20)
-        with Process(command("send", str(big), str(file), target)) as sender:
-            process.event("progress")
-            sender.kill(signal.SIGSTOP)
-            file.unlink()
-            sender.kill(signal.SIGCONT)
-            assert sender.wait() == 1
-            lost, summary = sender.stderr.all()
-            assert lost == f"srd send: {file}: not delivered: cannot be read: No such file or directory"
-            assert summary == "srd: 1 of 2 files was not delivered"
-    assert names(output) == [big.name]
-
-
 # -- receivers that restart -----------------------------------------------------------------------------------------
 
 

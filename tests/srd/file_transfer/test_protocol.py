@@ -118,7 +118,7 @@ def test_batches__every_entry_once_in_messages_that_fit(entries: list[dict[str, 
     assert found == entries
 
 
-@given(files=JSON | st.lists(st.fixed_dictionaries({}, optional={"file": JSON, "digest": JSON}), max_size=70))
+@given(files=JSON | st.lists(st.fixed_dictionaries({}, optional={"file": JSON, "digest": st.text()}), max_size=4))
 @example(files=[{"file": 0}] * (MAX_FILES + 1))
 @example(files=[{"file": True}])
 @example(files=[{"file": -1}])
