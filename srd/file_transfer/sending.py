@@ -21,7 +21,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,7 +98,9 @@ class _Offered:
     """Why it ended here."""
     has_ended: bool = False
     mapping: Region | None = None
-    in_flight: int = 0
+    in_flight: set[asyncio.Future[Status]] = field(default_factory=set)
+    is_cancelled: bool = False
+    """Whether chunks were cancelled, so that parts of them may be in flight until the peer has ended."""
 
 
 class _EndedError(Exception):
@@ -347,11 +349,18 @@ class FileSender:
             raise
         except TransferError as error:
             offered.error = error
+            self._cancel_chunks(offered)
             self._ends.append(entry(file=offered.number, reason=self._told(error), again=False))
             return
         offered.digest = source.digest.hexdigest()
         offered.was_there = offered.digest == offered.there
         self._ends.append(entry(file=offered.number, digest=offered.digest))
+
+    def _cancel_chunks(self, offered: _Offered) -> None:
+        """Send no more of a file that failed here: of a mapped one that became shorter nothing can be sent."""
+        for future in offered.in_flight.copy():
+            offered.is_cancelled = True
+            future.cancel()
 
     async def _read_leading(self, offered: _Offered, source: SourceFile) -> None:
         """Read what the receiver has already, and this process has not hashed: for the hash only."""
@@ -401,7 +410,7 @@ class FileSender:
         """Close the mapping of a file that has ended: at once, or when the peer has, if parts are in flight."""
         if offered.mapping is not None:
             self._mapped.append(offered.mapping)
-            if not offered.in_flight:
+            if not (offered.in_flight or offered.is_cancelled):
                 self._mapped.pop().close()
             offered.mapping = None
 
@@ -428,8 +437,10 @@ class FileSender:
         length = source.length(chunk.index)
 
         def done(future: asyncio.Future[Status]) -> None:
-            offered.in_flight -= 1
-            if self._on_posted(future) is Status.OK and not offered.has_ended:
+            offered.in_flight.discard(future)
+            if offered.error is not None:
+                self._in_flight.discard(future)
+            elif self._on_posted(future) is Status.OK and not offered.has_ended:
                 self._progress(offered, length)
             self._ahead.give_back(chunk.slot)
 
@@ -441,7 +452,7 @@ class FileSender:
             immediate=offered.first + chunk.index,
         )
         self._in_flight.add(sending)
-        offered.in_flight += 1
+        offered.in_flight.add(sending)
         sending.add_done_callback(done)
 
     # -- both -----------------------------------------------------------------------------------------------------

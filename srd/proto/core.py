@@ -515,13 +515,11 @@ class EndpointCore:
                 self._ready[number] = None  # to the end of the queue
                 return out
             if data_only:
-                self._without_data[number] = None
+                self._without_data[number] = None  # looked at again when control packets go, too
                 continue
             if not most_packets and peer.is_held:
                 self._held[number] = None
             self._timers.arm(number, at=peer.poll_timeout(now=now))
-        if data_only:
-            self._ready, self._without_data = self._without_data, {}
         return None
 
     @property

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from typing import Final
 
 from srd.errors import PacketError
 from srd.streams.wire import INITIAL_WINDOW_BYTES, MAX_AHEAD, MAX_PIECES, Kind, ahead, low_bits
 
 Bytes = bytes | memoryview
+MERGED_BYTES: Final = 4096
+"""Bytes that arrived in order, and were not taken, are kept in pieces of so many at least, or in those in which they
+came: an object for each byte would take fifty times the window."""
 
 
 class Outgoing:
@@ -162,8 +166,10 @@ class ReceiveHalf:
         del self._starts[:count]
 
     def _append(self, data: bytes) -> None:
-        self._ready.append(data)
         self.offset += len(data)
+        if self._ready and len(self._ready[-1]) + len(data) <= MERGED_BYTES:
+            data = self._ready.pop() + data
+        self._ready.append(data)
 
     def on_end_untrusted(self, offset: int) -> None:
         """Take note of where the bytes end. Raises PacketError if more have arrived, or it was somewhere else."""

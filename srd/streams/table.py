@@ -22,7 +22,7 @@ from srd.proto.seqset import SequenceSet
 from srd.proto.wire.status import Status
 from srd.streams.halves import Outgoing
 from srd.streams.stream import Stream
-from srd.streams.transport import StreamTransport
+from srd.streams.transport import StreamTransport, StreamWriter
 from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, MAX_PIECES, Frame, Kind, frame_untrusted
 
 MAX_PIECE_BYTES: Final = 128 << 10
@@ -97,8 +97,9 @@ class Streams:
         self._accepted += 1
         transport, reader, writer = self._make(number, limit=limit)
         self._grant(number)
-        for frame, message in pending.arrived:
-            transport.on_frame_untrusted(frame, message.data())
+        arrived = [(frame, message.data()) for frame, message in pending.arrived]  # released, whatever they say
+        for frame, payload in arrived:
+            transport.on_frame_untrusted(frame, payload)
         if self._end is not None:
             transport.on_peer_ended(self._end)
         return reader, writer
@@ -112,7 +113,7 @@ class Streams:
         reader = asyncio.StreamReader(limit=limit, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport.start(protocol)
-        return transport, reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+        return transport, reader, StreamWriter(transport, protocol=protocol, reader=reader, loop=loop)
 
     def _grant(self, number: int) -> None:
         self._post(number, Outgoing(Kind.LIMIT, self._window_bytes))

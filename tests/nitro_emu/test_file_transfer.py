@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import signal
@@ -12,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from srd.file_transfer.protocol import CHUNK_BYTES
 from tests.nitro_emu.card_process import devices_of, loopback_vf, running_card
@@ -112,13 +112,14 @@ def test_send__several_files(inputs: Path, output: Path) -> None:
         process.kill(signal.SIGTERM)
         assert process.wait() == 0
         assert process.stderr.all() == []
-    digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
-    assert [(event["name"], event["bytes"], event["sha256"]) for event in events] == [
+    digests = [blake3(file.read_bytes()).hexdigest() for file in files]
+    assert [(event["name"], event["bytes"], event["digest"]) for event in events] == [
         (file.name, size, digest) for file, size, digest in zip(files, sizes, digests, strict=True)
     ]
-    assert [event["sha256"] for event in received] == digests
+    assert sorted(event["digest"] for event in received) == sorted(digests)
     assert all(
-        set(event) == {"event", "name", "bytes", "seconds", "goodput_bps", "sha256", "sha256_ok"} for event in events
+        set(event) == {"event", "name", "bytes", "seconds", "goodput_bps", "hash", "digest", "verified"}
+        for event in events
     )
     assert all((output / file.name).read_bytes() == file.read_bytes() for file in files)
     assert names(output) == sorted(file.name for file in files)

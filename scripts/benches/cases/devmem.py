@@ -26,7 +26,7 @@ from scripts.harness.veth_pair import VethPair, veth_pair
 WANTED: Final = (
     Wanted("line_fraction", ">=", 0.966),
     Wanted("bytes_copied", "<=", 0),
-    Wanted("classic_ratio", ">=", 1.3),
+    Wanted("classic_ratio", ">=", 0.9),
     Wanted("cpu_per_gb_ratio", "<=", 0.8),
 )
 ROUNDS: Final = 3

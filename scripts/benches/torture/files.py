@@ -15,8 +15,10 @@ from scripts.benches.torture.pattern import fill
 from scripts.benches.torture.plans import FilesPlan, Scenario
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
-from srd.file_transfer.protocol import TransferError
-from srd.file_transfer.receiving import FileReceiver, Inbox
+from srd.file_transfer.errors import TransferError
+from srd.file_transfer.inbox import Inbox
+from srd.file_transfer.protocol import Offer
+from srd.file_transfer.receiving import FileReceiver, Received, Watcher
 from srd.file_transfer.sending import FileSender, Sent
 
 FILES: Final = 100
@@ -58,7 +60,7 @@ async def _send(
         journal.note("unconnected", str(error))
         await endpoint.close()
         return
-    sender = FileSender(peer, on_progress=lambda _bytes: None, mapped=plan.mapped)
+    sender = FileSender(peer, mapped=plan.mapped)
     size = plan.sizes[number]
     journal.note("file", number, size)
     sending = asyncio.ensure_future(sender.send(path))
@@ -101,7 +103,7 @@ async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal
 
     async def accept() -> None:
         while True:
-            receiver = FileReceiver(await endpoint.accept(), inbox=inbox, on_start=lambda _offer, _resumed: None)
+            receiver = FileReceiver(await endpoint.accept(), inbox=inbox, watcher=_Noted(journal))
             tasks.append(asyncio.ensure_future(_receive(receiver, journal)))
 
     accepting = asyncio.ensure_future(accept())
@@ -121,9 +123,27 @@ async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal
     running.stop()
 
 
+class _Noted(Watcher):
+    """Notes what became of the files."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def on_received(self, received: Received) -> None:
+        """Note a file."""
+        self._journal.note("file_received", received.name, received.size)
+
+    def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:  # noqa: ARG002
+        """Note a failure."""
+        self._journal.note("file_failed", str(error))
+
+    def on_lost(self, error: Exception, files: list[tuple[Offer, bool]]) -> None:  # noqa: ARG002
+        """Note the end of a session."""
+        self._journal.note("file_failed", str(error))
+
+
 async def _receive(receiver: FileReceiver, journal: Journal) -> None:
     try:
-        while (received := await receiver.receive()) is not None:
-            journal.note("file_received", received.name, received.size)
+        await receiver.receive()
     except (TransferError, PeerError) as error:
         journal.note("file_failed", str(error))

@@ -31,11 +31,12 @@ CHECKS = {
     "wild": WILD,
     "wild-lab": WILD,
     "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
+    "streams": {"stream_over_message_ratio": ">= 0.7", "stream_over_message_ratio_16": ">= 0.7"},
     "messages": {"undisturbed_ratio": "<= 1.05"},
     "devmem": {
         "line_fraction": ">= 0.966",
         "bytes_copied": "<= 0",
-        "classic_ratio": ">= 1.3",
+        "classic_ratio": ">= 0.9",
         "cpu_per_gb_ratio": "<= 0.8",
     },
     "chaos": {"violations": "<= 0"},

@@ -15,6 +15,7 @@ from srd.proto.events import Completion, PeerEnded, PeerOpened
 from srd.proto.wire.control import (
     Close,
     Datagram,
+    Probe,
     Refuse,
     Reset,
     Retry,
@@ -352,6 +353,9 @@ def test_poll_transmit__control_packets_first_or_left_due() -> None:
     core.post(0, WorkRequest(request=1, payload_offset=0, length=100))
     assert isinstance(core.poll_transmit(network.now), Datagram)
     assert isinstance(core.poll_transmit(network.now), Burst)
+    core.handle_packets([], controls=[(hello(context=78).encode(), "y:1", network.now)], now=network.now)
+    assert core.poll_transmit(network.now, data_only=True) is None
+    assert isinstance(core.poll_transmit(network.now), Datagram), "of no peer"
     assert core.poll_transmit(network.now) is None
 
 
@@ -360,15 +364,12 @@ def test_poll_transmit__data_only_leaves_peers_due_that_it_had_passed() -> None:
     network = Network(seed=1)
     first, second = network.connect()[0], network.connect()[0]
     core, later = network.a.core, network.now + 60.0
-    core.post(first, WorkRequest(request=0, payload_offset=0, length=0))
-    assert isinstance(core.poll_transmit(network.now), Burst)
-    core.handle_timeout(later)  # a probe for it is due
+    answers(network.a, now=network.now)  # no peer is due any more
+    core.handle_timeout(later)  # both are probed
     core.post(second, WorkRequest(request=0, payload_offset=0, length=100))
     assert isinstance(core.poll_transmit(later, data_only=True), Burst)
-    owed = list[object]()
-    while (out := core.poll_transmit(later)) is not None:
-        owed.append(out)
-    assert any(isinstance(out, Datagram) for out in owed)
+    owed = answers(network.a, now=later)
+    assert core.peer(first).remote_context in {each.context for each in owed if isinstance(each, Probe)}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.errors import PacketError
-from srd.streams.halves import Outgoing, ReceiveHalf, SendHalf
+from srd.streams.halves import MERGED_BYTES, Outgoing, ReceiveHalf, SendHalf
 from srd.streams.wire import INITIAL_WINDOW_BYTES, MAX_AHEAD, MAX_PIECES, Kind, low_bits
 
 SEED = 21
@@ -178,6 +178,16 @@ def test_receive__grants_until_the_end() -> None:
     half.on_data_untrusted(1000, bytes(500))
     assert half.take() is not None
     assert half.next_limit() is None, "all of it is granted"
+
+
+def test_receive__bytes_one_by_one_are_kept_together() -> None:
+    half = ReceiveHalf(window_bytes=100_000)
+    sent = bytes(offset % 251 for offset in range(100_000))
+    for offset in range(len(sent)):
+        half.on_data_untrusted(offset, sent[offset : offset + 1])
+    taken = list(iter(half.take, None))
+    assert b"".join(taken) == sent
+    assert len(taken) <= 2 * len(sent) // MERGED_BYTES
 
 
 def test_receive__too_many_pieces_bad_flow() -> None:
