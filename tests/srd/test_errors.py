@@ -6,7 +6,7 @@ import pytest
 
 import srd
 from srd.errors import PacketError, PeerError, SrdError, UsageError
-from srd.file_transfer.protocol import TransferError
+from srd.file_transfer.errors import TransferError
 from srd.proto import errors as core
 from srd.proto.wire.status import Status
 
