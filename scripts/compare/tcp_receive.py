@@ -42,7 +42,8 @@ def receive_file(listener: socket.socket, *, directory: Path) -> None:
         name=header.name,
         bytes=meter.byte_count,
         seconds=round(seconds, 6),
-        sha256=digest,
+        hash="sha256",
+        digest=digest,
         longest_stall_ms=round(1000 * meter.longest_stall_s, 3),
         path=str(directory / header.name),
     )

@@ -78,7 +78,8 @@ def send_file(sock: socket.socket, source: Source, *, host: str, port: int) -> N
         bytes=source.byte_count,
         seconds=round(seconds, 6),
         goodput_bps=round(8 * source.byte_count / seconds),
-        sha256=source.sha256,
+        hash="sha256",
+        digest=source.sha256,
         verified=True,
         **account,
     )

@@ -5,8 +5,8 @@ protocols:
 
     listening {address, port}                           the receiver accepts connections
     progress  {seconds, bytes}                          about every 50 ms from the first byte on
-    received  {bytes, seconds, longest_stall_ms, ...}   verified and in place
-    sent      {bytes, seconds, verified, retransmitted_fraction, ...}   the receiver has verified every byte
+    received  {bytes, seconds, hash, digest, longest_stall_ms, ...}   verified and in place
+    sent      {bytes, seconds, hash, digest, verified, ...}   the receiver has verified every byte
     stopped   {retransmitted_fraction, ...}             the sender was ordered to stop (TCP tool only)
 """
 

@@ -57,11 +57,14 @@ class StoreQueue:
         self._hand_over()
 
     async def close(self) -> None:
-        """Release what waits, and wait for the thread, which uses the rest."""
-        waiting, self._waiting = self._waiting, deque()
-        _release(waiting)
-        if self._running:
-            await asyncio.wait(self._running.copy())
+        """Store what waits, too, as it has been acknowledged, and may be resumed; wait for the thread."""
+        while self._waiting or self._running:
+            if self._error is not None:
+                waiting, self._waiting = self._waiting, deque()
+                _release(waiting)
+            self._hand_over()
+            if self._running:
+                await asyncio.wait(self._running.copy())
 
     def _hand_over(self) -> None:
         while self._waiting and len(self._running) < BATCHES:

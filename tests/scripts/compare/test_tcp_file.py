@@ -57,10 +57,10 @@ def test_transfer__the_file_lands_verified(tmp_path: Path, size: int, options: t
     assert os.listdir(output) == ["f.bin"]  # noqa: PTH208  names, hidden ones included
     sent_event, received_event = last_event(sent), last_event(received)
     assert (sent_event["event"], sent_event["bytes"], sent_event["verified"]) == ("sent", size, True)
-    assert (received_event["event"], received_event["bytes"], received_event["sha256"]) == (
+    assert (received_event["event"], received_event["bytes"], received_event["digest"]) == (
         "received",
         size,
-        sent_event["sha256"],
+        sent_event["digest"],
     )
     assert received_event["seconds"] <= sent_event["seconds"]
 

@@ -16,7 +16,7 @@ from scripts.compare.transfer import Transfer
 CLEAN, BLACKHOLE = conditions.BY_KEY["clean"], conditions.BY_KEY["blackhole"]
 LISTEN = "emit('listening', port=1)\n"
 LAND = "shutil.copy(source, output)\nemit('received', bytes=1, seconds=0.5, longest_stall_ms=3.0)\n"
-SENT = "emit('sent', bytes=1, seconds=0.75, sha256_ok=True, retransmitted_fraction=0.1)\n"
+SENT = "emit('sent', bytes=1, seconds=0.75, verified=True, retransmitted_fraction=0.1)\n"
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from srd.file_transfer.errors import TransferInterruptedError
 from srd.file_transfer.leftovers import (
     GRACE_S,
     Leftover,
@@ -18,7 +19,7 @@ from srd.file_transfer.leftovers import (
     open_locked,
     part_path,
 )
-from srd.file_transfer.protocol import MAX_RETRY_S, Offer, TransferInterruptedError
+from srd.file_transfer.protocol import MAX_RETRY_S, Offer
 
 ID = "0123456789abcdef" * 2
 

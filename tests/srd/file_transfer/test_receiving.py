@@ -80,7 +80,7 @@ async def parted(sender: Peer, future: Ended) -> None:
     await result(future)
 
 
-async def begin(sender: Peer, /, *files: dict[str, Any], **changed: Any) -> dict[Any, Any]:
+async def begin(sender: Peer, /, *files: dict[str, Any], **changed: Any) -> Any:
     """Offer files; return the answer for the only one, or for all by number."""
     await send_control(sender, "offer", **offer_fields(*files, **changed))
     return await answered(sender) if len(files) < 2 else await all_answered(sender, len(files))

@@ -489,7 +489,7 @@ async def test_send_all__what_is_there_is_not_sent(
     (output / "1").write_bytes(bytes(2 * CHUNK_BYTES + 9))
     outcomes: dict[str, Outcome] = {}
     async with ends(output, overwrite=True) as (sender, record):
-        numbers = []
+        numbers: list[int | None] = []
         send = Peer.post_send
 
         def recording(
@@ -502,7 +502,7 @@ async def test_send_all__what_is_there_is_not_sent(
         await sender.send_all(files, on_end=lambda file, outcome: outcomes.update({file.name: outcome}))
         assert record.identical == ["0"]
     assert [isinstance(outcomes[name], Sent) and outcomes[name].was_there for name in "012"] == [True, False, False]  # type: ignore[union-attr]
-    assert sorted(number for number in numbers if number is not None and number < CONTROL_MESSAGE) == list(range(3, 9))
+    assert sorted(number for number in numbers if number is not None and number < CONTROL_MESSAGE) == [*range(3, 9)]
     assert all((output / file.name).read_bytes() == file.path.read_bytes() for file in files)
 
 
