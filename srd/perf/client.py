@@ -16,7 +16,7 @@ from srd.peer import Peer
 from srd.perf.control import MAX_REPLY_BYTES, VERSION, Control, Fields, Kind, counts_untrusted
 from srd.perf.errors import PerfError
 from srd.perf.meter import Interval
-from srd.perf.opening import Connections, buffers_of, congestion_of, is_tcp, make_streams
+from srd.perf.opening import Connections, buffers_of, congestion_of, is_tcp, local_host, make_streams
 from srd.perf.parameters import Parameters, encode
 from srd.perf.payload import Source
 from srd.perf.results import Report, Results, Start, results_untrusted
@@ -103,9 +103,7 @@ class Client:
                         port=self._endpoint.address[1],
                         fail=failure.set,
                     )
-                    running = Running(
-                        streams, parameters=parameters, interval_s=interval_s, on_interval=watch.interval
-                    )
+                    running = Running(streams, parameters=parameters, interval_s=interval_s, on_interval=watch.interval)
                     stack.push_async_callback(running.close)
                     await control.receive(Kind.START)
             except TimeoutError:
@@ -124,9 +122,7 @@ class Client:
             raise PerfError("the server sent no cookie")
         return cookie if cookie.isascii() else ""
 
-    async def _open(
-        self, parameters: Parameters, *, peer: Peer, cookie: str, stack: AsyncExitStack
-    ) -> Connections:
+    async def _open(self, parameters: Parameters, *, peer: Peer, cookie: str, stack: AsyncExitStack) -> Connections:
         """Open what carries the streams."""
         numbers = range(parameters.count)
         if is_tcp(parameters):
@@ -152,9 +148,7 @@ class Client:
             peers.append(one_peer)
         return peers
 
-    def _start(
-        self, parameters: Parameters, *, cookie: str, running: Running, connections: Connections
-    ) -> Start:
+    def _start(self, parameters: Parameters, *, cookie: str, running: Running, connections: Connections) -> Start:
         mss, sent, received = buffers_of(connections)
         return Start(
             parameters,
@@ -189,9 +183,7 @@ class Client:
         return Report(start, running.meter.intervals, own, results_untrusted(fields, parameters=parameters))
 
 
-async def _over(
-    running: Running, heard: asyncio.Future[tuple[Kind, Fields]], *, parameters: Parameters
-) -> None:
+async def _over(running: Running, heard: asyncio.Future[tuple[Kind, Fields]], *, parameters: Parameters) -> None:
     """Wait until the time is over, or both ends have sent all. Raises PerfError for anything else that is heard."""
     if parameters.size_bytes and not all(map(parameters.client_sends, range(parameters.count))):
         kind, _ = await asyncio.shield(heard)
@@ -203,15 +195,3 @@ async def _over(
     if heard.done():
         heard.result()
         raise PerfError("the server has ended the test early")
-
-
-def local_host(remote: str) -> str:
-    """Return the address from which this machine sends to `remote`."""
-    family = socket.AF_INET6 if ":" in remote else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as sock:
-        try:
-            sock.connect((remote, 9))
-        except OSError:
-            return "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - shown, not bound
-        return str(sock.getsockname()[0])
-

@@ -117,9 +117,7 @@ def _interval(interval: Interval, start: Start) -> Fields:
     by_direction = _by_direction(interval.streams, start)
     made: Fields = {"streams": [_stream(stream, interval) for stream in interval.streams]}
     for suffix, streams in zip(("", "_bidir_reverse"), by_direction, strict=False):
-        total = _moved(
-            sum(stream.size_bytes for stream in streams), start_s=interval.start_s, end_s=interval.end_s
-        )
+        total = _moved(sum(stream.size_bytes for stream in streams), start_s=interval.start_s, end_s=interval.end_s)
         if streams[0].sends:
             total["retransmits"] = sum(stream.retransmits for stream in streams)
         made[f"sum{suffix}"] = {**total, "omitted": interval.omitted, "sender": streams[0].sends}

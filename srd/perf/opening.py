@@ -20,7 +20,14 @@ Connections = Sequence[Peer] | Sequence[socket.socket]
 
 
 def make_streams(
-    connections: Connections, *, parameters: Parameters, is_client: bool, source: Source, local: str, port: int, fail: Fail
+    connections: Connections,
+    *,
+    parameters: Parameters,
+    is_client: bool,
+    source: Source,
+    local: str,
+    port: int,
+    fail: Fail,
 ) -> list[Stream]:
     """Return the streams, by number. `local`, `port`: SRD's own address."""
     budget = Budget(parameters.size_bytes)
@@ -80,3 +87,14 @@ def buffers_of(connections: Connections) -> tuple[int, int, int]:
 def is_tcp(parameters: Parameters) -> bool:
     """Whether the data goes over kernel sockets."""
     return parameters.protocol is not Protocol.SRD
+
+
+def local_host(remote: str) -> str:
+    """Return the address from which this machine sends to `remote`."""
+    family = socket.AF_INET6 if ":" in remote else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect((remote, 9))
+        except OSError:
+            return "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - shown, not bound
+        return str(sock.getsockname()[0])

@@ -18,12 +18,11 @@ from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.io.addresses import host_port_text
 from srd.peer import Peer
-from srd.perf.client import local_host
 from srd.perf.control import VERSION, Control, Fields, Kind, counts_untrusted
 from srd.perf.errors import PerfError
 from srd.perf.iperf_json import document
 from srd.perf.meter import Interval
-from srd.perf.opening import Connections, buffers_of, congestion_of, is_tcp, make_streams
+from srd.perf.opening import Connections, buffers_of, congestion_of, is_tcp, local_host, make_streams
 from srd.perf.parameters import Parameters, parameters_untrusted
 from srd.perf.payload import Source
 from srd.perf.results import Report, Results, Start, describe, encode, sendable_output
@@ -263,21 +262,17 @@ class Test:
             heard = asyncio.ensure_future(self._control.receive(Kind.END))
             stack.callback(_forget, heard)
             connections = await self._connections(heard, stack)
-            host, port = self._endpoint.address
-            local = local_host(self._peer.address[0])
             streams = make_streams(
                 connections,
                 parameters=parameters,
                 is_client=False,
                 source=source,
-                local=local,
-                port=port,
+                local=local_host(self._peer.address[0]),
+                port=self._endpoint.address[1],
                 fail=failure.set,
             )
             output = Output(server.write, as_json=server.as_json, keep=parameters.server_output)
-            running = Running(
-                streams, parameters=parameters, interval_s=server.interval_s, on_interval=output.interval
-            )
+            running = Running(streams, parameters=parameters, interval_s=server.interval_s, on_interval=output.interval)
             stack.push_async_callback(running.close)
             start = self._start(running, connections)
             output.started(start)
@@ -287,7 +282,6 @@ class Test:
                 _heard(heard), failure.wait(), running.failed(), self._finished(running), self._overdue(running)
             )
             await self._end(fields, running, start=start, failure=failure, connections=connections, output=output)
-            del host
 
     async def _connections(self, heard: asyncio.Future[tuple[Kind, Fields]], stack: AsyncExitStack) -> Connections:
         """Return what carries the streams. Raises PerfError when they are not opened in time."""
@@ -372,5 +366,3 @@ async def _heard(heard: asyncio.Future[tuple[Kind, Fields]]) -> Fields:
 def _forget(heard: asyncio.Future[tuple[Kind, Fields]]) -> None:
     if not heard.cancel() and not heard.cancelled():
         heard.exception()
-
-

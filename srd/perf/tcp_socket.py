@@ -16,9 +16,7 @@ CUBIC: Final = "cubic"
 BBR: Final = "bbr"
 
 
-def make_socket(
-    *, algorithm: str, mptcp: bool, family: socket.AddressFamily = socket.AF_INET
-) -> socket.socket:
+def make_socket(*, algorithm: str, mptcp: bool, family: socket.AddressFamily = socket.AF_INET) -> socket.socket:
     """Return an unconnected stream socket that uses `algorithm` (for MPTCP: on each subflow).
 
     Raises UnavailableError naming what the kernel lacks.

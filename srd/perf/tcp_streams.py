@@ -52,7 +52,9 @@ def connect(parameters: Parameters, *, address: Address, cookie: str, stream: in
         sock.settimeout(None)
     except OSError as error:
         sock.close()
-        raise PerfError(f"{parameters.protocol} to {address[0]} port {address[1]}: {error.strerror or error}") from error
+        raise PerfError(
+            f"{parameters.protocol} to {address[0]} port {address[1]}: {error.strerror or error}"
+        ) from error
     return sock
 
 
