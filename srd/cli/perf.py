@@ -146,7 +146,7 @@ class Common:
 
     def __post_init__(self) -> None:
         """Raise click.UsageError for an interval that would only cost time."""
-        if 0 < self.interval_s < 0.1:  # noqa: PLR2004 - iperf3's limit, too
+        if 0 < self.interval_s < 0.1:
             raise click.UsageError(f"--interval {self.interval_s:g}s: is too short; give 0, or at least 100ms")
 
     def security(self, **keys: Path | None) -> SecurityConfig:

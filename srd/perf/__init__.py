@@ -8,8 +8,8 @@ Theory of operation.
        client                                   server
        TEST parameters           ------>
                                  <------        READY cookie, or REFUSED reason (it serves one test at a time)
-       JOIN cookie, stream       ------>        for SRD on a peer of its own for each stream; for TCP a connection to the
-                                                same port that begins with the cookie
+       JOIN cookie, stream       ------>        SRD: on a peer of its own for each stream; TCP: a connection to the same
+                                                port, which begins with the cookie
                                  <------        START, once all have joined
                                  <------        FINISHED, when the server has sent all it was to send (-n, in reverse)
        END sent                  ------>        bytes that the client has sent, by stream

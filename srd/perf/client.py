@@ -16,7 +16,7 @@ from srd.peer import Peer
 from srd.perf.control import MAX_REPLY_BYTES, VERSION, Control, Fields, Kind, counts_untrusted
 from srd.perf.errors import PerfError
 from srd.perf.meter import Interval
-from srd.perf.opening import Connections, buffers_of, congestion_of, is_tcp, local_host, make_streams
+from srd.perf.opening import Connections, Opening, buffers_of, congestion_of, is_tcp, local_host
 from srd.perf.parameters import Parameters, encode
 from srd.perf.payload import Source
 from srd.perf.results import Report, Results, Start, results_untrusted
@@ -94,15 +94,14 @@ class Client:
                 async with asyncio.timeout(START_WITHIN_S):
                     cookie = await self._request(control, parameters)
                     connections = await self._open(parameters, peer=peer, cookie=cookie, stack=stack)
-                    streams = make_streams(
-                        connections,
-                        parameters=parameters,
+                    opening = Opening(
+                        parameters,
                         is_client=True,
                         source=source,
-                        local=local_host(peer.address[0]),
-                        port=self._endpoint.address[1],
+                        local=(local_host(peer.address[0]), self._endpoint.address[1]),
                         fail=failure.set,
                     )
+                    streams = opening.streams(connections)
                     running = Running(streams, parameters=parameters, interval_s=interval_s, on_interval=watch.interval)
                     stack.push_async_callback(running.close)
                     await control.receive(Kind.START)

@@ -5,68 +5,51 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from srd.peer import Peer
 from srd.perf.pacing import Budget, TokenBucket
 from srd.perf.parameters import Parameters, Protocol
 from srd.perf.payload import Source
 from srd.perf.srd_streams import SrdReceiver, SrdSender
-from srd.perf.stream import Address, Fail, Stream
+from srd.perf.stream import Address, Fail, Stream, Work
 from srd.perf.tcp_info import flows_of
 from srd.perf.tcp_socket import algorithm_of
 from srd.perf.tcp_streams import TcpReceiver, TcpSender
 
-Connections = Sequence[Peer] | Sequence[socket.socket]
+Connections = Sequence[Peer | socket.socket]
 
 
-def make_streams(
-    connections: Connections,
-    *,
-    parameters: Parameters,
-    is_client: bool,
-    source: Source,
-    local: str,
-    port: int,
-    fail: Fail,
-) -> list[Stream]:
-    """Return the streams, by number. `local`, `port`: SRD's own address."""
-    budget = Budget(parameters.size_bytes)
-    checked = source if parameters.verify else None
-    made: list[Stream] = []
-    for number, connection in enumerate(connections):
-        sends = parameters.client_sends(number) is is_client
-        pace = TokenBucket(parameters.rate_bps, now=time.monotonic()) if parameters.rate_bps and sends else None
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the streams of one end have in common."""
+
+    parameters: Parameters
+    is_client: bool
+    source: Source
+    local: Address
+    """SRD's own address."""
+    fail: Fail
+
+    def streams(self, connections: Connections) -> list[Stream]:
+        """Return the streams, by number."""
+        budget = Budget(self.parameters.size_bytes)
+        return [self._stream(number, one, budget) for number, one in enumerate(connections)]
+
+    def _stream(self, number: int, connection: Peer | socket.socket, budget: Budget) -> Stream:
+        if self.parameters.client_sends(number) is self.is_client:
+            return self._sender(number, connection, budget)
+        checked = self.source if self.parameters.verify else None
         if isinstance(connection, Peer):
-            here: Address = (local, port)
-            made.append(
-                SrdSender(
-                    number,
-                    peer=connection,
-                    local=here,
-                    source=source,
-                    block_bytes=parameters.block_bytes,
-                    budget=budget,
-                    pace=pace,
-                    fail=fail,
-                )
-                if sends
-                else SrdReceiver(number, peer=connection, local=here, source=checked, fail=fail)
-            )
-        else:
-            made.append(
-                TcpSender(
-                    number,
-                    sock=connection,
-                    source=source,
-                    block_bytes=parameters.block_bytes,
-                    budget=budget,
-                    pace=pace,
-                    fail=fail,
-                )
-                if sends
-                else TcpReceiver(number, sock=connection, source=checked, fail=fail)
-            )
-    return made
+            return SrdReceiver(number, peer=connection, local=self.local, source=checked, fail=self.fail)
+        return TcpReceiver(number, sock=connection, source=checked, fail=self.fail)
+
+    def _sender(self, number: int, connection: Peer | socket.socket, budget: Budget) -> Stream:
+        rate_bps, block_bytes = self.parameters.rate_bps, self.parameters.block_bytes
+        work = Work(self.source, block_bytes, budget, TokenBucket(rate_bps, now=time.monotonic()) if rate_bps else None)
+        if isinstance(connection, Peer):
+            return SrdSender(number, peer=connection, local=self.local, work=work, fail=self.fail)
+        return TcpSender(number, sock=connection, work=work, fail=self.fail)
 
 
 def congestion_of(connections: Connections) -> str:

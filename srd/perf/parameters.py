@@ -116,10 +116,9 @@ def parameters_untrusted(fields: object) -> Parameters:
     if not isinstance(fields, dict) or fields.keys() != _KINDS.keys():
         raise PerfError("a test without its parameters, or of another version")
     for name, kind in _KINDS.items():
-        value = fields[name]
-        if type(value) is int and kind is float and abs(value) <= MAX_TOTAL_BYTES:
-            continue
-        if type(value) is not kind or (kind is int and abs(value) > MAX_TOTAL_BYTES):
+        value: Any = fields[name]
+        is_right = type(value) is kind or (type(value) is int and kind is float)
+        if not is_right or (type(value) is int and abs(value) > MAX_TOTAL_BYTES):
             raise PerfError(f"a test with an invalid {name}")
     if fields["congestion"] and not _ALGORITHM.fullmatch(fields["congestion"]):
         raise PerfError("a test with an invalid congestion")

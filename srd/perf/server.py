@@ -22,7 +22,7 @@ from srd.perf.control import VERSION, Control, Fields, Kind, counts_untrusted
 from srd.perf.errors import PerfError
 from srd.perf.iperf_json import document
 from srd.perf.meter import Interval
-from srd.perf.opening import Connections, buffers_of, congestion_of, is_tcp, local_host, make_streams
+from srd.perf.opening import Connections, Opening, buffers_of, congestion_of, is_tcp, local_host
 from srd.perf.parameters import Parameters, parameters_untrusted
 from srd.perf.payload import Source
 from srd.perf.results import Report, Results, Start, describe, encode, sendable_output
@@ -158,21 +158,16 @@ class Server:
     async def _test(self, fields: Fields, *, control: Control, peer: Peer) -> None:
         """Serve a test, or refuse it."""
         try:
-            if fields.get("version") != VERSION:
-                raise PerfError("client and server are of different versions; update one")
-            parameters = parameters_untrusted(fields.get("parameters"))
-            if self._session is not None:
-                raise PerfError("the server is busy running a test; try again later")
+            self._session = self._admitted_untrusted(fields)
         except PerfError as error:
-            await self._refuse(control, error)
+            await self._tell(control, Kind.REFUSED, error)
             return
-        self._session = Session(parameters)
         status = 1
         try:
             await Test(self._session, control=control, peer=peer, endpoint=self._endpoint).run(self)
             status = 0
         except PerfError as error:
-            await self._refuse(control, error)
+            await self._tell(control, Kind.FAILED, error)
             raise
         finally:
             session, self._session = self._session, None
@@ -180,11 +175,20 @@ class Server:
             if not self._tested.done():
                 self._tested.set_result(status)
 
-    async def _refuse(self, control: Control, error: PerfError) -> None:
+    def _admitted_untrusted(self, fields: Fields) -> Session:
+        """Return a new test. Raises PerfError with the reason why there is none."""
+        if fields.get("version") != VERSION:
+            raise PerfError("client and server are of different versions; update one")
+        parameters = parameters_untrusted(fields.get("parameters"))
+        if self._session is not None:
+            raise PerfError("the server is busy running a test; try again later")
+        return Session(parameters)
+
+    async def _tell(self, control: Control, kind: Kind, error: PerfError) -> None:
         """Tell a client why, and wait until it has heard."""
         with suppress(PerfError, TimeoutError):
             async with asyncio.timeout(GOODBYE_WITHIN_S):
-                await control.send(Kind.FAILED, reason=str(error))
+                await control.send(kind, reason=str(error))
                 await control.ended(within_s=GOODBYE_WITHIN_S)
 
     @property
@@ -262,15 +266,14 @@ class Test:
             heard = asyncio.ensure_future(self._control.receive(Kind.END))
             stack.callback(_forget, heard)
             connections = await self._connections(heard, stack)
-            streams = make_streams(
-                connections,
-                parameters=parameters,
+            opening = Opening(
+                parameters,
                 is_client=False,
                 source=source,
-                local=local_host(self._peer.address[0]),
-                port=self._endpoint.address[1],
+                local=(local_host(self._peer.address[0]), self._endpoint.address[1]),
                 fail=failure.set,
             )
+            streams = opening.streams(connections)
             output = Output(server.write, as_json=server.as_json, keep=parameters.server_output)
             running = Running(streams, parameters=parameters, interval_s=server.interval_s, on_interval=output.interval)
             stack.push_async_callback(running.close)

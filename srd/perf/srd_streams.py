@@ -18,9 +18,8 @@ from srd.errors import PeerError, SrdError
 from srd.message import Message
 from srd.peer import Peer
 from srd.perf.errors import PerfError
-from srd.perf.pacing import Budget, TokenBucket
 from srd.perf.payload import NUMBERS, Source
-from srd.perf.stream import Address, Fail, Snapshot, Stream
+from srd.perf.stream import Address, Fail, Snapshot, Stream, Work
 from srd.proto.wire.status import Status
 
 MAX_POSTED_BYTES: Final = 16 << 20
@@ -38,26 +37,14 @@ class SrdSender(Stream):
 
     sends = True
 
-    def __init__(  # noqa: PLR0917 - all but the first are keywords
-        self,
-        number: int,
-        *,
-        peer: Peer,
-        local: Address,
-        source: Source,
-        block_bytes: int,
-        budget: Budget,
-        pace: TokenBucket | None,
-        fail: Fail,
-    ) -> None:
+    def __init__(self, number: int, *, peer: Peer, local: Address, work: Work, fail: Fail) -> None:
         super().__init__(number)
-        self._peer, self._local, self._source = peer, local, source
-        self._block_bytes, self._budget, self._pace = block_bytes, budget, pace
+        self._peer, self._local, self._work = peer, local, work
         self._fail = fail
         self._loop = asyncio.get_running_loop()
         self._posted: set[asyncio.Future[Status]] = set()
         self._posted_bytes = 0
-        self._limit_bytes = 2 * block_bytes
+        self._limit_bytes = 2 * work.block_bytes
         self._look_at = 0.0
         self._next = 0  # number of the next message
         self._timer: asyncio.TimerHandle | None = None
@@ -86,7 +73,7 @@ class SrdSender(Stream):
             while not self._stopped and self._posted_bytes < self._limit() and len(self._posted) < MAX_POSTED:
                 if self._must_wait():
                     return
-                if not (size := self._budget.take(self._block_bytes)):
+                if not (size := self._work.budget.take(self._work.block_bytes)):
                     self._stopped = True
                     break
                 self._post(size)
@@ -104,14 +91,14 @@ class SrdSender(Stream):
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             window_bytes = self._peer.stats().cwnd_bytes
-            self._limit_bytes = max(2 * self._block_bytes, min(4 * window_bytes, MAX_POSTED_BYTES))
+            self._limit_bytes = max(2 * self._work.block_bytes, min(4 * window_bytes, MAX_POSTED_BYTES))
         return self._limit_bytes
 
     def _must_wait(self) -> bool:
         """Whether `-b` allows no message now; then another look is due later."""
-        if self._pace is None:
+        if self._work.pace is None:
             return False
-        delay_s = self._pace.delay_s(time.monotonic())
+        delay_s = self._work.pace.delay_s(time.monotonic())
         if delay_s:
             if self._timer is not None:
                 self._timer.cancel()
@@ -119,14 +106,14 @@ class SrdSender(Stream):
         return delay_s > 0
 
     def _post(self, size_bytes: int) -> None:
-        offset, number = self._source.offset(self._next), self._next % NUMBERS
-        future = self._peer.post_send(self._source.region, offset=offset, length=size_bytes, immediate=number)
+        offset, number = self._work.source.offset(self._next), self._next % NUMBERS
+        future = self._peer.post_send(self._work.source.region, offset=offset, length=size_bytes, immediate=number)
         self._next += 1
         self._posted.add(future)
         self._posted_bytes += size_bytes
         future.add_done_callback(partial(self._completed, size_bytes))
-        if self._pace is not None:
-            self._pace.spend(size_bytes, now=time.monotonic())
+        if self._work.pace is not None:
+            self._work.pace.spend(size_bytes, now=time.monotonic())
 
     def _completed(self, size_bytes: int, future: asyncio.Future[Status]) -> None:
         self._posted.discard(future)
@@ -150,7 +137,7 @@ class SrdSender(Stream):
                 async with asyncio.timeout(DRAIN_S):
                     await self._finished.wait()
                     return
-            if self._stopped and not self._budget.is_limited:
+            if self._stopped and not self._work.budget.is_limited:
                 for future in list(self._posted):
                     future.cancel()
 
@@ -207,6 +194,8 @@ class SrdReceiver(Stream):
         """Raise PerfError for a byte that is not the one that was sent."""
         at, base = 0, source.offset(message.immediate or 0)
         for view in message.views():
+            if not view:
+                continue
             wrong = source.difference(base + at, np.frombuffer(view, np.uint8))
             if wrong is not None:
                 raise PerfError(

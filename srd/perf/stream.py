@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from srd.perf.pacing import Budget, TokenBucket
+from srd.perf.payload import Source
+
 Address = tuple[str, int]
 Fail = Callable[[Exception], None]
 """Told of what ends a stream, on the event loop."""
@@ -28,6 +31,17 @@ class Snapshot:
     pmtu_bytes: int = 0
     path_packets: tuple[int, ...] = ()
     """By path: packets sent. MPTCP: by subflow, segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a sender is to send."""
+
+    source: Source
+    block_bytes: int
+    budget: Budget
+    pace: TokenBucket | None
+    """Its rate; None: no limit."""
 
 
 class Stream(ABC):

@@ -16,12 +16,12 @@ from contextlib import suppress
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from srd.perf.errors import PerfError
-from srd.perf.pacing import Budget, TokenBucket
 from srd.perf.parameters import TCP_BLOCK_BYTES, Parameters, Protocol
 from srd.perf.payload import Source
-from srd.perf.stream import Address, Fail, Snapshot, Stream
+from srd.perf.stream import Address, Fail, Snapshot, Stream, Work
 from srd.perf.tcp_info import flows_of
 from srd.perf.tcp_socket import make_socket
 
@@ -85,7 +85,7 @@ class Acceptor:
             raise PerfError(
                 f"the server cannot listen on TCP port {address[1]} ({error.strerror}), perhaps since iperf3 -s does"
             ) from error
-        self._listener.setblocking(False)
+        self._listener.settimeout(0)
 
     def start(self) -> None:
         """Begin to accept."""
@@ -119,14 +119,14 @@ class Acceptor:
         except BaseException:
             sock.close()
             raise
-        sock.setblocking(True)
+        sock.settimeout(None)
         self._sockets[number] = sock
         if len(self._sockets) == self._count:
             self._complete.set()
 
     async def _stream_untrusted(self, sock: socket.socket) -> int:
         """Return the stream that a connection is for. Raises PerfError, OSError."""
-        sock.setblocking(False)
+        sock.settimeout(0)
         greeting, loop = b"", asyncio.get_running_loop()
         while len(greeting) < _GREETING.size:
             part = await loop.sock_recv(sock, _GREETING.size - len(greeting))
@@ -214,29 +214,19 @@ class TcpSender(TcpStream):
 
     sends = True
 
-    def __init__(
-        self,
-        number: int,
-        *,
-        sock: socket.socket,
-        source: Source,
-        block_bytes: int,
-        budget: Budget,
-        pace: TokenBucket | None,
-        fail: Fail,
-    ) -> None:
+    def __init__(self, number: int, *, sock: socket.socket, work: Work, fail: Fail) -> None:
         super().__init__(number, sock=sock, fail=fail)
-        self._source, self._block_bytes, self._budget, self._pace = source, block_bytes, budget, pace
+        self._work = work
         self._wake = threading.Event()
 
     def _move(self) -> None:
-        with memoryview(self._source.region) as memory:
-            at, end = 0, self._source.size_bytes
+        with memoryview(self._work.source.region) as memory:
+            at, end = 0, self._work.source.size_bytes
             while not self._stopped:
-                if self._pace is not None and (delay_s := self._pace.delay_s(time.monotonic())):
+                if self._work.pace is not None and (delay_s := self._work.pace.delay_s(time.monotonic())):
                     self._wake.wait(delay_s)
                     continue
-                if not (size := self._budget.take(self._block_bytes)):
+                if not (size := self._work.budget.take(self._work.block_bytes)):
                     break
                 first = min(size, end - at)
                 self._socket.sendall(memory[at : at + first])
@@ -244,8 +234,8 @@ class TcpSender(TcpStream):
                     self._socket.sendall(memory[: size - first])
                 at = (at + size) % end
                 self.size_bytes += size
-                if self._pace is not None:
-                    self._pace.spend(size, now=time.monotonic())
+                if self._work.pace is not None:
+                    self._work.pace.spend(size, now=time.monotonic())
         self._socket.shutdown(socket.SHUT_WR)  # counted and compared until here
 
     def stop(self) -> None:
@@ -295,14 +285,14 @@ class TcpReceiver(TcpStream):
         self._source = source
 
     def _move(self) -> None:
-        buffer = np.empty(READ_BYTES, np.uint8)
-        with memoryview(buffer) as memory:
-            while count := self._socket.recv_into(memory):
-                if self._source is not None:
-                    self._compare(buffer[:count], self._source)
-                self.size_bytes += count
+        memory = bytearray(READ_BYTES)
+        array = np.frombuffer(memory, np.uint8)
+        while count := self._socket.recv_into(memory):
+            if self._source is not None:
+                self._compare(array[:count], self._source)
+            self.size_bytes += count
 
-    def _compare(self, arrived: np.ndarray[tuple[int], np.dtype[np.uint8]], source: Source) -> None:
+    def _compare(self, arrived: npt.NDArray[np.uint8], source: Source) -> None:
         """Raise PerfError for a byte that is not the one that was sent."""
         at = self.size_bytes % source.size_bytes
         first = min(len(arrived), source.size_bytes - at)

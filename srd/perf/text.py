@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from srd.io.addresses import host_port_text
 from srd.perf.meter import Interval, StreamInterval, Total
 from srd.perf.parameters import Direction
 from srd.perf.results import Report, Start
 
-RULE: Final = "- " * 25
+RULE: Final = "- " * 24 + "-"
 _PREFIXES: Final = ("", "K", "M", "G", "T")
 
 
@@ -33,7 +32,8 @@ class TextReport:
 
     def __init__(self, line: Callable[[str], None]) -> None:
         """`line` prints one line, without its end."""
-        self._line = line
+        self._print = line
+        self._last = ""
         self._start: Start | None = None
         self._was_omitted = False
 
@@ -50,6 +50,12 @@ class TextReport:
                 f"[{number + 1:3d}] local {own[0]} port {own[1]} connected to {other[0]} port {other[1]}, {what}"
             )
         self._header(summary=False)
+
+    def _line(self, line: str) -> None:
+        """Print a line, unless it is a second rule."""
+        if line != RULE or self._last != RULE:
+            self._print(line)
+        self._last = line
 
     def _header(self, *, summary: bool) -> None:
         start = self._known()
@@ -142,9 +148,3 @@ def _state(stream: StreamInterval) -> str:
         return ""
     now = stream.now
     return f"  {stream.retransmits:3d}   {_size(now.cwnd_bytes):<11}  {now.rtt_us / 1000:6.2f} ms  {stream.paths:5d}"
-
-
-def listening_text(address: tuple[str, int]) -> str:
-    """Return what a server prints when it listens."""
-    rule = "-" * 59
-    return f"{rule}\nServer listening on {host_port_text(*address)}\n{rule}"
