@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -27,6 +28,9 @@ START_WITHIN_S: Final = 15.0
 """How long a server may take from the request to the start."""
 RESULTS_WITHIN_S: Final = 60.0
 """How long it may take for its results: it waits for what is on its way."""
+
+
+_COOKIE: Final = re.compile(rf"[0-9a-f]{{{COOKIE_CHARACTERS}}}")
 
 
 class Watch(Protocol):
@@ -117,9 +121,9 @@ class Client:
         await control.send(Kind.TEST, version=VERSION, parameters=encode(parameters))
         _, fields = await control.receive(Kind.READY)
         cookie = fields.get("cookie")
-        if not isinstance(cookie, str) or len(cookie) != COOKIE_CHARACTERS or not cookie.isalnum():
+        if not isinstance(cookie, str) or not _COOKIE.fullmatch(cookie):
             raise PerfError("the server sent no cookie")
-        return cookie if cookie.isascii() else ""
+        return cookie
 
     async def _open(self, parameters: Parameters, *, peer: Peer, cookie: str, stack: AsyncExitStack) -> Connections:
         """Open what carries the streams."""
@@ -171,7 +175,9 @@ class Client:
             sent = await first(running.stop(), failure.wait())
             await control.send(Kind.END, sent=sent)
             async with asyncio.timeout(RESULTS_WITHIN_S):
-                _, fields = await (control.receive(Kind.RESULTS) if heard.done() else heard)
+                kind, fields = await heard
+                if kind is Kind.FINISHED:
+                    _, fields = await control.receive(Kind.RESULTS)
         except TimeoutError:
             raise PerfError(f"the server sent no results within {RESULTS_WITHIN_S:g} s") from None
         finally:

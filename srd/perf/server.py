@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
+import socket
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -60,7 +61,8 @@ class Session:
     def join_untrusted(self, fields: Fields, peer: Peer) -> None:
         """Take a peer for a stream. Raises PerfError."""
         cookie, number = fields.get("cookie"), fields.get("stream")
-        if not isinstance(cookie, str) or not hmac.compare_digest(cookie.encode(), self.cookie.encode()):
+        is_text = isinstance(cookie, str) and cookie.isascii()
+        if not is_text or not hmac.compare_digest(cookie, self.cookie):
             raise PerfError("a stream of no test")
         if type(number) is not int or not 0 <= number < self.parameters.count or number in self._joined:
             raise PerfError("a stream that the test does not have")
@@ -160,15 +162,12 @@ class Server:
         try:
             self._session = self._admitted_untrusted(fields)
         except PerfError as error:
-            await self._tell(control, Kind.REFUSED, error)
+            await self._refuse(control, error)
             return
         status = 1
         try:
             await Test(self._session, control=control, peer=peer, endpoint=self._endpoint).run(self)
             status = 0
-        except PerfError as error:
-            await self._tell(control, Kind.FAILED, error)
-            raise
         finally:
             session, self._session = self._session, None
             await session.close()
@@ -184,11 +183,11 @@ class Server:
             raise PerfError("the server is busy running a test; try again later")
         return Session(parameters)
 
-    async def _tell(self, control: Control, kind: Kind, error: PerfError) -> None:
+    async def _refuse(self, control: Control, error: PerfError) -> None:
         """Tell a client why, and wait until it has heard."""
         with suppress(PerfError, TimeoutError):
             async with asyncio.timeout(GOODBYE_WITHIN_S):
-                await control.send(kind, reason=str(error))
+                await control.send(Kind.REFUSED, reason=str(error))
                 await control.ended(within_s=GOODBYE_WITHIN_S)
 
     @property
@@ -256,35 +255,61 @@ class Test:
         self._session, self._control, self._peer, self._endpoint = session, control, peer, endpoint
 
     async def run(self, server: Server) -> None:
-        """Serve it to its end. Raises SrdError."""
-        parameters = self._session.parameters
+        """Serve it to its end. Raises SrdError, which the client was told of."""
+        heard = asyncio.ensure_future(self._control.receive(Kind.END))
         async with AsyncExitStack() as stack:
-            failure = Failure()
-            stack.callback(failure.close)
-            source = Source(parameters.block_bytes)
-            stack.callback(source.close)
-            heard = asyncio.ensure_future(self._control.receive(Kind.END))
             stack.callback(_forget, heard)
-            connections = await self._connections(heard, stack)
-            opening = Opening(
-                parameters,
-                is_client=False,
-                source=source,
-                local=(local_host(self._peer.address[0]), self._endpoint.address[1]),
-                fail=failure.set,
-            )
-            streams = opening.streams(connections)
-            output = Output(server.write, as_json=server.as_json, keep=parameters.server_output)
-            running = Running(streams, parameters=parameters, interval_s=server.interval_s, on_interval=output.interval)
-            stack.push_async_callback(running.close)
-            start = self._start(running, connections)
-            output.started(start)
-            await self._control.send(Kind.START)
-            running.start()
-            fields = await first(
-                _heard(heard), failure.wait(), running.failed(), self._finished(running), self._overdue(running)
-            )
-            await self._end(fields, running, start=start, failure=failure, connections=connections, output=output)
+            try:
+                await self._run(server, heard=heard, stack=stack)
+            except SrdError as error:  # before anything is closed: the client is to hear the reason first
+                await self._tell(error, heard=heard)
+                raise
+
+    async def _run(self, server: Server, *, heard: asyncio.Future[tuple[Kind, Fields]], stack: AsyncExitStack) -> None:
+        parameters = self._session.parameters
+        failure = Failure()
+        stack.callback(failure.close)
+        source = Source(parameters.block_bytes)
+        stack.callback(source.close)
+        connections = await self._connections(heard, stack)
+        opening = Opening(
+            parameters,
+            is_client=False,
+            source=source,
+            local=(local_host(self._peer.address[0]), self._endpoint.address[1]),
+            fail=failure.set,
+        )
+        output = Output(server.write, as_json=server.as_json, keep=parameters.server_output)
+        running = Running(
+            opening.streams(connections),
+            parameters=parameters,
+            interval_s=server.interval_s,
+            on_interval=output.interval,
+        )
+        stack.push_async_callback(running.close)
+        start = self._start(running, connections)
+        output.started(start)
+        await self._control.send(Kind.START)
+        running.start()
+        fields = await first(
+            _heard(heard), failure.wait(), running.failed(), self._finished(running), self._overdue(running)
+        )
+        sent_there = counts_untrusted(fields, streams=parameters.count)
+        sent = await first(running.stop(), failure.wait())
+        await first(running.arrived(sent_there), failure.wait())
+        own = Results(running.meter.totals(), running.meter.load(), congestion_of(connections))
+        output.ended(Report(start, running.meter.intervals, own, None))
+        results = Results(own.totals, own.load, own.congestion, output.kept)
+        await self._control.send(Kind.RESULTS, sent=sent, **encode(results))
+        await self._control.ended(within_s=GOODBYE_WITHIN_S)
+
+    async def _tell(self, error: SrdError, *, heard: asyncio.Future[tuple[Kind, Fields]]) -> None:
+        """Tell the client why, and wait until it has left."""
+        with suppress(PerfError):
+            await self._control.send(Kind.FAILED, reason=str(error))
+        await asyncio.wait([heard], timeout=GOODBYE_WITHIN_S)
+        if heard.done() and heard.exception() is None:  # it has ended its test meanwhile
+            await self._control.ended(within_s=GOODBYE_WITHIN_S)
 
     async def _connections(self, heard: asyncio.Future[tuple[Kind, Fields]], stack: AsyncExitStack) -> Connections:
         """Return what carries the streams. Raises PerfError when they are not opened in time."""
@@ -303,6 +328,9 @@ class Test:
             raise PerfError(f"not all streams were opened within {JOIN_WITHIN_S:g} s") from None
         if isinstance(connections, dict):
             raise PerfError("the client has ended the test before its start")
+        for connection in connections:
+            if isinstance(connection, socket.socket):
+                stack.callback(connection.close)
         return connections
 
     def _start(self, running: Running, connections: Connections) -> Start:
@@ -338,27 +366,6 @@ class Test:
                 if not parameters.seconds:
                     give_up_at = time.monotonic() + GRACE_S
         raise PerfError("the client did not end the test in time")
-
-    async def _end(
-        self,
-        fields: Fields,
-        running: Running,
-        *,
-        start: Start,
-        failure: Failure,
-        connections: Connections,
-        output: Output,
-    ) -> None:
-        """Stop, wait for what is on its way, and send the results."""
-        sent_there = counts_untrusted(fields, streams=self._session.parameters.count)
-        sent = await first(running.stop(), failure.wait())
-        await first(running.arrived(sent_there), failure.wait())
-        meter = running.meter
-        own = Results(meter.totals(), meter.load(), congestion_of(connections))
-        output.ended(Report(start, meter.intervals, own, None))
-        results = Results(own.totals, own.load, own.congestion, output.kept)
-        await self._control.send(Kind.RESULTS, sent=sent, **encode(results))
-        await self._control.ended(within_s=GOODBYE_WITHIN_S)
 
 
 async def _heard(heard: asyncio.Future[tuple[Kind, Fields]]) -> Fields:

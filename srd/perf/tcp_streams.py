@@ -160,7 +160,10 @@ class TcpStream(Stream):
         self._closing = False
         self._done = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"stream-{number}", daemon=True)
-        own, other = sock.getsockname(), sock.getpeername()
+        try:
+            own, other = sock.getsockname(), sock.getpeername()
+        except OSError as error:
+            raise PerfError(f"stream {number + 1}: the connection has ended before the test") from error
         self._ends = (own[0], own[1]), (other[0], other[1])
 
     @property
@@ -204,9 +207,11 @@ class TcpStream(Stream):
         self._closing = self._stopped = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        if self._thread.is_alive():
-            await self._done.wait()
-        self._socket.close()
+        try:
+            if self._thread.is_alive():
+                await self._done.wait()
+        finally:
+            self._socket.close()
 
 
 class TcpSender(TcpStream):
