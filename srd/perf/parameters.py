@@ -102,7 +102,7 @@ class Parameters:
 
 def encode(parameters: Parameters) -> dict[str, Any]:
     """Return them as JSON's types."""
-    return asdict(parameters)
+    return {**asdict(parameters), "protocol": parameters.protocol.value, "direction": parameters.direction.value}
 
 
 _KINDS: Final[dict[str, type]] = {
@@ -126,6 +126,9 @@ def parameters_untrusted(fields: object) -> Parameters:
         protocol, direction = Protocol(fields["protocol"]), Direction(fields["direction"])
     except ValueError as error:
         raise PerfError("a test with an unknown protocol or direction") from error
-    parameters = Parameters(**{**fields, "protocol": protocol, "direction": direction})
+    seconds, omit_s = float(fields["seconds"]), float(fields["omit_s"])
+    parameters = Parameters(
+        **{**fields, "protocol": protocol, "direction": direction, "seconds": seconds, "omit_s": omit_s}
+    )
     parameters.check()
     return parameters

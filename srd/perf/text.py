@@ -16,7 +16,7 @@ _PREFIXES: Final = ("", "K", "M", "G", "T")
 def amount(value: float, *, step: int, unit: str) -> str:
     """Return a number in iperf3's form, such as 1.25 MBytes: three digits, and prefixes of `step` (1000 or 1024)."""
     for prefix in _PREFIXES:
-        if value < 999.5 or prefix == _PREFIXES[-1]:
+        if value < step or prefix == _PREFIXES[-1]:
             break
         value /= step
     digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
