@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from srd.endpoint import Endpoint
+from srd.errors import PeerError
 from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.perf.control import MAX_REPLY_BYTES, VERSION, Control, Fields, Kind, counts_untrusted
@@ -73,12 +74,14 @@ class Client:
 
     async def _connect(self) -> Peer:
         target = self._target
+        name = host_port_text(target.host, target.port)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 peer = await self._endpoint.connect(target.host, target.port, fingerprint=target.fingerprint)
         except TimeoutError:
-            name = host_port_text(target.host, target.port)
             raise PerfError(f"{name}: no answer within {self._connect_timeout_s:g} s") from None
+        except PeerError as error:
+            raise PerfError(f"{name}: {error}; does srd perf server run there?") from error
         if peer.is_first_contact:
             self._on_first_contact(peer)
         return peer

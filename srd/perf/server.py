@@ -61,8 +61,8 @@ class Session:
     def join_untrusted(self, fields: Fields, peer: Peer) -> None:
         """Take a peer for a stream. Raises PerfError."""
         cookie, number = fields.get("cookie"), fields.get("stream")
-        is_text = isinstance(cookie, str) and cookie.isascii()
-        if not is_text or not hmac.compare_digest(cookie, self.cookie):
+        text = cookie if isinstance(cookie, str) and cookie.isascii() else ""
+        if not hmac.compare_digest(text, self.cookie):
             raise PerfError("a stream of no test")
         if type(number) is not int or not 0 <= number < self.parameters.count or number in self._joined:
             raise PerfError("a stream that the test does not have")
