@@ -169,7 +169,11 @@ class Common:
         except OSError as error:
             raise click.ClickException(f"--logfile {self.logfile}: cannot be written ({error.strerror})") from error
         with file:
-            yield lambda text: (file.write(text), None)[1]
+
+            def write(text: str) -> None:
+                file.write(text)
+
+            yield write
 
 
 def _note(text: str) -> None:
@@ -388,7 +392,7 @@ async def _measure(target: Target, test: ClientOptions, *, options: Common, conf
 async def _open(target: Target, options: Common, config: EndpointConfig) -> Endpoint:
     if options.bind is None:
         return await Endpoint.open(towards=target.host, config=config)
-    return await Endpoint.listen(options.bind, 0, config=config)  # the way to open one at an address
+    return await Endpoint.listen(options.bind, 0, config=config)  # at an address; nobody accepts what it is sent
 
 
 def _write_server_output(report: Report, write: Callable[[str], None]) -> None:

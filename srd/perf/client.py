@@ -151,6 +151,7 @@ class Client:
             stack.push_async_callback(one_peer.close)
             join = Control(*await one_peer.open_stream())
             await join.send(Kind.JOIN, cookie=cookie, stream=number)
+            join.close()
             peers.append(one_peer)
         return peers
 
@@ -188,7 +189,20 @@ class Client:
                 heard.exception()
         await first(running.arrived(counts_untrusted(fields, streams=parameters.count)), failure.wait())
         own = Results(running.meter.totals(), running.meter.load(), congestion_of(connections))
-        return Report(start, running.meter.intervals, own, results_untrusted(fields, parameters=parameters))
+        report = Report(start, running.meter.intervals, own, results_untrusted(fields, parameters=parameters))
+        if parameters.verify:
+            _check_all_arrived(report)
+        return report
+
+
+def _check_all_arrived(report: Report) -> None:
+    """Raise PerfError for a stream of which less has arrived than was sent."""
+    for number in range(report.start.parameters.count):
+        sent, received = report.totals(number)
+        if sent and received and received.size_bytes < sent.size_bytes:
+            raise PerfError(
+                f"stream {number + 1}: {sent.size_bytes} bytes were sent, and {received.size_bytes} have arrived"
+            )
 
 
 async def _over(running: Running, heard: asyncio.Future[tuple[Kind, Fields]], *, parameters: Parameters) -> None:

@@ -11,9 +11,9 @@ import hmac
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
-from typing import Final
+from typing import Any, Final
 
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
@@ -100,46 +100,48 @@ class Server:
         self._as_json = as_json
         self._interval_s = interval_s
         self._session: Session | None = None
-        self._newcomers: set[asyncio.Task[None]] = set()
-        self._tested: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._tasks: set[asyncio.Task[None]] = set()  # one accepts, the others have a peer each
+        self._outcomes: asyncio.Queue[int | BaseException] = asyncio.Queue()  # per test, or a fatal error
 
     async def serve(self, *, one_off: bool = False) -> int:
         """Serve until cancelled; with `one_off` until one test has ended. Return 0 if it has succeeded, else 1.
 
         Raises SrdError when the endpoint fails, and whatever `write` raises.
         """
-        accepting = asyncio.ensure_future(self._accept())
+        self._spawn(self._accept())
         try:
             while True:
-                status: int = await first(accepting, asyncio.shield(self._tested))
+                outcome = await self._outcomes.get()
+                if isinstance(outcome, BaseException):
+                    raise outcome
                 if one_off:
-                    return status
-                self._tested = asyncio.get_running_loop().create_future()
-                accepting = asyncio.ensure_future(self._accept())
+                    return outcome
         finally:
-            accepting.cancel()
-            tasks = list(self._newcomers)
-            for task in tasks:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task in the background; an exception of it ends the server."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._outcomes.put_nowait(error)
+
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
 
     async def _accept(self) -> None:
         while True:
-            peer = await self._endpoint.accept()
-            task = asyncio.ensure_future(self._welcome(peer))
-            self._newcomers.add(task)
-            task.add_done_callback(self._left)
-
-    def _left(self, task: asyncio.Task[None]) -> None:
-        self._newcomers.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self._tested.done():
-            self._tested.set_exception(error)
+            self._spawn(self._welcome(await self._endpoint.accept()))
 
     async def _welcome(self, peer: Peer) -> None:
         """Find out what a peer is for; serve its test, or give it to the running one."""
         belongs_to_test = False
         try:
-            if len(self._newcomers) > MAX_NEWCOMERS:
+            if len(self._tasks) > MAX_NEWCOMERS:
                 return
             async with asyncio.timeout(HELLO_WITHIN_S):
                 control = Control(*await peer.accept_stream())
@@ -149,10 +151,14 @@ class Server:
             elif self._session is not None:
                 self._session.join_untrusted(fields, peer)
                 belongs_to_test = True
+                control.close()
         except TimeoutError:
             pass  # it said nothing
-        except SrdError as error:
-            self._note(f"{host_port_text(*peer.address)}: {error}")
+        except BrokenPipeError:
+            raise  # the output has no reader, which concerns all tests
+        except Exception as error:  # noqa: BLE001 - also internal errors and lack of resources
+            what = "" if isinstance(error, SrdError) else f"{type(error).__name__}: "
+            self._note(f"{host_port_text(*peer.address)}: {what}{error}")
         finally:
             if not belongs_to_test:
                 await peer.close()
@@ -171,8 +177,7 @@ class Server:
         finally:
             session, self._session = self._session, None
             await session.close()
-            if not self._tested.done():
-                self._tested.set_result(status)
+            self._outcomes.put_nowait(status)
 
     def _admitted_untrusted(self, fields: Fields) -> Session:
         """Return a new test. Raises PerfError with the reason why there is none."""
@@ -255,13 +260,13 @@ class Test:
         self._session, self._control, self._peer, self._endpoint = session, control, peer, endpoint
 
     async def run(self, server: Server) -> None:
-        """Serve it to its end. Raises SrdError, which the client was told of."""
+        """Serve it to its end. Raises SrdError, and what lack of resources raises; the client was told of it."""
         heard = asyncio.ensure_future(self._control.receive(Kind.END))
         async with AsyncExitStack() as stack:
             stack.callback(_forget, heard)
             try:
                 await self._run(server, heard=heard, stack=stack)
-            except SrdError as error:  # before anything is closed: the client is to hear the reason first
+            except Exception as error:  # before anything is closed: the client is to hear the reason first
                 await self._tell(error, heard=heard)
                 raise
 
@@ -303,7 +308,7 @@ class Test:
         await self._control.send(Kind.RESULTS, sent=sent, **encode(results))
         await self._control.ended(within_s=GOODBYE_WITHIN_S)
 
-    async def _tell(self, error: SrdError, *, heard: asyncio.Future[tuple[Kind, Fields]]) -> None:
+    async def _tell(self, error: Exception, *, heard: asyncio.Future[tuple[Kind, Fields]]) -> None:
         """Tell the client why, and wait until it has left."""
         with suppress(PerfError):
             await self._control.send(Kind.FAILED, reason=str(error))

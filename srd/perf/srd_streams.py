@@ -49,6 +49,7 @@ class SrdSender(Stream):
         self._next = 0  # number of the next message
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._cancels = False  # whether `stop` was called
         self._finished = asyncio.Event()
 
     @property
@@ -62,7 +63,7 @@ class SrdSender(Stream):
 
     def stop(self) -> None:
         """Post nothing any more."""
-        self._stopped = True
+        self._stopped = self._cancels = True
         if self._timer is not None:
             self._timer.cancel()
         self._check_finished()
@@ -137,7 +138,7 @@ class SrdSender(Stream):
                 async with asyncio.timeout(DRAIN_S):
                     await self._finished.wait()
                     return
-            if self._stopped and not self._work.budget.is_limited:
+            if self._cancels:
                 for future in list(self._posted):
                     future.cancel()
 

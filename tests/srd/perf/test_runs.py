@@ -3,16 +3,18 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from srd.endpoint import Endpoint
-from srd.perf.control import Control, Kind, encode
+from srd.perf.control import Control, Fields, Kind, encode
 from srd.perf.errors import PerfError
 from srd.perf.parameters import Direction, Parameters, Protocol
 from srd.perf.parameters import encode as encode_parameters
 from srd.perf.payload import Source
+from srd.perf.results import Results, results_untrusted
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN
@@ -114,6 +116,17 @@ async def test_a_wrong_byte_is_found(protocol: Protocol, direction: Direction, m
             await server.run(parameters(protocol, direction=direction))
         monkeypatch.undo()
         await until_free(server)
+
+
+async def test_less_than_was_sent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_a_byte(fields: Fields, *, parameters: Parameters) -> Results:
+        results = results_untrusted(fields, parameters=parameters)
+        return replace(results, totals=[replace(total, size_bytes=total.size_bytes - 1) for total in results.totals])
+
+    monkeypatch.setattr("srd.perf.client.results_untrusted", without_a_byte)
+    async with served() as server:
+        with pytest.raises(PerfError, match=r"stream 1: 3145729 bytes were sent, and 3145728 have arrived"):
+            await server.run(parameters())
 
 
 async def test_server_output_is_the_servers_text_or_its_document() -> None:
