@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
+import stat
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -218,6 +220,61 @@ def test_send__a_file_that_shrinks_bad_flow(inputs: Path, output: Path, options:
         assert "became shorter while it was read; send it again" in error
         assert (process.stderr.next() or "").startswith("srd recv: ")
     assert names(output) == []
+
+
+# -- directories ----------------------------------------------------------------------------------------------------
+
+
+def test_send__a_directory_and_then_what_is_new_in_it(inputs: Path, output: Path) -> None:
+    """All of it arrives, with modes and times; a link is skipped, and said; what is there is not sent again."""
+    top = inputs / "top"
+    (top / "sub/deep").mkdir(parents=True)
+    (top / "empty").mkdir(mode=0o711)
+    contents = {f"sub/{number}": content(number * 99, seed=number) for number in range(100)}
+    contents |= {"sub/deep/large": content((2 << 20) + 3, seed=SEED), "zero": b""}
+    for name, payload in contents.items():
+        (top / name).write_bytes(payload)
+    (top / "zero").chmod(0o640)
+    os.utime(top / "sub", ns=(10**18, 10**18))
+    (top / "link").symlink_to("/etc/passwd")
+    with receiver(output) as (process, target):
+        first = srd("send", str(top), target, "--json")
+        assert first.returncode == 0, first.stderr
+        assert first.stderr == f"srd send: {top / 'link'}: is a link, which is not sent\n"
+        (top / "sub/new").write_bytes(b"new")
+        second = srd("send", str(top), target, "--json", "--skip-identical")
+        assert second.returncode == 0, second.stderr
+        process.kill(signal.SIGTERM)
+        assert process.wait() == 0
+    (*_, summary) = map(json.loads, first.stdout.splitlines())
+    assert (summary["delivered"], summary["identical"], summary["failed"]) == (len(contents), 0, 0)
+    (*_, summary) = map(json.loads, second.stdout.splitlines())
+    assert (summary["delivered"], summary["identical"], summary["bytes"]) == (len(contents) + 1, len(contents), 3)
+    contents["sub/new"] = b"new"
+    found = {str(path.relative_to(output / "top")): path for path in (output / "top").rglob("*")}
+    assert {name: path.read_bytes() for name, path in found.items() if path.is_file()} == contents
+    assert set(found) - set(contents) == {"empty", "sub", "sub/deep"}
+    assert [stat.S_IMODE(found[name].stat().st_mode) for name in ("empty", "zero")] == [0o711, 0o640]
+    assert found["sub/0"].stat().st_mtime_ns == (top / "sub/0").stat().st_mtime_ns
+
+
+def test_send__a_killed_one_is_resumed_by_the_next(inputs: Path, output: Path, large: Path) -> None:
+    with receiver(output) as (process, target):
+        with Process(command("send", str(large), target, "--limit", "200mbit")) as sender:
+            while process.event("progress")["bytes"] < 8 << 20:
+                pass
+            sender.kill(signal.SIGKILL)
+            sender.wait()
+        assert "for its sender to go on" in (process.stderr.next() or "")
+        result = srd("send", str(large), target, "--json")
+        assert result.returncode == 0, result.stderr
+        assert process.event("progress")["bytes"] > 8 << 20, "it started from the beginning"
+    resumed(inputs, output)
+
+
+@pytest.mark.parametrize("limit", ["5", "0.9mbit", "x", "-1mbit", "1M"])
+def test_send__bad_limit_bad_flow(file: Path, limit: str, called: Command) -> None:
+    assert_fails(called("send", str(file), "127.0.0.1:9", "--limit", limit), status=2, error="--limit")
 
 
 # -- the end --------------------------------------------------------------------------------------------------------
