@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scripts.compare.tcp_socket import BBR, CUBIC, why_unavailable
+from srd.perf.tcp_socket import BBR, CUBIC, why_unavailable
 
 # SRD's source ports, srd's own default. The hash maps ports to spines: 8 ports miss one of four spines with probability
 # 38 % (4 x (3/4)^8 - 6 x (2/4)^8 + ...), 16 with 4 %, 32 with 0.04 %.

@@ -18,7 +18,8 @@ import click
 from scripts.compare.errors import CompareError
 from scripts.compare.tcp_receive import receive_file
 from scripts.compare.tcp_send import Stopped, read_source, send_file
-from scripts.compare.tcp_socket import CUBIC, make_socket
+from srd.perf.errors import PerfError
+from srd.perf.tcp_socket import CUBIC, make_socket
 
 DIRECTORY = click.Path(exists=True, file_okay=False, writable=True, path_type=Path)
 
@@ -78,7 +79,7 @@ def run() -> int:
     except click.ClickException as error:
         error.show()
         return 2
-    except (CompareError, OSError) as error:
+    except (CompareError, PerfError, OSError) as error:
         print(f"tcp_file: {error}", file=sys.stderr)
         return 1
     except Stopped:

@@ -17,8 +17,8 @@ from typing import Final
 
 from scripts.compare.errors import TransferError
 from scripts.compare.tcp_header import Header, receive_verification, send_record
-from scripts.compare.tcp_info import Sent, sent_by
 from scripts.harness.events import emit
+from srd.perf.tcp_info import Sent, sent_by
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 

@@ -1,4 +1,4 @@
-"""The `srd` command: `srd recv`, `srd send`, `srd keygen` and `srd trace`.
+"""The `srd` command: `srd recv`, `srd send`, `srd perf`, `srd keygen` and `srd trace`.
 
 Exit status 0: everything was done and verified; 1: it failed; 2: wrong usage. Errors are one line on stderr.
 """
@@ -12,6 +12,7 @@ import click
 
 from devmem import DevmemError
 from srd.build import BUILD
+from srd.cli.perf import perf
 from srd.cli.recv import recv
 from srd.cli.security import keygen
 from srd.cli.send import send
@@ -26,13 +27,14 @@ from srd.printable import printable
 @click.version_option(package_name="open-srd", prog_name="srd", message=f"%(prog)s %(version)s, {BUILD}")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Send and receive files over SRD, a reliable multipath transport with out-of-order delivery."""
+    """Send and receive files, and measure, over SRD, a reliable multipath transport with out-of-order delivery."""
     if context.invoked_subcommand is None:
         raise click.UsageError("no command given; srd --help lists them")
 
 
 cli.add_command(recv)
 cli.add_command(send)
+cli.add_command(perf)
 cli.add_command(keygen)
 cli.add_command(trace)
 

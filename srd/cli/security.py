@@ -41,11 +41,17 @@ class Target(click.ParamType[tuple[str, int, str | None]]):
         """Return host, port and fingerprint; fail with one line that describes the error."""
         if isinstance(value, tuple):
             return value
-        text, sign, expected = str(value).partition("#")
+        text, expected = split_fingerprint(str(value))
         host, port = HostPort().convert(text, param, ctx)
-        if sign and not _FINGERPRINT.fullmatch(expected):
-            self.fail(f"{value!r}: after # comes a fingerprint of 43 characters, as srd recv prints it", param, ctx)
-        return host, port, expected or None
+        return host, port, expected
+
+
+def split_fingerprint(value: str) -> tuple[str, str | None]:
+    """Split ADDRESS or ADDRESS#FINGERPRINT. Raises click.UsageError for what is no fingerprint."""
+    text, sign, expected = value.partition("#")
+    if sign and not _FINGERPRINT.fullmatch(expected):
+        raise click.UsageError(f"{value!r}: after # comes a fingerprint of 43 characters, as the other end prints it")
+    return text, expected or None
 
 
 def security_options(command: _F) -> _F:

@@ -19,11 +19,11 @@ from typing import Final
 from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
-from scripts.compare.tcp_socket import CUBIC
 from scripts.harness.client_server import ANY_CORES, Cores, Event, Pair, own_cores, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import VethPair, veth_pair
+from srd.perf.tcp_socket import CUBIC
 
 WANTED: Final = (
     Wanted("p50_ratio", "<=", 3, over="median"),

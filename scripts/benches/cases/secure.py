@@ -19,10 +19,10 @@ from scripts.benches.cases.python import aioquic_gbps
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.benches.veth.wireguard import tunnel
-from scripts.compare.tcp_socket import CUBIC
 from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.veth_pair import VethPair, veth_pair
+from srd.perf.tcp_socket import CUBIC
 
 WANTED: Final = (
     Wanted("secure_over_plain_ratio_mtu9000", ">=", 0.6, over="median"),

@@ -28,9 +28,9 @@ from scripts.benches.cases.latency import SMALL_SIZES, figures, ours_latency, tc
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.compare.errors import UnavailableError
 from scripts.compare.fabric import RECEIVER, SENDER, Fabric
-from scripts.compare.tcp_socket import CUBIC, why_unavailable
 from scripts.harness.client_server import python, running
 from scripts.harness.veth_pair import SENDER as SENDING_END
+from srd.perf.tcp_socket import CUBIC, why_unavailable
 
 WANTED: Final = (Wanted("p999_fabric_ratio", "<=", 0.3, over="median"),)
 SECONDS: Final = 10.0

@@ -35,10 +35,10 @@ from scripts.benches.cases.wild import SETTLING_S, SHARED_BPS, SHARED_RTT_S, SHA
 from scripts.benches.outcome import Round
 from scripts.benches.veth import iperf
 from scripts.benches.wild.links import MTU, PAYLOAD_FRACTION, bottleneck
-from scripts.compare.tcp_socket import BBR, CUBIC
 from scripts.harness.client_server import Event, python, run_both, running
 from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import SENDER
+from srd.perf.tcp_socket import BBR, CUBIC
 
 WANTED: Final = tuple(replace(each, over="median") for each in wild.WANTED)
 OUR_HOSTS: Final = ("h1", "h3")

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from netns.backends.kernel.netlink import in_namespace
-from scripts.compare.tcp_socket import BBR, CUBIC
 from scripts.harness.client_server import ANY_CORES, Cores, Pair
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
 from scripts.harness.veth_pair import RECEIVER, SENDER
+from srd.perf.tcp_socket import BBR, CUBIC
 
 ALGORITHMS: Final = (CUBIC, BBR)
 PORT: Final = 5201

@@ -15,7 +15,7 @@ from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine, reference
 from scripts.compare.errors import CompareError, UnavailableError
 from scripts.compare.fabric import RECEIVER, SENDER, Fabric
-from scripts.compare.tcp_socket import CUBIC, why_unavailable
+from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.root

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from scripts.compare.tcp_header import Header, send_record
-from scripts.compare.tcp_socket import CUBIC, why_unavailable
+from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
 
 TOOL: Final = [sys.executable, "-m", "scripts.compare.tcp_file"]

@@ -21,10 +21,10 @@ import numpy as np
 
 from devmem.region import Region
 from scripts.benches.veth.worker.bulk import MESSAGE_BYTES, PSK
-from scripts.compare.tcp_socket import CUBIC, make_socket
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain, Status
+from srd.perf.tcp_socket import CUBIC, make_socket
 
 WARM_UP: Final = 200
 """Round trips of each size that do not count, unless they take longer than `WARM_UP_FRACTION` of the time."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 
-from scripts.compare.tcp_socket import CUBIC, make_socket
 from scripts.harness.events import emit
+from srd.perf.tcp_socket import CUBIC, make_socket
 
 WRITE_BYTES = 128 << 10
 """Bytes of a write, and of a read: more makes a plain TCP pair no faster."""

@@ -8,9 +8,9 @@ import pytest
 
 from scripts.benches.veth import iperf, wireguard
 from scripts.benches.veth.wireguard import SOCKETS, tunnel
-from scripts.compare.tcp_socket import CUBIC
 from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import VethPair, veth_pair
+from srd.perf.tcp_socket import CUBIC
 
 pytestmark = pytest.mark.root
 NAME = f"test-wireguard-{os.getpid()}"  # of this worker

@@ -1,4 +1,4 @@
-"""Kernel counters of a TCP or MPTCP connection: bytes sent, bytes sent again, subflows.
+"""Kernel counters of a TCP or MPTCP connection: bytes sent, bytes sent again, subflows, windows and round trips.
 
 Layouts: include/uapi/linux/tcp.h (struct tcp_info) and include/uapi/linux/mptcp.h (struct mptcp_info,
 mptcp_subflow_data, mptcp_subflow_addrs), Linux 6.18. All are append-only, and the kernel returns how much it wrote, so
@@ -14,10 +14,12 @@ import ctypes
 import os
 import socket
 import struct
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from scripts.compare.errors import UnavailableError
+from srd.perf.errors import UnavailableError
 
 IPPROTO_MPTCP: Final = 262
 SOL_MPTCP: Final = 284
@@ -27,6 +29,10 @@ MPTCP_SUBFLOW_ADDRS: Final = 3
 
 _TCPI_BYTES_SENT_OFFSET: Final = 200  # tcpi_bytes_sent, tcpi_bytes_retrans: u64 each; Linux 4.19
 _TCP_INFO_BYTES: Final = 216
+_OFFSETS: Final = {  # u32 each; tcpi_snd_wnd: Linux 5.4
+    "snd_mss": 16, "pmtu": 60, "rtt": 68, "rttvar": 72, "snd_cwnd": 80, "total_retrans": 100, "segs_out": 136,
+    "snd_wnd": 228,
+}  # fmt: skip
 _MPTCPI_BYTES_RETRANS_OFFSET: Final = 48  # u64; Linux 6.5
 _MPTCP_INFO_BYTES: Final = 80
 _SUBFLOW_DATA: Final = struct.Struct("=4I")  # size_subflow_data, num_subflows, size_kernel, size_user
@@ -54,6 +60,46 @@ class Sent:
     def retransmitted_fraction(self) -> float:
         """Share of the bytes sent that had been sent before."""
         return self.bytes_retransmitted / self.bytes_sent if self.bytes_sent else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A TCP connection, or a subflow of MPTCP, at one moment."""
+
+    retransmits: int
+    """Segments."""
+    cwnd_bytes: int
+    snd_wnd_bytes: int
+    """The other end's window."""
+    rtt_us: int
+    """Smoothed."""
+    rttvar_us: int
+    pmtu_bytes: int
+    segments_sent: int
+    snd_mss_bytes: int
+
+
+def flows_of(sock: socket.socket) -> list[Flow]:
+    """Return the flows of a connected socket: one for TCP, and for MPTCP that fell back to it; else the subflows."""
+    if sock.proto == IPPROTO_MPTCP:
+        with suppress(OSError):  # fell back to TCP
+            return [_flow(part) for part in _subflow_array(sock, option=MPTCP_TCPINFO, item_bytes=256)]
+    return [_flow(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))]
+
+
+def _flow(info: bytes) -> Flow:
+    padded = info.ljust(256, b"\0")  # what an older kernel does not count is 0
+    field = {name: int.from_bytes(padded[at : at + 4], sys.byteorder) for name, at in _OFFSETS.items()}
+    return Flow(
+        retransmits=field["total_retrans"],
+        cwnd_bytes=field["snd_cwnd"] * field["snd_mss"],
+        snd_wnd_bytes=field["snd_wnd"],
+        rtt_us=field["rtt"],
+        rttvar_us=field["rttvar"],
+        pmtu_bytes=field["pmtu"],
+        segments_sent=field["segs_out"],
+        snd_mss_bytes=field["snd_mss"],
+    )
 
 
 def sent_by(sock: socket.socket) -> Sent:

@@ -5,10 +5,10 @@ import struct
 
 import pytest
 
-from scripts.compare import tcp_info
-from scripts.compare.errors import UnavailableError
-from scripts.compare.tcp_info import Sent, sent_by
-from scripts.compare.tcp_socket import CUBIC, make_socket, why_unavailable
+from srd.perf import tcp_info
+from srd.perf.errors import UnavailableError
+from srd.perf.tcp_info import Sent, sent_by
+from srd.perf.tcp_socket import CUBIC, make_socket, why_unavailable
 
 
 @pytest.mark.parametrize("mptcp", [False, True])

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from scripts.compare.errors import UnavailableError
-from scripts.compare.tcp_info import IPPROTO_MPTCP
-from scripts.compare.tcp_socket import CUBIC, make_socket, why_unavailable
+from srd.perf.errors import UnavailableError
+from srd.perf.tcp_info import IPPROTO_MPTCP
+from srd.perf.tcp_socket import CUBIC, make_socket, why_unavailable
 
 
 def test_make_socket__uses_the_named_algorithm() -> None:

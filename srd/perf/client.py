@@ -1,0 +1,219 @@
+"""A client's test: from the request to the report of both ends."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from srd.endpoint import Endpoint
+from srd.errors import PeerError
+from srd.io.addresses import host_port_text
+from srd.peer import Peer
+from srd.perf.control import MAX_REPLY_BYTES, VERSION, Control, Fields, Kind, counts_untrusted
+from srd.perf.errors import PerfError
+from srd.perf.meter import Interval
+from srd.perf.opening import Connections, Opening, buffers_of, congestion_of, is_tcp, local_host
+from srd.perf.parameters import Parameters, encode
+from srd.perf.payload import Source
+from srd.perf.results import Report, Results, Start, results_untrusted
+from srd.perf.running import Failure, Running, first
+from srd.perf.tcp_streams import COOKIE_CHARACTERS, connect
+
+START_WITHIN_S: Final = 15.0
+"""How long a server may take from the request to the start."""
+RESULTS_WITHIN_S: Final = 60.0
+"""How long it may take for its results: it waits for what is on its way."""
+
+
+_COOKIE: Final = re.compile(rf"[0-9a-f]{{{COOKIE_CHARACTERS}}}")
+
+
+class Watch(Protocol):
+    """Told of a test while it runs."""
+
+    def started(self, start: Start) -> None:
+        """All streams are open."""
+
+    def interval(self, interval: Interval) -> None:
+        """An interval has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server."""
+
+    host: str
+    port: int
+    fingerprint: str | None = None
+    """Of its key; None: the known hosts decide."""
+
+
+class Client:
+    """Runs tests over one endpoint."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        target: Target,
+        *,
+        connect_timeout_s: float,
+        bind: str | None = None,
+        on_first_contact: Callable[[Peer], None],
+    ) -> None:
+        """Use `endpoint`; `bind`: the local address of TCP's connections."""
+        self._endpoint, self._target = endpoint, target
+        self._connect_timeout_s = connect_timeout_s
+        self._bind = bind
+        self._on_first_contact = on_first_contact
+
+    async def _connect(self) -> Peer:
+        target = self._target
+        name = host_port_text(target.host, target.port)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                peer = await self._endpoint.connect(target.host, target.port, fingerprint=target.fingerprint)
+        except TimeoutError:
+            raise PerfError(f"{name}: no answer within {self._connect_timeout_s:g} s") from None
+        except PeerError as error:
+            raise PerfError(f"{name}: {error}; does srd perf server run there?") from error
+        if peer.is_first_contact:
+            self._on_first_contact(peer)
+        return peer
+
+    async def run(self, parameters: Parameters, *, interval_s: float, watch: Watch) -> Report:
+        """Run a test. Raises SrdError with one line."""
+        async with AsyncExitStack() as stack:
+            peer = await self._connect()
+            stack.push_async_callback(peer.close)
+            control = Control(*await peer.open_stream(), most_bytes=MAX_REPLY_BYTES)
+            stack.callback(control.close)
+            source = Source(parameters.block_bytes)
+            stack.callback(source.close)
+            failure = Failure()
+            stack.callback(failure.close)
+            try:
+                async with asyncio.timeout(START_WITHIN_S):
+                    cookie = await self._request(control, parameters)
+                    connections = await self._open(parameters, peer=peer, cookie=cookie, stack=stack)
+                    opening = Opening(
+                        parameters,
+                        is_client=True,
+                        source=source,
+                        local=(local_host(peer.address[0]), self._endpoint.address[1]),
+                        fail=failure.set,
+                    )
+                    streams = opening.streams(connections)
+                    running = Running(streams, parameters=parameters, interval_s=interval_s, on_interval=watch.interval)
+                    stack.push_async_callback(running.close)
+                    await control.receive(Kind.START)
+            except TimeoutError:
+                raise PerfError(f"the test did not start within {START_WITHIN_S:g} s") from None
+            start = self._start(parameters, cookie=cookie, running=running, connections=connections)
+            watch.started(start)
+            running.start()
+            return await self._measure(control, running, start=start, failure=failure, connections=connections)
+
+    async def _request(self, control: Control, parameters: Parameters) -> str:
+        """Ask for a test; return its cookie. Raises PerfError with the server's reason."""
+        await control.send(Kind.TEST, version=VERSION, parameters=encode(parameters))
+        _, fields = await control.receive(Kind.READY)
+        cookie = fields.get("cookie")
+        if not isinstance(cookie, str) or not _COOKIE.fullmatch(cookie):
+            raise PerfError("the server sent no cookie")
+        return cookie
+
+    async def _open(self, parameters: Parameters, *, peer: Peer, cookie: str, stack: AsyncExitStack) -> Connections:
+        """Open what carries the streams."""
+        numbers = range(parameters.count)
+        if is_tcp(parameters):
+            sockets = list[socket.socket]()
+            for number in numbers:
+                one = await asyncio.to_thread(
+                    connect,
+                    parameters,
+                    address=(peer.address[0], self._target.port),
+                    cookie=cookie,
+                    stream=number,
+                    bind=self._bind,
+                )
+                stack.callback(one.close)
+                sockets.append(one)
+            return sockets
+        peers = list[Peer]()
+        for number in numbers:
+            one_peer = await self._connect()
+            stack.push_async_callback(one_peer.close)
+            join = Control(*await one_peer.open_stream())
+            await join.send(Kind.JOIN, cookie=cookie, stream=number)
+            join.close()
+            peers.append(one_peer)
+        return peers
+
+    def _start(self, parameters: Parameters, *, cookie: str, running: Running, connections: Connections) -> Start:
+        mss, sent, received = buffers_of(connections)
+        return Start(
+            parameters,
+            is_client=True,
+            other=(self._target.host, self._target.port),
+            cookie=cookie,
+            at=time.time(),
+            ends=[stream.ends for stream in running.streams],
+            mss_bytes=mss,
+            sndbuf_bytes=sent,
+            rcvbuf_bytes=received,
+        )
+
+    async def _measure(
+        self, control: Control, running: Running, *, start: Start, failure: Failure, connections: Connections
+    ) -> Report:
+        parameters = start.parameters
+        heard = asyncio.ensure_future(control.receive(Kind.FINISHED, Kind.RESULTS))
+        try:
+            await first(_over(running, heard, parameters=parameters), failure.wait(), running.failed())
+            sent = await first(running.stop(), failure.wait())
+            await control.send(Kind.END, sent=sent)
+            async with asyncio.timeout(RESULTS_WITHIN_S):
+                kind, fields = await heard
+                if kind is Kind.FINISHED:
+                    _, fields = await control.receive(Kind.RESULTS)
+        except TimeoutError:
+            raise PerfError(f"the server sent no results within {RESULTS_WITHIN_S:g} s") from None
+        finally:
+            if not heard.cancel():
+                heard.exception()
+        await first(running.arrived(counts_untrusted(fields, streams=parameters.count)), failure.wait())
+        own = Results(running.meter.totals(), running.meter.load(), congestion_of(connections))
+        report = Report(start, running.meter.intervals, own, results_untrusted(fields, parameters=parameters))
+        if parameters.verify:
+            _check_all_arrived(report)
+        return report
+
+
+def _check_all_arrived(report: Report) -> None:
+    """Raise PerfError for a stream of which less has arrived than was sent."""
+    for number in range(report.start.parameters.count):
+        sent, received = report.totals(number)
+        if sent and received and received.size_bytes < sent.size_bytes:
+            raise PerfError(
+                f"stream {number + 1}: {sent.size_bytes} bytes were sent, and {received.size_bytes} have arrived"
+            )
+
+
+async def _over(running: Running, heard: asyncio.Future[tuple[Kind, Fields]], *, parameters: Parameters) -> None:
+    """Wait until the time is over, or both ends have sent all. Raises PerfError for anything else that is heard."""
+    if parameters.size_bytes and not all(map(parameters.client_sends, range(parameters.count))):
+        kind, _ = await asyncio.shield(heard)
+        if kind is not Kind.FINISHED:
+            raise PerfError("the server has ended the test early")
+        await running.over()
+        return
+    await first(running.over(), asyncio.wait([heard]))
+    if heard.done():
+        heard.result()
+        raise PerfError("the server has ended the test early")

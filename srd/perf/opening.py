@@ -1,0 +1,83 @@
+"""From connections to the streams of a test: the same at both ends, which send in opposite directions."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from srd.peer import Peer
+from srd.perf.pacing import Budget, TokenBucket
+from srd.perf.parameters import Parameters, Protocol
+from srd.perf.payload import Source
+from srd.perf.srd_streams import SrdReceiver, SrdSender
+from srd.perf.stream import Address, Fail, Stream, Work
+from srd.perf.tcp_info import flows_of
+from srd.perf.tcp_socket import algorithm_of
+from srd.perf.tcp_streams import TcpReceiver, TcpSender
+
+Connections = Sequence[Peer | socket.socket]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the streams of one end have in common."""
+
+    parameters: Parameters
+    is_client: bool
+    source: Source
+    local: Address
+    """SRD's own address."""
+    fail: Fail
+
+    def streams(self, connections: Connections) -> list[Stream]:
+        """Return the streams, by number."""
+        budget = Budget(self.parameters.size_bytes)
+        return [self._stream(number, one, budget) for number, one in enumerate(connections)]
+
+    def _stream(self, number: int, connection: Peer | socket.socket, budget: Budget) -> Stream:
+        if self.parameters.client_sends(number) is self.is_client:
+            return self._sender(number, connection, budget)
+        checked = self.source if self.parameters.verify else None
+        if isinstance(connection, Peer):
+            return SrdReceiver(number, peer=connection, local=self.local, source=checked, fail=self.fail)
+        return TcpReceiver(number, sock=connection, source=checked, fail=self.fail)
+
+    def _sender(self, number: int, connection: Peer | socket.socket, budget: Budget) -> Stream:
+        rate_bps, block_bytes = self.parameters.rate_bps, self.parameters.block_bytes
+        work = Work(self.source, block_bytes, budget, TokenBucket(rate_bps, now=time.monotonic()) if rate_bps else None)
+        if isinstance(connection, Peer):
+            return SrdSender(number, peer=connection, local=self.local, work=work, fail=self.fail)
+        return TcpSender(number, sock=connection, work=work, fail=self.fail)
+
+
+def congestion_of(connections: Connections) -> str:
+    """Return the name of TCP's congestion control; empty for SRD."""
+    return next((algorithm_of(one) for one in connections if isinstance(one, socket.socket)), "")
+
+
+def buffers_of(connections: Connections) -> tuple[int, int, int]:
+    """Return TCP's segment size, and its send and receive buffers now, of the first connection; zeros for SRD."""
+    one = connections[0]
+    if isinstance(one, Peer):
+        return 0, 0, 0
+    sizes = (one.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF))
+    sent, received = sizes
+    return flows_of(one)[0].snd_mss_bytes, sent, received
+
+
+def is_tcp(parameters: Parameters) -> bool:
+    """Whether the data goes over kernel sockets."""
+    return parameters.protocol is not Protocol.SRD
+
+
+def local_host(remote: str) -> str:
+    """Return the address from which this machine sends to `remote`."""
+    family = socket.AF_INET6 if ":" in remote else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect((remote, 9))
+        except OSError:
+            return "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - shown, not bound
+        return str(sock.getsockname()[0])

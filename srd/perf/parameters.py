@@ -1,0 +1,134 @@
+"""What a test is to do: chosen by the client, checked by both ends."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from srd.perf.errors import PerfError
+
+MAX_SECONDS: Final = 86_400.0
+"""iperf3's."""
+MAX_OMIT_S: Final = 600.0
+"""iperf3's."""
+MAX_STREAMS: Final = 128
+"""iperf3's; those of both directions together."""
+MAX_SRD_BLOCK_BYTES: Final = 16 << 20
+"""Longest message of SRD's default settings (`ProtocolConfig.max_message_bytes`)."""
+MAX_TCP_BLOCK_BYTES: Final = 1 << 20
+"""iperf3's."""
+MAX_TOTAL_BYTES: Final = 1 << 60
+MAX_RATE_BPS: Final = 10**13
+SRD_BLOCK_BYTES: Final = 1 << 20
+"""Long enough that the cost of a message does not matter."""
+TCP_BLOCK_BYTES: Final = 128 << 10
+"""iperf3's. More makes a plain TCP pair no faster."""
+_ALGORITHM: Final = re.compile(r"[a-z0-9_-]{1,15}")  # TCP_CA_NAME_MAX is 16
+
+
+class Protocol(StrEnum):
+    """What carries the data."""
+
+    SRD = "SRD"
+    TCP = "TCP"
+    MPTCP = "MPTCP"
+
+
+class Direction(StrEnum):
+    """Who sends."""
+
+    FORWARD = "forward"
+    REVERSE = "reverse"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """A test."""
+
+    protocol: Protocol = Protocol.SRD
+    congestion: str = ""
+    """TCP and MPTCP: the name of the congestion control, for TCP_CONGESTION."""
+    seconds: float = 10.0
+    """How long; 0: until `size_bytes`."""
+    size_bytes: int = 0
+    """How much, over all streams of a direction; 0: until the time is over."""
+    omit_s: float = 0.0
+    """How long at the start does not count, on top of `seconds`."""
+    streams: int = 1
+    """Of each direction."""
+    block_bytes: int = SRD_BLOCK_BYTES
+    """SRD: a message. TCP: a write."""
+    rate_bps: int = 0
+    """Limit of each stream; 0: none."""
+    direction: Direction = Direction.FORWARD
+    verify: bool = False
+    """Whether every byte is compared."""
+    server_output: bool = False
+    """Whether the client wants what the server prints."""
+
+    @property
+    def count(self) -> int:
+        """Streams of both directions."""
+        return self.streams * (2 if self.direction is Direction.BOTH else 1)
+
+    def client_sends(self, stream: int) -> bool:
+        """Whether the client is the sender of this stream."""
+        return self.direction is Direction.FORWARD or (self.direction is Direction.BOTH and stream < self.streams)
+
+    def check(self) -> None:
+        """Raise PerfError for what no test can have."""
+        most_block = MAX_SRD_BLOCK_BYTES if self.protocol is Protocol.SRD else MAX_TCP_BLOCK_BYTES
+        for name, value, least, most in (
+            ("time", self.seconds, 0.0, MAX_SECONDS),
+            ("bytes", self.size_bytes, 0, MAX_TOTAL_BYTES),
+            ("omitted time", self.omit_s, 0.0, MAX_OMIT_S),
+            ("number of streams", self.count, 1, MAX_STREAMS),
+            (f"length of a block of {self.protocol}", self.block_bytes, 1, most_block),
+            ("bitrate", self.rate_bps, 0, MAX_RATE_BPS),
+        ):
+            if not (math.isfinite(value) and least <= value <= most):
+                raise PerfError(f"{name}: {value:.15g} is not between {least:g} and {most:.15g}")
+        if bool(self.seconds) is bool(self.size_bytes):
+            raise PerfError("a test has a time or a number of bytes, one of them")
+        if self.omit_s and not self.seconds:
+            raise PerfError("a time is omitted from a test of some time, not of some bytes")
+        if bool(self.congestion) is (self.protocol is Protocol.SRD):
+            raise PerfError("a congestion control by name is TCP's")
+
+
+def encode(parameters: Parameters) -> dict[str, Any]:
+    """Return them as JSON's types."""
+    return {**asdict(parameters), "protocol": parameters.protocol.value, "direction": parameters.direction.value}
+
+
+_KINDS: Final[dict[str, type]] = {
+    "protocol": str, "congestion": str, "seconds": float, "size_bytes": int, "omit_s": float, "streams": int,
+    "block_bytes": int, "rate_bps": int, "direction": str, "verify": bool, "server_output": bool,
+}  # fmt: skip
+
+
+def parameters_untrusted(fields: object) -> Parameters:
+    """Decode what a client sent. Raises PerfError, and nothing else."""
+    if not isinstance(fields, dict) or fields.keys() != _KINDS.keys():
+        raise PerfError("a test without its parameters, or of another version")
+    for name, kind in _KINDS.items():
+        value: Any = fields[name]
+        is_right = type(value) is kind or (type(value) is int and kind is float)
+        if not is_right or (type(value) is int and abs(value) > MAX_TOTAL_BYTES):
+            raise PerfError(f"a test with an invalid {name}")
+    if fields["congestion"] and not _ALGORITHM.fullmatch(fields["congestion"]):
+        raise PerfError("a test with an invalid congestion")
+    try:
+        protocol, direction = Protocol(fields["protocol"]), Direction(fields["direction"])
+    except ValueError as error:
+        raise PerfError("a test with an unknown protocol or direction") from error
+    seconds, omit_s = float(fields["seconds"]), float(fields["omit_s"])
+    parameters = Parameters(
+        **{**fields, "protocol": protocol, "direction": direction, "seconds": seconds, "omit_s": omit_s}
+    )
+    parameters.check()
+    return parameters

@@ -1,0 +1,51 @@
+"""What is sent: pseudo-random bytes in a few MiB of memory, from which every block is sent.
+
+It stays in the CPU's cache, as with iperf3's one buffer; a copy from there is faster than from memory. Consecutive
+blocks differ, and random bytes occur nowhere else, so that a byte in a wrong place is a wrong byte: a block's number
+says where in the memory it lies. Both ends make the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from devmem.region import Region
+
+SOURCE_BYTES: Final = 4 << 20
+"""Fits into the cache of a core of a server."""
+SEED: Final = 1
+NUMBERS: Final = 1 << 32
+"""Blocks are numbered modulo this: a message's immediate."""
+
+
+class Source:
+    """The memory of one end."""
+
+    def __init__(self, block_bytes: int) -> None:
+        self._block_bytes = block_bytes
+        self.size_bytes = max(SOURCE_BYTES, 2 * block_bytes)
+        self.region = Region(self.size_bytes, name="srd-perf")
+        self.array: npt.NDArray[np.uint8] = self.region.array
+        self.array[:] = np.frombuffer(np.random.default_rng(SEED).bytes(self.size_bytes), np.uint8)
+        self._blocks = self.size_bytes // block_bytes
+
+    def offset(self, number: int) -> int:
+        """Return where in the region a block lies."""
+        return number % NUMBERS % self._blocks * self._block_bytes
+
+    def difference(self, offset: int, arrived: npt.NDArray[np.uint8]) -> int | None:
+        """Return the index of the first byte of `arrived` that is not the one from `offset` on; None: all are."""
+        expected = self.array[offset : offset + len(arrived)]
+        if np.array_equal(expected, arrived):
+            return None
+        if len(expected) < len(arrived):
+            return len(expected)
+        return int(np.flatnonzero(expected != arrived)[0])
+
+    def close(self) -> None:
+        """Give the memory back."""
+        del self.array
+        self.region.close()

@@ -1,0 +1,171 @@
+"""One end of a test from its start to its figures; client and server do the same here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from srd.perf.errors import PerfError
+from srd.perf.meter import Interval, Meter
+from srd.perf.parameters import Parameters
+from srd.perf.stream import Stream
+
+STALL_S: Final = 2.0
+"""How long a receiver waits for what was sent while nothing arrives."""
+_TICK_S: Final = 0.001
+
+
+async def first(*awaitables: Awaitable[Any]) -> Any:
+    """Return the result of the one that ends first, or raise its error; cancel the others."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task in done).result()
+    finally:
+        for task in tasks:
+            if task.done():
+                if not task.cancelled():
+                    task.exception()  # retrieved: only the first one counts
+            else:
+                task.cancel()
+
+
+class Failure:
+    """The first error of any stream of a test."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def set(self, error: Exception) -> None:
+        """Note an error."""
+        if not self._future.done():
+            self._future.set_exception(error)
+
+    async def wait(self) -> None:
+        """Raise the error once there is one."""
+        await asyncio.shield(self._future)
+
+    def close(self) -> None:
+        """Forget it."""
+        if self._future.done() and not self._future.cancelled():
+            self._future.exception()
+
+
+class Running:
+    """The streams of one end."""
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        *,
+        parameters: Parameters,
+        interval_s: float,
+        on_interval: Callable[[Interval], None],
+    ) -> None:
+        """Call `on_interval` every `interval_s`; 0: for the whole test only."""
+        self.streams = streams
+        self._parameters = parameters
+        self._interval_s = interval_s
+        self._on_interval = on_interval
+        self.meter = Meter(streams)
+        self._sampling: asyncio.Task[None] | None = None
+        self._started_at = 0.0
+
+    def start(self) -> None:
+        """Begin."""
+        self._started_at = time.monotonic()
+        self.meter.start(self._started_at)
+        for stream in self.streams:
+            stream.start()
+        self._sampling = asyncio.ensure_future(self._sample())
+
+    async def _sample(self) -> None:
+        omit_s = self._parameters.omit_s
+        for at_s in _marks(omit_s, every_s=self._interval_s):
+            await self._until(at_s)
+            self._take(omitted=True)
+        if omit_s:
+            await self._until(omit_s)
+            self._take(omitted=True)
+            self.meter.start(time.monotonic())
+        for at_s in _marks(self._parameters.seconds or float("inf"), every_s=self._interval_s):
+            await self._until(omit_s + at_s)
+            self._take(omitted=False)
+
+    async def _until(self, at_s: float) -> None:
+        await asyncio.sleep(self._started_at + at_s - time.monotonic())
+
+    def _take(self, *, omitted: bool) -> None:
+        self._on_interval(self.meter.interval(time.monotonic(), omitted=omitted))
+
+    async def over(self) -> None:
+        """Wait until the time is over, or the senders of this end have sent all."""
+        if self._parameters.seconds:
+            await self._until(self._parameters.omit_s + self._parameters.seconds)
+            return
+        for stream in self.streams:
+            await stream.finished()
+
+    async def failed(self) -> None:
+        """Raise the error of the sampling, if there is one."""
+        if self._sampling is not None:
+            await asyncio.shield(self._sampling)
+        await asyncio.get_running_loop().create_future()
+
+    async def stop(self) -> list[int]:
+        """Stop the senders; return the bytes that each stream has sent, 0 for a receiver's."""
+        for stream in self.streams:
+            stream.stop()
+        for stream in self.streams:
+            await stream.finished()
+        if all(stream.sends for stream in self.streams):
+            self.finish()
+        return [stream.size_bytes if stream.sends else 0 for stream in self.streams]
+
+    async def arrived(self, sent: Sequence[int]) -> None:
+        """Wait until the receivers have what the other end has sent, or nothing arrives any more."""
+        for stream, size_bytes in zip(self.streams, sent, strict=True):
+            if not stream.sends:
+                await _arrived(stream, size_bytes)
+        self.finish()
+
+    def finish(self) -> None:
+        """Take the last interval; what follows is not counted."""
+        if self._sampling is not None:
+            self._sampling.cancel()
+            self._sampling = None
+            self._take(omitted=False)
+
+    async def close(self) -> None:
+        """End all streams."""
+        if self._sampling is not None:
+            self._sampling.cancel()
+        await asyncio.gather(*(stream.close() for stream in self.streams), return_exceptions=True)
+
+
+def _marks(end_s: float, *, every_s: float) -> Iterator[float]:
+    """Yield the times of intervals that end before `end_s`."""
+    count = 1
+    while every_s and count * every_s < end_s - every_s / 10:  # no interval of a moment at the end
+        yield count * every_s
+        count += 1
+
+
+async def _arrived(stream: Stream, size_bytes: int) -> None:
+    seen_bytes, give_up_at = -1, 0.0
+    while stream.size_bytes < size_bytes:
+        now = time.monotonic()
+        if stream.size_bytes != seen_bytes:
+            seen_bytes, give_up_at = stream.size_bytes, now + STALL_S
+        elif now >= give_up_at:
+            return
+        await asyncio.sleep(_TICK_S)
+
+
+async def close_all(*closing: Awaitable[Any]) -> None:
+    """Close several things at a time; errors of what has ended anyway do not matter."""
+    with suppress(PerfError):
+        await asyncio.gather(*closing, return_exceptions=True)

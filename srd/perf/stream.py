@@ -1,0 +1,79 @@
+"""One stream of a test at one end, whatever carries it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from srd.perf.pacing import Budget, TokenBucket
+from srd.perf.payload import Source
+
+Address = tuple[str, int]
+Fail = Callable[[Exception], None]
+"""Told of what ends a stream, on the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The counters of a stream at one moment, since it was opened. What only a sender has is 0 at a receiver."""
+
+    size_bytes: int
+    """Sender: acknowledged (SRD), written (TCP). Receiver: arrived."""
+    retransmits: int = 0
+    """Packets."""
+    cwnd_bytes: int = 0
+    snd_wnd_bytes: int = 0
+    """TCP: what the other end's window allows."""
+    rtt_us: int = 0
+    """Smoothed."""
+    rttvar_us: int = 0
+    pmtu_bytes: int = 0
+    path_packets: tuple[int, ...] = ()
+    """By path: packets sent. MPTCP: by subflow, segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a sender is to send."""
+
+    source: Source
+    block_bytes: int
+    budget: Budget
+    pace: TokenBucket | None
+    """Its rate; None: no limit."""
+
+
+class Stream(ABC):
+    """A sender or a receiver."""
+
+    sends: bool
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.size_bytes = 0  # counted so far
+
+    @property
+    @abstractmethod
+    def ends(self) -> tuple[Address, Address]:
+        """Own address and that of the other end."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Begin nothing any more."""
+
+    @abstractmethod
+    async def finished(self) -> None:
+        """Wait until a sender has stopped, or has sent all it was to send, and all of that is counted."""
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """Return the counters as they are now."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End it at once, and release everything."""

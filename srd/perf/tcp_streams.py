@@ -1,0 +1,309 @@
+"""TCP's and MPTCP's streams: blocking sockets in threads, which release the interpreter while the kernel copies.
+
+A connection begins with the test's cookie and the number of the stream, so that the server knows it. A thread that
+blocks in the kernel is ended by a shutdown of its socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from srd.perf.errors import PerfError
+from srd.perf.parameters import TCP_BLOCK_BYTES, Parameters, Protocol
+from srd.perf.payload import Source
+from srd.perf.stream import Address, Fail, Snapshot, Stream, Work
+from srd.perf.tcp_info import flows_of
+from srd.perf.tcp_socket import make_socket
+
+READ_BYTES: Final = TCP_BLOCK_BYTES
+COOKIE_CHARACTERS: Final = 36
+"""As many as iperf3's has."""
+_GREETING: Final = struct.Struct(f"!{COOKIE_CHARACTERS}sH")
+GREETING_WITHIN_S: Final = 5.0
+MAX_GREETERS: Final = 256
+"""Connections that have not said yet what they are."""
+STOP_WITHIN_S: Final = 2.0
+"""How long a thread that was stopped may take for the block that it is writing."""
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def connect(parameters: Parameters, *, address: Address, cookie: str, stream: int, bind: str | None) -> socket.socket:
+    """Open the connection of a stream; blocks. Raises PerfError."""
+    sock = _socket(parameters, host=address[0])
+    try:
+        if bind is not None:
+            sock.bind((bind, 0))
+        sock.settimeout(GREETING_WITHIN_S)
+        sock.connect(address)
+        sock.sendall(_GREETING.pack(cookie.encode(), stream))
+        sock.settimeout(None)
+    except OSError as error:
+        sock.close()
+        raise PerfError(
+            f"{parameters.protocol} to {address[0]} port {address[1]}: {error.strerror or error}"
+        ) from error
+    return sock
+
+
+def _socket(parameters: Parameters, *, host: str) -> socket.socket:
+    return make_socket(
+        algorithm=parameters.congestion, mptcp=parameters.protocol is Protocol.MPTCP, family=_family(host)
+    )
+
+
+class Acceptor:
+    """The server's end: a listener that is open during a test, since MPTCP's further subflows need it, too."""
+
+    def __init__(self, parameters: Parameters, *, address: Address, cookie: str) -> None:
+        """Listen. Raises PerfError."""
+        self._cookie = cookie.encode()
+        self._listener = _socket(parameters, host=address[0])
+        self._greeters: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._sockets: dict[int, socket.socket] = {}
+        self._count = parameters.count
+        self._complete = asyncio.Event()
+        try:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._listener.bind(address)
+            self._listener.listen(2 * parameters.count)
+        except OSError as error:
+            self._listener.close()
+            raise PerfError(
+                f"the server cannot listen on TCP port {address[1]} ({error.strerror}), perhaps since iperf3 -s does"
+            ) from error
+        self._listener.settimeout(0)
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._task = asyncio.ensure_future(self._accept())
+
+    async def sockets(self) -> list[socket.socket]:
+        """Return the connections of all streams once they are there; whoever gets them closes them."""
+        await self._complete.wait()
+        taken, self._sockets = self._sockets, {}
+        return [taken[number] for number in range(self._count)]
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            sock, _ = await loop.sock_accept(self._listener)
+            if len(self._greeters) >= MAX_GREETERS:
+                sock.close()
+                continue
+            task = asyncio.ensure_future(self._greet(sock))
+            self._greeters.add(task)
+            task.add_done_callback(self._greeters.discard)
+
+    async def _greet(self, sock: socket.socket) -> None:
+        """Take a connection that knows the cookie; close any other."""
+        try:
+            async with asyncio.timeout(GREETING_WITHIN_S):
+                number = await self._stream_untrusted(sock)
+        except (TimeoutError, OSError, PerfError):
+            sock.close()
+            return
+        except BaseException:
+            sock.close()
+            raise
+        sock.settimeout(None)
+        self._sockets[number] = sock
+        if len(self._sockets) == self._count:
+            self._complete.set()
+
+    async def _stream_untrusted(self, sock: socket.socket) -> int:
+        """Return the stream that a connection is for. Raises PerfError, OSError."""
+        sock.settimeout(0)
+        greeting, loop = b"", asyncio.get_running_loop()
+        while len(greeting) < _GREETING.size:
+            part = await loop.sock_recv(sock, _GREETING.size - len(greeting))
+            if not part:
+                raise PerfError("a connection without a greeting")
+            greeting += part
+        cookie, number = _GREETING.unpack(greeting)
+        if not hmac.compare_digest(cookie, self._cookie) or number >= self._count or number in self._sockets:
+            raise PerfError("a connection of no stream")
+        return int(number)
+
+    def close(self) -> None:
+        """Listen no more, and close what nobody has taken."""
+        for task in (self._task, *self._greeters):
+            if task is not None:
+                task.cancel()
+        self._listener.close()
+        for sock in self._sockets.values():
+            sock.close()
+
+
+class TcpStream(Stream):
+    """A connection and its thread."""
+
+    def __init__(self, number: int, *, sock: socket.socket, fail: Fail) -> None:
+        super().__init__(number)
+        self._socket = sock
+        self._fail = fail
+        self._loop = asyncio.get_running_loop()
+        self._stopped = False
+        self._closing = False
+        self._done = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=f"stream-{number}", daemon=True)
+        try:
+            own, other = sock.getsockname(), sock.getpeername()
+        except OSError as error:
+            raise PerfError(f"stream {number + 1}: the connection has ended before the test") from error
+        self._ends = (own[0], own[1]), (other[0], other[1])
+
+    @property
+    def ends(self) -> tuple[Address, Address]:
+        """Addresses of the connection."""
+        return self._ends
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._move()
+        except (OSError, PerfError) as error:
+            if not self._closing:
+                text = error if isinstance(error, PerfError) else PerfError(f"stream {self.number + 1}: {error}")
+                self._tell(self._fail, text)
+        self._tell(self._done.set)
+
+    def _tell(self, call: object, *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(call, *arguments)  # type: ignore[arg-type]
+
+    def _move(self) -> None:
+        raise NotImplementedError
+
+    def snapshot(self) -> Snapshot:
+        """Return the counters."""
+        return Snapshot(self.size_bytes)
+
+    def stop(self) -> None:
+        """Begin no further block."""
+        self._stopped = True
+
+    async def finished(self) -> None:
+        """Return at once."""
+
+    async def close(self) -> None:
+        """End the connection and its thread."""
+        self._closing = self._stopped = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        try:
+            if self._thread.is_alive():
+                await self._done.wait()
+        finally:
+            self._socket.close()
+
+
+class TcpSender(TcpStream):
+    """Writes blocks."""
+
+    sends = True
+
+    def __init__(self, number: int, *, sock: socket.socket, work: Work, fail: Fail) -> None:
+        super().__init__(number, sock=sock, fail=fail)
+        self._work = work
+        self._wake = threading.Event()
+
+    def _move(self) -> None:
+        with memoryview(self._work.source.region) as memory:
+            at, end = 0, self._work.source.size_bytes
+            while not self._stopped:
+                if self._work.pace is not None and (delay_s := self._work.pace.delay_s(time.monotonic())):
+                    self._wake.wait(delay_s)
+                    continue
+                if not (size := self._work.budget.take(self._work.block_bytes)):
+                    break
+                first = min(size, end - at)
+                self._socket.sendall(memory[at : at + first])
+                if first < size:
+                    self._socket.sendall(memory[: size - first])
+                at = (at + size) % end
+                self.size_bytes += size
+                if self._work.pace is not None:
+                    self._work.pace.spend(size, now=time.monotonic())
+        self._socket.shutdown(socket.SHUT_WR)  # counted and compared until here
+
+    def stop(self) -> None:
+        """Begin no further block."""
+        super().stop()
+        self._wake.set()
+
+    async def finished(self) -> None:
+        """Wait until all blocks are written; one that was begun when it was stopped may take STOP_WITHIN_S."""
+        while not self._done.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_WITHIN_S):
+                    await self._done.wait()
+                    return
+            if self._stopped:
+                self._closing = True
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+
+    def snapshot(self) -> Snapshot:
+        """Return the counters; those of MPTCP's subflows together, with the mean of their round trips."""
+        try:
+            flows = flows_of(self._socket)
+        except OSError:
+            flows = []
+        count = max(len(flows), 1)
+        return Snapshot(
+            self.size_bytes,
+            retransmits=sum(flow.retransmits for flow in flows),
+            cwnd_bytes=sum(flow.cwnd_bytes for flow in flows),
+            snd_wnd_bytes=max((flow.snd_wnd_bytes for flow in flows), default=0),
+            rtt_us=sum(flow.rtt_us for flow in flows) // count,
+            rttvar_us=sum(flow.rttvar_us for flow in flows) // count,
+            pmtu_bytes=min((flow.pmtu_bytes for flow in flows), default=0),
+            path_packets=tuple(flow.segments_sent for flow in flows),
+        )
+
+
+class TcpReceiver(TcpStream):
+    """Reads until the other end has shut down."""
+
+    sends = False
+
+    def __init__(self, number: int, *, sock: socket.socket, source: Source | None, fail: Fail) -> None:
+        """Compare what arrives with `source` if there is one."""
+        super().__init__(number, sock=sock, fail=fail)
+        self._source = source
+
+    def _move(self) -> None:
+        memory = bytearray(READ_BYTES)
+        array = np.frombuffer(memory, np.uint8)
+        while count := self._socket.recv_into(memory):
+            if self._source is not None:
+                self._compare(array[:count], self._source)
+            self.size_bytes += count
+
+    def _compare(self, arrived: npt.NDArray[np.uint8], source: Source) -> None:
+        """Raise PerfError for a byte that is not the one that was sent."""
+        at = self.size_bytes % source.size_bytes
+        first = min(len(arrived), source.size_bytes - at)
+        for offset, begin, end in ((at, 0, first), (0, first, len(arrived))):
+            wrong = source.difference(offset, arrived[begin:end])
+            if wrong is not None:
+                raise PerfError(
+                    f"stream {self.number + 1}: byte {self.size_bytes + begin + wrong} is not what was sent"
+                )

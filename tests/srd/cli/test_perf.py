@@ -1,0 +1,177 @@
+"""`srd perf` as processes, as a user runs it: over loopback, and between two namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netns.lab.lab import Lab
+from netns.topology.model import Link, Switch, Topology
+from srd.perf.tcp_socket import CUBIC, why_unavailable
+from tests.patience import PATIENCE_S
+from tests.srd.cli.processes import Process, assert_fails, command, srd
+
+Called = Callable[..., subprocess.CompletedProcess[str]]
+HOST = "127.0.0.1"
+
+
+@contextmanager
+def server(*options: str, host: str = HOST, within: Sequence[str] = ()) -> Iterator[tuple[Process, str]]:
+    """A server at any free port; gives it and the port."""
+    argv = command("perf", "server", "--plain", "--bind", host, "--port", "0", *options)
+    with Process([*within, *argv]) as process:
+        while "listening on" not in (line := process.stdout.next() or ""):
+            assert process.popen.poll() is None, process.stderr.all()
+        yield process, line.rpartition(":")[2]
+
+
+def client(port: str, *options: str, host: str = HOST) -> list[str]:
+    return ["perf", "client", host, "--plain", "--port", port, *options]
+
+
+def report(port: str, *options: str) -> dict[str, Any]:
+    """Run a client to its end; return its report."""
+    result = srd(*client(port, "--json", *options))
+    assert result.returncode == 0, (result.stdout, result.stderr)
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_client__text_and_output_of_the_server() -> None:
+    with server() as (_, port):
+        result = srd(*client(port, "--bytes", "3M", "--verify", "--get-server-output", "--parallel", "2"))
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    own, _, servers = result.stdout.partition("Server output:")
+    assert f"Connecting to host {HOST}, port {port}" in own
+    assert [line.split()[-1] for line in own.splitlines() if line.endswith(("sender", "receiver"))] == [
+        *["sender", "receiver"] * 3
+    ]
+    assert "Accepted connection from" in servers
+    assert servers.rstrip().endswith("srd perf done.")
+
+
+def test_client__several_tests_of_one_server() -> None:
+    with server() as (_, port):
+        for options in (["--tcp=cubic"], ["--bidir"], ["--reverse", "--tcp"], ["-t", "0.2", "-b", "10M", "-l", "1K"]):
+            size = [] if "-t" in options else ["-n", "2M"]
+            found = report(port, *size, *options)
+            end = found["end"]
+            assert end["sum_sent"]["bytes"] == end["sum_received"]["bytes"] > 0
+            assert found["start"]["test_start"]["protocol"] == ("TCP" if "tcp" in str(options) else "SRD")
+            assert end.get("sender_tcp_congestion") == (CUBIC if "tcp" in str(options) else None)
+
+
+def test_server__one_off_prints_a_document_into_a_file(tmp_path: Path) -> None:
+    log = tmp_path / "server.json"
+    argv = command("perf", "server", "--plain", "--bind", HOST, "-p", "0", "--one-off", "--json", "--logfile", str(log))
+    with Process(argv) as process:
+        port = (process.stderr.next() or "").rpartition(":")[2]
+        found = report(port, "-n", "1M", "--get-server-output")
+        assert process.wait() == 0
+    assert json.loads(log.read_text()) == found["server_output_json"]
+    assert found["server_output_json"]["end"]["streams"][0]["receiver"]["bytes"] == 1 << 20
+
+
+def test_server__keys_and_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with Process(command("perf", "server", "--bind", HOST, "--port", "0")) as process:
+        hint = process.stderr.next() or ""
+        target, _, port = hint.partition("srd perf client ")[2].rpartition(" -p ")
+        result = srd("perf", "client", target.replace("HOST", HOST), "-p", port, "-n", "1M")
+        assert result.returncode == 0, result.stderr
+        other = srd("perf", "client", f"{HOST}#{'A' * 43}", "-p", port, "-n", "1M")
+        assert_fails(other, status=1, error="key")
+
+
+def test_server__goes_on_when_a_client_is_killed() -> None:
+    with server() as (process, port):
+        with Process(command(*client(port, "--time", "600"))) as killed:
+            while "Interval" not in (killed.stdout.next() or ""):
+                assert killed.popen.poll() is None, killed.stderr.all()
+            busy = srd(*client(port, "--bytes", "1M", "--json"))
+            assert busy.returncode == 1
+            assert "busy" in json.loads(busy.stdout)["error"]
+            killed.kill(signal.SIGKILL)
+        while (result := srd(*client(port, "--bytes", "1M"))).returncode:
+            assert "busy" in result.stderr
+        process.kill(signal.SIGTERM)
+        assert process.wait() == 1
+        assert process.stderr.all()[-1] == "srd: stopped by SIGTERM"
+
+
+def test_client__no_server() -> None:
+    assert_fails(srd(*client("9", "--connect-timeout", "100")), status=1, error="127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["-t", "1", "-n", "1M"], "--time and --bytes exclude each other"),
+        (["-R", "--bidir"], "--reverse and --bidir exclude each other"),
+        (["-n", "1M", "-O", "1"], "omitted"),
+        (["-t", "0"], "--time 0"),
+        (["-t", "2days"], "not a time"),
+        (["-t", "100000"], "out of range"),
+        (["-P", "129"], "129"),
+        (["-P", "65", "--bidir"], "number of streams"),
+        (["-l", "17M"], "too large"),
+        (["-l", "2M", "--tcp"], "length of a block of TCP"),
+        (["-b", "fast"], "not a number"),
+        (["-b", "-1"], "out of range"),
+        (["-i", "0.01"], "too short"),
+        (["--tcp=vegas"], "vegas"),
+        (["--plain", "--psk-file", "x"], "exclude each other"),
+        (["--paths", "65"], "65"),
+    ],
+)
+def test_client__bad_flow(called: Called, options: list[str], error: str) -> None:
+    assert_fails(called("perf", "client", HOST, *options), status=2, error=error)
+
+
+def test_client__no_fingerprint(called: Called) -> None:
+    assert_fails(called("perf", "client", "host#short"), status=2, error="fingerprint of 43 characters")
+
+
+def test_server__port_in_use() -> None:
+    with server() as (_, port):
+        assert_fails(srd("perf", "server", "--plain", "--bind", HOST, "--port", port), status=1, error=port)
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """Two machines and a link; its addresses are of two networks at each end, so that MPTCP could use both."""
+    topology = Topology(
+        name=f"perf{os.getpid()}",
+        hosts=("near", "far"),
+        switches=(Switch("between", "leaf"),),
+        links=(Link("near", "between"), Link("far", "between")),
+        mtu=9000,
+    )
+    with Lab.up(topology) as made:
+        yield made
+
+
+@pytest.mark.root
+def test_between_two_machines(lab: Lab) -> None:
+    there = lab.address("far")
+    mptcp = [] if why_unavailable(algorithm=CUBIC, mptcp=True) else [["--mptcp"]]
+    with server(host=there, within=lab.command("far", [])) as (_, port):
+        for options in ([], ["--tcp"], *mptcp, ["-R", "--bind", lab.address("near")]):
+            argv = command(*client(port, "-n", "5M", "--verify", "--json", *options, host=there))
+            result = subprocess.run(
+                lab.command("near", argv), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            )
+            assert result.returncode == 0, (result.stdout, result.stderr)
+            found = json.loads(result.stdout)
+            assert found["end"]["sum_received"]["bytes"] == 5 << 20
+            connected = found["start"]["connected"][0]
+            assert (connected["local_host"], connected["remote_host"]) == (lab.address("near"), there)

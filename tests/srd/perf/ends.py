@@ -1,0 +1,74 @@
+"""A server and clients on loopback, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from srd.endpoint import Endpoint
+from srd.perf.client import Client, Target
+from srd.perf.meter import Interval
+from srd.perf.parameters import Parameters
+from srd.perf.results import Report, Start
+from srd.perf.server import Server
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import PLAIN
+
+HOST = "127.0.0.1"
+
+
+@dataclass
+class Seen:
+    """A watch that keeps what it was told."""
+
+    starts: list[Start] = field(default_factory=list)
+    intervals: list[Interval] = field(default_factory=list)
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def started(self, start: Start) -> None:
+        self.starts.append(start)
+        self.began.set()
+
+    def interval(self, interval: Interval) -> None:
+        self.intervals.append(interval)
+
+
+@dataclass
+class Served:
+    """A server that runs."""
+
+    endpoint: Endpoint
+    serving: asyncio.Task[int]
+    output: list[str]
+    notes: list[str]
+
+    @property
+    def port(self) -> int:
+        return self.endpoint.address[1]
+
+    def client(self, endpoint: Endpoint) -> Client:
+        target = Target(HOST, self.port)
+        return Client(endpoint, target, connect_timeout_s=PATIENCE_S, on_first_contact=lambda _: None)
+
+    async def run(self, parameters: Parameters, *, interval_s: float = 0.0, seen: Seen | None = None) -> Report:
+        """Run one test, with an endpoint of its own."""
+        async with asyncio.timeout(PATIENCE_S), await Endpoint.open(towards=HOST, config=PLAIN) as endpoint:
+            return await self.client(endpoint).run(parameters, interval_s=interval_s, watch=seen or Seen())
+
+
+@asynccontextmanager
+async def served(*, as_json: bool = False, one_off: bool = False) -> AsyncIterator[Served]:
+    output, notes = list[str](), list[str]()
+    async with await Endpoint.listen(HOST, 0, config=PLAIN) as endpoint:
+        server = Server(endpoint, write=output.append, note=notes.append, as_json=as_json)
+        serving = asyncio.ensure_future(server.serve(one_off=one_off))
+        try:
+            yield Served(endpoint, serving, output, notes)
+            if not one_off:
+                assert not serving.done(), "the server has ended"
+        finally:
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
