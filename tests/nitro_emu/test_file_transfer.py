@@ -107,18 +107,18 @@ def test_send__several_files(inputs: Path, output: Path) -> None:
     with receiver(output) as (process, target):
         result = send("--json", *map(str, files), target)
         assert result.returncode == 0, result.stderr
-        *events, summary = map(json.loads, result.stdout.splitlines())
-        assert (summary["event"], summary["delivered"], summary["failed"]) == ("summary", len(files), 0)
+        *events, summary = [json.loads(line) for line in result.stdout.splitlines()]
         received = [process.event("received") for _ in files]
         process.kill(signal.SIGTERM)
         assert process.wait() == 0
         assert process.stderr.all() == []
     digests = [blake3(file.read_bytes()).hexdigest() for file in files]
-    assert {(event["name"], event["bytes"], event["digest"]) for event in events} == {
+    assert [(event["name"], event["bytes"], event["digest"]) for event in events] == [
         (file.name, size, digest) for file, size, digest in zip(files, sizes, digests, strict=True)
-    }
+    ]
     assert sorted(event["digest"] for event in received) == sorted(digests)
     assert all(set(event) == {"event", "name", "bytes", "hash", "digest", "verified"} for event in events)
+    assert (summary["event"], summary["delivered"], summary["bytes"]) == ("summary", len(files), sum(sizes))
     assert all((output / file.name).read_bytes() == file.read_bytes() for file in files)
     assert names(output) == sorted(file.name for file in files)
 
