@@ -135,9 +135,8 @@ class Running:
             if not stream.sends:
                 await _arrived(stream, size_bytes)
                 if self._parameters.verify and stream.size_bytes < size_bytes:
-                    raise PerfError(
-                        f"stream {stream.number + 1}: {size_bytes} bytes were sent, and {stream.size_bytes} have arrived"
-                    )
+                    have = f"{stream.size_bytes} have arrived"
+                    raise PerfError(f"stream {stream.number + 1}: {size_bytes} bytes were sent, and {have}")
         self.finish()
 
     def finish(self) -> None:
