@@ -126,10 +126,17 @@ class Running:
         return [stream.size_bytes if stream.sends else 0 for stream in self.streams]
 
     async def arrived(self, sent: Sequence[int]) -> None:
-        """Wait until the receivers have what the other end has sent, or nothing arrives any more."""
+        """Wait until the receivers have what the other end has sent, or nothing arrives any more.
+
+        Raises PerfError for a stream of which less has arrived, if the test verifies. All is counted here, also what
+        was omitted: the two ends begin to count at different moments.
+        """
         for stream, size_bytes in zip(self.streams, sent, strict=True):
             if not stream.sends:
                 await _arrived(stream, size_bytes)
+                if self._parameters.verify and stream.size_bytes < size_bytes:
+                    have = f"{stream.size_bytes} have arrived"
+                    raise PerfError(f"stream {stream.number + 1}: {size_bytes} bytes were sent, and {have}")
         self.finish()
 
     def finish(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -58,10 +59,24 @@ class Served:
             return await self.client(endpoint).run(parameters, interval_s=interval_s, watch=seen or Seen())
 
 
+async def listening() -> Endpoint:
+    """An endpoint at a port that is free for TCP, too: the kernel chooses it among those that are free for UDP."""
+    while True:
+        endpoint = await Endpoint.listen(HOST, 0, config=PLAIN)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, endpoint.address[1]))
+            except OSError:
+                await endpoint.close()
+            else:
+                return endpoint
+
+
 @asynccontextmanager
 async def served(*, as_json: bool = False, one_off: bool = False) -> AsyncIterator[Served]:
     output, notes = list[str](), list[str]()
-    async with await Endpoint.listen(HOST, 0, config=PLAIN) as endpoint:
+    async with await listening() as endpoint:
         server = Server(endpoint, write=output.append, note=notes.append, as_json=as_json)
         serving = asyncio.ensure_future(server.serve(one_off=one_off))
         try:

@@ -3,18 +3,17 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from srd.endpoint import Endpoint
-from srd.perf.control import Control, Fields, Kind, encode
+from srd.perf.control import Control, Kind, encode
 from srd.perf.errors import PerfError
 from srd.perf.parameters import Direction, Parameters, Protocol
 from srd.perf.parameters import encode as encode_parameters
 from srd.perf.payload import Source
-from srd.perf.results import Results, results_untrusted
+from srd.perf.running import Running
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN
@@ -119,13 +118,14 @@ async def test_a_wrong_byte_is_found(protocol: Protocol, direction: Direction, m
 
 
 async def test_less_than_was_sent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_a_byte(fields: Fields, *, parameters: Parameters) -> Results:
-        results = results_untrusted(fields, parameters=parameters)
-        return replace(results, totals=[replace(total, size_bytes=total.size_bytes - 1) for total in results.totals])
+    async def claims_a_byte_more(self: Running) -> list[int]:
+        return [size_bytes + 1 for size_bytes in await stop(self)]
 
-    monkeypatch.setattr("srd.perf.client.results_untrusted", without_a_byte)
+    stop = Running.stop
+    monkeypatch.setattr(Running, "stop", claims_a_byte_more)
+    monkeypatch.setattr("srd.perf.running.STALL_S", 0.1)
     async with served() as server:
-        with pytest.raises(PerfError, match=r"stream 1: 3145729 bytes were sent, and 3145728 have arrived"):
+        with pytest.raises(PerfError, match=r"stream 1: 3145730 bytes were sent, and 3145729 have arrived"):
             await server.run(parameters())
 
 
