@@ -20,11 +20,11 @@ proposes for Swift under packet spraying.
    sample of at least 1 + m / 4 (DCTCP also shrinks by the marked fraction, RFC 8257).
 2. The target grows as the window falls, with the inverse of its square root (Swift's flow scaling, section 3.2). Of
    flows that see the same queue the larger ones shrink while the smaller ones grow, so they converge. Many flows that
-   cannot do with less than a packet or two each are allowed the queue that these packets need. On paths that may have
-   jitter of their own it is added: what samples in a row differ by, not how far they are from their mean, since a queue
-   swings slowly, and a target that follows its swings fills every buffer. On a long path the target is large only in
-   the start phase, which overshoots it, and falls within some round trips after it: at once would take that overshoot
-   for congestion, and halve the window.
+   cannot do with less than a packet or two each are allowed the queue that these packets need. The deviation of round
+   trips is added. On long paths it is taken from what samples in a row differ by, since a queue swings slowly, and a
+   target that follows its swings fills every buffer, also one that a flow of TCP shares. There the target is large in
+   the start phase only, which overshoots it, and falls within some round trips after it: if it fell at once the
+   overshoot would count as congestion, and halve the window.
 3. The level is the lower quartile of the last H samples, H being about the number of packets in flight: three samples
    in four must vote for slowing down. Delay noise only adds (a process that waits to be scheduled), so the median would
    be too high.
@@ -103,15 +103,16 @@ ECN_EXCESS = 0.25
 ENDPOINT_DELAY_WINDOW_S = 0.1
 """A receiving host counts as slow if the ack delay stayed high during all of this time (CoDel's interval, RFC 8289): a
 process that waited to be scheduled then reads everything that came, and fewer packets would not have waited less."""
-JITTER_GAIN = 4.0
-"""Delay target over the mean deviation of round trips: RFC 6298 also takes four deviations for noise."""
+JITTER_GAIN, LONG_JITTER_GAIN = 4.0, 8.0
+"""Delay target over the mean deviation of round trips: RFC 6298 also takes four deviations for noise. On a long path
+twice as much: where packets cannot overtake each other the delays of those in a row are alike."""
 JITTERY_RTT_S, MAX_JITTER = 0.005, 0.5
 """Smallest round trip of a path whose jitter is that of its links rather than of the hosts, and is so added to the
 target; and the most that is added, over the target without it. Where packets cannot overtake each other jitter is a
 delay that all of them have on a busy path, and nobody on an idle one."""
 DEVIATION_OF_DIFFERENCE = math.sqrt(0.5)
 """Mean deviation of independent samples over the mean difference of two in a row."""
-LONG_TARGET_RTTS, LONG_TARGET_S = 0.2, 0.004
+LONG_TARGET_RTTS, LONG_TARGET_S = 0.1, 0.002
 """Delay target on a long path after the start phase, in base round trips, and at least: others feel such a queue."""
 SETTLING_RTTS = 8
 """Round trips in which most of the way to that target is gone: twice as fast, and the first decreases after the start
@@ -186,7 +187,7 @@ class MajorityDelay(Controller):
         ecn_fraction: float,
     ) -> None:
         """Add one sample of the level."""
-        if min_rtt_s >= JITTERY_RTT_S:
+        if min_rtt_s >= LONG_RTT_S:
             variation_s = DEVIATION_OF_DIFFERENCE * abs(queue_s - self._last_queue_s)
         self._last_queue_s = queue_s
         self._jitter_s += (variation_s - self._jitter_s) / 64
@@ -218,8 +219,9 @@ class MajorityDelay(Controller):
         # Bounded, since a queue's own swings add to the deviation; a window below one packet builds no queue.
         steady_s = min(noise_s, least_s + floor_s) if packets > 1 else noise_s
         if min_rtt_s >= LONG_RTT_S:
-            least_s = max(self._long_target_rtts * min_rtt_s, LONG_TARGET_S)
-        if min_rtt_s >= JITTERY_RTT_S:
+            settled_s = max(self._long_target_rtts * min_rtt_s, LONG_TARGET_S)
+            steady_s = min(settled_s + LONG_JITTER_GAIN * self._jitter_s, (1 + MAX_JITTER) * least_s)
+        elif min_rtt_s >= JITTERY_RTT_S:
             steady_s = least_s + min(JITTER_GAIN * self._jitter_s, MAX_JITTER * least_s)
         scale = 1 / math.sqrt(min(max(packets, 1.0), SCALING_MAX_PACKETS)) - 1 / math.sqrt(SCALING_MAX_PACKETS)
         return steady_s + SCALING_RTTS * min_rtt_s * scale
