@@ -8,11 +8,11 @@ future instead, and has no entry.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from dataclasses import dataclass
 
 from srd.errors import SrdError
+from srd.notify import Notify
 from srd.peer import Peer
 from srd.proto.wire.status import Status
 
@@ -38,7 +38,7 @@ class CompletionQueue:
 
     def __init__(self) -> None:
         self._entries: deque[WorkCompletion] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._changed = Notify()
         self._closed = False
 
     def poll(self, most: int = 256) -> list[WorkCompletion]:
@@ -47,30 +47,22 @@ class CompletionQueue:
         return [entries.popleft() for _ in range(min(most, len(entries)))]
 
     async def wait(self, most: int = 256) -> list[WorkCompletion]:
-        """Wait until there is an entry, then `poll`. For one task at a time.
+        """Wait until there is an entry, then `poll`.
 
         Raises SrdError when the endpoint is closed and the queue empty.
         """
         while not self._entries:
             if self._closed:
                 raise SrdError("the endpoint is closed, and every completion was taken")
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._changed.wait()
         return self.poll(most)
 
     def push(self, entry: WorkCompletion) -> None:
         """Add an entry. For the endpoint."""
         self._entries.append(entry)
-        self._wake()
+        self._changed.notify()
 
     def close(self) -> None:
         """Wake the waiting task; from then on `wait` raises when the queue is empty. For the endpoint."""
         self._closed = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._changed.notify()

@@ -432,8 +432,11 @@ class Endpoint:
         self._closing = True
         self._end_reason = self._end_reason or "the endpoint is closed"
         self._reject_incoming(self._end_reason)
+        peers = list(self._peers.values())
+        for peer in peers:
+            peer.start_closing()  # a cancel may come before the tasks of `end` have begun
         try:
-            closing = (peer.end() for peer in list(self._peers.values()))
+            closing = (peer.end() for peer in peers)
             results = await asyncio.gather(*closing, *self._closing_peers, return_exceptions=True)
         finally:
             self._shut()

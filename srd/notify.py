@@ -25,6 +25,8 @@ class Notify:
 
     def notify(self) -> None:
         """Wake all waiting tasks."""
+        if not self._waiters:
+            return
         waiters, self._waiters = self._waiters, []
         for future in waiters:
             if not future.done():

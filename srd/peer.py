@@ -350,6 +350,8 @@ class Peer:
         """End its streams. For the endpoint."""
         if self._streams is not None:
             self._streams.on_peer_ended(self.error())
+            if self._inbox.closing:
+                self._streams.release()
 
     # -- receiving ----------------------------------------------------------------------------------------------------
 
@@ -385,10 +387,7 @@ class Peer:
 
     async def end(self) -> None:
         """Close the peer as `close` does, and leave its endpoint open. For the endpoint."""
-        if self._streams is not None and not self._inbox.closing:
-            self._streams.flush()
-        self._inbox.closing = True
-        self._engine.close_peer(self.number)
+        self.start_closing()
         try:
             if not await self._ended_within(self._engine.config.close_timeout_s):
                 self._engine.flush_peer(self.number)
@@ -396,6 +395,16 @@ class Peer:
         finally:
             if not self._inbox.ended:
                 self._engine.abandon([self.number])
+            self._release_unreceived()
+
+    def start_closing(self) -> None:
+        """Begin what `end` waits for; what is not received by then will be released. For the endpoint."""
+        if self._streams is not None and not self._inbox.closing:
+            self._streams.flush()
+        self._inbox.closing = True
+        self._engine.close_peer(self.number)
+
+    def _release_unreceived(self) -> None:
         self._inbox.release_messages()
         if self._streams is not None:
             self._streams.release()

@@ -21,7 +21,8 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.file_transfer.protocol import MAX_RETRY_S, TransferError, TransferInterruptedError
-from srd.file_transfer.sending import FileSender, Sent, SourceFile
+from srd.file_transfer.sending import FileSender, Sent
+from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.transport import Peer, Transport
 from srd.io.addresses import host_port_text
 from srd.peer import PathStats

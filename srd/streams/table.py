@@ -22,7 +22,7 @@ from srd.proto.seqset import SequenceSet
 from srd.proto.wire.status import Status
 from srd.streams.halves import Outgoing
 from srd.streams.stream import Stream
-from srd.streams.transport import StreamTransport
+from srd.streams.transport import StreamTransport, StreamWriter
 from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, MAX_PIECES, Frame, Kind, frame_untrusted
 
 MAX_PIECE_BYTES: Final = 128 << 10
@@ -113,7 +113,7 @@ class Streams:
         reader = asyncio.StreamReader(limit=limit, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport.start(protocol)
-        return transport, reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+        return transport, reader, StreamWriter(transport, protocol=protocol, reader=reader, loop=loop)
 
     def _grant(self, number: int) -> None:
         self._post(number, Outgoing(Kind.LIMIT, self._window_bytes))

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from srd.errors import PeerError, RequestError, UsageError
+from srd.notify import Notify
 from srd.proto.wire.status import Status
 from srd.streams.halves import Outgoing
 from srd.streams.stream import Stream
@@ -39,7 +40,9 @@ class StreamTransport(asyncio.Transport):
         self._reading_paused = self._writing_paused = False
         self._eof_told = False
         self._closing = False  # `close` or `abort` was called, or the stream has ended
-        self._lost = False  # `connection_lost` was called
+        self._lost = False  # `connection_lost` is called next
+        self._lost_told = False
+        self._told = Notify()
         self._eof_written = False
         self._reason: tuple[str, Exception | None] | None = None  # why it was reset, unless this end has given it up
         self._peer_ended = False
@@ -174,6 +177,11 @@ class StreamTransport(asyncio.Transport):
     def on_peer_ended(self, error: PeerError) -> None:
         """Take note that nothing more arrives or leaves."""
         self._peer_ended = True
+        # Messages may have been acknowledged just before, and the loop has not called `_on_completed` yet: it does so
+        # before this, or bytes that have arrived would be reported as lost.
+        self._loop.call_soon(self._end_with_peer, error)
+
+    def _end_with_peer(self, error: PeerError) -> None:
         if not self._stream.over and (self._stream.send.has_undelivered or not self._stream.receive.complete):
             self._reason = (str(error), error)
         if not self._stream.receive.complete:
@@ -205,7 +213,37 @@ class StreamTransport(asyncio.Transport):
             error = ConnectionResetError(self._reason[0])
             error.__cause__ = self._reason[1]
         self._protocol.connection_lost(error)
+        self._lost_told = True
+        self._told.notify()
+
+    async def wait_lost(self) -> None:
+        """Wait until the protocol's `connection_lost` was called."""
+        while not self._lost_told:
+            await self._told.wait()
 
     def __repr__(self) -> str:
         state = f"sending {self._stream.sending.name}, receiving {self._stream.receiving.name}"
         return f"<StreamTransport {self._stream.number}, {state}>"
+
+
+class StreamWriter(asyncio.StreamWriter):
+    """asyncio's, whose `wait_closed` may be cancelled and called again.
+
+    asyncio's own waits for a future of the protocol, which is cancelled with it.
+    """
+
+    def __init__(
+        self,
+        transport: StreamTransport,
+        *,
+        protocol: asyncio.StreamReaderProtocol,
+        reader: asyncio.StreamReader,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(transport, protocol, reader, loop)
+        self._lost = transport.wait_lost
+
+    async def wait_closed(self) -> None:
+        """Wait until all of what was written has arrived. Raises ConnectionResetError if it has not."""
+        await self._lost()
+        await super().wait_closed()

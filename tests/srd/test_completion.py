@@ -10,6 +10,7 @@ import pytest
 from srd.completion import CompletionQueue, WorkCompletion
 from srd.errors import SrdError
 from srd.proto.wire.status import Status
+from tests.patience import PATIENCE_S
 
 PEER: Any = object()
 
@@ -56,3 +57,14 @@ async def test_wait__may_be_cancelled() -> None:
         await waiting
     queue.push(entry(0))
     assert queue.poll() == [entry(0)]
+
+
+async def test_wait__begins_before_a_cancelled_one_has_ended() -> None:
+    queue = CompletionQueue()
+    cancelled = asyncio.ensure_future(queue.wait())
+    await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(queue.wait())
+    cancelled.cancel()  # the loop begins the other wait before it ends this one
+    await asyncio.wait([cancelled])
+    queue.push(entry(0))
+    assert await asyncio.wait_for(waiting, PATIENCE_S) == [entry(0)]

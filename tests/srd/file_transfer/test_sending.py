@@ -18,7 +18,8 @@ import pytest
 from devmem.region import Region
 from srd.errors import PeerError
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, TransferError, TransferInterruptedError
-from srd.file_transfer.sending import SLOTS, FileSender, Sent, SourceFile
+from srd.file_transfer.sending import SLOTS, FileSender, Sent
+from srd.file_transfer.source_file import SourceFile
 from srd.peer import Peer
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
@@ -228,7 +229,7 @@ async def test_send__the_verdict_is_reported_though_the_receiver_closes_after_it
         def hexdigest(self) -> str:
             return digest.hexdigest()
 
-    monkeypatch.setattr("srd.file_transfer.sending.hashlib", SimpleNamespace(sha256=BlockedHash))
+    monkeypatch.setattr("srd.file_transfer.source_file.hashlib", SimpleNamespace(sha256=BlockedHash))
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 3 * CHUNK_BYTES))

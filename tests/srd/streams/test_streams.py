@@ -19,7 +19,8 @@ from srd.peer import Peer
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.send_memory import in_place
-from srd.streams.table import MAX_PIECE_BYTES, ReaderWriter
+from srd.streams.halves import Outgoing
+from srd.streams.table import MAX_PIECE_BYTES, ReaderWriter, Streams
 from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, Kind, key
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import SMALL, content, pair, receive
@@ -314,6 +315,25 @@ async def test_peer_ends__wait_closed_does_not_say_that_all_has_arrived() -> Non
         writer.close()
         with pytest.raises(ConnectionResetError):
             await asyncio.wait_for(writer.wait_closed(), PATIENCE_S)
+
+
+async def test_peer_ends__in_the_turn_in_which_the_last_bytes_are_acknowledged() -> None:
+    """The loop calls the callbacks of the requests after the peer has ended: what has arrived is not lost."""
+    posted: list[asyncio.Future[Status]] = []
+
+    def post(_: int, __: Outgoing) -> asyncio.Future[Status]:
+        posted.append(asyncio.get_running_loop().create_future())
+        return posted[-1]
+
+    table = Streams(is_acceptor=False, window_bytes=WINDOW, piece_bytes=MAX_PIECE_BYTES, post=post, extra={})
+    _, writer = await table.open(limit=WINDOW)
+    writer.write(b"the last bytes")
+    writer.close()
+    await asyncio.sleep(0)
+    for future in posted:
+        future.set_result(Status.OK)
+    table.on_peer_ended(PeerError("closed", status=Status.OK))
+    await asyncio.wait_for(writer.wait_closed(), PATIENCE_S)
 
 
 async def test_endpoint_fails__no_reader_waits_for_ever() -> None:
