@@ -11,6 +11,7 @@ Rules.
    kernel the address of an object that only a local variable refers to, as mypyc frees the object after its last use.
 """
 
+import re
 import shutil
 import sys
 import sysconfig
@@ -72,4 +73,23 @@ def extensions() -> list[Extension]:
     return mypycify(["--config-file=pyproject.toml", *map(str, paths)], opt_level="2", debug_level="0")
 
 
-setup(ext_modules=extensions() if "bdist_wheel" in sys.argv else [])
+def description() -> str:
+    """Return README.md for an index of packages, where relative links lead nowhere: each as the file's name, no images.
+
+    The files themselves are in share/doc/open-srd of an environment.
+    """
+    text = re.sub(
+        r"^!\[[^]]*\]\((?!\w+://)[^)]*\)\n+", "", Path("README.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    return re.sub(r"\[([^]]*)\]\((?!\w+://)([^)#]+)[^)]*\)", _named, text)
+
+
+def _named(link: re.Match[str]) -> str:
+    return link[1] if link[1] == link[2] else f"{link[1]} (`{link[2]}`)"
+
+
+setup(
+    long_description=description(),
+    long_description_content_type="text/markdown",
+    ext_modules=extensions() if "bdist_wheel" in sys.argv else [],
+)

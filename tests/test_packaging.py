@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import email
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -21,11 +23,6 @@ def links(document: Path) -> list[Path]:
     """Files that a page links to, relative to the checkout."""
     found = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text())
     return [(document.parent / link).resolve().relative_to(ROOT) for link in found if "://" not in link]
-
-
-def named_examples() -> set[Path]:
-    """Files of examples/ that README's commands name."""
-    return {Path(name) for name in re.findall(r"examples/[\w.-]+\.yaml", (ROOT / "README.md").read_text())}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -43,7 +40,7 @@ def test_data_files__are_all_that_readme_links_to() -> None:
         for pattern in patterns
         for path in ROOT.glob(pattern)
     }
-    assert {*links(ROOT / "README.md"), *named_examples()} <= installed
+    assert {*links(ROOT / "README.md")} <= installed
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a checkout says which files are the project's")
@@ -59,12 +56,37 @@ def test_sdist__has_what_readme_uses(tmp_path: Path) -> None:
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         inside = {Path(*Path(name).parts[1:]) for name in opened.getnames()}
-    wanted = {*(link for document in DOCUMENTS for link in links(document)), *named_examples()}
-    wanted |= {path.relative_to(ROOT) for path in (ROOT / "netns" / "examples").glob("*.yaml")}
+    wanted = {*(link for document in DOCUMENTS for link in links(document))}
+    for package in ("netns", "nitro_emu"):
+        wanted |= {path.relative_to(ROOT) for path in (ROOT / package / "examples").glob("*.yaml")}
     wanted |= {
         Path(name) for name in ("Makefile", "scripts/setup", "scripts/demo.py", "tests/conftest.py", "CITATION.cff")
     }
     assert {path for path in wanted if (ROOT / path).is_file()} <= inside
+    with tarfile.open(archive) as opened:
+        (name,) = [name for name in opened.getnames() if name.count("/") == 1 and name.endswith("/PKG-INFO")]
+        member = opened.extractfile(name)
+        assert member is not None
+        check_metadata(email.message_from_binary_file(member))
+
+
+def check_metadata(metadata: Message) -> None:
+    """What an index shows: README in which no link leads nowhere, and no more than there is."""
+    page = metadata.get_payload()
+    assert isinstance(page, str)
+    assert page.startswith("# Open SRD\n")
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert re.findall(r"\]\((?!\w+://)", page) == []
+    assert "security (`docs/security.md`)" in page
+    assert not metadata.get_all("Project-URL"), "of a host that exists"
+    extras = {extra for extra in metadata.get_all("Provides-Extra") or [] if extra not in {"bench", "test"}}
+    assert extras == {*re.findall(r"'\.\[(\w+)\]'", page)}, "README says what each extra is for"
+
+
+def test_changelog__begins_with_this_version() -> None:
+    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first is not None
+    assert first[1] == PROJECT["project"]["version"]
 
 
 def test_citation__has_the_version() -> None:

@@ -55,7 +55,7 @@ def cli(context: click.Context) -> None:
     First steps:
 
     \b
-      nitro-card run examples/card-a.yaml      serve the devices in the file, until a signal
+      nitro-card run card-a                    serve the devices of a file or an example, until a signal
       nitro-card status                        show the devices of a running card
       nitro-card env -- python my_program.py   run a program that imports pyverbs on them
     """  # noqa: D301 - \b is click's mark for "do not rewrap"

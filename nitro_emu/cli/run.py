@@ -8,6 +8,7 @@ import click
 
 from nitro_emu.config import load
 from nitro_emu.daemon import run
+from nitro_emu.examples import file_named
 
 
 @click.command("run")
@@ -19,12 +20,12 @@ from nitro_emu.daemon import run
 )
 @click.option("--json", "as_json", is_flag=True, help="Write the ready line and the log as JSON lines.")
 def run_command(*, config: Path, run_dir: Path | None, as_json: bool) -> int:
-    """Serve the virtual functions in the file CONFIG until SIGTERM or SIGINT.
+    """Serve the virtual functions in the file CONFIG, or the example of that name, until SIGTERM or SIGINT.
 
     Prints one line when programs can open the devices; the log goes to stderr. The first signal drains the card: open
     requests may end. The second ends it at once, with exit status 1.
     """
-    settings = load(config)
+    settings = load(file_named(config))
     if run_dir is not None:
         settings = settings.with_run_dir(run_dir.absolute())
     from nitro_emu.device import Card  # noqa: PLC0415 - slow to load, and needed by nothing but a card

@@ -22,6 +22,7 @@ from nitro_emu.cli.options import json_option
 from nitro_emu.cli.tables import print_fields, print_table
 from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit
 from nitro_emu.errors import VpcError
+from nitro_emu.examples import file_named
 from nitro_emu.sd_notify import sd_notify
 from nitro_emu.trust.key_files import make_key_files, read_private_key
 from nitro_emu.vpc.model import VpcMap, load
@@ -33,7 +34,10 @@ from srd.printable import printable
 MAX_PAIRS: Final = 10_000
 """Rows that `check` prints; of a larger map, those of one interface."""
 
-_file_argument: Final = click.argument("file", type=click.Path(path_type=Path))
+_file_argument: Final = click.argument(
+    "file", type=click.Path(path_type=Path), callback=lambda _context, _parameter, name: file_named(name)
+)
+"""Of a map, or the name of an example."""
 _key_option: Final = click.option(
     "--key", "key_file", type=click.Path(path_type=Path), required=True, help="Private key that signs the map."
 )
@@ -51,9 +55,9 @@ def cli(context: click.Context) -> None:
     First steps:
 
     \b
-      nitro-vpc check examples/vpc.yaml               show who may talk to whom, and why not
+      nitro-vpc check vpc                             show who may talk to whom, and why not
       nitro-vpc make-key control.pem                  make the key that cards know the map by
-      nitro-vpc serve examples/vpc.yaml --key control.pem
+      nitro-vpc serve vpc --key control.pem
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
     if context.invoked_subcommand is None:
         raise click.UsageError("no command given; nitro-vpc --help lists them")

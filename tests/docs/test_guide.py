@@ -63,9 +63,9 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-async def start(path: Path, home: Path) -> Process:
+async def start(*program: Path | str, home: Path, stdin: int | None = None) -> Process:
     environment = os.environ | {"HOME": str(home), "XDG_CONFIG_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    return await asyncio.create_subprocess_exec(sys.executable, path, stdout=PIPE, env=environment)
+    return await asyncio.create_subprocess_exec(sys.executable, *program, stdin=stdin, stdout=PIPE, env=environment)
 
 
 async def stop(server: Process) -> None:
@@ -83,7 +83,7 @@ async def test_guide__programs(page: Path, tmp_path: Path) -> None:
                 await servers.aclose()  # those of the programs before
                 port = str(free_port())
             path.write_text(text.replace(PORT, port))
-            process = await start(path, tmp_path)
+            process = await start(path, home=tmp_path)
             assert process.stdout is not None
             if name.endswith("server"):
                 servers.push_async_callback(stop, process)
@@ -92,6 +92,33 @@ async def test_guide__programs(page: Path, tmp_path: Path) -> None:
                 output, _ = await process.communicate()
                 assert process.returncode == 0, name
                 assert wanted is None or output.decode() == wanted
+
+
+CONSOLE = """
+import srd
+peer = await srd.connect("127.0.0.1", {port})
+await peer.send(b"hello")
+print((await peer.recv()).data().decode())
+await peer.close()
+"""
+
+
+async def test_guide__quickstart_line_by_line_in_python_m_asyncio(tmp_path: Path) -> None:
+    """A loop that runs between the lines, as Jupyter's does."""
+    name, text, _ = programs(ROOT / "docs" / "guide" / "quickstart.md")[0]
+    assert name == "server"
+    port = str(free_port())
+    path = tmp_path / "server.py"
+    path.write_text(text.replace(PORT, port))
+    async with asyncio.timeout(2 * PATIENCE_S), AsyncExitStack() as servers:
+        server = await start(path, home=tmp_path)
+        servers.push_async_callback(stop, server)
+        assert server.stdout is not None
+        await server.stdout.readline()
+        console = await start("-m", "asyncio", home=tmp_path, stdin=PIPE)
+        output, _ = await console.communicate(CONSOLE.format(port=port).encode())
+        assert b"got hello\n" in output
+        assert console.returncode == 0
 
 
 @pytest.mark.parametrize("page", [page for page in GUIDE if lines(page)], ids=lambda page: page.stem)

@@ -20,6 +20,8 @@ from nitro_emu.config import (
     load,
 )
 from nitro_emu.errors import ConfigError
+from nitro_emu.examples import DIRECTORY as EXAMPLES
+from nitro_emu.examples import NAMES, file_named
 from nitro_emu.verbs.discovery import DEFAULT_DIRECTORY, DIRECTORY_VARIABLE
 from srd.config import EndpointConfig
 from srd.proto.config import ProtocolConfig
@@ -27,7 +29,6 @@ from srd.secure.config import Keys, Plain, Psk
 from srd.secure.keys import create, create_psk, public_text
 from srd.secure.noise import public_bytes
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 VF = "{name: efa_0, address: 127.0.0.1}"
 
 
@@ -48,6 +49,15 @@ def test_examples_are_two_cards_that_can_run_side_by_side() -> None:
     assert [vf.name for vf in a.vfs] == [vf.name for vf in b.vfs] == ["efa_0", "efa_1"]
     assert [(vf.address, vf.port) for vf in a.vfs] == [("10.0.1.1", 19875), ("10.0.1.1", 19876)]
     assert {vf.address for vf in b.vfs} == {"10.0.2.1"}
+
+
+def test_examples__by_name_unless_there_is_a_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert {"card-a", "card-b", "vpc"} <= {*NAMES}
+    assert load(file_named("card-a")).name == "card-a"
+    (tmp_path / "card-a").write_text("name: mine")
+    assert file_named("card-a") == Path("card-a")
+    assert file_named("none.yaml") == Path("none.yaml")
 
 
 def test_defaults(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import uvloop
 
 STOCK: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
 BOTH: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {**STOCK, "uvloop": uvloop.new_event_loop}
-ON_BOTH = {"test_driver.py", "test_endpoint.py"}
+ON_BOTH = {"test_cancellation.py", "test_driver.py", "test_endpoint.py", "test_opening.py"}
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

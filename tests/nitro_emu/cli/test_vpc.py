@@ -15,13 +15,13 @@ import pytest
 import yaml
 
 from nitro_emu.cli.vpc import main
+from nitro_emu.examples import DIRECTORY as EXAMPLES
 from nitro_emu.trust.key_files import make_key_files
 from tests.nitro_emu.vpc import fake_card
 from tests.nitro_emu.vpc.maps import interface, two_vpcs
 from tests.srd.cli.processes import Process
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-ROOT = EXAMPLES.parent
+ROOT = Path(__file__).resolve().parents[3]
 Called = Callable[..., subprocess.CompletedProcess[str]]
 Content = dict[str, Any]
 
@@ -71,7 +71,7 @@ def test_check_of_the_example(called: Called) -> None:
 
 
 def test_check_as_json(called: Called) -> None:
-    found = json.loads(called("check", EXAMPLES / "vpc.yaml", "--json", "--from", "red-1").stdout)
+    found = json.loads(called("check", "vpc", "--json", "--from", "red-1").stdout)
     assert [(pair["to"], pair["allowed"]) for pair in found["pairs"]] == [
         ("red/red-2", True),
         ("green/green-1", False),

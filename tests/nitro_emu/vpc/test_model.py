@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from nitro_emu.config import load as load_card
 from nitro_emu.errors import VpcError
+from nitro_emu.examples import DIRECTORY as EXAMPLES
 from nitro_emu.vpc.model import (
     MAX_GROUPS_OF_INTERFACE,
     MAX_INTERFACES,
@@ -28,7 +29,6 @@ from nitro_emu.vpc.model import (
 from nitro_emu.yaml_file import MAX_FILE_BYTES
 from tests.nitro_emu.vpc.maps import ALL_WITH_EFA, card, interface, map_of, peered_vpcs, public_key, two_vpcs, vpc
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 REMOVE = object()
 
 

@@ -32,6 +32,7 @@ CHECKS = {
     "wild": WILD,
     "wild-lab": WILD,
     "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
+    "streams": {"stream_over_message_ratio": ">= 0.7", "stream_over_message_ratio_16": ">= 0.7"},
     "messages": {"undisturbed_ratio": "<= 1.05"},
     "devmem": {
         "line_fraction": ">= 0.966",

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from scripts.benches.veth.worker import bulk, handshakes, pingpong, rate, tcp_bulk
+from scripts.benches.veth.worker import bulk, handshakes, pingpong, rate, streams, tcp_bulk
 from scripts.benches.veth.worker import peers as peers_role
 from scripts.harness.errors import BenchError
 from srd.cli.options import run
@@ -93,6 +93,30 @@ def rate_receive(host: str, message_bytes: int, peers: int) -> None:
 def rate_send(host: str, port: int, message_bytes: int, peers: int, seconds: float) -> None:
     """Send small messages for SECONDS of timed sending."""
     _run(rate.send(host, port=port, seconds=seconds, message_bytes=message_bytes, peers=peers))
+
+
+_kind = click.option("--kind", type=click.Choice(streams.KINDS), required=True)
+_count = click.option("--count", type=click.IntRange(min=1), required=True, help="Streams, or tasks that send.")
+
+
+@main.command()
+@click.argument("host")
+@_kind
+@_count
+def streams_receive(host: str, *, kind: str, count: int) -> None:
+    """Receive ordered bytes at HOST, and check every one in every other turn."""
+    _run(streams.receive(host, kind=kind, count=count))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@_kind
+@_count
+@click.option("--seconds", type=float, required=True)
+def streams_send(host: str, port: int, *, kind: str, count: int, seconds: float) -> None:
+    """Send ordered bytes for SECONDS of timed sending."""
+    _run(streams.send(host, port=port, seconds=seconds, kind=kind, count=count))
 
 
 @main.command()

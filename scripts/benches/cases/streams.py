@@ -1,0 +1,66 @@
+"""Streams: ordered bytes by streams of a peer, by its messages, and by asyncio's streams over kernel TCP.
+
+One process at each end of a veth pair with segmentation offload, MTU 9000, in plain text, all on uvloop. 1 and 16
+streams; as many tasks that send messages of the length of a stream's; as many TCP connections. Bytes are copied to and
+from Python's `bytes` by all three (veth/worker/streams.py). `stream_over_message_ratio`, `stream_over_tcp_ratio`:
+goodput of one stream over that of the others with one task; `*_16`: of 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from scripts.benches.cases.clean import START_S, WORKER
+from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.veth.iperf import Flow
+from scripts.benches.veth.worker.streams import KINDS, MESSAGE, STREAM, TCP
+from scripts.harness.client_server import python, run_both
+from scripts.harness.drops import Drops
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import VethPair, veth_pair
+
+WANTED: Final = (
+    Wanted("stream_over_message_ratio", ">=", 0.7, over="median"),
+    Wanted("stream_over_message_ratio_16", ">=", 0.7, over="median"),
+)
+SECONDS: Final = 1.0
+COUNTS: Final = {"": 1, "_16": 16}
+
+
+def rounds(count: int, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds, with the contestants in turn."""
+    with veth_pair(mtu=9000, offload=True) as two:
+        for number in range(count):
+            found: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
+            for suffix, streams in COUNTS.items():
+                for kind in KINDS if number % 2 else reversed(KINDS):
+                    before = Drops.read(two.namespaces)
+                    flow = _flow(two, kind=kind, count=streams, seconds=seconds)
+                    Drops.read(two.namespaces).require_none_since(before, during=kind)
+                    found[kind] |= {f"gbps{suffix}": flow.gbps, f"cpu_s_per_gb{suffix}": flow.cpu_s_per_gb}
+            ours = found.pop(STREAM)
+            yield Round(number + 1, ours | ratios(ours, found), found)
+
+
+def ratios(ours: Figures, baselines: Mapping[str, Figures]) -> dict[str, float]:
+    """Return the goodput of streams over that of the baselines."""
+    return {
+        f"stream_over_{name}_ratio{suffix}": ours[f"gbps{suffix}"] / baselines[name][f"gbps{suffix}"]
+        for name in (MESSAGE, TCP)
+        for suffix in COUNTS
+    }
+
+
+def _flow(two: VethPair, *, kind: str, count: int, seconds: float) -> Flow:
+    options = ["--kind", kind, "--count", str(count)]
+    received, sent = run_both(
+        two,
+        server=python(WORKER, "streams-receive", two.receiver, *options),
+        client=lambda host, port: python(WORKER, "streams-send", host, str(port), *options, "--seconds", str(seconds)),
+        bound_s=START_S + 10 * seconds,
+    )
+    if not received["intact"]:
+        raise BenchError(f"{kind}: the receiver found other bytes than were sent")
+    gigabytes = sent["bytes"] / 1e9
+    return Flow(8 * gigabytes / sent["seconds"], (received["cpu_s"] + sent["cpu_s"]) / gigabytes)

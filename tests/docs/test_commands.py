@@ -1,0 +1,154 @@
+"""Every command block of README and docs/guide: what is run here, on a lab, and what is exempt, with the reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netns.examples import file_named
+from netns.lab.lab import Lab
+from netns.topology.file import read_topology
+from tests.patience import PATIENCE_S
+from tests.srd.cli.processes import Process
+from tests.srd.loopback import content
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXEMPT = {
+    "make demo": "installs packages and measures for a minute; CI runs it",
+    "make test": "runs this",
+    "make demo-card": "measures for a minute; tests/scripts/card_demo",
+    "srd-lab run allreduce --topology cluster --check-placement": "sixteen processes; tests/netns/cli/test_run.py",
+    "nitro-card env -- python my_pyverbs_program.py": "the reader's program; tests/nitro_emu/pyverbs",
+    "efa-bw -d efa_0": "two ends; tests/nitro_emu/perf",
+    "nitro-vpc serve vpc --key control.pem": "needs a key; tests/nitro_emu/cli/test_vpc.py",
+    "nitro-chip run chip-a": "needs a chip; tests/nitro_emu/chip",
+    "nitro-verify DOC --root root.pem --nonce HEX": "a form, no command; tests/nitro_emu/cli",
+}
+"""Commands that nothing here runs: why, and what runs them."""
+LAB = [
+    "srd-lab up reference",
+    "srd-lab verify",
+    "srd-lab exec h1 -- ping -c1 10.0.2.1",
+    "srd-lab set leaf1-spine1 loss=1%",
+    "srd-lab status --lab reference",
+    "srd-lab down",
+    "srd-lab place allreduce --topology cluster",
+]
+CARD = "nitro-card run card-a"
+RECEIVER, SENDER = "receiver$ ", "sender$   "
+
+
+def command_lines(page: Path) -> list[str]:
+    """Return the commands of a page's blocks without their comments; a block of output has none."""
+    found = []
+    for block in BLOCK.findall(page.read_text()):
+        lines = block.splitlines()
+        if any(line.startswith((RECEIVER, SENDER)) for line in lines):
+            lines = [line for line in lines if line.startswith((RECEIVER, SENDER))]
+        elif not re.match(r"(make|srd|srd-lab|nitro-\w+|efa-\w+) ", lines[0]):
+            continue  # what a command has written
+        found += [line.split("  #")[0].split(" # ")[0].rstrip() for line in lines if line]
+    return found
+
+
+def test_commands__each_is_run_or_exempt() -> None:
+    lines = [line for page in PAGES for line in command_lines(page)]
+    run = {*LAB, CARD}
+    others = [line for line in lines if not line.startswith((RECEIVER, SENDER))]
+    assert {*others} == run | {*EXEMPT}
+    for reason in EXEMPT.values():
+        for named in re.findall(r"tests/[\w/.]+", reason):
+            assert (ROOT / named).exists(), reason
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """That of a user who has activated the environment, with keys of their own."""
+    path = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
+    return os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "SRD_HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    """The reference fabric under a name that no other lab has."""
+    text = file_named("reference").read_text()
+    path = tmp_path / "reference.yaml"
+    path.write_text(text.replace("name: reference", f"name: tg{os.getpid()}"))
+    return path
+
+
+@pytest.fixture
+def lab(topology: Path) -> Iterator[Lab]:
+    with Lab.up(read_topology(topology)) as made:
+        yield made
+
+
+@pytest.mark.root
+def test_commands__a_lab(topology: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    """Those of README in this order; the lab is named, as there may be others."""
+    name = read_topology(topology).name
+    lab_options = ["--lab", name]
+    try:
+        for line in LAB:
+            program, command, *arguments = shlex.split(line)
+            if command == "up":
+                arguments = [str(topology)]
+            elif command != "place":
+                arguments = [*lab_options, *(each for each in arguments if each not in {"--lab", "reference"})]
+            done = subprocess.run(
+                [program, command, *arguments],
+                env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, (line, done)
+    finally:
+        subprocess.run(["srd-lab", "down", *lab_options], env=environment, capture_output=True, check=False)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("page", [page for page in PAGES if RECEIVER in page.read_text()], ids=lambda page: page.stem)
+def test_commands__a_file_to_another_machine(
+    page: Path, lab: Lab, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver's target has a fingerprint; the page's may have one, which is an example."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    payload = content(1 << 20, seed=1)
+    Path("model.safetensors").write_bytes(payload)
+    receive, send = (line.split("$ ")[1].strip() for line in command_lines(page) if "$" in line)
+    with Process(lab.command("h2", ["sh", "-c", receive.replace("srd recv", "exec 2>&1 srd recv")])) as there:
+        while (fingerprint := re.search(r":7000(#\S+)", there.stdout.next() or "")) is None:
+            pass
+        target = lab.address("h2") + ":7000" + (fingerprint[1] if "#" in send else "")
+        done = subprocess.run(
+            lab.command("h1", [*send.split()[:-1], target]),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done
+    assert Path("incoming/model.safetensors").read_bytes() == payload
+
+
+@pytest.mark.root
+def test_commands__a_card(lab: Lab, environment: dict[str, str], tmp_path: Path) -> None:
+    run_dir = tmp_path / "card"
+    options = ["--run-dir", str(run_dir), "--json"]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with Process(lab.command("h1", [*CARD.split(), *options])) as card:
+            assert card.event("ready")["event"] == "ready"
+            status = ["nitro-card", "status", "--run-dir", str(run_dir)]
+            shown = subprocess.run(status, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+            assert "efa_1" in shown.stdout
