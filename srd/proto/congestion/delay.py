@@ -112,7 +112,7 @@ target; and the most that is added, over the target without it. Where packets ca
 delay that all of them have on a busy path, and nobody on an idle one."""
 DEVIATION_OF_DIFFERENCE = math.sqrt(0.5)
 """Mean deviation of independent samples over the mean difference of two in a row."""
-LONG_TARGET_RTTS, LONG_TARGET_S = 0.1, 0.002
+LONG_TARGET_RTTS, LONG_TARGET_S = 0.2, 0.004
 """Delay target on a long path after the start phase, in base round trips, and at least: others feel such a queue."""
 SETTLING_RTTS = 8
 """Round trips in which most of the way to that target is gone: twice as fast, and the first decreases after the start
