@@ -20,7 +20,11 @@ proposes for Swift under packet spraying.
    sample of at least 1 + m / 4 (DCTCP also shrinks by the marked fraction, RFC 8257).
 2. The target grows as the window falls, with the inverse of its square root (Swift's flow scaling, section 3.2). Of
    flows that see the same queue the larger ones shrink while the smaller ones grow, so they converge. Many flows that
-   cannot do with less than a packet or two each are allowed the queue that these packets need.
+   cannot do with less than a packet or two each are allowed the queue that these packets need. The deviation of round
+   trips is added. On long paths it is taken from what samples in a row differ by, since a queue swings slowly, and a
+   target that follows its swings fills every buffer, also one that a flow of TCP shares. There the target is large in
+   the start phase only, which overshoots it, and falls within some round trips after it: if it fell at once the
+   overshoot would count as congestion, and halve the window.
 3. The level is the lower quartile of the last H samples, H being about the number of packets in flight: three samples
    in four must vote for slowing down. Delay noise only adds (a process that waits to be scheduled), so the median would
    be too high.
@@ -99,12 +103,20 @@ ECN_EXCESS = 0.25
 ENDPOINT_DELAY_WINDOW_S = 0.1
 """A receiving host counts as slow if the ack delay stayed high during all of this time (CoDel's interval, RFC 8289): a
 process that waited to be scheduled then reads everything that came, and fewer packets would not have waited less."""
-JITTER_GAIN = 4.0
-"""Delay target over the mean deviation of round trips: RFC 6298 also takes four deviations for noise."""
+JITTER_GAIN, LONG_JITTER_GAIN = 4.0, 8.0
+"""Delay target over the mean deviation of round trips: RFC 6298 also takes four deviations for noise. On a long path
+twice as much: where packets cannot overtake each other the delays of those in a row are alike."""
 JITTERY_RTT_S, MAX_JITTER = 0.005, 0.5
-"""Smallest round trip of a path whose deviation is that of its links rather than of the hosts, and is so added to the
-target; and the most that is added, over the target without it: a queue's own swings count, too. Where packets cannot
-overtake each other jitter is a delay that all of them have on a busy path, and nobody on an idle one."""
+"""Smallest round trip of a path whose jitter is that of its links rather than of the hosts, and is so added to the
+target; and the most that is added, over the target without it. Where packets cannot overtake each other jitter is a
+delay that all of them have on a busy path, and nobody on an idle one."""
+DEVIATION_OF_DIFFERENCE = math.sqrt(0.5)
+"""Mean deviation of independent samples over the mean difference of two in a row."""
+LONG_TARGET_RTTS, LONG_TARGET_S = 0.2, 0.004
+"""Delay target on a long path after the start phase, in base round trips, and at least: others feel such a queue."""
+SETTLING_RTTS = 8
+"""Round trips in which most of the way to that target is gone: twice as fast, and the first decreases after the start
+cost 1 % of 60 MB over 100 ms; half as fast, and the queue of the start lasts for seconds."""
 LOSS_MEMORY_RTTS = 16
 """Round trips after a loss for rule 6; losses within as many count as one for rule 8: a window is retransmitted in
 less."""
@@ -141,6 +153,9 @@ class MajorityDelay(Controller):
         self._nothing_delivered = False  # nothing was delivered since the last collapse
         self._rtt_s = config.initial_rtt_s
         self._jitter_s = 0.0  # smoothed deviation of round trips, over all paths
+        self._last_queue_s = 0.0
+        self._long_target_rtts = config.delay_target_rtts  # on a long path
+        self._settle_at = 0.0  # when to lower it again
         self._base_s = 0.0  # smoothed base round trip of the paths, weighted by their reports
         self._target_base_s = 0.0  # the same of those whose targets apply
         self._endpoint_delay_s = 0.0  # smoothed ack delay of the receiving host
@@ -172,6 +187,9 @@ class MajorityDelay(Controller):
         ecn_fraction: float,
     ) -> None:
         """Add one sample of the level."""
+        if min_rtt_s >= LONG_RTT_S:
+            variation_s = DEVIATION_OF_DIFFERENCE * abs(queue_s - self._last_queue_s)
+        self._last_queue_s = queue_s
         self._jitter_s += (variation_s - self._jitter_s) / 64
         self._min_endpoint_delay.observe(endpoint_s, now=now)
         level = queue_s / self.target_s(target_base_s)
@@ -200,7 +218,10 @@ class MajorityDelay(Controller):
         packets = self.window_bytes / self._packet_bytes
         # Bounded, since a queue's own swings add to the deviation; a window below one packet builds no queue.
         steady_s = min(noise_s, least_s + floor_s) if packets > 1 else noise_s
-        if min_rtt_s >= JITTERY_RTT_S:
+        if min_rtt_s >= LONG_RTT_S:
+            settled_s = max(self._long_target_rtts * min_rtt_s, LONG_TARGET_S)
+            steady_s = min(settled_s + LONG_JITTER_GAIN * self._jitter_s, (1 + MAX_JITTER) * least_s)
+        elif min_rtt_s >= JITTERY_RTT_S:
             steady_s = least_s + min(JITTER_GAIN * self._jitter_s, MAX_JITTER * least_s)
         scale = 1 / math.sqrt(min(max(packets, 1.0), SCALING_MAX_PACKETS)) - 1 / math.sqrt(SCALING_MAX_PACKETS)
         return steady_s + SCALING_RTTS * min_rtt_s * scale
@@ -210,6 +231,8 @@ class MajorityDelay(Controller):
         self._ack_wait_s += (ack_wait_s - self._ack_wait_s) / 16
         self._rtt_s, self._nothing_delivered = rtt_s, False
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=self._loop_s)
+        if not self._starting and now >= self._settle_at:
+            self._settle(now=now)
         level = self.level
         if now >= self._compete_at and self._queues_s and not self._starting:
             self._compete(now=now)
@@ -230,6 +253,12 @@ class MajorityDelay(Controller):
             cap = gain * bdp_bytes + fastest * self.target_s(self._target_base_s)
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
+
+    def _settle(self, *, now: float) -> None:
+        """Lower the target of a long path, once a round trip, rule 2."""
+        self._settle_at = now + self._rtt_s
+        settled_rtts = min(LONG_TARGET_RTTS, self._config.delay_target_rtts)
+        self._long_target_rtts += (settled_rtts - self._long_target_rtts) / SETTLING_RTTS
 
     def _compete(self, *, now: float) -> None:
         """Begin or end the competition, rule 9."""
@@ -317,6 +346,7 @@ class MajorityDelay(Controller):
         """Restart with at most two packets: a network that has not answered for several timeouts is unknown."""
         self._save(now=now)
         self._starting = True
+        self._long_target_rtts = self._config.delay_target_rtts
         self._decreased_at = now
         self.window_bytes = min(self.window_bytes, 2.0 * self._packet_bytes)
         self._levels.clear()

@@ -12,6 +12,7 @@ WILD = {
     "own_share_bbr": ">= 0.5",
     "queue_ms_20ms_path": "<= 5",
     "jitter_capacity_fraction": ">= 0.9",
+    "jitter_20ms_capacity_fraction": ">= 0.9",
     "wan_capacity_fraction": ">= 0.9",
     "wan_loss_capacity_fraction": ">= 0.85",
     "satellite_ok": ">= 1",

@@ -360,3 +360,45 @@ def test_majority_delay__samples_sent_before_a_decrease_do_not_make_another() ->
     assert packets[1] < packets[0]
     assert packets[2] == packets[1], "all of its samples were sent before"
     assert packets[3] < packets[2]
+
+
+def test_target_s__follows_jitter_and_not_the_swings_of_a_queue() -> None:
+    """Both delays lie between 0 and 16 ms and deviate by as much; one of them changes slowly."""
+    rng = Random(1)
+    swinging, jittery = controller(), controller()
+    for step in range(1000):
+        phase = step % 128
+        for control, queue_s in ((swinging, 0.00025 * min(phase, 128 - phase)), (jittery, rng.uniform(0.0, 0.016))):
+            control.on_sample(
+                now=10.0 + step * 0.001,
+                queue_s=queue_s,
+                endpoint_s=0.0,
+                min_rtt_s=0.02,
+                target_base_s=0.02,
+                variation_s=0.004,
+                ecn_fraction=0.0,
+            )
+    for control in (swinging, jittery):
+        assert isinstance(control, delay.MajorityDelay)
+        control.window_bytes = 1000 * PACKET_BYTES
+    target_s = 0.02 * ProtocolConfig().delay_target_rtts
+    assert swinging.target_s(0.02) < 1.2 * target_s
+    assert jittery.target_s(0.02) == pytest.approx(target_s * (1 + delay.MAX_JITTER))
+
+
+def test_target_s__of_a_long_path_falls_after_the_start() -> None:
+    loop = Loop()
+    control = loop.controller
+    assert isinstance(control, delay.MajorityDelay)
+    large = delay.SCALING_MAX_PACKETS
+    targets_s = []
+    for queues_s in ((0.0, 0.0), (0.06,), (0.0,) * 4, (0.0,) * 36):
+        long_path(*queues_s, rounds=1, loop=loop)
+        loop.packets = large
+        targets_s.append(control.target_s(0.1))
+    assert targets_s[0] == pytest.approx(0.05)
+    assert targets_s[0] > targets_s[1] > targets_s[2] > 0.03 > targets_s[3]
+    assert targets_s[3] == pytest.approx(0.1 * delay.LONG_TARGET_RTTS, rel=0.1)
+    control.on_all_paths_timeout(now=loop.now)
+    loop.packets = large
+    assert control.target_s(0.1) == pytest.approx(0.05)
