@@ -378,9 +378,9 @@ def test_target_s__follows_jitter_and_not_the_swings_of_a_queue() -> None:
                 variation_s=0.004,
                 ecn_fraction=0.0,
             )
-    for control in (swinging, jittery):
-        assert isinstance(control, delay.MajorityDelay)
-        control.window_bytes = 1000 * PACKET_BYTES
+    assert isinstance(swinging, delay.MajorityDelay)
+    assert isinstance(jittery, delay.MajorityDelay)
+    swinging.window_bytes = jittery.window_bytes = 1000 * PACKET_BYTES
     target_s = 0.02 * ProtocolConfig().delay_target_rtts
     assert swinging.target_s(0.02) < 1.2 * target_s
     assert jittery.target_s(0.02) == pytest.approx(target_s * (1 + delay.MAX_JITTER))
