@@ -28,6 +28,7 @@ from srd.perf.client import Client, Target
 from srd.perf.errors import PerfError
 from srd.perf.iperf_json import document, error_document
 from srd.perf.meter import Interval
+from srd.perf.opening import listen
 from srd.perf.parameters import (
     MAX_OMIT_S,
     MAX_RATE_BPS,
@@ -220,10 +221,10 @@ async def _listen(options: Common, config: EndpointConfig) -> Endpoint:
     hosts = _ANY if options.bind is None else (options.bind,)
     for host in hosts[:-1]:
         try:
-            return await Endpoint.listen(host, options.port, config=config)
+            return await listen(host, port=options.port, config=config)
         except SrdError:  # no IPv6 here
             continue
-    return await Endpoint.listen(hosts[-1], options.port, config=config)
+    return await listen(hosts[-1], port=options.port, config=config)
 
 
 # -- the client ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
 from srd.peer import Peer
+from srd.perf.errors import PerfError
 from srd.perf.pacing import Budget, TokenBucket
 from srd.perf.parameters import Parameters, Protocol
 from srd.perf.payload import Source
@@ -18,6 +21,8 @@ from srd.perf.tcp_socket import algorithm_of
 from srd.perf.tcp_streams import TcpReceiver, TcpSender
 
 Connections = Sequence[Peer | socket.socket]
+PORT_TRIES = 100
+"""Ports that are tried: the system chooses among those that are free for UDP, most of which are free for TCP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +86,23 @@ def local_host(remote: str) -> str:
         except OSError:
             return "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - shown, not bound
         return str(sock.getsockname()[0])
+
+
+async def listen(host: str, *, port: int, config: EndpointConfig) -> Endpoint:
+    """Open a server's endpoint; a port that is left to the system (0) is free for TCP, too. Raises SrdError."""
+    for _ in range(PORT_TRIES):
+        endpoint = await Endpoint.listen(host, port, config=config)
+        if port or _is_free_for_tcp(host, endpoint.address[1]):
+            return endpoint
+        await endpoint.close()
+    raise PerfError(f"{host}: no port that is free for UDP is free for TCP; give one with --port")
+
+
+def _is_free_for_tcp(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from srd.endpoint import Endpoint
 from srd.perf.client import Client, Target
 from srd.perf.meter import Interval
+from srd.perf.opening import listen
 from srd.perf.parameters import Parameters
 from srd.perf.results import Report, Start
 from srd.perf.server import Server
@@ -59,24 +59,10 @@ class Served:
             return await self.client(endpoint).run(parameters, interval_s=interval_s, watch=seen or Seen())
 
 
-async def listening() -> Endpoint:
-    """An endpoint at a port that is free for TCP, too: the kernel chooses it among those that are free for UDP."""
-    while True:
-        endpoint = await Endpoint.listen(HOST, 0, config=PLAIN)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, endpoint.address[1]))
-            except OSError:
-                await endpoint.close()
-            else:
-                return endpoint
-
-
 @asynccontextmanager
 async def served(*, as_json: bool = False, one_off: bool = False) -> AsyncIterator[Served]:
     output, notes = list[str](), list[str]()
-    async with await listening() as endpoint:
+    async with await listen(HOST, port=0, config=PLAIN) as endpoint:
         server = Server(endpoint, write=output.append, note=notes.append, as_json=as_json)
         serving = asyncio.ensure_future(server.serve(one_off=one_off))
         try:
