@@ -75,7 +75,9 @@ def _srd_receive(ends: Ends) -> list[str]:
 
 def _srd_send(ends: Ends, port: int) -> list[str]:
     target = f"{ends.receiver_address}:{port}"
-    return [_SRD, "send", str(ends.source), target, "--paths", str(PATH_COUNT), "--json", "--retry-for", "0"]
+    same_hash = ["--hash", "sha256"]  # as TCP's tool has
+    options = ["--paths", str(PATH_COUNT), *same_hash, "--json", "--retry-for", "0"]
+    return [_SRD, "send", str(ends.source), target, *options]
 
 
 def _srd_unavailable() -> str | None:

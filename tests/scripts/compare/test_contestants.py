@@ -21,7 +21,7 @@ def test_srd__commands() -> None:
     assert receive[1:4] == ["recv", "--listen", "10.0.2.1:0"]
     assert {"--once", "--json", "--overwrite"} <= set(receive)
     assert send[1:4] == ["send", "/s/f.bin", "10.0.2.1:7777"]
-    assert send[-5:] == ["--paths", "32", "--json", "--retry-for", "0"]
+    assert send[-7:] == ["--paths", "32", "--hash", "sha256", "--json", "--retry-for", "0"]
 
 
 def test_tcp__commands_name_the_algorithm() -> None:
