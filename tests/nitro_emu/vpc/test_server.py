@@ -302,9 +302,9 @@ async def test_refusals_are_counted_for_each_map(plane: Plane, monkeypatch: pyte
         plane.write()
         while (await one.next()).map != map_of(plane.content):
             pass
-        await one.next()
+        while 1 not in counted[3:]:  # anew
+            await one.next()
     assert counted[:3] == [1, 2, 3]
-    assert 1 in counted[3:]  # anew
 
 
 def test_time_to_the_next_try_doubles_up_to_half_a_minute() -> None:

@@ -130,7 +130,7 @@ def test_tracing__a_trace_that_breaks_does_not_break_the_transfer(file: Path, ou
             assert stream.read(1) == b"\x1e"
         assert sender.wait() == 1
         (line,) = sender.stdout.all()
-        assert line.endswith("SHA-256 verified")
+        assert line.endswith("BLAKE3 verified")
         assert sender.stderr.all() == [f"srd: {here}: the trace cannot be written (Broken pipe); choose another place"]
     assert (output / "a.bin").read_bytes() == file.read_bytes()
 
