@@ -18,7 +18,7 @@ class StallMeter:
         """`landed_bytes` returns the payload that has landed so far."""
         self.longest_s = 0.0
         self._landed_bytes = landed_bytes
-        self._bytes = landed_bytes()
+        self._bytes = 0
         self._changed_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -28,6 +28,7 @@ class StallMeter:
         return longest_s
 
     def __enter__(self) -> Self:
+        self._bytes = self._landed_bytes()  # what has landed before, such as an offer, is no landing
         self._sample()
         return self
 

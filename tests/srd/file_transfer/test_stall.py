@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import patch
 
+import pytest
+
 from srd.file_transfer.stall import StallMeter
 
 
@@ -17,3 +19,18 @@ async def test_stall_meter__the_longest_time_without_a_landing_from_the_first_on
             landed += arrived
             meter._sample()
     assert meter.longest_s == 1.0, "neither before the first landing nor after the last"
+
+
+async def test_stall_meter__what_landed_before_it_began_is_no_landing() -> None:
+    now, landed = 0.0, 0
+    loop = asyncio.get_running_loop()
+    meter = StallMeter(lambda: landed)
+    landed = 100  # the offer; then the receiver opens the file
+    with patch.object(loop, "time", lambda: now), meter:
+        now += 0.08
+        landed += 1000
+        meter._sample()
+        now += 0.01
+        landed += 1000
+        meter._sample()
+    assert meter.longest_s == pytest.approx(0.01)
