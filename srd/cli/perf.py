@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import click
 
-from netns.units import UnitError, parse_duration_us, parse_rate_bps
-from srd.cli.options import Size, busy_poll_option, run
+from netns.units import UnitError, parse_rate_bps
+from srd.cli.options import Duration, Size, busy_poll_option, run
 from srd.cli.security import (
     authorized_keys_option,
     known_hosts_option,
@@ -58,26 +58,22 @@ MAX_CONNECT_S: Final = 600.0
 _ANY: Final = ("::", "0.0.0.0")  # noqa: S104 - a server listens everywhere by default, as iperf3's; IPv6 carries both
 
 
-class Seconds(click.ParamType[float]):
+class Seconds(Duration):
     """A duration such as 500ms; as with iperf3 a bare number is seconds, or what `bare_s` says."""
 
     name = "TIME"
 
     def __init__(self, *, most_s: float, bare_s: float = 1.0) -> None:
-        self._most_s, self._bare_s = most_s, bare_s
+        super().__init__(most_s=most_s)
+        self._bare_s = bare_s
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds; fail with one line that describes the error."""
         try:
             seconds = float(value) * self._bare_s
         except ValueError:
-            try:
-                seconds = parse_duration_us(value) / 1e6
-            except UnitError as error:
-                self.fail(str(error), param, ctx)
-        if not 0 <= seconds <= self._most_s:
-            self.fail(f"{value} is out of range; give 0 to {self._most_s:.10g}s", param, ctx)
-        return seconds
+            return super().convert(value, param, ctx)
+        return super().convert(f"{seconds:.9f}s", param, ctx)
 
 
 class Rate(click.ParamType[int]):

@@ -56,10 +56,13 @@ def results_untrusted(fields: Fields, *, parameters: Parameters) -> Results:
 def _total_untrusted(fields: object, *, number: int, parameters: Parameters) -> Total:
     if not isinstance(fields, dict) or not _is_figure(fields.get("seconds")):
         raise PerfError("the server's results of a stream have no time")
-    counts = {name: fields.get(name) for name in _INTEGERS}
-    if not all(type(count) is int and 0 <= count < 1 << 63 for count in counts.values()):
-        raise PerfError("the server's results of a stream are no numbers")
-    return Total(number, not parameters.client_sends(number), float(fields["seconds"]), **counts)  # type: ignore[arg-type]
+    counts = dict[str, int]()
+    for name in _INTEGERS:
+        count = fields.get(name)
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < 1 << 63:
+            raise PerfError("the server's results of a stream are no numbers")
+        counts[name] = count
+    return Total(number, not parameters.client_sends(number), float(fields["seconds"]), **counts)
 
 
 def _load_untrusted(fields: object) -> Load:
@@ -70,7 +73,9 @@ def _load_untrusted(fields: object) -> Load:
 
 
 def _is_figure(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value < 1e12 and math.isfinite(value)  # type: ignore[operator, arg-type]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 <= value < 1e12 and math.isfinite(value)
 
 
 def _output_untrusted(output: object) -> str | Fields | None:

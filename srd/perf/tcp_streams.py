@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -184,9 +185,9 @@ class TcpStream(Stream):
                 self._tell(self._fail, text)
         self._tell(self._done.set)
 
-    def _tell(self, call: object, *arguments: object) -> None:
+    def _tell(self, call: Callable[..., object], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(call, *arguments)  # type: ignore[arg-type]
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     def _move(self) -> None:
         raise NotImplementedError
