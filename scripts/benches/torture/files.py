@@ -133,11 +133,11 @@ class _Noted(Watcher):
         """Note a file."""
         self._journal.note("file_received", received.name, received.size)
 
-    def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:  # noqa: ARG002
+    def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:  # noqa: ARG002 - Watcher's
         """Note a failure."""
         self._journal.note("file_failed", str(error))
 
-    def on_lost(self, error: Exception, files: list[tuple[Offer, bool]]) -> None:  # noqa: ARG002
+    def on_lost(self, error: Exception, files: list[tuple[Offer, bool]]) -> None:  # noqa: ARG002 - as above
         """Note the end of a session."""
         self._journal.note("file_failed", str(error))
 

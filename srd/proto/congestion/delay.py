@@ -115,8 +115,8 @@ DEVIATION_OF_DIFFERENCE = math.sqrt(0.5)
 LONG_TARGET_RTTS, LONG_TARGET_S = 0.2, 0.004
 """Delay target on a long path after the start phase, in base round trips, and at least: others feel such a queue."""
 SETTLING_RTTS = 8
-"""Round trips in which most of the way to that target is gone: twice as fast, and the first decreases after the start
-cost 1 % of 60 MB over 100 ms; half as fast, and the queue of the start lasts for seconds."""
+"""Round trips in which most of the way to that target is gone: with fewer the first decreases after the start take
+capacity from a transfer of seconds, with more the queue of the start stays longer."""
 LOSS_MEMORY_RTTS = 16
 """Round trips after a loss for rule 6; losses within as many count as one for rule 8: a window is retransmitted in
 less."""
