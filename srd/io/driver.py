@@ -290,7 +290,8 @@ class Driver:
     # -- turns --------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
-        self._turn(read=True)
+        if self._state is not DriverState.YIELDED:  # else the reply's turn comes first; the sockets stay readable
+            self._turn(read=True)
 
     def _spin(self) -> None:
         """Poll the sockets up to `SPINS` times, until there is something to do; schedule the next call."""
@@ -339,7 +340,7 @@ class Driver:
             self._turn(read=False)
 
     def _on_timer(self) -> None:
-        if self._timer.acknowledge():
+        if self._state is not DriverState.YIELDED and self._timer.acknowledge():  # else see `_on_readable`
             self._turn(read=True)
 
     def _turn(self, *, read: bool) -> None:

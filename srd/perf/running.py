@@ -72,7 +72,8 @@ class Running:
         self._on_interval = on_interval
         self.meter = Meter(streams)
         self._sampling: asyncio.Task[None] | None = None
-        self._started_at = 0.0
+        self._started_at = 0.0  # of the test, or of what counts of it
+        self._counts = asyncio.Event()  # the time to be omitted is over
 
     def start(self) -> None:
         """Begin."""
@@ -90,9 +91,11 @@ class Running:
         if omit_s:
             await self._until(omit_s)
             self._take(omitted=True)
-            self.meter.start(time.monotonic())
+            self._started_at = time.monotonic()
+            self.meter.start(self._started_at)
+        self._counts.set()
         for at_s in _marks(self._parameters.seconds or float("inf"), every_s=self._interval_s):
-            await self._until(omit_s + at_s)
+            await self._until(at_s)
             self._take(omitted=False)
 
     async def _until(self, at_s: float) -> None:
@@ -104,7 +107,8 @@ class Running:
     async def over(self) -> None:
         """Wait until the time is over, or the senders of this end have sent all."""
         if self._parameters.seconds:
-            await self._until(self._parameters.omit_s + self._parameters.seconds)
+            await self._counts.wait()
+            await self._until(self._parameters.seconds)
             return
         for stream in self.streams:
             await stream.finished()

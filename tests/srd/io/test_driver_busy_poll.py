@@ -171,9 +171,16 @@ def recording(note: Callable[[str], None], what: str, do: Callable[..., Any]) ->
 
 @pytest.mark.sources
 @pytest.mark.parametrize("length", [100, driver.BULK_BYTES, 60_000])
-@pytest.mark.parametrize("wakes", [0, 1], ids=["", "a turn was scheduled before the message came"])
-async def test_reply__precedes_the_ack_in_a_ping_pong(length: int, wakes: int) -> None:
-    """The order is reply, ack, then the control packets that arrived with the message."""
+@pytest.mark.parametrize(
+    "scheduled",
+    [(), ("wake",), ("wake", "_on_timer"), ("_on_readable",)],
+    ids=["", "a turn was scheduled before the message came", "and the timer has expired", "sockets are readable"],
+)
+async def test_reply__precedes_the_ack_in_a_ping_pong(length: int, scheduled: tuple[str, ...]) -> None:
+    """The order is reply, ack, then the control packets that arrived with the message.
+
+    `scheduled`: what the event loop has yet to call when it calls the application.
+    """
     async with node(accepting=True, paths=1) as two, node(accepting=False, paths=1) as one:
         peers = {one: await open_pair(one, two)}
         (opening,) = await two.until(opened)
@@ -189,8 +196,9 @@ async def test_reply__precedes_the_ack_in_a_ping_pong(length: int, wakes: int) -
                 if isinstance(event, MessageReceived):
                     if node is two:
                         rounds.append([])
-                    for _ in range(wakes):  # as the release of a message does
-                        node.driver.wake()
+                    for name in scheduled:
+                        call = getattr(node.driver, name)
+                        call() if name == "wake" else loop.call_soon(call)
                     number = sum(map(received, node.events))
                     loop.call_soon(lambda: node.post(peers[node], request=number, offset=0, length=length))
 
@@ -211,6 +219,8 @@ async def test_reply__precedes_the_ack_in_a_ping_pong(length: int, wakes: int) -
             fill(each, 4 << 20)
             each.driver._adaptive_poll_s = PATIENCE_S
             answering(each)
+        if "_on_timer" in scheduled:
+            two.driver._timer.acknowledge = lambda: True  # type: ignore[method-assign]  # it has always expired
         two.driver._transmitter.flush = recording(note, "reply", two.driver._transmitter.flush)  # type: ignore[method-assign]
         two.driver._send_datagram = recording(note, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
         two.core.handle_packets = handle  # type: ignore[method-assign]
