@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TOKEN = re.compile(r'\s+|;[^\n]*|"[^"]*"|\d+\*\d+|/=|=>|\.[a-z]+|\$?[A-Za-z]\w*|\d+|[{}\[\]?*+:/=]')
+WORD = re.compile(r'\s+|;[^\n]*|"[^"]*"|\d+\*\d+|/=|=>|\.[a-z]+|\$?[A-Za-z]\w*|\d+|[{}\[\]?*+:/=]')
 PLAIN: dict[str, tuple[type, ...]] = {
     "text": (str,),
     "uint": (int,),
@@ -48,8 +48,8 @@ class Schema:
         self.rules: dict[str, list[Type]] = {}
         for path in paths:
             text = path.read_text()
-            self._tokens = [token for token in self._split(text) if not re.match(r"\s|;", token)]
-            while self._tokens:
+            self._words = [word for word in self._split(text) if not re.match(r"\s|;", word)]
+            while self._words:
                 name, sign = self._take(), self._take()
                 assert sign in {"=", "/="}, (name, sign)
                 assert sign == "/=" or name not in self.rules, name
@@ -59,37 +59,37 @@ class Schema:
     def _split(text: str) -> list[str]:
         found, at = [], 0
         while at < len(text):
-            match = TOKEN.match(text, at)
+            match = WORD.match(text, at)
             assert match, text[at : at + 40]
             found.append(match[0])
             at = match.end()
         return found
 
     def _take(self, *wanted: str) -> str:
-        token = self._tokens.pop(0)
-        assert not wanted or token in wanted, (token, self._tokens[:5])
-        return token
+        word = self._words.pop(0)
+        assert not wanted or word in wanted, (word, self._words[:5])
+        return word
 
     def _choice(self) -> list[Type]:
         types = [self._type()]
-        while self._tokens[:1] == ["/"]:
+        while self._words[:1] == ["/"]:
             self._take()
             types.append(self._type())
         return types
 
     def _type(self) -> Type:
-        token = self._take()
-        if token == "{":
+        word = self._take()
+        if word == "{":
             return Type(self._map(), "map")
-        if token == "[":
+        if word == "[":
             least, most = {"*": (0, float("inf")), "+": (1, float("inf"))}.get(sign := self._take(), (-1, 0.0))
             if least < 0:
                 least, most = map(int, sign.split("*"))
             made = Type(self._choice(), "array", least=least, most=most)
             self._take("]")
             return made
-        made = Type(token.strip('"'), "literal" if token.startswith('"') else "name")
-        while self._tokens[:1] and self._tokens[0].startswith("."):
+        made = Type(word.strip('"'), "literal" if word.startswith('"') else "name")
+        while self._words[:1] and self._words[0].startswith("."):
             control = self._take()
             assert control in {".size", ".regexp", ".default"}, control
             made.controls[control] = self._take().strip('"')
@@ -97,14 +97,14 @@ class Schema:
 
     def _map(self) -> Map:
         made = Map({}, is_open=False)
-        while (token := self._take()) != "}":
-            if token == "*":
+        while (word := self._take()) != "}":
+            if word == "*":
                 assert [self._take() for _ in range(3)] == ["text", "=>", "any"]
                 made.is_open = True
                 continue
-            name = self._take() if token == "?" else token
+            name = self._take() if word == "?" else word
             self._take(":")
-            made.members[name] = (self._choice(), token == "?")
+            made.members[name] = (self._choice(), word == "?")
         return made
 
     def check(self, value: object, rule: str, *, at: str = "") -> list[str]:

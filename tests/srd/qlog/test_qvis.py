@@ -13,7 +13,7 @@ import pytest
 from tests.srd.qlog.files import records, write
 
 VERSIONS = ("draft-02", "draft-02-RC1", "qlog-03-WIP", "0.3")
-"""data/QlogSchema02.ts, Defaults.versionAliases: what data/QlogLoader.ts hands to QlogLoaderV2; a newer one it refuses."""
+"""data/QlogSchema02.ts, Defaults.versionAliases: what data/QlogLoader.ts hands on to QlogLoaderV2, and no other."""
 EXTENSIONS = (".qlogseq", ".sqlog")
 """components/filemanager/data/FileLoader.ts, GuesstimateFileTypeFromExtension: what is loaded as JSON-SEQ."""
 

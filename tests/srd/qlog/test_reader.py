@@ -84,7 +84,9 @@ def test_read__a_header_with_little_in_it() -> None:
 
 def test_read__unknown_events_and_fields_are_skipped() -> None:
     later = {**LANDED, "new": 1, "data": {**LANDED["data"], "more": []}}
-    strange = [{"name": name, "data": {}} for name in ("srd:of_tomorrow", "quic:packet_sent", "transport:packet_sent")]
+    strange: list[dict[str, object]] = [
+        {"name": name, "data": {}} for name in ("srd:of_tomorrow", "quic:packet_sent", "transport:packet_sent")
+    ]
     assert read(framed(HEADER, *strange, later))[0] == [READ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from srd.proto.trace import BurstSent, PathStateChanged
 from srd.qlog.reader import TraceReader
@@ -36,14 +37,15 @@ def test_names__standard_ones_where_there_are_any() -> None:
 
 def test_kind_of__other_programs_and_newer_writers() -> None:
     burst = LAYOUTS[BurstSent][1]
-    for name, data in [
+    others: list[tuple[str, Any]] = [
         ("transport:packet_sent", {}),
         ("transport:packet_sent", {"srd": 5}),
         ("transport:packet_sent", {"srd": {"event": "of_tomorrow"}}),
         ("transport:packet_sent", {"srd": {"event": []}}),
         ("transport:packet_received", burst),
         ("srd:of_tomorrow", {}),
-    ]:
+    ]
+    for name, data in others:
         assert kind_of(name, data) is None, (name, data)
 
 

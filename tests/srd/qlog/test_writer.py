@@ -119,11 +119,16 @@ def test_writer__any_event_is_read_back(data: st.DataObject) -> None:
         "path_sequence": st.integers(0, (1 << 32) - 1),
         "trigger": st.sampled_from(["reordering", "timeout"]),
     }
-    event = kind(**{name: data.draw(narrow.get(name, anything[wanted])) for name, wanted in FIELDS[kind].items()})
-    with tempfile.NamedTemporaryFile(suffix=".sqlog") as file:
-        with TraceWriter(Path(file.name), now=0.0) as trace:
+    values: dict[str, Any] = {
+        name: data.draw(narrow.get(name, anything[wanted])) for name, wanted in FIELDS[kind].items()
+    }
+    event = kind(**values)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "a.sqlog"
+        with TraceWriter(path, now=0.0) as trace:
             trace.record(event, peer=3, now=2.0)
-        assert list(TraceReader(file, name="a").read_untrusted()) == [Record(2.0, 3, event)]
+        with path.open("rb") as stream:
+            assert list(TraceReader(stream, name="a").read_untrusted()) == [Record(2.0, 3, event)]
 
 
 def transfer(path: Path) -> None:
