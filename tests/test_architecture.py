@@ -47,7 +47,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     ),
     "pyroute2": "netns",
     "uvloop": ("srd", "nitro_emu.daemon"),
-    "prometheus_client": "nitro_emu.metrics",
+    "prometheus_client": ("nitro_emu.metrics", "srd.metrics.exposition"),
     "matplotlib": "srd.qlog.plot",
     "jinja2": "scripts",
 }

@@ -1,4 +1,4 @@
-"""The `srd` command: `srd recv`, `srd send`, `srd perf`, `srd keygen` and `srd trace`.
+"""The `srd` command: `srd recv`, `srd send`, `srd perf`, `srd keygen`, `srd trace`, `srd metrics` and `srd top`.
 
 Exit status 0: everything was done and verified; 1: it failed; 2: wrong usage. Errors are one line on stderr.
 """
@@ -12,10 +12,12 @@ import click
 
 from devmem import DevmemError
 from srd.build import BUILD
+from srd.cli.metrics import metrics
 from srd.cli.perf import perf
 from srd.cli.recv import recv
 from srd.cli.security import keygen
 from srd.cli.send import send
+from srd.cli.top import top
 from srd.cli.trace import trace
 from srd.errors import SrdError
 from srd.printable import printable
@@ -37,6 +39,8 @@ cli.add_command(send)
 cli.add_command(perf)
 cli.add_command(keygen)
 cli.add_command(trace)
+cli.add_command(metrics)
+cli.add_command(top)
 
 
 def main() -> None:

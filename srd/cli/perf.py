@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from netns.units import UnitError, parse_rate_bps
+from srd.cli.metrics import metrics_option
 from srd.cli.options import Duration, Size, busy_poll_option, run
 from srd.cli.security import (
     authorized_keys_option,
@@ -23,6 +24,7 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.io.addresses import host_port_text
+from srd.metrics.serving import serving
 from srd.peer import Peer
 from srd.perf.client import Client, Target
 from srd.perf.errors import PerfError
@@ -102,6 +104,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that both ends have."""
     for option in (
         busy_poll_option,
+        metrics_option,
         click.option(
             "--paths",
             type=click.IntRange(1, MAX_PATHS),
@@ -135,6 +138,7 @@ class Common:
     as_json: bool
     logfile: Path | None
     paths: int | None
+    metrics: tuple[str, int] | None
     busy_poll: bool
     plain: bool
     psk_file: Path | None
@@ -178,6 +182,10 @@ def _note(text: str) -> None:
     click.echo(f"srd perf: {printable(text)}", err=True)
 
 
+def _metrics(options: Common, endpoint: Endpoint, *, title: str) -> AbstractAsyncContextManager[object]:
+    return serving(options.metrics, endpoint, title=title, say=_note)
+
+
 # -- the server ---------------------------------------------------------------------------------------------------
 
 
@@ -199,7 +207,7 @@ def server(*, one_off: bool, authorized_keys: Path | None, **common: Any) -> int
 
 async def _serve(options: Common, config: EndpointConfig, *, one_off: bool) -> int:
     with options.output() as write:
-        async with await _listen(options, config) as endpoint:
+        async with await _listen(options, config) as endpoint, _metrics(options, endpoint, title="srd perf server"):
             host, port = endpoint.address
             code = endpoint.identity.fingerprint
             target = f"HOST{'#' * bool(code)}{code}" + (f" -p {port}" if port != PORT else "")
@@ -364,7 +372,10 @@ async def _measure(target: Target, test: ClientOptions, *, options: Common, conf
     with options.output() as write:
         text = TextReport(lambda line: write(line + "\n"))
         try:
-            async with await _open(target, options, config) as endpoint:
+            async with (
+                await _open(target, options, config) as endpoint,
+                _metrics(options, endpoint, title="srd perf client"),
+            ):
                 tests = Client(
                     endpoint,
                     target,

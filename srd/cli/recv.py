@@ -15,6 +15,7 @@ import click
 from devmem import RegionError
 from srd.cli.daemon import Daemon, Opened, Source
 from srd.cli.devmem import DeviceMemory
+from srd.cli.metrics import metrics_option
 from srd.cli.options import HostPort, Size, busy_poll_option, is_directory, run
 from srd.cli.security import authorized_keys_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
@@ -24,6 +25,7 @@ from srd.endpoint import Endpoint
 from srd.file_transfer.inbox import MAX_TRANSFERS, Inbox
 from srd.file_transfer.transport import Transport
 from srd.io.addresses import host_port_text
+from srd.metrics.serving import serving
 
 
 @click.command()
@@ -44,6 +46,7 @@ from srd.io.addresses import host_port_text
 @authorized_keys_option
 @busy_poll_option
 @trace_option
+@metrics_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
 def recv(
     *,
@@ -104,6 +107,7 @@ class EndpointOptions:
     authorized_keys: Path | None
     busy_poll: bool
     trace_file: Path | None
+    metrics: tuple[str, int] | None
 
     def given(self) -> dict[str, bool]:
         """Return which of them were given, by name."""
@@ -114,6 +118,7 @@ class EndpointOptions:
             "--ca": self.ca,
             "--authorized-keys": self.authorized_keys,
             "--trace": self.trace_file,
+            "--metrics": self.metrics,
         }
         flags = {"--plain": self.plain, "--busy-poll": self.busy_poll}
         return {**{name: value is not None for name, value in named.items()}, **flags}
@@ -141,7 +146,8 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
             try:
                 if memory:
                     memory.bind(endpoint)
-                yield _described(endpoint, figures=memory.figures if memory else dict)
+                async with serving(own.metrics, endpoint, title=title, say=_note) as metrics:
+                    yield _described(endpoint, figures=memory.figures if memory else dict, metrics=metrics)
             finally:
                 await endpoint.close()
                 with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
@@ -151,12 +157,18 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
     return opened
 
 
-def _described(endpoint: Endpoint, *, figures: Callable[[], dict[str, int]]) -> Opened:
+def _note(text: str) -> None:
+    click.echo(f"srd recv: {text}", err=True)
+
+
+def _described(endpoint: Endpoint, *, figures: Callable[[], dict[str, int]], metrics: tuple[str, int] | None) -> Opened:
     host, port = endpoint.address
     code = endpoint.identity.fingerprint
     reached_as = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
     hint = f"srd send FILE {host_port_text(reached_as, port)}{'#' * bool(code)}{code}"
     fields: dict[str, object] = {"address": host, "port": port, "fingerprint": code}
+    if metrics is not None:
+        fields["metrics"] = host_port_text(*metrics)
     return Opened(endpoint, host_port_text(host, port), hint, fields, figures)
 
 
