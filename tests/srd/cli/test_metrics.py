@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from rich.console import Console
 
 from srd.cli.top import headline, path_states, screen
 from srd.metrics.sample import PathSample, PeerSample, Sample
 from tests.srd.cli.processes import Process, assert_fails, command, receiver, srd
+from tests.srd.metrics.test_exposition import families
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -26,7 +26,7 @@ def metrics_address(process: Process) -> str:
     return line.split("/")[2]
 
 
-def test_recv__is_seen_by_metrics_and_top(output: Path, inputs: Path) -> None:
+def test_recv__is_seen_by_metrics_and_top(output: Path, inputs: Path, called: Called) -> None:
     path = inputs / "a.bin"
     path.write_bytes(bytes(3_000_000))
     argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--plain", "--json")
@@ -36,14 +36,15 @@ def test_recv__is_seen_by_metrics_and_top(output: Path, inputs: Path) -> None:
         assert process.stderr.next() == f"srd recv: metrics at http://{metrics}/metrics"
         assert srd("send", str(path), f"127.0.0.1:{listening['port']}", "--plain").returncode == 0
         process.event("received")
-        result = srd("metrics", metrics)
+        result = called("metrics", metrics)
         assert (result.returncode, result.stderr) == (0, "")
-        read = {s.name: s.value for f in text_string_to_metric_families(result.stdout) for s in f.samples}
+        found = families(result.stdout, as_openmetrics=True)
+        read = {sample.name: sample.value for _, _, samples in found.values() for sample in samples}
         assert read["srd_recv_bytes_total"] > 3_000_000
-        result = srd("top", metrics, "--interval", "100ms", "--paths")
+        result = called("top", metrics, "--interval", "100ms", "--paths")
         assert (result.returncode, result.stderr) == (0, "")
         assert result.stdout.splitlines()[0].startswith("srd recv on 127.0.0.1:0: 0 peer(s); sent 0 bit/s, received ")
-        result = srd("top", metrics, "--json", "--interval", "100ms", "--count", "2")
+        result = called("top", metrics, "--json", "--interval", "100ms", "--count", "2")
         assert [json.loads(line)["endpoint"]["rx_pkts"] for line in result.stdout.splitlines()] == [
             read["srd_rx_pkts_total"]
         ] * 2
@@ -54,7 +55,7 @@ def test_recv__is_seen_by_metrics_and_top(output: Path, inputs: Path) -> None:
             assert top.wait() == 0
             assert top.stderr.all() == [f"srd top: {metrics}: has ended"]
     for name in ("metrics", "top"):
-        assert_fails(srd(name, metrics), status=1, error=f"{metrics}: nothing serves metrics there; start it with ")
+        assert_fails(called(name, metrics), status=1, error=f"{metrics}: nothing serves metrics there; start it with ")
 
 
 def test_recv__a_metrics_port_that_is_taken_bad_flow(output: Path) -> None:
@@ -66,7 +67,7 @@ def test_recv__a_metrics_port_that_is_taken_bad_flow(output: Path) -> None:
         assert result.stderr.endswith("; choose another\n")
 
 
-def test_perf__both_ends_have_metrics() -> None:
+def test_perf__both_ends_have_metrics(called: Called) -> None:
     argv = command("perf", "server", "--plain", "--bind", "127.0.0.1", "--port", "0", "--one-off")
     with Process([*argv, "--metrics", "127.0.0.1:0"]) as server:
         while "listening on" not in (line := server.stdout.next() or ""):
@@ -75,7 +76,7 @@ def test_perf__both_ends_have_metrics() -> None:
         client = command("perf", "client", "127.0.0.1", "--plain", "--port", port, "--time", "30")
         with Process([*client, "--metrics", "127.0.0.1:0"]) as process:
             for address, name in ((metrics, "rx_bytes"), (metrics_address(process), "tx_bytes")):
-                result = srd("top", address, "--json", "--count", "2", "--interval", "300ms")
+                result = called("top", address, "--json", "--count", "2", "--interval", "300ms")
                 first, second = (json.loads(line)["endpoint"][name] for line in result.stdout.splitlines())
                 assert second >= first, result
             process.kill(signal.SIGTERM)

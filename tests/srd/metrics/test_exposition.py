@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
 from prometheus_client import parser
@@ -45,7 +46,7 @@ def snapshot(*, peers: int) -> Snapshot:
 
 
 def families(text: str, *, as_openmetrics: bool) -> dict[str, tuple[str, str, list[Sample]]]:
-    read = openmetrics.text_string_to_metric_families if as_openmetrics else parser.text_string_to_metric_families
+    read: Any = openmetrics.text_string_to_metric_families if as_openmetrics else parser.text_string_to_metric_families
     return {family.name: (family.type, family.documentation, family.samples) for family in read(text)}
 
 
@@ -55,11 +56,12 @@ def test_every_counter_is_there_with_its_type_and_meaning(as_openmetrics: bool) 
     content_type, text = exposition(made, as_openmetrics=as_openmetrics)
     assert content_type.startswith("application/openmetrics-text" if as_openmetrics else "text/plain")
     found = families(text.decode(), as_openmetrics=as_openmetrics)
-    for prefix, kind, stats, labels in [
-        ("srd_", EndpointStats, made.stats, {}),
-        ("srd_peer_", PeerStats, made.peers[1].stats, {"peer": "[2001:db8::1]:7000", "number": "1"}),
-    ]:
-        for field in fields(kind):
+    kinds: list[tuple[str, EndpointStats | PeerStats, dict[str, str]]] = [
+        ("srd_", made.stats, {}),
+        ("srd_peer_", made.peers[1].stats, {"peer": "[2001:db8::1]:7000", "number": "1"}),
+    ]
+    for prefix, stats, labels in kinds:
+        for field in fields(stats):
             name = prefix + GAUGES.get(field.name, field.name)
             type_, meaning, samples = found[name]
             assert type_ == ("gauge" if field.name in GAUGES else "counter"), name

@@ -7,7 +7,6 @@ import json
 import sys
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
@@ -16,6 +15,7 @@ from srd.metrics.sample import parse_untrusted
 from srd.metrics.serving import serving
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import pair, receive, send
+from tests.srd.metrics.test_exposition import families
 
 
 async def get(address: tuple[str, int], path: str, *, accept: str = "application/openmetrics-text") -> str:
@@ -29,7 +29,9 @@ async def get(address: tuple[str, int], path: str, *, accept: str = "application
 
 
 def samples(text: str) -> dict[str, float]:
-    return {sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples}
+    return {
+        sample.name: sample.value for _, _, found in families(text, as_openmetrics=True).values() for sample in found
+    }
 
 
 async def test_serving__metrics_and_peers(monkeypatch: pytest.MonkeyPatch) -> None:
