@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from devmem import RegionError
 from srd.cli.daemon import Daemon, Opened, Source
 from srd.cli.devmem import DeviceMemory
+from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
 from srd.cli.options import HostPort, Size, busy_poll_option, is_directory, run
 from srd.cli.security import authorized_keys_option, security_config, security_options
@@ -26,6 +28,9 @@ from srd.file_transfer.inbox import MAX_TRANSFERS, Inbox
 from srd.file_transfer.transport import Transport
 from srd.io.addresses import host_port_text
 from srd.metrics.serving import serving
+from srd.sd_notify import notifying_systemd
+
+_log: Final = logging.getLogger(__name__)
 
 
 @click.command()
@@ -47,6 +52,7 @@ from srd.metrics.serving import serving
 @busy_poll_option
 @trace_option
 @metrics_option
+@log_options
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
 def recv(
     *,
@@ -56,6 +62,8 @@ def recv(
     once: bool,
     overwrite: bool,
     max_transfers: int,
+    verbose: bool,
+    quiet: bool,
     as_json: bool,
     **endpoint: Any,
 ) -> int:
@@ -71,7 +79,12 @@ def recv(
     With --card the files come through the queues of a card's device, which encrypts as the card's settings say. The
     address is then HOST:PORT/QPN/QKEY, of a queue pair: all that srd send --card needs. A restarted srd recv has
     another one.
+
+    The log goes to stderr: files that failed as errors; senders that were lost or refused, and what cannot be cleaned
+    up, as warnings; the address and each received file as information; peers for debugging. Started by systemd it
+    reports its state, and feeds the watchdog.
     """
+    level = log_level(verbose=verbose, quiet=quiet)
     own = EndpointOptions(**endpoint)
     if (listen is None) is (card is None):
         raise click.UsageError("give --listen HOST:PORT or --card DEVICE, one of them")
@@ -80,7 +93,19 @@ def recv(
     _check_output(output)
     source = _by_endpoint(listen, own) if listen is not None else _by_card(card or "", own)
     daemon = Daemon(Inbox(output, overwrite=overwrite, max_transfers=max_transfers), as_json=as_json)
-    return run(daemon.serve(source, once=once), as_json=as_json)
+    with logging_to_stderr("srd recv", level=level):
+        return run(daemon.serve(_notifying(source), once=once), as_json=as_json)
+
+
+def _notifying(source: Source) -> Source:
+    """Return the same, which tells systemd when it is open and when it closes."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Opened]:
+        async with source() as found, notifying_systemd(f"listening on {found.title}"):
+            yield found
+
+    return opened
 
 
 def _check_output(output: Path) -> None:
@@ -146,7 +171,7 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
             try:
                 if memory:
                     memory.bind(endpoint)
-                async with serving(own.metrics, endpoint, title=title, say=_note) as metrics:
+                async with serving(own.metrics, endpoint, title=title, say=_log.info) as metrics:
                     yield _described(endpoint, figures=memory.figures if memory else dict, metrics=metrics)
             finally:
                 await endpoint.close()
@@ -155,10 +180,6 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
                         memory.close()
 
     return opened
-
-
-def _note(text: str) -> None:
-    click.echo(f"srd recv: {text}", err=True)
 
 
 def _described(endpoint: Endpoint, *, figures: Callable[[], dict[str, int]], metrics: tuple[str, int] | None) -> Opened:
