@@ -291,6 +291,7 @@ local CHECKS = {
   end,
   ACK = function(packet, tvb)
     local bitmap = packet.body.bitmap
+    if packet.unused > 0 then return packet.unused .. " bytes behind the bitmap" end
     if bitmap.size > 0 and tvb(bitmap.at, 1):uint() % 2 == 1 then return "the bitmap names the cumulative ack as received" end
   end,
   HELLO = function(packet, tvb)
@@ -406,11 +407,14 @@ function srd.init()
   }
 end
 
-local function direction_of(context)
+local function direction_of(context, stream)
   local direction = state.directions[context]
   if not direction then
-    direction = { context = context, paths = {}, stream = { number = state.streams } }
-    state.streams = state.streams + 1
+    if not stream then
+      stream = { number = state.streams }
+      state.streams = state.streams + 1
+    end
+    direction = { context = context, paths = {}, stream = stream }
     state.directions[context] = direction
   end
   return direction
@@ -418,7 +422,8 @@ end
 
 -- Note that two contexts are those of one conversation.
 local function pair(one, other)
-  local a, b = direction_of(one), direction_of(other)
+  local a = direction_of(one)
+  local b = direction_of(other, not a.peer and a.stream or nil)
   if a == b or a.peer or b.peer then return end
   a.peer, b.peer = b, a
   local kept, dropped = a.stream, b.stream
@@ -492,7 +497,7 @@ end
 -- What is known of a packet at the first pass: whether it, or its content, was sent before.
 local function analyse(packet, tvb, pinfo, direction)
   local kind, result, at = packet.kind, { direction = direction }, packet.at
-  local now = { frame = pinfo.number, at = pinfo.rel_ts, count = 1 }
+  local now = { frame = pinfo.number, at = pinfo.rel_ts, count = 1, path = packet.prefix.path.n }
   if kind == "DATA" or kind == "PROBE" or kind == "PROTECTED" then
     local key = (kind == "PROTECTED" and "\255" or tvb:raw(at + 3, 1)) .. tvb:raw(at + 4, 12)
     local before = state.transmissions[key]
@@ -512,6 +517,7 @@ local function analyse(packet, tvb, pinfo, direction)
   local before = key and table_of[key]
   if before then
     result.sent_before, result.count, result.after = before.frame, before.count + 1, pinfo.rel_ts - before.at
+    result.sent_over = before.path
     now.count = before.count + 1
     local psn = kind == "DATA" and tvb(packet.body.psn.at, 8):uint64():tonumber()
     if psn and is_acked(direction, psn) then result.acked_in = direction.acked_in end
@@ -560,7 +566,7 @@ local function analyse_ack(packet, tvb, pinfo, result)
   for index, report in ipairs(body.reports) do
     local sent = state.transmissions[raw_of(tvb, report.path) .. raw_of(tvb, report.path_sequence) .. data.context]
     result.reports[index] = sent and { frame = sent.frame, time = pinfo.rel_ts - sent.at } or false
-    local known = data.reported[report.path.n] or 0
+    local known = data.reported[report.path.n] or (data.stream.datagram_bytes and 0) or report.duplicates.n
     local more = (report.duplicates.n - known) % 65536
     if more < 32768 then
       result.duplicates = result.duplicates + more
@@ -751,10 +757,11 @@ local function add_ack(tree, tvb, packet, items, result)
   end
 end
 
-local function add_analysis(tree, packet, result)
-  local what = packet.kind == "DATA" and "This packet's content (its PSN)" or "This " .. packet.kind
+local function add_analysis(tree, tvb, packet, result)
   if result.sent_before then
-    local item = tree:add_proto_expert_info(E.retransmission, what .. " was sent before, in frame " .. result.sent_before)
+    local what = packet.kind == "DATA" and "The data of PSN " .. text_of(tvb, packet.body.psn) or "This " .. packet.kind
+    tree:add_proto_expert_info(E.retransmission, what .. " was sent before, in frame " .. result.sent_before
+      .. " over path " .. result.sent_over .. "; this time over path " .. packet.prefix.path.n)
     generated(tree, F.retransmission_of, result.sent_before)
     generated(tree, F.retransmission_after, time_of(result.after))
     generated(tree, F.transmissions, result.count)
@@ -814,7 +821,7 @@ local function show(packet, tvb, tree, result)
     items.flags:add(F.key_phase, tvb(packet.prefix.flags.at, 1))
     branch:add(F.tag, tvb(packet.at + packet.size - TAG_BYTES, TAG_BYTES))
   end
-  add_analysis(branch, packet, result)
+  add_analysis(branch, tvb, packet, result)
 end
 
 -- -- dissectors -----------------------------------------------------------------------------------------------------
@@ -839,7 +846,8 @@ function srd.dissector(tvb, pinfo, tree)
   while at < stop do
     local stream = known_stream(tvb, at)
     local ends = end_of(tvb, at, stop, stream.datagram_bytes)
-    local packet = packet_at(tvb, at, ends, stream.security)
+    local has_key_phase = ends - at >= PREFIX_BYTES and tvb(at + 2, 1):uint() >= KEY_PHASE
+    local packet = packet_at(tvb, at, ends, has_key_phase or stream.security)
     packet.is_limited = is_limited
     local result = result_of(packet, tvb, pinfo)
     show(packet, tvb, tree, result)
