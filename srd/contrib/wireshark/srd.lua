@@ -376,14 +376,11 @@ local function next_of_train(tvb, at, stop, least)
 end
 
 -- Where the packet at `at` ends.
-local function end_of(tvb, at, stop, known_bytes)
+local function end_of(tvb, at, stop)
   if stop - at <= PREFIX_BYTES or tvb(at, 1):uint() ~= VERSION then return stop end
   local kind = TYPES[tvb(at + 1, 1):uint()]
   local least = kind == "DATA" and HEADER_BYTES or kind == "PROTECTED" and 2 * PREFIX_BYTES + TAG_BYTES
-  if least then
-    local is_one = stop - at < least or (known_bytes and stop - at <= known_bytes)
-    return is_one and stop or next_of_train(tvb, at, stop, least)
-  end
+  if least then return stop - at < least and stop or next_of_train(tvb, at, stop, least) end
   local packet = packet_at(tvb, at, stop)
   local behind = stop - packet.unused
   if packet.unused < PREFIX_BYTES or packet.kind == "REFUSE" then return stop end
@@ -428,7 +425,7 @@ local function pair(one, other)
   a.peer, b.peer = b, a
   local kept, dropped = a.stream, b.stream
   if dropped.number < kept.number then kept, dropped = dropped, kept end
-  kept.datagram_bytes = kept.datagram_bytes or dropped.datagram_bytes
+  kept.is_whole = kept.is_whole or dropped.is_whole
   if kept.security == nil then kept.security = dropped.security end
   a.stream, b.stream = kept, kept
 end
@@ -462,7 +459,7 @@ local function learn(packet, tvb, pinfo)
   local is_nobodys = packet.context == ("\0"):rep(8) -- a RESET with a token
   local direction = direction_of(is_nobodys and own or packet.context)
   if own and not is_nobodys then pair(packet.context, own) end
-  if kind == "ACCEPT" then direction.stream.datagram_bytes = body.datagram_bytes.n end
+  if kind == "ACCEPT" then direction.stream.is_whole = true end
   if kind == "SECURE_ACCEPT" and direction.hello and not direction.peer then
     state.handshakes[#state.handshakes + 1], direction.hello = direction.hello, nil
   end
@@ -566,7 +563,7 @@ local function analyse_ack(packet, tvb, pinfo, result)
   for index, report in ipairs(body.reports) do
     local sent = state.transmissions[raw_of(tvb, report.path) .. raw_of(tvb, report.path_sequence) .. data.context]
     result.reports[index] = sent and { frame = sent.frame, time = pinfo.rel_ts - sent.at } or false
-    local known = data.reported[report.path.n] or (data.stream.datagram_bytes and 0) or report.duplicates.n
+    local known = data.reported[report.path.n] or (data.stream.is_whole and 0) or report.duplicates.n
     local more = (report.duplicates.n - known) % 65536
     if more < 32768 then
       result.duplicates = result.duplicates + more
@@ -845,7 +842,7 @@ function srd.dissector(tvb, pinfo, tree)
   pinfo.cols.protocol = "SRD"
   while at < stop do
     local stream = known_stream(tvb, at)
-    local ends = end_of(tvb, at, stop, stream.datagram_bytes)
+    local ends = end_of(tvb, at, stop)
     local has_key_phase = ends - at >= PREFIX_BYTES and tvb(at + 2, 1):uint() >= KEY_PHASE
     local packet = packet_at(tvb, at, ends, has_key_phase or stream.security)
     packet.is_limited = is_limited

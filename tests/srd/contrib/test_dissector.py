@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from srd.config import EndpointConfig
 from srd.contrib.scapy import SRD, SRDData, SRDProtected
-from srd.endpoint import Endpoint
 from srd.proto.wire.control import (
     Accept,
     Ack,
@@ -29,18 +23,11 @@ from srd.proto.wire.control import (
     Reset,
     Retry,
     SecureAccept,
-    decode_untrusted,
 )
-from srd.proto.wire.data import ABORTED, DEFAULT_PORT, PacketType
+from srd.proto.wire.data import ABORTED
 from srd.proto.wire.protected import KEY_PHASE
 from srd.proto.wire.status import Status
-from tests.patience import PATIENCE_S
-from tests.srd.contrib.test_dissector_fields import compare
 from tests.srd.contrib.tshark import Fields, Frame, dissect, tshark, write
-from tests.srd.lossy import HOST, Address, Relay, relay
-from tests.srd.loopback import PLAIN, SMALL, content, receive, send
-from tests.srd.proto.wire.test_fields import check
-from tests.srd.proto.wire.walk import walk
 
 ONE, OTHER = 0xAAAA_0000_0000_0001, 0xBBBB_0000_0000_0002  # contexts of the initiator and the responder
 SIZE = 600
@@ -100,6 +87,7 @@ class Case:
     """What the info column contains."""
 
 
+THREE_MORE = "The receiver got 3 more packets that it had already"
 AT_3_MS = replace(data(1, path=3, sequence=0), at_us=9_500)
 CASES = {
     "first transmission": Case(
@@ -128,8 +116,10 @@ CASES = {
         {"srd.analysis.duplicate": "", "srd.analysis.duplicate_of": "6", "srd.analysis.retransmission": None},
         "[Duplicate of #6] DATA",
     ),
-    "same PSN to another peer": Case((data(1), replace(AT_3_MS, payload=AT_3_MS.payload[:15] + b"\7" + AT_3_MS.payload[16:])),
-                                     {"srd.analysis.retransmission": None}),
+    "same PSN to another peer": Case(
+        (data(1), replace(AT_3_MS, payload=AT_3_MS.payload[:15] + b"\7" + AT_3_MS.payload[16:])),
+        {"srd.analysis.retransmission": None},
+    ),
     "after its ack": Case(
         (*OPENING, data(0), data(1), ack(2), data(1, path=1)),
         {"srd.analysis.spurious_retransmission": "", "srd.analysis.acked_in": "7"},
@@ -167,13 +157,16 @@ CASES = {
             "srd.ack.receiver_not_ready": None,
             "srd.analysis.duplicates_reported": None,
         },
-        "ACK: all PSNs below 3 and 4, 7, 9-11; missing 3, 5-6, 8; reports path 0, 9; credit 1048576 bytes, 1024 messages",
+        "ACK: all PSNs below 3 and 4, 7, 9-11; missing 3, 5-6, 8; reports path 0, 9; credit 1048576 bytes, 1024 mess",
     ),
     "ack of whole bytes": Case((*OPENING, ack(0, 0xFFFF << 8)), {"srd.ack.received": "8-23", "srd.ack.missing": "0-7"}),
     "not ready": Case((*OPENING, ack(0, flags=1)), {"srd.ack.receiver_not_ready": ""}, "receiver NOT_READY"),
     "duplicates reported": Case(
         (*OPENING, ack(1, reports=(report(0, 1, duplicates=2),)), ack(1, reports=(report(0, 2, duplicates=5),))),
-        {"srd.analysis.duplicates_reported": "", "_ws.expert.message": "The receiver got 3 more packets that it had already: what was sent again, or duplicated in the network"},
+        {
+            "srd.analysis.duplicates_reported": "",
+            "_ws.expert.message": f"{THREE_MORE}: what was sent again, or duplicated in the network",
+        },
     ),
     "duplicates before the capture": Case(
         (there(Probe(OTHER, ONE, 0, 0, 0)), ack(1, reports=(report(0, 1, duplicates=2),))),
@@ -189,19 +182,28 @@ CASES = {
         (*OPENING, back(Nack(ONE, 7, 10))), {"srd.refused": ""}, "NACK: message 7 refused: REMOTE_ERROR_RNR (10)"
     ),
     "refuse": Case(
-        (OPENING[0], back(Refuse(ONE, 18, 3))), {"srd.refused": ""}, "REFUSE: REMOTE_ERROR_FEATURE_MISMATCH (18), NEEDS_KEYS"
+        (OPENING[0], back(Refuse(ONE, 18, 3))),
+        {"srd.refused": ""},
+        "REFUSE: REMOTE_ERROR_FEATURE_MISMATCH (18), NEEDS_KEYS",
     ),
     "reset": Case((*OPENING, back(Reset(ONE, OTHER))), {"srd.reset_received": "", "srd.stream": "0"}),
     "close": Case((*OPENING, there(Close(OTHER, ONE))), {"srd.stream": "0"}, f"CLOSE: by context {ONE:#x}"),
     "closed": Case((*OPENING, there(Close(OTHER, ONE)), back(Closed(ONE, OTHER))), {"srd.stream": "0"}),
-    "another peer": Case((*OPENING, there(replace(HELLO, own_context=5))), {"srd.stream": "1", "srd.peer_context": None}),
+    "another peer": Case(
+        (*OPENING, there(replace(HELLO, own_context=5))), {"srd.stream": "1", "srd.peer_context": None}
+    ),
     "without its opening": Case(
         (data(0), there(Probe(OTHER, ONE, 0, 1, 0)), ack(1)),
         {"srd.stream": "0", "srd.peer_context": f"0x{OTHER:016x}"},
     ),
     "encrypted control packet": Case(
         (*SECURE, there(protected(OTHER, 0), path=2)),
-        {"srd.stream": "0", "srd.peer_context": f"0x{ONE:016x}", "srd.tag": ":".join(["00"] * 16), "srd.malformed": None},
+        {
+            "srd.stream": "0",
+            "srd.peer_context": f"0x{ONE:016x}",
+            "srd.tag": ":".join(["00"] * 16),
+            "srd.malformed": None,
+        },
         "PROTECTED: encrypted control packet 0",
     ),
     "encrypted control packet again": Case(
@@ -212,12 +214,16 @@ CASES = {
         {"srd.data.ciphertext": b"secret".hex(":"), "srd.tag": ":".join(["00"] * 16), "srd.stream": "0"},
         "SEND message 0, 6 bytes at offset 0 of 53856 bytes, PSN 0, path 0, payload encrypted",
     ),
-    "encrypted data of the next keys": Case((data(0, flags=KEY_PHASE),), {"srd.key_phase": "1", "srd.data.ciphertext": PAYLOAD[:-16].hex(":")}),
+    "encrypted data of the next keys": Case(
+        (data(0, flags=KEY_PHASE),), {"srd.key_phase": "1", "srd.data.ciphertext": PAYLOAD[:-16].hex(":")}
+    ),
     "encrypted data without its tag": Case(
         (*SECURE, there(protected(OTHER, 0)), data(0, payload=bytes(15))), {"srd.malformed": "", "srd.stream": None}
     ),
     "nowhere a default port": Case(
-        tuple(replace(frame, source=("10.0.1.1", 40001), destination=("10.0.2.1", 40002)) for frame in (data(0), data(1))),
+        tuple(
+            replace(frame, source=("10.0.1.1", 40001), destination=("10.0.2.1", 40002)) for frame in (data(0), data(1))
+        ),
         {"srd.data.psn": "1"},
     ),
     "malformed, ports known": Case(
@@ -231,7 +237,7 @@ CASES = {
     "payload cut by the capture": Case(
         (*OPENING, replace(data(0), captured_bytes=100)), {"srd.cut": None, "srd.malformed": None, "srd.data.psn": "0"}
     ),
-}  # fmt: skip
+}
 
 
 FRAME_NUMBERS = {
@@ -272,9 +278,11 @@ def dissected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Field
     found, first = {}, 0
     for case, (name, each) in enumerate(CASES.items(), 1):
         end = first + len(each.frames)
-        fields, line = shown[end - 1][-1], re.sub(r"#(\d+)", lambda match: f"#{int(match[1]) - first}", lines[end - 1])
-        for number in FRAME_NUMBERS & fields.keys():
-            fields[number] = [str(int(value) - first) for value in fields[number]]
+        fields, line = shown[end - 1][-1], lines[end - 1]
+        for number in re.findall(r"#(\d+)", line):
+            line = line.replace(f"#{number}", f"#{int(number) - first}")
+        for field in FRAME_NUMBERS & fields.keys():
+            fields[field] = [str(int(value) - first) for value in fields[field]]
         if "srd.stream" in fields:
             fields["srd.stream"] = [str(int(fields["srd.stream"][0]) - int(shown[first][0]["srd.stream"][0]))]
         mark = payload_mark(case).hex()
@@ -297,3 +305,44 @@ def test_conversation(name: str, dissected: dict[str, tuple[Fields, str]]) -> No
     for field, value in CASES[name].wanted.items():
         assert shown.get(field, [None])[0] == value, (field, shown)
     assert CASES[name].info in line
+
+
+def test_segment_train__is_split(tmp_path: Path) -> None:
+    """What the kernel joined, of data with and without a known size, and of control packets."""
+    burst = [data(psn).payload for psn in range(4)] + [data(4, payload=b"the end").payload]
+    controls = [protected(OTHER, 8), protected(OTHER, 9)]
+    acks = [Ack(ONE, 5, 2 * bit, 1, 2, ()).encode() for bit in range(2)]
+    frames = [
+        there(b"".join(burst)),
+        *OPENING,
+        there(b"".join(burst)),
+        *map(there, (b"".join(controls), b"".join(acks))),
+    ]
+    path = write(tmp_path / "trains.pcapng", frames)
+    shown = dissect(path)
+    assert [len(each) for each in shown] == [5, 1, 1, 1, 1, 5, 2, 2]
+    assert [each["srd.data.psn"] for each in shown[0]] == [[str(psn)] for psn in range(5)]
+    assert [each["srd.analysis.duplicate_of"] for each in shown[5]] == [["1"]] * 5
+    assert shown[5][4]["srd.data.payload"] == [b"the end".hex(":")]
+    assert [each["srd.path_sequence"] for each in shown[6]] == [["8"], ["9"]]
+    assert [each["srd.ack.bitmap_length"] for each in shown[7]] == [["0"], ["1"]]
+    assert "[5 packets in one segment train] DATA: SEND message 0" in tshark("-r", path)
+
+
+def test_second_pass__says_the_same(tmp_path: Path) -> None:
+    """As Wireshark, which dissects a packet whenever it is shown; but conversations are known from the beginning."""
+    path = write(tmp_path / "again.pcapng", (*OPENING, data(0), data(1), data(1, path=1), data(1, path=1), ack(2, 4)))
+    once, twice = dissect(path), dissect(path, "-2")
+    assert [set(packet) - set(first) for (packet,), (first,) in zip(twice, once, strict=True)] == [
+        {"srd.peer_context"} if index < 3 else set() for index in range(len(once))
+    ]
+    assert [first for (first,) in once] == [
+        {name: values for name, values in packet.items() if name in first}
+        for (packet,), (first,) in zip(twice, once, strict=True)
+    ]
+
+
+def test_heuristic__leaves_others_alone(tmp_path: Path) -> None:
+    others = [b"\x04\x01", b"\x04\x01" + bytes(100), bytes(100), b"\x04\x63" + bytes(30)]
+    frames = [Frame(payload, source=("10.0.1.1", 40001), destination=("10.0.2.1", 40002)) for payload in others]
+    assert dissect(write(tmp_path / "other.pcapng", frames)) == [[]] * 4
