@@ -21,6 +21,7 @@ from netns.cli.options import LAB_OPTION
 from netns.errors import BackendError, LabError
 from netns.lab.lab import Lab
 from netns.observe.lab_metrics import lab_metrics
+from netns.signals import signals_raise
 
 TIMEOUT_S: Final = 5.0
 PATH: Final = "/metrics"
@@ -52,7 +53,7 @@ def metrics(name: str | None, listen: tuple[str, int] | None) -> None:
     with _listening(listen, lab) as server:
         host, port = server.server_address[:2]
         click.echo(f"srd-lab: metrics of {lab.name} at http://{_bracketed(str(host))}:{port}{PATH}", err=True)
-        with suppress(KeyboardInterrupt):  # the usual way to end it
+        with suppress(KeyboardInterrupt), signals_raise():  # Ctrl-C is the usual way to end it
             server.run()
 
 
