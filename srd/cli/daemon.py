@@ -89,7 +89,7 @@ class Daemon:
                     raise Interrupted(f"stopped with {self.transfers} transfer(s) unfinished") from None
                 return 0
             finally:
-                self.inbox.place.stop()
+                self.inbox.stop()
                 for task in self._tasks:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -101,7 +101,7 @@ class Daemon:
         if self.as_json:
             emit("listening", **opened.fields)
             return
-        self.say(f"listening on {opened.title}, files go to {self.inbox.place.title}")
+        self.say(f"listening on {opened.title}, {self.inbox.place.title}")
         self.say(f"send with: {opened.hint}")
 
     async def _leftovers(self) -> list[Leftover]:
@@ -109,8 +109,8 @@ class Daemon:
         try:
             return await asyncio.to_thread(self.inbox.place.leftovers)
         except OSError as error:
-            title = self.inbox.place.title
-            self.warn(f"{title}: cannot be read ({error.strerror}), so what interrupted transfers left stays there")
+            what = f"{error.filename or 'the directory'}: cannot be read ({error.strerror})"
+            self.warn(f"{what}, so what interrupted transfers left stays there")
             return []
 
     async def _outcome(self, *, once: bool) -> int:

@@ -22,7 +22,7 @@ class Directory:
     """The place. With `overwrite` existing files are replaced."""
 
     def __init__(self, path: Path, *, overwrite: bool) -> None:
-        self.title = str(path)
+        self.title = f"files go to {path}"
         self._path = path
         self._tree = Tree(path)
         self._overwrite = overwrite

@@ -46,6 +46,7 @@ class Inbox:
 
     def __init__(self, place: Place, *, max_transfers: int = MAX_TRANSFERS) -> None:
         self.place = place
+        self.is_stopped = False
         self.slots = SendSlots()
         self._max_transfers = max_transfers
         self._sessions: set[Session] = set()
@@ -136,6 +137,11 @@ class Inbox:
         """Return hash and chunks of the file if this transfer has completed already."""
         known, digest, chunks = self._arrived.get(offer.transfer, (None, "", 0))
         return (digest, chunks) if known is not None and _is_same(known, offer) else None
+
+    def stop(self) -> None:
+        """Have no thread wait any longer for a consumer: the process ends."""
+        self.is_stopped = True
+        self.place.stop()
 
     def close(self) -> None:
         """Release the memory, and remove what is kept; every peer must have ended."""

@@ -78,8 +78,9 @@ MAX_TEXT = 1000
 truncated."""
 MAX_DIGESTS = 256
 """Digests in a HASHES: 9 KiB."""
-PIPE_WINDOW = 32
-"""Chunks beyond those that are taken: as many as a sender has slots, so that it is no limit for long links."""
+PIPE_WINDOW = 24
+"""Chunks beyond those that are taken: less than a receive window has by default, so that no request waits for credit,
+and ends, because the consumer pauses."""
 STANDARD_STREAM = "-"
 """Name of a pipe without one."""
 FILE_HASHES = ("blake3", "sha256")

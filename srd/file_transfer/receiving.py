@@ -396,7 +396,7 @@ class FileReceiver:
 
     def _on_stored(self, batch: list[Item], failures: Failures) -> None:
         for file, error in failures.items():
-            if not file.has_ended:
+            if not (file.has_ended or self._inbox.is_stopped):
                 self._fail(file, error)
         for item in batch:
             if isinstance(item, Arrival):

@@ -22,7 +22,7 @@ class StandardOutput:
     """The place. A descriptor that is no terminal is not blocking until `close`, as other processes may share it."""
 
     def __init__(self, fd: int) -> None:
-        self.title = "standard output"
+        self.title = "file goes to standard output"
         self._fd = fd
         self._was_blocking = os.get_blocking(fd)
         self._is_used = False

@@ -88,7 +88,7 @@ class Place(Protocol):
     """Where files are received into."""
 
     title: str
-    """In messages to people."""
+    """What becomes of files, in messages to people."""
 
     def check(self, offers: Offers) -> None:
         """Raise TransferError for a session that cannot be received here."""
