@@ -86,7 +86,7 @@ def send(
     A directory is sent with all that is below it, under its own name; links in it are not followed, and said to be
     skipped. Permissions and times of modification are kept.
 
-    The PATH - is standard input, of any length: tar c models | srd send - receiver:7000. It goes to an srd recv -o -,
+    The PATH - is standard input, of any length: tar c models | srd send - receiver:19870. It goes to an srd recv -o -,
     or with --name NAME into the directory of an srd recv.
 
     All is encrypted. The receiver must have the key with the FINGERPRINT, which srd recv prints. Without it a receiver
