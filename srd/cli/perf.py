@@ -173,6 +173,15 @@ class Common:
             yield write
 
 
+_tcp_option = click.option("--tcp", is_flag=True, help="Measure kernel TCP.")
+_congestion_option = click.option(
+    "-C",
+    "--congestion",
+    metavar="ALGO",
+    help=f"Congestion control of TCP and MPTCP, such as {BBR}.  [default: {CUBIC}]",
+)
+
+
 def _note(text: str) -> None:
     """Print one line to stderr."""
     click.echo(f"srd perf: {printable(text)}", err=True)
@@ -250,15 +259,9 @@ async def _listen(options: Common, config: EndpointConfig) -> Endpoint:
 )
 @click.option("-R", "--reverse", is_flag=True, help="The server sends.")
 @click.option("--bidir", is_flag=True, help="Both send, over streams of their own.")
-@click.option(
-    "--tcp",
-    "congestion",
-    type=click.Choice([CUBIC, BBR]),
-    is_flag=False,
-    flag_value=CUBIC,
-    help="Measure TCP, with this congestion control (cubic if none is given; put HOST before it).",
-)
-@click.option("--mptcp", is_flag=True, help="Measure MPTCP; --tcp says with which congestion control.")
+@_tcp_option
+@click.option("-m", "--mptcp", is_flag=True, help="Measure MPTCP.")
+@_congestion_option
 @click.option("--verify", is_flag=True, help="Compare every byte that arrives with what was sent.")
 @click.option("--get-server-output", "server_output", is_flag=True, help="Show what the server printed, too.")
 @click.option(
@@ -302,8 +305,9 @@ class ClientOptions:
     streams: int
     reverse: bool
     bidir: bool
-    congestion: str | None
+    tcp: bool
     mptcp: bool
+    congestion: str | None
     verify: bool
     server_output: bool
     connect_timeout_s: float
@@ -317,13 +321,16 @@ class ClientOptions:
         for one, other, both in (
             ("--time", "--bytes", self.seconds is not None and self.size_bytes is not None),
             ("--reverse", "--bidir", self.reverse and self.bidir),
+            ("--tcp", "--mptcp", self.tcp and self.mptcp),
         ):
             if both:
                 raise click.UsageError(f"{one} and {other} exclude each other; give one of them")
+        is_tcp = self.tcp or self.mptcp
+        if self.congestion is not None and not is_tcp:
+            raise click.UsageError("--congestion is of TCP; give --tcp or --mptcp, too")
         if self.seconds == 0:
             raise click.UsageError("--time 0: a test ends; give --bytes for one without a time")
-        is_tcp = self.mptcp or self.congestion is not None
-        protocol = Protocol.MPTCP if self.mptcp else Protocol.TCP if is_tcp else Protocol.SRD
+        protocol = Protocol.MPTCP if self.mptcp else Protocol.TCP if self.tcp else Protocol.SRD
         parameters = Parameters(
             protocol,
             congestion=(self.congestion or CUBIC) if is_tcp else "",

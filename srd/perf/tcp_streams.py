@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from srd.perf.errors import PerfError
+from srd.perf.errors import PerfError, UnavailableError
 from srd.perf.parameters import TCP_BLOCK_BYTES, Parameters, Protocol
 from srd.perf.payload import Source
 from srd.perf.stream import Address, Fail, Snapshot, Stream, Work
@@ -71,7 +71,10 @@ class Acceptor:
     def __init__(self, parameters: Parameters, *, address: Address, cookie: str) -> None:
         """Listen. Raises PerfError."""
         self._cookie = cookie.encode()
-        self._listener = _socket(parameters, host=address[0])
+        try:
+            self._listener = _socket(parameters, host=address[0])
+        except UnavailableError as error:
+            raise UnavailableError(f"at the server: {error}") from error
         self._greeters: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._sockets: dict[int, socket.socket] = {}

@@ -61,7 +61,12 @@ def test_client__text_and_output_of_the_server() -> None:
 
 def test_client__several_tests_of_one_server() -> None:
     with server() as (_, port):
-        for options in (["--tcp=cubic"], ["--bidir"], ["--reverse", "--tcp"], ["-t", "0.2", "-b", "10M", "-l", "1K"]):
+        for options in (
+            ["--tcp", "-C", CUBIC],
+            ["--bidir"],
+            ["--reverse", "--tcp"],
+            ["-t", "0.2", "-b", "10M", "-l", "1K"],
+        ):
             size = [] if "-t" in options else ["-n", "2M"]
             found = report(port, *size, *options)
             end = found["end"]
@@ -108,6 +113,14 @@ def test_server__goes_on_when_a_client_is_killed() -> None:
         assert process.stderr.all()[-1] == "srd: stopped by SIGTERM"
 
 
+def test_client__no_such_congestion_control_at_the_server() -> None:
+    with server() as (_, port):
+        result = srd(*client(port, "--tcp", "-C", "nosuchcontrol"))
+        assert_fails(
+            result, status=1, error="at the server: tcp: this kernel has no congestion control 'nosuchcontrol'"
+        )
+
+
 def test_client__no_server() -> None:
     assert_fails(srd(*client("9", "--connect-timeout", "100")), status=1, error="127.0.0.1:9")
 
@@ -128,7 +141,9 @@ def test_client__no_server() -> None:
         (["-b", "fast"], "not a number"),
         (["-b", "-1"], "out of range"),
         (["-i", "0.01"], "too short"),
-        (["--tcp=vegas"], "vegas"),
+        (["-C", "cubic"], "give --tcp or --mptcp"),
+        (["--tcp", "--mptcp"], "--tcp and --mptcp exclude each other"),
+        (["--tcp", "-C", "a/b"], "a/b"),
         (["--plain", "--psk-file", "x"], "exclude each other"),
         (["--paths", "65"], "65"),
     ],
