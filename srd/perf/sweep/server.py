@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack
 from typing import Any, ClassVar, Final
 
 from srd.endpoint import Endpoint
-from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.perf.control import Control, Fields, Kind
 from srd.perf.errors import PerfError
@@ -57,8 +56,9 @@ class SweepTest(Test):
         stack.push_async_callback(self._end_size)
         stack.push_async_callback(self._session.close)  # before the memory that peers use is given back
         if not printer.as_json:
-            what = f"{sweep.operation} over {sweep.protocol}, {len(sweep.sizes)} sizes"
-            printer.write(f"Accepted connection from {host_port_text(*self._peer.address)}: {what}\n")
+            what = f"{sweep.operation} over {sweep.protocol}, sizes: {len(sweep.sizes)}"
+            host, port = self._peer.address
+            printer.write(f"Accepted connection from {host}, port {port}: {what}\n")
         await self._control.send(Kind.START)
         kind, fields = await self._wait(heard)
         while kind is not Kind.END:
@@ -71,7 +71,7 @@ class SweepTest(Test):
             printer.write(describe({"sweep": encode(sweep), "messages": self._counts}) + "\n")
         else:
             compared = ", payload compared" if sweep.verify else ""
-            printer.write(f"{len(self._counts)} sizes, {sum(self._counts)} messages{compared}\n")
+            printer.write(f"sizes measured: {len(self._counts)}, messages: {sum(self._counts)}{compared}\n")
         await self._control.ended(within_s=GOODBYE_WITHIN_S)
 
     async def _wait(self, awaitable: Any) -> Any:

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from netns.lab.lab import Lab
-from netns.topology.model import Link, Switch, Topology
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
+from tests.srd.cli.perf_ends import HOST, server, two_machines
 from tests.srd.cli.processes import Process, assert_fails, command, srd
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
-HOST = "127.0.0.1"
-
-
-@contextmanager
-def server(*options: str, host: str = HOST, within: Sequence[str] = ()) -> Iterator[tuple[Process, str]]:
-    """A server at any free port; gives it and the port."""
-    argv = command("perf", "server", "--plain", "--bind", host, "--port", "0", *options)
-    with Process([*within, *argv]) as process:
-        while "listening on" not in (line := process.stdout.next() or ""):
-            assert process.popen.poll() is None, process.stderr.all()
-        yield process, line.rpartition(":")[2]
 
 
 def client(port: str, *options: str, host: str = HOST) -> list[str]:
@@ -163,15 +150,7 @@ def test_server__port_in_use() -> None:
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    """Two machines and a link; its addresses are of two networks at each end, so that MPTCP could use both."""
-    topology = Topology(
-        name=f"perf{os.getpid()}",
-        hosts=("near", "far"),
-        switches=(Switch("between", "leaf"),),
-        links=(Link("near", "between"), Link("far", "between")),
-        mtu=9000,
-    )
-    with Lab.up(topology) as made:
+    with two_machines() as made:
         yield made
 
 
