@@ -15,6 +15,7 @@ import pytest
 from netns.examples import file_named
 from netns.lab.lab import Lab
 from netns.topology.file import read_topology
+from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process
 from tests.srd.loopback import content
@@ -44,6 +45,7 @@ LAB = [
     "srd-lab place allreduce --topology cluster",
 ]
 CARD = "nitro-card run card-a"
+PERF_SERVER = "srd perf server"
 RECEIVER, SENDER = "receiver$ ", "sender$   "
 
 
@@ -58,6 +60,11 @@ def command_lines(page: Path) -> list[str]:
             continue  # what a command has written
         found += [line.split("  #")[0].split(" # ")[0].rstrip() for line in lines if line]
     return found
+
+
+def pages_with(program: str) -> list[Path]:
+    """Return the pages of which a receiver runs a program."""
+    return [page for page in PAGES if any(program in line for line in command_lines(page) if line.startswith(RECEIVER))]
 
 
 def test_commands__each_is_run_or_exempt() -> None:
@@ -114,7 +121,7 @@ def test_commands__a_lab(topology: Path, environment: dict[str, str], tmp_path: 
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("page", [page for page in PAGES if RECEIVER in page.read_text()], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pages_with("srd recv"), ids=lambda page: page.stem)
 def test_commands__a_file_to_another_machine(
     page: Path, lab: Lab, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +145,37 @@ def test_commands__a_file_to_another_machine(
         )
         assert done.returncode == 0, done
     assert Path("incoming/model.safetensors").read_bytes() == payload
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("page", pages_with(PERF_SERVER), ids=lambda page: page.stem)
+def test_commands__measurements(
+    page: Path, lab: Lab, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each to one server, and for less time than a reader takes."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    there = lab.address("h2")
+    with Process(lab.command("h2", PERF_SERVER.split())) as serving:
+        while "listening" not in (line := serving.stdout.next() or ""):
+            assert serving.popen.poll() is None, (line, serving.stderr.all())
+        measured = [line.removeprefix(SENDER) for line in command_lines(page) if line.startswith(f"{SENDER}srd perf")]
+        assert measured
+        for line in measured:
+            if "--mptcp" in line and why_unavailable(algorithm=CUBIC, mptcp=True):
+                continue
+            if "bbr" in line and why_unavailable(algorithm="bbr", mptcp=False):
+                continue
+            less = ["-t", "0.3"] if " client " in line else ["-D", "0.02"] if "-D" in line else ["-n", "2"]
+            done = subprocess.run(
+                lab.command("h1", [*line.replace("receiver", there).split(), *less]),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            assert done.returncode == 0, (line, done)
+            assert done.stdout.count("\n") > 4
 
 
 @pytest.mark.root
