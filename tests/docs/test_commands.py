@@ -17,6 +17,7 @@ from netns.lab.lab import Lab
 from netns.topology.file import read_topology
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
+from tests.srd.cli.perf_ends import two_machines
 from tests.srd.cli.processes import Process
 from tests.srd.loopback import content
 
@@ -149,14 +150,12 @@ def test_commands__a_file_to_another_machine(
 
 @pytest.mark.root
 @pytest.mark.parametrize("page", pages_with(PERF_SERVER), ids=lambda page: page.stem)
-def test_commands__measurements(
-    page: Path, lab: Lab, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands__measurements(page: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each to one server, and for less time than a reader takes."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    there = lab.address("h2")
-    with Process(lab.command("h2", PERF_SERVER.split())) as serving:
+    with two_machines() as lab, Process(lab.command("far", PERF_SERVER.split())) as serving:
+        there = lab.address("far")
         while "listening" not in (line := serving.stdout.next() or ""):
             assert serving.popen.poll() is None, (line, serving.stderr.all())
         measured = [line.removeprefix(SENDER) for line in command_lines(page) if line.startswith(f"{SENDER}srd perf")]
@@ -168,7 +167,7 @@ def test_commands__measurements(
                 continue
             less = ["-t", "0.3"] if " client " in line else ["-D", "0.02"] if "-D" in line else ["-n", "2"]
             done = subprocess.run(
-                lab.command("h1", [*line.replace("receiver", there).split(), *less]),
+                lab.command("near", [*line.replace("receiver", there).split(), *less]),
                 capture_output=True,
                 text=True,
                 timeout=PATIENCE_S,
