@@ -119,7 +119,7 @@ async def test_a_request_to_a_wrong_place_is_found(operation: Operation, monkeyp
 
 async def test_second_test_is_refused_while_a_sweep_runs_and_served_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = asyncio.Event()
-    measure_of = sweep_client.measure_of
+    measure_of = measures.measure_of
 
     def noticed(*arguments: Any, **named: Any) -> Any:
         begun.set()
