@@ -9,9 +9,8 @@ from typing import Final
 
 Address = tuple[str, int]
 
-BLOCK_BYTES: Final = 256 << 10
-"""A message of SRD, and a write of TCP: long enough that the cost of one does not matter, short enough that arrivals
-show a stall."""
+BLOCK_BYTES: Final = 64 << 10
+"""A message of SRD, and a write of TCP: short enough that flows take turns often, and that arrivals show a stall."""
 BLOCK_BITS: Final = 14
 """Of an immediate: the number of a block in its flow; the others are the flow's number."""
 MAX_FLOW_BYTES: Final = BLOCK_BYTES << BLOCK_BITS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from functools import partial
 
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
@@ -21,9 +21,7 @@ from srd.secure.config import Plain
 from srd.workload.arrivals import Account, Arrivals, WorkloadError
 from srd.workload.background import Background
 from srd.workload.plan import BLOCK_BITS, BLOCK_BYTES, Address, Flow
-
-MAX_POSTED: Final = (8 << 20) // BLOCK_BYTES
-"""Blocks of a flow that are posted: as many as an endpoint has in flight while nothing limits it."""
+from srd.workload.turns import Turns
 
 
 class SrdCarrier:
@@ -34,6 +32,7 @@ class SrdCarrier:
         self._background = Background()
         self._endpoint: Endpoint | None = None
         self._peers: dict[Address, Peer] = {}
+        self._turns: dict[Address, Turns] = {}
         self._confirmed: dict[Address, dict[int, asyncio.Future[None]]] = {}
 
     async def listen(self, address: str) -> int:
@@ -49,31 +48,21 @@ class SrdCarrier:
             peer = await self._endpoint.connect(host, port)
             self._peers[host, port] = peer
             waiting = self._confirmed[host, port] = {}
+            self._turns[host, port] = Turns(partial(_cwnd_bytes, peer), block_bytes=BLOCK_BYTES)
             self._background.spawn(self._hear(peer, waiting))
             await self.send(Flow(0, (host, port), 1, 0.0))
 
     async def send(self, flow: Flow) -> None:
         """See Carrier."""
-        peer = self._peers[flow.to]
+        peer, turns = self._peers[flow.to], self._turns[flow.to]
         confirmed = self._confirmed[flow.to][flow.number] = asyncio.get_running_loop().create_future()
-        posted = set[asyncio.Future[Status]]()
-        try:
-            for index, length in flow.blocks():
-                if len(posted) >= MAX_POSTED:
-                    done, posted = await asyncio.wait(posted, return_when=asyncio.FIRST_COMPLETED)
-                    _check(flow, done)
-                offset = self._source.offset(flow.number + index)
-                immediate = flow.number << BLOCK_BITS | index
-                posted.add(
-                    peer.post_send(self._source.region, offset=offset, length=length, immediate=immediate)
-                )
-            if posted:
-                _check(flow, (await asyncio.wait(posted))[0])
-                posted = set()
-            await confirmed
-        finally:
-            for future in posted:
-                future.cancel()
+        for index, length in flow.blocks():
+            await turns.take(length)
+            offset = self._source.offset(flow.number + index)
+            immediate = flow.number << BLOCK_BITS | index
+            posted = peer.post_send(self._source.region, offset=offset, length=length, immediate=immediate)
+            posted.add_done_callback(partial(_completed, turns, length, confirmed))
+        await confirmed
 
     async def failed(self) -> None:
         """See Carrier."""
@@ -125,7 +114,12 @@ class SrdCarrier:
                     confirmed.set_exception(WorkloadError(str(error)))
 
 
-def _check(flow: Flow, done: set[asyncio.Future[Status]]) -> None:
-    for future in done:
-        if (status := future.result()) is not Status.OK:
-            raise WorkloadError(f"flow {flow.number}: a message failed: {status.name}")
+def _cwnd_bytes(peer: Peer) -> int:
+    return peer.stats().cwnd_bytes
+
+
+def _completed(turns: Turns, size_bytes: int, confirmed: asyncio.Future[None], posted: asyncio.Future[Status]) -> None:
+    """Note that a block's request has ended."""
+    turns.done(size_bytes)
+    if not posted.cancelled() and (status := posted.result()) is not Status.OK and not confirmed.done():
+        confirmed.set_exception(WorkloadError(f"a message failed: {status.name}"))

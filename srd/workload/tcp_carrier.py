@@ -46,7 +46,7 @@ class TcpCarrier:
 
     def _socket(self) -> socket.socket:
         sock = make_socket(algorithm=self._algorithm, mptcp=self._mptcp)
-        sock.setblocking(False)
+        sock.settimeout(0.0)
         return sock
 
     async def listen(self, address: str) -> int:
@@ -87,11 +87,10 @@ class TcpCarrier:
 
     async def _carry(self, sock: socket.socket, flow: Flow) -> None:
         loop = asyncio.get_running_loop()
-        memory = memoryview(self._source.array).cast("B")
         try:
             for index, length in flow.blocks():
                 offset = self._source.offset(flow.number + index)
-                data: bytes | memoryview = memory[offset : offset + length]
+                data: bytes | memoryview = self._source.array[offset : offset + length].data
                 if index == 0:
                     data = _HEADER.pack(flow.number, flow.size_bytes) + bytes(data)
                 await loop.sock_sendall(sock, data)
@@ -111,7 +110,7 @@ class TcpCarrier:
         return Account(
             sum(each.bytes_sent for each in sent),
             sum(each.bytes_retransmitted for each in sent),
-            min((len(each.remote_addresses) for each in sent), default=0) if self._mptcp else None,
+            min((len(each.remote_addresses) for each in sent), default=None) if self._mptcp else None,
         )
 
     async def close(self) -> None:

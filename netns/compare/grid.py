@@ -1,0 +1,97 @@
+"""A grid and its cells, as data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from netns.compare.traffic import Traffic, describe
+from netns.faults.schedule import ScheduledEvent
+from netns.topology.model import Topology
+
+TRANSPORTS: Final = {"srd": "SRD", "cubic": "TCP cubic", "bbr": "TCP BBR", "mptcp": "MPTCP"}
+"""By key: the display names."""
+
+_MEASURED_BY: Final = 1
+"""Part of each digest; greater when cells are measured in another way, so that what is old is measured again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What is wrong with a fabric."""
+
+    shape: Mapping[str, Any]
+    """Changes of the links, in tc's notation (netns/compare/fabric.py says of which)."""
+
+    events: tuple[ScheduledEvent, ...] = ()
+    """The failure plan; times are from the start of the flows."""
+
+    busiest_spine_fails_at: float | None = None
+    """When the receivers have this share of all bytes, the spine that carried most of them fails silently, for good.
+    A transport with one path loses that path."""
+
+    base: Path = Path()
+    """The directory for relative names of files in `shape`."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return it for digests and reports."""
+        return {
+            "shape": dict(self.shape),
+            "events": [f"{event.at_us / 1e6:g} s: {event}" for event in self.events],
+            "busiest_spine_fails_at": self.busiest_spine_fails_at,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement."""
+
+    fabric: str
+    seed: int
+    condition: str
+    workload: str
+    transport: str
+
+    def __str__(self) -> str:
+        return f"{self.fabric}, {self.condition}, {self.workload}, seed {self.seed}: {self.transport}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Everything that is to be measured; each mapping's order is the report's."""
+
+    name: str
+    fabrics: Mapping[str, Topology]
+    transports: tuple[str, ...]
+    conditions: Mapping[str, Condition]
+    workloads: Mapping[str, Traffic]
+    seeds: tuple[int, ...]
+    timeout_s: float
+    """How long a cell's flows may take."""
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield all cells in the order of measuring: seeds are the outer loop, and transports take turns."""
+        for seed in self.seeds:
+            for fabric in self.fabrics:
+                for workload in self.workloads:
+                    for condition in self.conditions:
+                        for transport in self.transports:
+                            yield Cell(fabric, seed, condition, workload, transport)
+
+    def digest(self, cell: Cell) -> str:
+        """Return a digest of everything that decides a cell's measurement; names do not."""
+        topology = self.fabrics[cell.fabric].to_dict()
+        decides = {
+            "measured_by": _MEASURED_BY,
+            "topology": {key: value for key, value in topology.items() if key not in {"name", "seed", "captures"}},
+            "seed": cell.seed,
+            "condition": self.conditions[cell.condition].describe(),
+            "workload": describe(self.workloads[cell.workload]),
+            "transport": cell.transport,
+            "timeout_s": self.timeout_s,
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:16]
