@@ -7,9 +7,9 @@
      └── summary ── tables · page ── plots        CSV, JSON, HTML
 
 Fairness is the theory of operation.
-1. A cell is one transport on one fabric in one condition with one workload and one seed. Each cell has a lab of its own,
-   built for it and removed after it: no cache of a route or of a slow start's threshold, no queue and no draw of a loss
-   survives from the cell before. The seed decides the hashes of the routers, the losses, and sizes and times of flows,
+1. A cell is one transport on one fabric in one condition with one workload and one seed. Each has a lab of its own,
+   built for it and removed after it: no cached route or slow start threshold, no queue and no draw of a loss survives
+   from the cell before. The seed decides the hashes of the routers, the losses, and sizes and times of flows,
    so that all transports get the same.
 2. One worker program schedules, sends, verifies and counts for all transports (srd/workload/). All flows begin at one
    time on one clock, after connections were opened and tried.

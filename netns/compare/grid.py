@@ -41,7 +41,7 @@ class Condition:
         """Return it for digests and reports."""
         return {
             "shape": dict(self.shape),
-            "events": [f"{event.at_us / 1e6:g} s: {event}" for event in self.events],
+            "events": [f"{event.at_us / 1e6:g} s: {event}, {event.direction}" for event in self.events],
             "busiest_spine_fails_at": self.busiest_spine_fails_at,
         }
 

@@ -2,8 +2,8 @@
 
 Published distributions of message sizes, as (bytes, share of messages up to this size), linear between the points:
 
-- web search: query traffic with its background flows in a cluster of 6,000 servers. M. Alizadeh et al., "Data Center TCP
-  (DCTCP)", SIGCOMM 2010, figure 4, read off as usual since pFabric (SIGCOMM 2013, figure 4a).
+- web search: queries and background flows in a cluster of 6,000 servers. M. Alizadeh et al., "Data Center TCP (DCTCP)",
+  SIGCOMM 2010, figure 4, read off as usual since pFabric (SIGCOMM 2013, figure 4a).
 - data mining: a cluster of 1,500 servers. A. Greenberg et al., "VL2: A Scalable and Flexible Data Center Network",
   SIGCOMM 2009, figure 2, read off in the same way (pFabric, figure 4b).
 """
@@ -14,6 +14,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from netns.topology.model import Topology
@@ -110,7 +111,8 @@ class Rpc:
         per_s = self.load * capacity_bps / (8 * mean_bytes(distribution) * self.scale)
         if per_s * self.duration_s > MAX_FLOWS:
             raise TrafficError(f"rpc.duration: {per_s:.0f} messages a second for {self.duration_s:g} s; shorten it")
-        found, at_s = [], draws.expovariate(per_s)
+        found: list[Flow] = []
+        at_s = draws.expovariate(per_s)
         while at_s < self.duration_s or not found:
             source, destination = draws.choice(pairs)
             size_bytes = max(1, round(self.scale * quantile(distribution, draws.random())))
@@ -137,7 +139,7 @@ def quantile(sizes: Sizes, share: float) -> float:
 
 def mean_bytes(sizes: Sizes) -> float:
     """Return the mean size."""
-    steps = zip(sizes, sizes[1:], strict=False)
+    steps = pairwise(sizes)
     return sum((above - below) * (low + high) / 2 for (low, below), (high, above) in steps)
 
 

@@ -17,6 +17,6 @@ The process is driven by lines of JSON on stdin, and prints lines of JSON (netns
     flow {number, seconds}                           ->      complete; from when it was handed to the transport
     sent                                             ->      all flows of this host are complete
     <- end of stdin
-    account {resent_fraction, longest_stall_ms}      ->      and exit status 0
+    account {sent, resent, longest_stall_ms, subflows}      ->      and exit status 0
     failed {reason}                                  ->      instead of any of these, and exit status 1
 """

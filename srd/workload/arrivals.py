@@ -84,11 +84,6 @@ class Account:
     subflows: int | None = None
     """MPTCP: the fewest subflows of a connection."""
 
-    @property
-    def resent_fraction(self) -> float:
-        """Their share."""
-        return self.resent / self.sent if self.sent else 0.0
-
 
 class Carrier(Protocol):
     """Carries flows."""

@@ -93,7 +93,8 @@ async def _work(carrier: Carrier, arrivals: Arrivals, lines: asyncio.StreamReade
     account = carrier.account()
     emit(
         "account",
-        resent_fraction=round(account.resent_fraction, 6),
+        sent=account.sent,
+        resent=account.resent,
         longest_stall_ms=round(1000 * arrivals.longest_stall_s, 3) if plan.arriving else None,
         subflows=account.subflows,
     )

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from scripts.compare.counters import Reading, Ticks
+from netns.observe.machine import Ticks
+from scripts.compare.counters import Reading
 from scripts.compare.fabric import Fabric
 
 BEFORE = Reading(at=10.0, uplink_bytes=(100, 0), relay_cpu_seconds=1.0, ticks=Ticks(busy=50, stolen=10, total=100))
