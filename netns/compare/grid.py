@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from netns.compare.traffic import Traffic, describe
 from netns.faults.schedule import ScheduledEvent
+from netns.netem.tc_format import netem_arguments
 from netns.topology.model import Topology
 
 TRANSPORTS: Final = {"srd": "SRD", "cubic": "TCP cubic", "bbr": "TCP BBR", "mptcp": "MPTCP"}
@@ -82,6 +83,18 @@ class Grid:
                         for transport in self.transports:
                             yield Cell(fabric, seed, condition, workload, transport)
 
+    def describe(self) -> dict[str, Any]:
+        """Return it for reports."""
+        return {
+            "name": self.name,
+            "fabrics": {name: describe_fabric(topology) for name, topology in self.fabrics.items()},
+            "transports": list(self.transports),
+            "conditions": {name: condition.describe() for name, condition in self.conditions.items()},
+            "workloads": {name: describe(traffic) for name, traffic in self.workloads.items()},
+            "seeds": list(self.seeds),
+            "timeout_s": self.timeout_s,
+        }
+
     def digest(self, cell: Cell) -> str:
         """Return a digest of everything that decides a cell's measurement; names do not."""
         topology = self.fabrics[cell.fabric].to_dict()
@@ -95,3 +108,19 @@ class Grid:
             "timeout_s": self.timeout_s,
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def describe_fabric(topology: Topology) -> str:
+    """Return a fabric in one line."""
+    tiers = [f"{len(topology.hosts)} hosts"]
+    for tier, plural in (("leaf", "leaves"), ("aggregation", "aggregations"), ("spine", "spines")):
+        count = sum(switch.tier == tier for switch in topology.switches)
+        if count:
+            tiers.append(f"{count} {tier if count == 1 else plural}")
+    shapes = {
+        " ".join(netem_arguments(shape))
+        for link in topology.links
+        for shape in (link.shape_ab, link.shape_ba)
+        if shape is not None
+    }
+    return f"{', '.join(tiers)}; MTU {topology.mtu}; shaped links: {'; '.join(sorted(shapes)) or 'none'}"

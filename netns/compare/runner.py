@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from netns.compare.cell import Measurement
 from netns.compare.errors import CellError
@@ -30,18 +30,21 @@ class Watch(Protocol):
         """A cell has its outcome; None: it had it before, or needs no time."""
 
 
-def unavailable() -> dict[str, str]:
-    """Return the transports that this machine cannot run, each with what is missing, in one line. Raises CellError."""
+def worker() -> dict[str, Any]:
+    """Return what the worker says of itself and this machine: `build` of srd, `unavailable` transports with the reason.
+
+    Raises CellError if it does not start.
+    """
     done = subprocess.run([*WORKER, "--check"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         raise CellError(f"the worker does not start: {reason}; install open-srd[cli]")
-    found: dict[str, str | None] = json.loads(done.stdout)
-    return {transport: reason for transport, reason in found.items() if reason is not None}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def run(grid: Grid, *, results: Results, missing: Mapping[str, str], watch: Watch) -> dict[Cell, Outcome]:
-    """Return the outcome of each cell, in the grid's order; `missing`: what `unavailable` returned.
+    """Return the outcome of each cell, in the grid's order; `missing`: what this machine lacks, by transport.
 
     What is interrupted leaves no lab, and no result of the cell that was being measured.
     """

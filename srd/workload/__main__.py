@@ -8,7 +8,7 @@ import sys
 
 import uvloop
 
-from srd.workload.host import TRANSPORTS, Host, unavailable
+from srd.workload.host import TRANSPORTS, Host, about
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--bind", metavar="ADDRESS")
     given = parser.parse_args()
     if given.check:
-        print(json.dumps(unavailable()))
+        print(json.dumps(about()))
         return 0
     if given.transport is None or given.listen is None:
         parser.error("give --transport and --listen")

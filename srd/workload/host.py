@@ -9,8 +9,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
+from srd.build import BUILD
 from srd.errors import SrdError
 from srd.perf.errors import UnavailableError
+from srd.perf.iperf_json import program
 from srd.perf.payload import Source
 from srd.perf.running import first
 from srd.perf.tcp_socket import BBR, CUBIC, why_unavailable
@@ -30,10 +32,14 @@ def emit(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-def unavailable() -> dict[str, str | None]:
-    """Return for each transport in one line what this machine lacks, or None."""
-    tcp = {algorithm: why_unavailable(algorithm=algorithm, mptcp=False) for algorithm in (CUBIC, BBR)}
-    return {SRD: None, **tcp, MPTCP: why_unavailable(algorithm=CUBIC, mptcp=True)}
+def about() -> dict[str, Any]:
+    """Return version and build, and for each transport that this machine lacks the reason in one line."""
+    reasons = {algorithm: why_unavailable(algorithm=algorithm, mptcp=False) for algorithm in (CUBIC, BBR)}
+    reasons[MPTCP] = why_unavailable(algorithm=CUBIC, mptcp=True)
+    return {
+        "build": f"{program().removeprefix('open-srd').strip()} {BUILD}".strip(),
+        "unavailable": {transport: reason for transport, reason in reasons.items() if reason is not None},
+    }
 
 
 @dataclass(slots=True)
