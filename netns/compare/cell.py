@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from netns.compare.errors import CellError
-from netns.compare.fabric import Ideal
+from netns.compare.fabric import Ideal, links_that_can_fail
 from netns.compare.grid import Condition
 from netns.compare.hosts import Hosts
 from netns.compare.outcome import FlowOutcome, Outcome, State, accounts, shares, together
@@ -58,7 +58,7 @@ class Measurement:
         self._timeout_s = timeout_s
         self._seen = _Watched()
         self._start_at = 0.0
-        self._spine_bytes: dict[str, int] = {}
+        self._link_bytes: dict[str, int] = {}
 
     def run(self) -> Outcome:
         """Measure."""
@@ -78,7 +78,7 @@ class Measurement:
             ended_at = time.monotonic()
             now = _ticks()
             hosts.finish()
-            path_shares = shares(self._spine_bytes_since_start())
+            path_shares = self._path_shares()
             return self._outcome(
                 hosts,
                 state=state,
@@ -107,7 +107,7 @@ class Measurement:
         for host in taking_part:
             hosts.workers[host].say(**self._plan(host, ports))
         hosts.until_all("ready", within_s=READY_WITHIN_S)
-        self._spine_bytes = self._bytes_of_spines()
+        self._link_bytes = self._bytes_of_links()
         self._start_at = time.monotonic() + START_AFTER_S
         for host in taking_part:
             hosts.workers[host].say(start_at=self._start_at)
@@ -170,16 +170,16 @@ class Measurement:
             self._seen.seconds[event["number"]] = event["seconds"]
         elif event["event"] == "progress":
             self._seen.arrived[host] = event["bytes"]
-            fails_at = self._condition.busiest_spine_fails_at
+            fails_at = self._condition.busiest_link_fails_at
             if fails_at is not None and not self._seen.busiest_failed and self._arrived_share() >= fails_at:
-                self._fail_busiest_spine()
+                self._fail_busiest_link()
 
-    def _fail_busiest_spine(self) -> None:
+    def _fail_busiest_link(self) -> None:
         self._seen.busiest_failed = True
-        carried = self._spine_bytes_since_start()
-        spine = max(carried, key=lambda name: carried[name])
-        fail(self._lab, spine)
-        self._seen.events.append((time.monotonic() - self._start_at, f"fail {spine}, which had carried most"))
+        now = self._bytes_of_links()
+        link = max(now, key=lambda name: now[name] - self._link_bytes[name])
+        fail(self._lab, link)
+        self._seen.events.append((time.monotonic() - self._start_at, f"fail {link}, which had carried most"))
 
     def _arrived_share(self) -> float:
         return sum(self._seen.arrived.values()) / sum(flow.size_bytes for flow in self._flows.values())
@@ -187,18 +187,27 @@ class Measurement:
     def _arrived(self) -> str:
         return f"{100 * self._arrived_share():.0f} %"
 
-    def _spine_bytes_since_start(self) -> dict[str, int]:
-        now = self._bytes_of_spines()
-        return {spine: now[spine] - self._spine_bytes.get(spine, 0) for spine in now}
-
-    def _bytes_of_spines(self) -> dict[str, int]:
-        """Return the bytes that were sent to each spine so far."""
+    def _bytes_of_links(self) -> dict[str, int]:
+        """Return the bytes that each link between switches has carried so far, in both directions."""
         counters = self._lab.counters()
-        links_of = self._lab.topology.links_of
         return {
-            spine: sum(counters[link.name]["ab" if link.b == spine else "ba"]["bytes"] for link in links_of[spine])
-            for spine in self._lab.topology.spines
+            name: counters[name]["ab"]["bytes"] + counters[name]["ba"]["bytes"]
+            for name in links_that_can_fail(self._lab.topology)
         }
+
+    def _path_shares(self) -> dict[str, float]:
+        """Return each spine's share of the bytes since the start."""
+        now, topology = self._bytes_of_links(), self._lab.topology
+        return shares(
+            {
+                spine: sum(
+                    now[link.name] - self._link_bytes.get(link.name, 0)
+                    for link in topology.links_of[spine]
+                    if link.name in now
+                )
+                for spine in topology.spines
+            }
+        )
 
     # -- its figures --------------------------------------------------------------------------------------------------
 
@@ -249,8 +258,8 @@ class Measurement:
         )
 
     def _remark(self, hosts: Hosts, *, elapsed_s: float) -> str | None:
-        if self._condition.busiest_spine_fails_at is not None and not self._seen.busiest_failed:
-            return "all had arrived before the spine failed"
+        if self._condition.busiest_link_fails_at is not None and not self._seen.busiest_failed:
+            return "all had arrived before the link failed"
         late = [event for event in self._condition.events if event.at_us / 1e6 > elapsed_s]
         if late and elapsed_s:
             return f"all had arrived before {late[0]}"

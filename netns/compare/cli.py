@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from netns.compare.grid import TRANSPORTS, Cell, Grid
 from netns.compare.outcome import Outcome, State
 from netns.compare.results import Results
 from netns.compare.screen import Screen, table
-from netns.compare.summary import Summary, summarize
+from netns.compare.summary import summarize
 from netns.compare.tables import as_json, cells_csv, cells_json, flows_csv, write
 from netns.errors import LabError
 from netns.observe.machine import machine
@@ -73,7 +72,7 @@ def compare(*, grid_name: str, output: Path | None, show: bool, picture: Path | 
     except LabError as error:
         raise click.ClickException(str(error)) from None
     if wants_json:
-        print(json.dumps(report))  # noqa: T201 - the output
+        click.echo(json.dumps(report))
 
 
 def _text(path: Path) -> str:

@@ -45,6 +45,11 @@ def uplink_bps(topology: Topology) -> float:
     return sum(rate for node, other, rate, _ in directions(topology) if node in leaves and other not in topology.hosts)
 
 
+def links_that_can_fail(topology: Topology) -> list[str]:
+    """Return the names of the links between switches."""
+    return [link.name for link in topology.links if link.a not in topology.hosts and link.b not in topology.hosts]
+
+
 def directions(topology: Topology) -> Iterator[tuple[str, str, float, float]]:
     """Yield each direction of each link: from, to, bit/s (infinite without a rate), delay in seconds."""
     for link in topology.links:

@@ -9,8 +9,8 @@
       clean: {}
       loss: {shape: {loss: 1%}}                           # of each link from a spine: a path has it once, each way
       reordering: {shape: {delay: 2ms 1ms}}
-      dead link: {events: [{at: 1s, fail: leaf2-spine1}]}           # as srd-lab run-schedule takes it
-      dead spine: {busiest_spine_fails_at: 40%}           # when so much has arrived, the one that carried most of it
+      flapping: {events: [{at: 1s, fail: spine1, for: 500ms}]}      # as srd-lab run-schedule takes it
+      dead link: {busiest_link_fails_at: 40%}             # when so much has arrived, the one that carried most of it
     workloads:
       bulk: {bulk: {size: 64M}}                           # the first host to the last
       incast: {incast: {senders: 4, size: 8M}}            # to the last host, at once
@@ -31,7 +31,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from netns.compare.errors import GridError
-from netns.compare.fabric import conditioned, uplink_bps
+from netns.compare.fabric import conditioned, links_that_can_fail, uplink_bps
 from netns.compare.grid import TRANSPORTS, Condition, Grid
 from netns.compare.traffic import DISTRIBUTIONS, AllToAll, Bulk, Incast, Rpc, Traffic, TrafficError
 from netns.errors import ShapeError, TopologyError
@@ -61,7 +61,7 @@ class _Strict(BaseModel):
 class _Condition(_Strict):
     shape: dict[str, Any] = Field(default_factory=dict)
     events: list[dict[str, Any]] = Field(default_factory=list)
-    busiest_spine_fails_at: Quantity | None = None
+    busiest_link_fails_at: Quantity | None = None
 
 
 class _Bulk(_Strict):
@@ -153,10 +153,10 @@ def _condition(given: _Condition, *, at: str, base: Path) -> Condition:
         raise GridError(f"{at}.{first_mistake(error, known_keys=lambda _: ['at', 'fail', 'set', 'repair'])}") from None
     except (TopologyError, ShapeError) as error:
         raise GridError(f"{at}.{error}") from None
-    fails_at = given.busiest_spine_fails_at
+    fails_at = given.busiest_link_fails_at
     if fails_at is not None:
-        fails_at = _quantity(_share, fails_at, at=f"{at}.busiest_spine_fails_at", least=0, most=1)
-    return Condition(shape=given.shape, events=events, busiest_spine_fails_at=fails_at, base=base)
+        fails_at = _quantity(_share, fails_at, at=f"{at}.busiest_link_fails_at", least=0, most=1)
+    return Condition(shape=given.shape, events=events, busiest_link_fails_at=fails_at, base=base)
 
 
 def _workload(given: _Workload, *, at: str) -> Traffic:
@@ -234,8 +234,8 @@ def _check(grid: Grid) -> None:
                 raise GridError(f"{at}.{error} (in fabric {fabric})") from None
             except ShapeError as error:
                 raise GridError(f"{at}.shape.{error}") from None
-            if condition.busiest_spine_fails_at is not None and len(topology.spines) < 2:
-                raise GridError(f"{at}.busiest_spine_fails_at: fabric {fabric} has no two spines; give events instead")
+            if condition.busiest_link_fails_at is not None and not links_that_can_fail(topology):
+                raise GridError(f"{at}.busiest_link_fails_at: fabric {fabric} has no link between switches")
         for name, traffic in grid.workloads.items():
             if isinstance(traffic, Rpc) and uplink_bps(topology) == float("inf"):
                 raise GridError(

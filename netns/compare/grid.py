@@ -31,9 +31,9 @@ class Condition:
     events: tuple[ScheduledEvent, ...] = ()
     """The failure plan; times are from the start of the flows."""
 
-    busiest_spine_fails_at: float | None = None
-    """When the receivers have this share of all bytes, the spine that carried most of them fails silently, for good.
-    A transport with one path loses that path."""
+    busiest_link_fails_at: float | None = None
+    """When the receivers have this share of all bytes, the link between switches that carried most fails silently, for
+    good. A transport with one path loses that path."""
 
     base: Path = Path()
     """The directory for relative names of files in `shape`."""
@@ -43,7 +43,7 @@ class Condition:
         return {
             "shape": dict(self.shape),
             "events": [f"{event.at_us / 1e6:g} s: {event}, {event.direction}" for event in self.events],
-            "busiest_spine_fails_at": self.busiest_spine_fails_at,
+            "busiest_link_fails_at": self.busiest_link_fails_at,
         }
 
 
