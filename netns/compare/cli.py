@@ -124,7 +124,8 @@ def _write(
     write(directory / "cells.csv", cells_csv(outcomes))
     write(directory / "flows.csv", flows_csv(outcomes))
     write(directory / "report.html", render(grid, summaries, report=report))
-    console.print(table(grid, summaries))
+    for line in table(grid, summaries):
+        console.print(line)
     console.print(f"wrote {directory}/report.html, report.json, cells.csv and flows.csv")
     return report
 

@@ -221,9 +221,8 @@ def _share(value: Quantity) -> float:
 
 def _check(grid: Grid) -> None:
     """Raise for the first combination that no lab or no flows can be made of."""
-    count = sum(1 for _ in grid.cells())
-    if count > MAX_CELLS:
-        raise GridError(f"the grid has {count} cells, and at most {MAX_CELLS} can be; give fewer of something")
+    if len(grid) > MAX_CELLS:
+        raise GridError(f"the grid has {len(grid)} cells, and at most {MAX_CELLS} can be; give fewer of something")
     for fabric, topology in grid.fabrics.items():
         for name, condition in grid.conditions.items():
             at = f"conditions.{name}"

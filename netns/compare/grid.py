@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,10 @@ class Grid:
     seeds: tuple[int, ...]
     timeout_s: float
     """How long a cell's flows may take."""
+
+    def __len__(self) -> int:
+        """Return the number of cells."""
+        return math.prod(map(len, (self.seeds, self.fabrics, self.workloads, self.conditions, self.transports)))
 
     def cells(self) -> Iterator[Cell]:
         """Yield all cells in the order of measuring: seeds are the outer loop, and transports take turns."""

@@ -14,7 +14,9 @@ from typing import Any, Final
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from netns.compare.grid import TRANSPORTS, Grid
 from netns.compare.outcome import Outcome, State
@@ -182,12 +184,15 @@ def _shown_s(outcomes: Sequence[Outcome]) -> float:
 def _seconds_cdf(axes: Axes, summaries: Sequence[Summary]) -> None:
     for summary in summaries:
         _cdf(axes, summary.point.transport, [flow.seconds for flow in summary.flows])
+    axes.set_xlim(left=0)
     axes.set_xlabel("completion time, s")
 
 
 def _slowdown_cdf(axes: Axes, summaries: Sequence[Summary]) -> None:
     for summary in summaries:
         _cdf(axes, summary.point.transport, [flow.slowdown for flow in summary.flows])
+    axes.set_xscale("log")
+    _write_plainly(axes.xaxis)
     axes.set_xlabel("slowdown")
 
 
@@ -197,7 +202,6 @@ def _cdf(axes: Axes, transport: str, values: Sequence[float | None]) -> None:
     if known:
         shares = np.arange(1, len(known) + 1) / len(values)
         _line(axes, transport, [known[0], *known], [0.0, *shares], drawstyle="steps-post")
-    axes.set_xscale("log")
     axes.set_ylim(0, 1.02)
     axes.set_ylabel("share of flows")
 
@@ -210,8 +214,16 @@ def _slowdown(axes: Axes, summaries: Sequence[Summary]) -> None:
         _line(axes, transport, sizes, [_or_nan(each.p99) for each in summary.bins], thin=True)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    _write_plainly(axes.xaxis, axes.yaxis)
     axes.set_xlabel("message, KiB")
     axes.set_ylabel("slowdown")
+
+
+def _write_plainly(*scales: Axis) -> None:
+    """Write 10 and 0.1 at powers of ten, and nothing between."""
+    for scale in scales:
+        scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        scale.set_minor_formatter(NullFormatter())
 
 
 def _or_nan(value: float | None) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
 from netns.compare.grid import TRANSPORTS, Cell, Grid
 from netns.compare.outcome import Outcome, State
@@ -100,23 +100,27 @@ def describe(cell: Cell, outcome: Outcome) -> str:
     return f"[{colour}]{outcome.state.value:7}[/{colour}] {cell}: {figures}"
 
 
-def table(grid: Grid, summaries: Sequence[Summary]) -> Table:
-    """Return all points in a table."""
-    made = Table(box=None, pad_edge=False)
-    for name, justify in (
-        ("", "left"), ("Mbit/s", "right"), ("time s", "right"), ("slowdown p50", "right"), ("p99", "right"),
-        ("sent again", "right"), ("stall ms", "right"), ("", "left"),
-    ):  # fmt: skip
-        made.add_column(name, justify="left" if justify == "left" else "right")
-    before = None
-    for summary in summaries:
-        point = summary.point
-        group = (point.fabric, point.workload, point.condition)
-        if group != before:
-            before = group
-            made.add_row(f"[bold]{', '.join(group)}[/bold]")
-        made.add_row(f"  {TRANSPORTS[point.transport]}", *figures(summary, seeds=len(grid.seeds)))
-    return made
+_WIDTHS: Final = (9, 9, 9, 9, 12, 10)
+_HEADS: Final = ("Mbit/s", "time s", "p50", "p99", "sent again", "stall ms")
+
+
+def table(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
+    """Return all points as lines, with rich's markup; p50 and p99 are of the slowdown."""
+    found = []
+    for group, own in groupby(summaries, key=lambda each: (each.point.fabric, each.point.workload)):
+        heads = _columns(_HEADS)
+        found += ["", f"[bold]{group[1]}[/bold] on {group[0]}", f"[dim]{'':14}{heads}  p50, p99: of the slowdown[/dim]"]
+        for condition, points in groupby(own, key=lambda each: each.point.condition):
+            found.append(f"  {condition}")
+            for summary in points:
+                *numbers, end = figures(summary, seeds=len(grid.seeds))
+                aligned = _columns(numbers)
+                found.append(f"    {TRANSPORTS[summary.point.transport]:10}{aligned}  {end}")
+    return found
+
+
+def _columns(texts: Sequence[str]) -> str:
+    return "".join(f"{text:>{width}}" for text, width in zip(texts, _WIDTHS, strict=True))
 
 
 def figures(summary: Summary, *, seeds: int) -> list[str]:

@@ -1,0 +1,167 @@
+"""`srd compare` as a user runs it, on labs; and cells that do not reach their end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from netns.compare import hosts
+from netns.compare.file import read_grid
+from netns.compare.grid import TRANSPORTS
+from netns.compare.outcome import State
+from netns.compare.results import FILE
+from netns.compare.runner import measure
+from netns.lab.state import recorded_labs
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.root
+FABRIC = "fabrics: {two: {leaf_spine: {spines: 2, hosts_per_leaf: 2, link: {delay: 0.2ms, rate: 50mbit}}}}\n"
+SHORT = (
+    FABRIC
+    + """
+conditions: {clean: {}, dead link: {events: [{at: 0, fail: leaf1-spine1}, {at: 20ms, fail: leaf1-spine2}]}}
+workloads: {incast: {incast: {senders: 2, size: 300K}}}
+timeout: 300ms
+"""
+)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "srd", "compare", *arguments]
+
+
+def compare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=PATIENCE_S, check=False)
+
+
+def lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def no_lab_of(process_id: int) -> bool:
+    return f"compare-{process_id}" not in recorded_labs()
+
+
+def test_compare__everything_is_measured_and_written(tmp_path: Path) -> None:
+    (tmp_path / "short.yaml").write_text(SHORT)
+    done = compare("short.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    out = tmp_path / "out" / "short"
+    assert json.loads((out / "report.json").read_text()) == report
+    assert [cell["transport"] for cell in report["cells"]] == 2 * list(TRANSPORTS)
+    for cell in report["cells"]:
+        lacking = report["unavailable"].get(cell["transport"])
+        if cell["condition"] == "dead link":
+            assert cell["state"] == ("timeout" if lacking is None else "n/a"), cell
+        elif cell["transport"] == "srd":
+            assert (cell["state"], cell["bytes"]) == ("ok", 2 * 300 << 10), cell
+            assert sum(cell["path_shares"].values()) == pytest.approx(1, abs=0.01)
+        else:  # 300 ms may be short for a transport that has lost its last packet
+            assert cell["state"] in {"ok", "timeout"} if lacking is None else cell["state"] == "n/a", cell
+    assert len(list(csv.DictReader((out / "flows.csv").open()))) == 2 * (8 - 2 * len(report["unavailable"]))
+    assert "<svg" in (out / "report.html").read_text()
+
+
+def test_compare__goes_on_after_a_signal(tmp_path: Path) -> None:
+    grid = SHORT.replace("dead link: {", "dead link: {shape: {delay: 0.2ms}, ") + "transports: [srd, cubic]\n"
+    (tmp_path / "short.yaml").write_text(grid)
+    file = tmp_path / "results" / FILE
+    argv = command("short.yaml", "-o", "results")
+    with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not lines(file):
+            assert process.poll() is None
+            assert time.monotonic() < give_up_at
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    kept = lines(file)
+    assert re.search(
+        rf"^srd: interrupted; {len(kept)} of 4 cells are in .*{FILE}: the same command goes on$", said, re.M
+    )
+    assert process.returncode == 1
+    assert 1 <= len(kept) < 4
+    assert no_lab_of(process.pid)
+    assert compare("short.yaml", "-o", "results", cwd=tmp_path).returncode == 0
+    whole = lines(file)
+    assert whole[: len(kept)] == kept
+    assert len({json.loads(line)["digest"] for line in whole}) == len(whole) == 4
+    before = file.stat().st_mtime_ns
+    again = compare("short.yaml", "-o", "results", "--picture", "p.png", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert file.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("raise SystemExit('boom')", "h1: boom"),
+        ('print(\'{"event": "failed", "reason": "no memory"}\', flush=True)', "h1: no memory"),
+        ("", "h1: the worker has ended"),
+    ],
+)
+def test_measure__a_worker_that_fails_is_the_cells_result(
+    program: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "WORKER", (sys.executable, "-c", program))
+    (tmp_path / "short.yaml").write_text(SHORT)
+    grid = read_grid(tmp_path / "short.yaml")
+    outcome = measure(grid, next(grid.cells()))
+    assert (outcome.state, outcome.seconds) == (State.FAILED, None)
+    assert outcome.reason in {reason, reason.replace("h1", "h2"), reason.replace("h1", "h4")}
+    assert no_lab_of(os.getpid())
+
+
+def test_busiest_link__fails_when_so_much_has_arrived(tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text(
+        FABRIC + "workloads: {bulk: {bulk: {size: 2M}}}\nconditions: {dead: {busiest_link_fails_at: 10%}}\n"
+        "transports: [srd]\ntimeout: 20s\n"
+    )
+    grid = read_grid(tmp_path / "g.yaml")
+    outcome = measure(grid, next(grid.cells()))
+    assert outcome.state is State.OK, outcome.reason
+    ((at_s, what),) = outcome.events
+    assert 0 < at_s < outcome.elapsed_s
+    assert re.fullmatch(r"fail (leaf|spine)\d-(leaf|spine)\d, which had carried most", what)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("nowhere.yaml",), 2, "srd: nowhere.yaml: No such file or directory"),
+        (("nowhere.yaml", "--show"), 2, "the built-in grids are incast, reference"),
+        (("wrong.yaml",), 2, "srd: wrong.yaml: seeds: 'none' should be"),
+        (
+            ("incast", "--picture", "p.png"),
+            2,
+            "out/incast: has no results of incast; measure first: srd compare incast",
+        ),
+        (("incast", "-o", "file"), 1, "give another directory by --output"),
+    ],
+)
+def test_mistakes__one_line_and_the_right_status(
+    arguments: tuple[str, ...], status: int, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "wrong.yaml").write_text(SHORT + "seeds: none\n")
+    done = compare(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_show__prints_a_grid_that_can_be_read(tmp_path: Path) -> None:
+    done = compare("reference", "--show", cwd=tmp_path)
+    (tmp_path / "own.yaml").write_text(done.stdout)
+    assert read_grid(tmp_path / "own.yaml").name == "reference"
