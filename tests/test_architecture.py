@@ -48,8 +48,8 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "pyroute2": "netns",
     "uvloop": ("srd", "nitro_emu.daemon"),
     "prometheus_client": "nitro_emu.metrics",
-    "matplotlib": "srd.qlog.plot",
-    "jinja2": "scripts",
+    "matplotlib": ("srd.qlog.plot", "netns.compare.plots"),
+    "jinja2": "netns.compare.page",
 }
 
 SOURCES = sorted(chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES))

@@ -96,7 +96,8 @@ def _run(grid: Grid, *, directory: Path, console: Console) -> dict[str, Any]:
         with signals_raise(), screen:
             outcomes = runner.run(grid, results=results, missing=missing, watch=screen)
     except (KeyboardInterrupt, SystemExit):
-        done = f"{screen.measured} of {len(cells)} cells are in {results.path}"
+        count = sum(results.get(grid.digest(cell)) is not None for cell in cells)
+        done = f"{count} of {len(cells)} cells are in {results.path}"
         raise _Interrupted(f"interrupted; {done}: the same command goes on") from None
     return _write(grid, outcomes, missing=missing, build=worker["build"], directory=directory, console=console)
 

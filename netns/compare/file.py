@@ -24,6 +24,7 @@ Every mistake is one line with file, key and value: GridError.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -97,7 +98,7 @@ class _File(_Strict):
     transports: list[str] = Field(default=list(TRANSPORTS), min_length=1)
     conditions: dict[str, _Condition] = Field(default={"clean": _Condition()}, min_length=1)
     workloads: dict[str, _Workload] = Field(min_length=1)
-    seeds: int | list[int] = 1
+    seeds: Any = 1  # a number or a list: `_seeds` checks it, as pydantic's messages for unions are unclear
     timeout: Quantity = "30s"
 
 
@@ -185,14 +186,15 @@ def _workload(given: _Workload, *, at: str) -> Traffic:
     )
 
 
-def _seeds(given: int | list[int]) -> tuple[int, ...]:
-    seeds = list(range(1, given + 1)) if isinstance(given, int) and given <= MAX_SEEDS else given
-    if isinstance(seeds, int) or not seeds or len(seeds) > MAX_SEEDS:
-        raise GridError(f"seeds: {given} is not between 1 and {MAX_SEEDS}, nor a list of seeds")
-    wrong = next((seed for seed in seeds if not 0 <= seed <= MAX_SEED), None)
+def _seeds(given: Any) -> tuple[int, ...]:
+    if type(given) is int and 1 <= given <= MAX_SEEDS:
+        return tuple(range(1, given + 1))
+    if not isinstance(given, list) or not 1 <= len(given) <= MAX_SEEDS:
+        raise GridError(f"seeds: {reprlib.repr(given)} is no number between 1 and {MAX_SEEDS}, nor a list of seeds")
+    wrong = next((seed for seed in given if type(seed) is not int or not 0 <= seed <= MAX_SEED), None)
     if wrong is not None:
-        raise GridError(f"seeds: {wrong} is not between 0 and {MAX_SEED}")
-    return tuple(dict.fromkeys(seeds))
+        raise GridError(f"seeds: {reprlib.repr(wrong)} is no number between 0 and {MAX_SEED}")
+    return tuple(dict.fromkeys(given))
 
 
 def _quantity(parse: Callable[[Any], float], value: Quantity, *, at: str, least: float, most: float) -> float:

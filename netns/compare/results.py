@@ -11,6 +11,7 @@ from typing import Any
 from netns.compare.errors import ResultsError
 from netns.compare.grid import Cell
 from netns.compare.outcome import Outcome
+from netns.signals import undisturbed
 
 FILE = "cells.jsonl"
 
@@ -53,10 +54,11 @@ class Results:
     def add(self, digest: str, cell: Cell, outcome: Outcome) -> None:
         """Write a finished cell; it is on the disk when this returns. Raises ResultsError."""
         line = json.dumps({"digest": digest, "cell": asdict(cell), "outcome": outcome.to_dict()}) + "\n"
-        try:
-            with self.path.open("ab", buffering=0) as file:
-                file.write(line.encode())
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise ResultsError(f"{self.path}: {error.strerror}") from None
-        self._found[digest] = outcome
+        with undisturbed():  # a signal comes before the line or after it
+            try:
+                with self.path.open("ab", buffering=0) as file:
+                    file.write(line.encode())
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise ResultsError(f"{self.path}: {error.strerror}") from None
+            self._found[digest] = outcome

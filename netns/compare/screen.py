@@ -66,8 +66,6 @@ class Screen:
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("", total=len(cells), left=clock(None))
-        self.measured = 0
-        """Cells with a result, of this run or of one before."""
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -85,7 +83,6 @@ class Screen:
     def ended(self, cell: Cell, outcome: Outcome, *, took_s: float | None) -> None:
         """See runner.Watch."""
         self._left.remove(cell)
-        self.measured += 1
         if took_s is not None:
             self._estimate.add(cell, took_s=took_s)
             self._console.print(describe(cell, outcome), highlight=False)

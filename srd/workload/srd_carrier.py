@@ -45,7 +45,10 @@ class SrdCarrier:
         """See Carrier."""
         assert self._endpoint is not None  # noqa: S101 - `listen` comes first
         for host, port in targets:
-            peer = await self._endpoint.connect(host, port)
+            try:
+                peer = await self._endpoint.connect(host, port)
+            except PeerError as error:
+                raise WorkloadError(f"{host}:{port}: {error}") from error
             self._peers[host, port] = peer
             waiting = self._confirmed[host, port] = {}
             self._turns[host, port] = Turns(partial(_cwnd_bytes, peer), block_bytes=BLOCK_BYTES)

@@ -8,6 +8,7 @@ length; the receiver confirms it with its number.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 from collections.abc import Mapping
@@ -75,7 +76,7 @@ class TcpCarrier:
         try:
             await asyncio.get_running_loop().sock_connect(sock, target)
         except OSError as error:
-            raise WorkloadError(f"{target[0]}:{target[1]}: {error.strerror or error}") from None
+            raise WorkloadError(f"{target[0]}:{target[1]}: {os.strerror(error.errno or 0)}") from None
         return sock
 
     async def send(self, flow: Flow) -> None:

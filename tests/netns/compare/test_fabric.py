@@ -47,7 +47,8 @@ def test_conditioned__a_wrong_shape_is_an_error() -> None:
 
 def test_ideal__all_paths_and_one_round_trip() -> None:
     ideal = Ideal(reference())
-    assert ideal.path("h1", "h2") == (pytest.approx(0.002), 1e9)
+    rtt_s, capacity_bps = ideal.path("h1", "h2")
+    assert (rtt_s, capacity_bps) == pytest.approx((0.002, 1e9))
     assert ideal.seconds("h1", "h2", size_bytes=125_000_000) == pytest.approx(1.002)
 
 

@@ -27,11 +27,6 @@ def test_reading__unavailable_values_are_none() -> None:
     assert BEFORE.path_shares(since=BEFORE) == (0.0, 0.0)
 
 
-def test_ticks__reads_the_sum_of_all_cpus() -> None:
-    stat = "cpu  10 1 5 80 4 2 3 1 9 9\ncpu0 1 1 1 1 1 1 1 1 0 0\nintr 5\n"
-    assert Ticks.parse(stat) == Ticks(busy=21, stolen=1, total=106)
-
-
 def test_take__of_this_machine(loopback: Fabric) -> None:
     reading = Reading.take(loopback)
     assert 0 < reading.ticks.busy < reading.ticks.total

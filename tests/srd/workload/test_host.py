@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
 
@@ -42,6 +43,17 @@ class Worker:
                 return self.seen[-1]
         raise AssertionError((kinds, self.seen, self.process.stderr.all()))
 
+    def __enter__(self) -> Self:
+        self.process.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process.popen.stdin is not None:
+            self.process.popen.stdin.close()
+        self.process.__exit__(kind, error, traceback)
+
     def say(self, **fields: Any) -> None:
         stdin = self.process.popen.stdin
         assert stdin is not None
@@ -60,7 +72,7 @@ class Worker:
 def two(transport: str) -> Iterator[tuple[Worker, Worker, int]]:
     """Two workers, and the port of the second."""
     sender, receiver = Worker(transport), Worker(transport)
-    with sender.process, receiver.process:
+    with sender, receiver:
         sender.event("listening")
         yield sender, receiver, receiver.event("listening")["port"]
 
@@ -101,8 +113,7 @@ def test_flows__what_nobody_expects_ends_the_receiver() -> None:
 
 @pytest.mark.parametrize("transport", [SRD, CUBIC])
 def test_connect__to_nobody_is_one_line(transport: str) -> None:
-    worker = Worker(transport)
-    with worker.process:
+    with Worker(transport) as worker:
         worker.event("listening")
         worker.say(flows=[[1, HOST, 1, 10, 0.0]], arriving={})
         assert f"{HOST}:1" in worker.event("failed")["reason"]
