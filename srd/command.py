@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Final
 
@@ -12,9 +11,6 @@ EXTRA: Final = ("blake3", "click", "rich", "uvloop", "xxhash")
 
 def main() -> None:
     """Run the command line; the entry point of the console script."""
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # NumPy's threads spin when they start, and nothing here needs them
     try:
         from srd.cli import main as command  # noqa: PLC0415 - it may lack something
     except ModuleNotFoundError as error:

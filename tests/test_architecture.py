@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "nitro_emu": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units"},
     "netns": {"netns.units"},
     "netns.units": set(),
+    "srd.contrib": {"srd.proto"},
     "srd.sim": {"srd", "srd.proto", "netns"},
 }
 
@@ -50,6 +51,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "prometheus_client": "nitro_emu.metrics",
     "matplotlib": ("srd.qlog.plot", "netns.compare.plots"),
     "jinja2": "netns.compare.page",
+    "scapy": "srd.contrib.scapy",
 }
 
 SOURCES = sorted(chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES))

@@ -15,6 +15,7 @@ import pytest
 from netns.examples import file_named
 from netns.lab.lab import Lab
 from netns.topology.file import read_topology
+from srd.proto.wire.data import DEFAULT_PORT
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process
 from tests.srd.loopback import content
@@ -126,9 +127,9 @@ def test_commands__a_file_to_another_machine(
     Path("model.safetensors").write_bytes(payload)
     receive, send = (line.split("$ ")[1].strip() for line in command_lines(page) if "$" in line)
     with Process(lab.command("h2", ["sh", "-c", receive.replace("srd recv", "exec 2>&1 srd recv")])) as there:
-        while (fingerprint := re.search(r":7000(#\S+)", there.stdout.next() or "")) is None:
+        while (fingerprint := re.search(rf":{DEFAULT_PORT}(#\S+)", there.stdout.next() or "")) is None:
             pass
-        target = lab.address("h2") + ":7000" + (fingerprint[1] if "#" in send else "")
+        target = f"{lab.address('h2')}:{DEFAULT_PORT}" + (fingerprint[1] if "#" in send else "")
         done = subprocess.run(
             lab.command("h1", [*send.split()[:-1], target]),
             capture_output=True,

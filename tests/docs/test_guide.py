@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import srd
+from srd.proto.wire.data import DEFAULT_PORT
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import pair
 
@@ -30,7 +31,7 @@ GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 PAGES = [ROOT / "README.md", *GUIDE]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"# (\w+)\.py\n")
-PORT = "7000"
+PORT = str(DEFAULT_PORT)
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

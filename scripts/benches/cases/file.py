@@ -50,7 +50,7 @@ def rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
     with (
         veth_pair(mtu=9000, offload=True) as two,
         TemporaryDirectory(prefix="srd-bench-", dir=directory) as made,
-        warm_memory(FILE_BYTES + FILE_BYTES // 4),
+        warm_memory(3 * FILE_BYTES),  # for the source, for what is received, and for what both processes need
     ):
         source = Path(made, "source.bin")
         _write(source)
