@@ -1,7 +1,7 @@
-"""Generate the manual pages and the shell completion of `srd` and `srd-lab` from their commands: packaging/.
+"""Generate the manual pages and the shell completion of `srd` and `srd-lab` from their commands: scripts/packaging/.
 
-.venv/bin/python scripts/manuals.py          write them; run it after every change of an option or its help
-.venv/bin/python scripts/manuals.py --check  exit with status 1 if they are not current; the tests do the same
+.venv/bin/python -m scripts.manuals          write them; run it after every change of an option or its help
+.venv/bin/python -m scripts.manuals --check  exit with status 1 if they are not current; the tests do the same
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from netns.cli import main as srd_lab
 from srd.cli import cli as srd
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-OUT: Final = ROOT / "packaging"
+OUT: Final = ROOT / "scripts" / "packaging"
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROGRAMS: Final[Mapping[str, click.Command]] = {"srd": srd, "srd-lab": srd_lab}
 COMPLETIONS: Final = {"bash": "{program}", "zsh": "_{program}", "fish": "{program}.fish"}

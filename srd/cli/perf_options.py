@@ -116,7 +116,7 @@ class Common:
         return EndpointConfig(protocol=protocol, busy_poll=self.busy_poll, security=security)
 
     def serving(self, endpoint: Endpoint, *, title: str) -> AbstractAsyncContextManager[object]:
-        """Serve the endpoint's metrics in a block, if they are wanted."""
+        """Serve the endpoint's metrics in a block, if they are asked for."""
         return serving(self.metrics, endpoint, title=title, say=note)
 
     @contextmanager
@@ -210,7 +210,10 @@ class ClientSide:
             note(f"{name} is new: its key has the fingerprint {code}, and is trusted from now on")
 
         try:
-            async with await self._endpoint() as endpoint, self.common.serving(endpoint, title="srd perf client"):
+            async with (
+                await self._endpoint() as endpoint,
+                self.common.serving(endpoint, title="srd perf client"),
+            ):
                 yield Client(
                     endpoint,
                     self.target,

@@ -104,14 +104,25 @@ def recv(
     if output is None:
         raise click.UsageError("give --output DIRECTORY, where the files go, or --output - for standard output")
     source = _by_endpoint(listen, own) if listen is not None else _by_card(card or "", own)
-    with logging_to_stderr("srd recv", level=level):
-        if str(output) == STANDARD_STREAM:
-            if as_json:
-                raise click.UsageError("--json: prints events on standard output, where the file goes; leave it out")
+    if str(output) == STANDARD_STREAM:
+        if as_json:
+            raise click.UsageError("--json: prints events on standard output, where the file goes; leave it out")
+        with logging_to_stderr("srd recv", level=level):
             return _to_standard_output(_notifying(source))
-        _check_output(output)
-        inbox = Inbox(Directory(output, overwrite=overwrite), max_transfers=max_transfers)
-        return run(Daemon(inbox, as_json=as_json).serve(_notifying(source), once=once), as_json=as_json)
+    _check_output(output)
+    daemon = Daemon(Inbox(Directory(output, overwrite=overwrite), max_transfers=max_transfers), as_json=as_json)
+    with logging_to_stderr("srd recv", level=level):
+        return run(daemon.serve(_notifying(source), once=once), as_json=as_json)
+
+
+def _to_standard_output(source: Source) -> int:
+    if sys.stdout is None:
+        raise click.UsageError("--output -: standard output is closed")
+    place = StandardOutput(sys.stdout.fileno())
+    try:
+        return run(Daemon(Inbox(place, max_transfers=1), as_json=False).serve(source, once=True))
+    finally:
+        place.close()
 
 
 def _notifying(source: Source) -> Source:
@@ -123,16 +134,6 @@ def _notifying(source: Source) -> Source:
             yield found
 
     return opened
-
-
-def _to_standard_output(source: Source) -> int:
-    if sys.stdout is None:
-        raise click.UsageError("--output -: standard output is closed")
-    place = StandardOutput(sys.stdout.fileno())
-    try:
-        return run(Daemon(Inbox(place, max_transfers=1), as_json=False).serve(source, once=True))
-    finally:
-        place.close()
 
 
 def _check_output(output: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from srd.cli import cli
 
-ROOT = Path(__file__).resolve().parents[2]
-UNITS = sorted((ROOT / "packaging" / "systemd").glob("*.service"))
-CONTAINERFILE = ROOT / "packaging" / "container" / "Containerfile"
+ROOT = Path(__file__).resolve().parents[3]
+UNITS = sorted((ROOT / "scripts" / "packaging" / "systemd").glob("*.service"))
+CONTAINERFILE = ROOT / "scripts" / "packaging" / "container" / "Containerfile"
 
 
 def parse(arguments: list[str]) -> dict[str, object]:
@@ -54,7 +54,7 @@ def test_unit__its_command_exists(unit: Path) -> None:
     assert found["Service.Type"] == ["notify"]
     assert 0 < float(found["Service.WatchdogSec"][0]) < 60
     (page,) = re.findall(r"man:([\w-]+)\((\d)\)", found["Unit.Documentation"][0])
-    assert (ROOT / "packaging" / "man" / ".".join(page)).exists()
+    assert (ROOT / "scripts" / "packaging" / "man" / ".".join(page)).exists()
 
 
 def test_unit__its_directories_are_those_of_the_command() -> None:

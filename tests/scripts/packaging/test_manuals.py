@@ -12,7 +12,7 @@ import pytest
 
 from scripts import manuals
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((manuals.OUT / "man").glob("*.1"))
 
 
