@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 from scapy.packet import Packet
@@ -27,7 +28,7 @@ from tests.patience import PATIENCE_S
 HOST = "127.0.0.1"
 DATAGRAM_BYTES = 1400
 PAYLOAD_BYTES = DATAGRAM_BYTES - HEADER_BYTES
-OWN_CONTEXT = 0xC0FFEE
+_contexts = count(0xC0FFEE)
 
 
 class Crafter:
@@ -37,6 +38,7 @@ class Crafter:
         self.target = (HOST, port)
         self.received: list[Packet] = []
         self.context = 0  # the endpoint's
+        self.own_context = next(_contexts)  # with one of an earlier peer at this port it would get that one's cookie
         self.sequences: dict[int, int] = {}  # the next one of each path
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._sock.bind((HOST, 0))
@@ -90,12 +92,12 @@ class Crafter:
 
     async def end(self) -> None:
         """Close the peer in order."""
-        self.send(SRD(context=self.context) / SRDClose(own_context=OWN_CONTEXT))
+        self.send(SRD(context=self.context) / SRDClose(own_context=self.own_context))
         await self.wait_for(SRDClosed)
 
     def hello(self, **fields: Any) -> Packet:
         """Return a HELLO."""
-        usual = {"own_context": OWN_CONTEXT, "credit_bytes": 1 << 20, "credit_messages": 9, "window_packets": 64}
+        usual = {"own_context": self.own_context, "credit_bytes": 1 << 20, "credit_messages": 9, "window_packets": 64}
         sizes = {"max_message_bytes": 1 << 20, "datagram_bytes": DATAGRAM_BYTES}
         return SRD() / SRDHello(**(usual | sizes | fields))
 
