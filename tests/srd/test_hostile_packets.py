@@ -217,11 +217,16 @@ async def stage() -> AsyncIterator[Stage]:
         yield Stage(endpoint, here, there)
 
 
-async def test_crafted(subtests: pytest.Subtests) -> None:
+async def test_crafted() -> None:
+    """All cases one after the other: the endpoint has survived all before."""
     async with stage() as at:
         for name, case in CASES.items():
-            with subtests.test(name):
-                await crafted(at, case)
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await crafted(at, case)
+            except Exception as error:
+                error.add_note(f"in the case: {name}")
+                raise
 
 
 async def crafted(at: Stage, case: Case) -> None:
