@@ -128,7 +128,7 @@ CASES = {
     "an unknown type": Case(lambda c: [SRD(type=99, context=c.context) / Raw(bytes(50))]),
     "a message that grows": Case(both({}, {"length": 3 * PAYLOAD_BYTES}), ends=VIOLATION),
     "a message that shrinks": Case(both({"length": 3 * PAYLOAD_BYTES}, {}), ends=VIOLATION),
-    "a message that changes its key": Case(both({"key": 1}, {"key": 2}), ends=VIOLATION),
+    "a message that changes its key": Case(both({"key": 5}, {}), ends=VIOLATION),
     "a message that changes its kind": Case(both({}, {"flags": IMMEDIATE}), ends=VIOLATION),
     "a message that overlaps itself": Case(both({}, {"offset": 0}), ends=VIOLATION),
     "an aborted message of another length": Case(
@@ -308,17 +308,19 @@ async def test_incomplete_messages__pin_no_more_than_was_granted() -> None:
 async def test_spoofed__an_address_gets_no_more_than_three_times_what_came_from_it() -> None:
     """Data with the right context from another address may be a forgery: its owner must not be flooded with acks."""
     async with stage() as at, at.attacker() as (crafter, peer):
-        victim = Crafter(crafter.target[1])
-        packets = [crafter.data(psn, b"x", path=7) for psn in range(MESSAGES)]
-        victim.send(*packets)
-        for _ in packets:
-            assert await receive(peer) == b"x"
-        crafter.send(SRD(context=crafter.context, path=1) / SRDProbe(own_context=crafter.own_context))
-        await crafter.wait_for(SRDAck)
-        sent_bytes = sum(len(bytes(packet)) for packet in packets)
-        assert sum(len(bytes(packet)) for packet in victim.received) <= 3 * sent_bytes
-        assert any(SRDPathChallenge in packet for packet in victim.received)
-        victim.close()
+        with closing(Crafter(crafter.target[1])) as victim:
+            sent_bytes = 0
+            for number in range(40):  # each asks for several acks, of which each is longer
+                probe = SRD(context=crafter.context, path=7, path_sequence=number) / SRDProbe(
+                    own_context=crafter.own_context
+                )
+                sent_bytes += len(probe)
+                victim.send(probe)
+                await asyncio.sleep(0)
+            await victim.wait_for(SRDPathChallenge)
+            crafter.send(*crafter.message(GOOD, number=0, first_psn=0))
+            assert await receive(peer) == GOOD
+            assert sum(len(bytes(packet)) for packet in victim.received) <= 3 * sent_bytes
         await crafter.end()
 
 
@@ -360,8 +362,8 @@ async def test_encrypted__recorded_packets_replayed_and_changed() -> None:
         payload = content(20_000, seed=9)
         assert await send(here, payload) == Status.OK
         assert await receive(there) == payload
-        assert protection.forged > 10
-        assert protection.replayed > 30
+        assert protection.forged > 0
+        assert protection.replayed > 0
         attacker.close()
         await here.close()
         with pytest.raises(srd.PeerError):
