@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
-
-import click
+from typing import Any, Final
 
 from devmem import RegionError
 from srd.cli.options import Interrupted, emit
 from srd.cli.progress import ProgressWatch
 from srd.errors import PeerError
 from srd.file_transfer.inbox import Inbox, NotStartedError
-from srd.file_transfer.leftovers import GRACE_S, Leftover, expire, leftovers
+from srd.file_transfer.leftovers import GRACE_S, Leftover
 from srd.file_transfer.protocol import Offer, Offers
-from srd.file_transfer.receiving import FileReceiver, Received, Watcher
+from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.transport import Listener, Peer
+from srd.file_transfer.watcher import Received, Watcher
 from srd.io.addresses import host_port_text
 from srd.peer import Peer as EndpointPeer
 from srd.printable import printable
@@ -27,6 +27,10 @@ from srd.printable import printable
 NEXT_FILE_WITHIN_S = 30.0
 """Longest time that a sender which has announced more files may take to offer them: enough to connect anew on a bad
 network."""
+
+_log: Final = logging.getLogger(__name__)
+_LEVELS: Final = {"": logging.INFO, "failed": logging.ERROR}
+"""Of events; of all others that are logged: WARNING."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class Daemon:
                     raise Interrupted(f"stopped with {self.transfers} transfer(s) unfinished") from None
                 return 0
             finally:
+                self.inbox.stop()
                 for task in self._tasks:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -99,16 +104,16 @@ class Daemon:
         if self.as_json:
             emit("listening", **opened.fields)
             return
-        self.say(f"listening on {opened.title}, files go to {self.inbox.directory}")
+        self.say(f"listening on {opened.title}, {self.inbox.place.title}")
         self.say(f"send with: {opened.hint}")
 
     async def _leftovers(self) -> list[Leftover]:
         """Return the leftovers of earlier daemons. If the directory cannot be read, log that and return none."""
         try:
-            return await asyncio.to_thread(leftovers, self.inbox.directory)
+            return await asyncio.to_thread(self.inbox.place.leftovers)
         except OSError as error:
-            directory = self.inbox.directory
-            self.warn(f"{directory}: cannot be read ({error.strerror}), so what interrupted transfers left stays there")
+            what = f"{error.filename or 'the directory'}: cannot be read ({error.strerror})"
+            self.warn(f"{what}, so what interrupted transfers left stays there")
             return []
 
     async def _outcome(self, *, once: bool) -> int:
@@ -152,6 +157,7 @@ class Daemon:
     async def _serve_peer(self, peer: Peer) -> None:
         """Receive files from a peer until it closes. Errors are logged and affect no other peer."""
         session = Session(self, peer)
+        _log.debug("%s: a peer is here", host_port_text(*peer.address))
         try:
             await FileReceiver(peer, inbox=self.inbox, watcher=session).receive()
         except NotStartedError as error:
@@ -164,6 +170,7 @@ class Daemon:
         finally:
             session.end()
             await peer.close()
+            _log.debug("%s: the peer has ended", host_port_text(*peer.address))
 
     def keep(self, offer: Offer) -> None:
         """Keep what there is of a file for its sender to go on, as long as that tries."""
@@ -176,7 +183,7 @@ class Daemon:
         await asyncio.sleep(leftover.expires_in_s)
         self._resumable -= counts
         try:
-            removed = await asyncio.to_thread(expire, self.inbox.directory, leftover.transfer)
+            removed = await self.inbox.expire(leftover.transfer)
         except OSError as error:
             self.warn(f"{leftover.name}: what is left of it cannot be removed: {error.strerror}")
             return
@@ -191,13 +198,10 @@ class Daemon:
         self.say(text, event="warning")
 
     def say(self, text: str, *, event: str = "", **fields: object) -> None:
-        """Print one line to stderr, without wrapping; names in it are printed neither as markup nor as escape codes.
-
-        With `event` it is one, too, if events are printed.
-        """
+        """Log one line; with `event` it is one, too, if events are printed."""
         if event and self.as_json:
             emit(event, **fields, reason=printable(text))
-        click.echo(f"srd recv: {printable(text)}", err=True)  # opens no file, as there may be no descriptor left
+        _log.log(_LEVELS.get(event, logging.WARNING), "%s", text)
 
 
 class Session(Watcher):
@@ -226,7 +230,7 @@ class Session(Watcher):
             emit(
                 "received",
                 name=received.name,
-                path=str(received.path),
+                path=str(received.path),  # there is one: standard output is not for both
                 bytes=received.size,
                 seconds=round(received.seconds, 6),
                 hash=received.file_hash,

@@ -7,16 +7,16 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from netns.examples import file_named
 from netns.lab.lab import Lab
 from netns.topology.file import read_topology
+from srd.perf.tcp_socket import CUBIC, why_unavailable
 from srd.proto.wire.data import DEFAULT_PORT
 from tests.patience import PATIENCE_S
+from tests.srd.cli.perf_ends import two_machines
 from tests.srd.cli.processes import Process
 from tests.srd.loopback import content
 
@@ -24,6 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXEMPT = {
+    "srd recv --listen 0.0.0.0:19870 --output /srv/inbox --metrics 127.0.0.1:9470": "tests/srd/cli/test_metrics.py",
+    "srd metrics 127.0.0.1:9470": "another process's address; tests/srd/cli/test_metrics.py",
+    "srd top 127.0.0.1:9470": "another process's address; tests/srd/cli/test_metrics.py",
+    "srd-lab metrics --listen 127.0.0.1:9471": "runs until it is stopped; tests/netns/cli/test_metrics.py",
     "make demo": "installs packages and measures for a minute; CI runs it",
     "make test": "runs this",
     "make demo-card": "measures for a minute; tests/scripts/card_demo",
@@ -45,6 +49,7 @@ LAB = [
     "srd-lab place allreduce --topology cluster",
 ]
 CARD = "nitro-card run card-a"
+PERF_SERVER = "srd perf server"
 RECEIVER, SENDER = "receiver$ ", "sender$   "
 
 
@@ -59,6 +64,11 @@ def command_lines(page: Path) -> list[str]:
             continue  # what a command has written
         found += [line.split("  #")[0].split(" # ")[0].rstrip() for line in lines if line]
     return found
+
+
+def pages_with(program: str) -> list[Path]:
+    """Return the pages of which a receiver runs a program."""
+    return [page for page in PAGES if any(program in line for line in command_lines(page) if line.startswith(RECEIVER))]
 
 
 def test_commands__each_is_run_or_exempt() -> None:
@@ -76,21 +86,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """That of a user who has activated the environment, with keys of their own."""
     path = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
     return os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "SRD_HOME": str(tmp_path)}
-
-
-@pytest.fixture
-def topology(tmp_path: Path) -> Path:
-    """The reference fabric under a name that no other lab has."""
-    text = file_named("reference").read_text()
-    path = tmp_path / "reference.yaml"
-    path.write_text(text.replace("name: reference", f"name: tg{os.getpid()}"))
-    return path
-
-
-@pytest.fixture
-def lab(topology: Path) -> Iterator[Lab]:
-    with Lab.up(read_topology(topology)) as made:
-        yield made
 
 
 @pytest.mark.root
@@ -114,31 +109,76 @@ def test_commands__a_lab(topology: Path, environment: dict[str, str], tmp_path: 
         subprocess.run(["srd-lab", "down", *lab_options], env=environment, capture_output=True, check=False)
 
 
+def transfers() -> list[tuple[str, str, str]]:
+    """Return each command of a receiver and of its sender, with their page."""
+    found = []
+    for page in pages_with("srd recv"):
+        lines = [line.split("$ ")[1].strip() for line in command_lines(page) if "$ " in line]
+        found += [(page.stem, *pair) for pair in zip(lines[::2], lines[1::2], strict=True)]
+    return found
+
+
 @pytest.mark.root
-@pytest.mark.parametrize("page", [page for page in PAGES if RECEIVER in page.read_text()], ids=lambda page: page.stem)
-def test_commands__a_file_to_another_machine(
-    page: Path, lab: Lab, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("page", "receive", "send"), transfers())
+def test_commands__files_to_another_machine(
+    page: str, receive: str, send: str, lab: Lab, environment: dict[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """The receiver's target has a fingerprint; the page's may have one, which is an example."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    payload = content(1 << 20, seed=1)
-    Path("model.safetensors").write_bytes(payload)
-    receive, send = (line.split("$ ")[1].strip() for line in command_lines(page) if "$" in line)
-    with Process(lab.command("h2", ["sh", "-c", receive.replace("srd recv", "exec 2>&1 srd recv")])) as there:
-        while (fingerprint := re.search(rf":{DEFAULT_PORT}(#\S+)", there.stdout.next() or "")) is None:
+    payload, sent = content(1 << 20, seed=1), "models/a" if "models" in send else "model.safetensors"
+    for directory in ("here/models", "there"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "here" / sent).write_bytes(payload)
+    monkeypatch.chdir(tmp_path / "there")
+    with Process(lab.command("h2", ["sh", "-c", receive.replace("srd recv", "exec srd recv")])) as there:
+        while (fingerprint := re.search(rf":{DEFAULT_PORT}(#\S+)", there.stderr.next() or "")) is None:
             pass
         target = f"{lab.address('h2')}:{DEFAULT_PORT}" + (fingerprint[1] if "#" in send else "")
+        monkeypatch.chdir(tmp_path / "here")
         done = subprocess.run(
-            lab.command("h1", [*send.split()[:-1], target]),
+            lab.command("h1", ["sh", "-c", f"{send.rpartition(' ')[0]} {target}"]),
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
             check=False,
         )
-        assert done.returncode == 0, done
-    assert Path("incoming/model.safetensors").read_bytes() == payload
+        assert done.returncode == 0, (page, done)
+        if "|" in receive:
+            assert there.wait() == 0
+    (arrived,) = (path for path in (tmp_path / "there").rglob("*") if path.is_file())
+    assert arrived.name == Path(sent).name
+    assert arrived.read_bytes() == payload
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("page", pages_with(PERF_SERVER), ids=lambda page: page.stem)
+def test_commands__measurements(page: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each to one server, and for less time than a reader takes."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with two_machines() as lab, Process(lab.command("far", PERF_SERVER.split())) as serving:
+        there = lab.address("far")
+        while "listening" not in (line := serving.stdout.next() or ""):
+            assert serving.popen.poll() is None, (line, serving.stderr.all())
+        measured = [line.removeprefix(SENDER) for line in command_lines(page) if line.startswith(f"{SENDER}srd perf")]
+        assert measured
+        for line in measured:
+            if "--mptcp" in line and why_unavailable(algorithm=CUBIC, mptcp=True):
+                continue
+            if "bbr" in line and why_unavailable(algorithm="bbr", mptcp=False):
+                continue
+            less = ["-t", "0.3"] if " client " in line else ["-D", "0.02"] if "-D" in line else ["-n", "2"]
+            done = subprocess.run(
+                lab.command("near", [*line.replace("receiver", there).split(), *less]),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            assert done.returncode == 0, (line, done)
+            assert done.stdout.count("\n") > 4
 
 
 @pytest.mark.root
