@@ -75,8 +75,8 @@ def recv(
     --retry-for), also across a restart of srd recv.
 
     With -o - one file, or the standard input of srd send -, goes to standard output, and srd recv ends:
-    srd recv --listen 0.0.0.0:19870 -o - | tar x. What is written is verified chunk by chunk and in order, and the status
-    is 0 only if the whole is verified, too. The receiver waits for a slow reader, and the sender for the receiver.
+    srd recv --listen 0.0.0.0:19870 -o - | tar x. What is written is verified chunk by chunk and in order, and the
+    status is 0 only if the whole is verified, too. A reader that pauses holds the sender up.
 
     With --card the files come through the queues of a card's device, which encrypts as the card's settings say. The
     address is then HOST:PORT/QPN/QKEY, of a queue pair: all that srd send --card needs. A restarted srd recv has

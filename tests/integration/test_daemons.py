@@ -19,7 +19,7 @@ from netns.lab.state import ROOT
 from netns.netem.shape import Shape
 from netns.topology.dumbbell import dumbbell
 from netns.topology.model import leaf_spine
-from tests.srd.cli.processes import Process, command, names, sparse
+from tests.srd.cli.processes import Process, command, long_file, names
 from tests.srd.loopback import content
 
 pytestmark = pytest.mark.root
@@ -167,13 +167,13 @@ def test_daemons__a_spine_dies_in_the_middle(lab: Lab, tmp_path: Path, output: P
 def test_daemons__a_killed_receiver_ends_the_sender(lab: Lab, tmp_path: Path, output: Path) -> None:
     with receiver(lab, output) as there:
         there.event("listening")
-        with sender(lab, sparse(tmp_path)) as here:
+        with sender(lab, long_file(tmp_path)) as here:
             there.event("progress")
             there.kill(signal.SIGKILL)
             assert here.wait() == 1
             (error,) = here.stderr.all()
             assert "no packet for" in error
-    assert "sparse.bin" not in names(output)
+    assert "long.bin" not in names(output)
 
 
 def test_daemons__nothing_is_left_after_down(tmp_path: Path, output: Path) -> None:
@@ -192,7 +192,7 @@ def test_daemons__nothing_is_left_after_down(tmp_path: Path, output: Path) -> No
     try:
         with receiver(made, output) as there:
             there.event("listening")
-            with sender(made, sparse(tmp_path)) as here:
+            with sender(made, long_file(tmp_path)) as here:
                 there.event("progress")
                 made.down()
                 assert there.wait() != 0
@@ -200,4 +200,4 @@ def test_daemons__nothing_is_left_after_down(tmp_path: Path, output: Path) -> No
     finally:
         made.down()
     assert machine() == before
-    assert "sparse.bin" not in names(output)
+    assert "long.bin" not in names(output)
