@@ -49,8 +49,8 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "pyroute2": "netns",
     "uvloop": ("srd", "nitro_emu.daemon"),
     "prometheus_client": "nitro_emu.metrics",
-    "matplotlib": "srd.qlog.plot",
-    "jinja2": "scripts",
+    "matplotlib": ("srd.qlog.plot", "netns.compare.plots"),
+    "jinja2": "netns.compare.page",
     "scapy": "srd.contrib.scapy",
 }
 

@@ -13,8 +13,10 @@ import pytest
 
 from netns.lab.lab import Lab
 from netns.topology.file import read_topology
+from srd.perf.tcp_socket import CUBIC, why_unavailable
 from srd.proto.wire.data import DEFAULT_PORT
 from tests.patience import PATIENCE_S
+from tests.srd.cli.perf_ends import two_machines
 from tests.srd.cli.processes import Process
 from tests.srd.loopback import content
 
@@ -43,6 +45,7 @@ LAB = [
     "srd-lab place allreduce --topology cluster",
 ]
 CARD = "nitro-card run card-a"
+PERF_SERVER = "srd perf server"
 RECEIVER, SENDER = "receiver$ ", "sender$   "
 
 
@@ -57,6 +60,11 @@ def command_lines(page: Path) -> list[str]:
             continue  # what a command has written
         found += [line.split("  #")[0].split(" # ")[0].rstrip() for line in lines if line]
     return found
+
+
+def pages_with(program: str) -> list[Path]:
+    """Return the pages of which a receiver runs a program."""
+    return [page for page in PAGES if any(program in line for line in command_lines(page) if line.startswith(RECEIVER))]
 
 
 def test_commands__each_is_run_or_exempt() -> None:
@@ -100,7 +108,7 @@ def test_commands__a_lab(topology: Path, environment: dict[str, str], tmp_path: 
 def transfers() -> list[tuple[str, str, str]]:
     """Return each command of a receiver and of its sender, with their page."""
     found = []
-    for page in PAGES:
+    for page in pages_with("srd recv"):
         lines = [line.split("$ ")[1].strip() for line in command_lines(page) if "$ " in line]
         found += [(page.stem, *pair) for pair in zip(lines[::2], lines[1::2], strict=True)]
     return found
@@ -138,6 +146,35 @@ def test_commands__files_to_another_machine(
     (arrived,) = (path for path in (tmp_path / "there").rglob("*") if path.is_file())
     assert arrived.name == Path(sent).name
     assert arrived.read_bytes() == payload
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("page", pages_with(PERF_SERVER), ids=lambda page: page.stem)
+def test_commands__measurements(page: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each to one server, and for less time than a reader takes."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with two_machines() as lab, Process(lab.command("far", PERF_SERVER.split())) as serving:
+        there = lab.address("far")
+        while "listening" not in (line := serving.stdout.next() or ""):
+            assert serving.popen.poll() is None, (line, serving.stderr.all())
+        measured = [line.removeprefix(SENDER) for line in command_lines(page) if line.startswith(f"{SENDER}srd perf")]
+        assert measured
+        for line in measured:
+            if "--mptcp" in line and why_unavailable(algorithm=CUBIC, mptcp=True):
+                continue
+            if "bbr" in line and why_unavailable(algorithm="bbr", mptcp=False):
+                continue
+            less = ["-t", "0.3"] if " client " in line else ["-D", "0.02"] if "-D" in line else ["-n", "2"]
+            done = subprocess.run(
+                lab.command("near", [*line.replace("receiver", there).split(), *less]),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            assert done.returncode == 0, (line, done)
+            assert done.stdout.count("\n") > 4
 
 
 @pytest.mark.root
