@@ -450,8 +450,7 @@ class FileReceiver:
             self._fail(file, TransferError(f"{file.offer.name}: another file of this transfer has arrived before"))
 
     def _on_finished(self, file: Incoming, digest: str) -> None:
-        offer, store = file.offer, file.store
-        ordered = None if store is None else store.ordered
+        offer, ordered = file.offer, None if file.store is None else file.store.ordered
         self._inbox.note_arrival(offer, digest, chunks=offer.chunks if ordered is None else ordered.taken)
         self._end(file, entry(file=file.number, digest=digest))
         self._release(file)
