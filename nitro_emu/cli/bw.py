@@ -8,8 +8,8 @@ import click
 
 from nitro_emu.cli.failures import run_program
 from nitro_emu.cli.perf_options import PerfOptions, depth_option, measure, perf_options
-from nitro_emu.perf.figures import BANDWIDTH_HEAD
 from nitro_emu.perf.plan import Tool
+from srd.perf.figures import BANDWIDTH_HEAD
 
 TX_DEPTH = 128
 """perftest's."""

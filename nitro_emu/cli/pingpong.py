@@ -8,8 +8,8 @@ import click
 
 from nitro_emu.cli.failures import run_program
 from nitro_emu.cli.perf_options import PerfOptions, measure, perf_options
-from nitro_emu.perf.figures import LATENCY_HEAD
 from nitro_emu.perf.plan import Tool
+from srd.perf.figures import LATENCY_HEAD
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from nitro_emu.perf import pattern
 from nitro_emu.perf.endpoint import PerfEndpoint, Room
-from nitro_emu.perf.figures import BandwidthFigures
 from nitro_emu.perf.plan import MAX_DEPTH, Operation, PerfError, Plan
 from nitro_emu.verbs import SendOp, byte_lengths
+from srd.perf.figures import BandwidthFigures
 
 RECEIVE_DEPTH_FACTOR: Final = 4
 """Receive requests for each request that the client has at a time, as with perftest: a receiver that is slow to post

@@ -14,9 +14,9 @@ from typing import Final
 from nitro_emu.abi.limits import MAX_RECV_SGE_BYTES
 from nitro_emu.perf import pattern
 from nitro_emu.perf.endpoint import INLINE_BYTES, PerfEndpoint, Room
-from nitro_emu.perf.figures import LatencyFigures
 from nitro_emu.perf.plan import Operation, Plan
 from nitro_emu.verbs import RecvRequest, SendFlags, SendRequest, Sge, WcOpcode
+from srd.perf.figures import LatencyFigures
 
 DEPTH: Final = 16
 """Receive requests that are posted, and send requests that may be open. One is in use at a time; the others cover a

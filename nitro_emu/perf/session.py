@@ -27,9 +27,9 @@ from nitro_emu.perf import bandwidth, latency
 from nitro_emu.perf.bandwidth import Stream
 from nitro_emu.perf.endpoint import PerfEndpoint
 from nitro_emu.perf.exchange import Exchange
-from nitro_emu.perf.figures import BandwidthFigures, LatencyFigures
 from nitro_emu.perf.latency import RoundTrips
 from nitro_emu.perf.plan import MAX_BYTES, MAX_ITERATIONS, Address, PerfError, Plan, Tool, number_untrusted
+from srd.perf.figures import BandwidthFigures, LatencyFigures
 
 Figures = LatencyFigures | BandwidthFigures
 OnConnected = Callable[[Address, Address], None]

@@ -23,7 +23,7 @@ from srd.perf.parameters import Parameters, encode
 from srd.perf.payload import Source
 from srd.perf.results import Report, Results, Start, results_untrusted
 from srd.perf.running import Failure, Running, first
-from srd.perf.tcp_streams import COOKIE_CHARACTERS, connect
+from srd.perf.tcp_streams import COOKIE_CHARACTERS, Connected, connect
 
 START_WITHIN_S: Final = 15.0
 """How long a server may take from the request to the start."""
@@ -86,21 +86,28 @@ class Client:
             self._on_first_contact(peer)
         return peer
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint of all its peers."""
+        return self._endpoint
+
+    @property
+    def target(self) -> Target:
+        """The server."""
+        return self._target
+
     async def run(self, parameters: Parameters, *, interval_s: float, watch: Watch) -> Report:
         """Run a test. Raises SrdError with one line."""
         async with AsyncExitStack() as stack:
-            peer = await self._connect()
-            stack.push_async_callback(peer.close)
-            control = Control(*await peer.open_stream(), most_bytes=MAX_REPLY_BYTES)
-            stack.callback(control.close)
+            peer, control = await self.meet(stack)
             source = Source(parameters.block_bytes)
             stack.callback(source.close)
             failure = Failure()
             stack.callback(failure.close)
             try:
                 async with asyncio.timeout(START_WITHIN_S):
-                    cookie = await self._request(control, parameters)
-                    connections = await self._open(parameters, peer=peer, cookie=cookie, stack=stack)
+                    cookie = await request(control, parameters=encode(parameters))
+                    connections = await self.open_connections(parameters, peer=peer, cookie=cookie, stack=stack)
                     opening = Opening(
                         parameters,
                         is_client=True,
@@ -119,17 +126,18 @@ class Client:
             running.start()
             return await self._measure(control, running, start=start, failure=failure, connections=connections)
 
-    async def _request(self, control: Control, parameters: Parameters) -> str:
-        """Ask for a test; return its cookie. Raises PerfError with the server's reason."""
-        await control.send(Kind.TEST, version=VERSION, parameters=encode(parameters))
-        _, fields = await control.receive(Kind.READY)
-        cookie = fields.get("cookie")
-        if not isinstance(cookie, str) or not _COOKIE.fullmatch(cookie):
-            raise PerfError("the server sent no cookie")
-        return cookie
+    async def meet(self, stack: AsyncExitStack) -> tuple[Peer, Control]:
+        """Connect to the server; return the peer and the control channel, which `stack` closes. Raises SrdError."""
+        peer = await self._connect()
+        stack.push_async_callback(peer.close)
+        control = Control(*await peer.open_stream(), most_bytes=MAX_REPLY_BYTES)
+        stack.callback(control.close)
+        return peer, control
 
-    async def _open(self, parameters: Parameters, *, peer: Peer, cookie: str, stack: AsyncExitStack) -> Connections:
-        """Open what carries the streams."""
+    async def open_connections(
+        self, parameters: Connected, *, peer: Peer, cookie: str, stack: AsyncExitStack
+    ) -> Connections:
+        """Open what carries the data, which `stack` closes. Raises SrdError."""
         numbers = range(parameters.count)
         if is_tcp(parameters):
             sockets = list[socket.socket]()
@@ -190,6 +198,16 @@ class Client:
         await first(running.arrived(counts_untrusted(fields, streams=parameters.count)), failure.wait())
         own = Results(running.meter.totals(), running.meter.load(), congestion_of(connections))
         return Report(start, running.meter.intervals, own, results_untrusted(fields, parameters=parameters))
+
+
+async def request(control: Control, **wanted: Fields) -> str:
+    """Ask for a test; return its cookie. Raises PerfError with the server's reason."""
+    await control.send(Kind.TEST, version=VERSION, **wanted)
+    _, fields = await control.receive(Kind.READY)
+    cookie = fields.get("cookie")
+    if not isinstance(cookie, str) or not _COOKIE.fullmatch(cookie):
+        raise PerfError("the server sent no cookie")
+    return cookie
 
 
 async def _over(running: Running, heard: asyncio.Future[tuple[Kind, Fields]], *, parameters: Parameters) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from srd.perf.errors import PerfError
 from srd.printable import printable
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the messages; another one is refused."""
 MAX_REQUEST_BYTES: Final = 64 << 10
 """Longest message to a server: figures of MAX_STREAMS streams."""
@@ -41,6 +41,11 @@ class Kind(StrEnum):
     END = "end"
     RESULTS = "results"
     FAILED = "failed"
+    SIZE = "size"
+    BEGIN = "begin"
+    CHECK = "check"
+    FIGURES = "figures"
+    ANSWER = "answer"
 
 
 Fields = dict[str, Any]

@@ -18,6 +18,7 @@ from srd.perf.control import Fields
 from srd.perf.meter import Interval, StreamInterval, Total
 from srd.perf.parameters import Direction, Parameters, Protocol
 from srd.perf.results import Report, Start
+from srd.perf.stream import Address
 
 SERVER_OUTPUT_TEXT, SERVER_OUTPUT_JSON = "server_output_text", "server_output_json"
 
@@ -52,6 +53,17 @@ def _system() -> Fields:
     return {"version": program(), "system_info": " ".join(os.uname())}
 
 
+def opening(other: Address, *, cookie: str, at: float, is_client: bool = True) -> Fields:
+    """Return what every report says of its test: which program, when, and with whom."""
+    when = datetime.fromtimestamp(at, UTC)
+    return {
+        **_system(),
+        "timestamp": {"time": f"{when:%a, %d %b %Y %H:%M:%S} GMT", "timesecs": int(at)},
+        ("connecting_to" if is_client else "accepted_connection"): {"host": other[0], "port": other[1]},
+        "cookie": cookie,
+    }
+
+
 def _start(start: Start) -> Fields:
     parameters = start.parameters
     connected = [
@@ -64,14 +76,9 @@ def _start(start: Start) -> Fields:
         }
         for number, (own, other) in enumerate(start.ends)
     ]
-    other = {"host": start.other[0], "port": start.other[1]}
-    at = datetime.fromtimestamp(start.at, UTC)
     return {
         "connected": connected,
-        **_system(),
-        "timestamp": {"time": f"{at:%a, %d %b %Y %H:%M:%S} GMT", "timesecs": int(start.at)},
-        ("connecting_to" if start.is_client else "accepted_connection"): other,
-        "cookie": start.cookie,
+        **opening(start.other, cookie=start.cookie, at=start.at, is_client=start.is_client),
         "tcp_mss_default": start.mss_bytes,
         "target_bitrate": parameters.rate_bps,
         "sock_bufsize": 0,  # left to the kernel

@@ -18,7 +18,7 @@ from srd.perf.srd_streams import SrdReceiver, SrdSender
 from srd.perf.stream import Address, Fail, Stream, Work
 from srd.perf.tcp_info import flows_of
 from srd.perf.tcp_socket import algorithm_of
-from srd.perf.tcp_streams import TcpReceiver, TcpSender
+from srd.perf.tcp_streams import Connected, TcpReceiver, TcpSender
 
 Connections = Sequence[Peer | socket.socket]
 PORT_TRIES = 100
@@ -72,7 +72,7 @@ def buffers_of(connections: Connections) -> tuple[int, int, int]:
     return flows_of(one)[0].snd_mss_bytes, sent, received
 
 
-def is_tcp(parameters: Parameters) -> bool:
+def is_tcp(parameters: Connected) -> bool:
     """Whether the data goes over kernel sockets."""
     return parameters.protocol is not Protocol.SRD
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from srd.perf.errors import PerfError
+from srd.printable import printable
 
 MAX_SECONDS: Final = 86_400.0
 """iperf3's."""
@@ -96,8 +97,15 @@ class Parameters:
             raise PerfError("a test has a time or a number of bytes, one of them")
         if self.omit_s and not self.seconds:
             raise PerfError("a time is omitted from a test of some time, not of some bytes")
-        if bool(self.congestion) is (self.protocol is Protocol.SRD):
-            raise PerfError("a congestion control by name is TCP's")
+        check_congestion(self.protocol, self.congestion)
+
+
+def check_congestion(protocol: Protocol, congestion: str) -> None:
+    """Raise PerfError unless TCP has a congestion control that could be one, and SRD none."""
+    if bool(congestion) is (protocol is Protocol.SRD):
+        raise PerfError("a congestion control by name is TCP's")
+    if congestion and not _ALGORITHM.fullmatch(congestion):
+        raise PerfError(f"congestion: {printable(congestion)!r} is no name of a congestion control, such as cubic")
 
 
 def encode(parameters: Parameters) -> dict[str, Any]:
@@ -120,8 +128,6 @@ def parameters_untrusted(fields: object) -> Parameters:
         is_right = type(value) is kind or (type(value) is int and kind is float)
         if not is_right or (type(value) is int and abs(value) > MAX_TOTAL_BYTES):
             raise PerfError(f"a test with an invalid {name}")
-    if fields["congestion"] and not _ALGORITHM.fullmatch(fields["congestion"]):
-        raise PerfError("a test with an invalid congestion")
     try:
         protocol, direction = Protocol(fields["protocol"]), Direction(fields["direction"])
     except ValueError as error:

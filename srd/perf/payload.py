@@ -31,10 +31,17 @@ class Source:
         self.array: npt.NDArray[np.uint8] = self.region.array
         self.array[:] = np.frombuffer(np.random.default_rng(SEED).bytes(self.size_bytes), np.uint8)
         self._blocks = self.size_bytes // block_bytes
+        self.period_bytes = self._blocks * block_bytes
+        """After so many bytes of consecutive blocks they repeat."""
 
     def offset(self, number: int) -> int:
         """Return where in the region a block lies."""
         return number % NUMBERS % self._blocks * self._block_bytes
+
+    def block(self, number: int) -> npt.NDArray[np.uint8]:
+        """Return a block."""
+        offset = self.offset(number)
+        return self.array[offset : offset + self._block_bytes]
 
     def difference(self, offset: int, arrived: npt.NDArray[np.uint8]) -> int | None:
         """Return the index of the first byte of `arrived` that is not the one from `offset` on; None: all are."""

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from srd.perf.control import MAX_OUTPUT_BYTES, Fields
 from srd.perf.errors import PerfError
@@ -54,7 +54,7 @@ def results_untrusted(fields: Fields, *, parameters: Parameters) -> Results:
 
 
 def _total_untrusted(fields: object, *, number: int, parameters: Parameters) -> Total:
-    if not isinstance(fields, dict) or not _is_figure(fields.get("seconds")):
+    if not isinstance(fields, dict) or not is_figure(fields.get("seconds")):
         raise PerfError("the server's results of a stream have no time")
     counts = dict[str, int]()
     for name in _INTEGERS:
@@ -67,12 +67,13 @@ def _total_untrusted(fields: object, *, number: int, parameters: Parameters) -> 
 
 def _load_untrusted(fields: object) -> Load:
     names = ("total", "user", "system")
-    if not isinstance(fields, dict) or not all(_is_figure(fields.get(name)) for name in names):
+    if not isinstance(fields, dict) or not all(is_figure(fields.get(name)) for name in names):
         raise PerfError("the server's results have no processor time")
     return Load(*(float(fields[name]) for name in names))
 
 
-def _is_figure(value: object) -> bool:
+def is_figure(value: object) -> TypeGuard[int | float]:
+    """Whether it is a number that a figure may have."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
     return 0 <= value < 1e12 and math.isfinite(value)

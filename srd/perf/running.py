@@ -19,7 +19,7 @@ _TICK_S: Final = 0.001
 
 
 async def first(*awaitables: Awaitable[Any]) -> Any:
-    """Return the result of the one that ends first, or raise its error; cancel the others."""
+    """Return the result of the one that ends first, or raise its error; cancel the others, and wait until they end."""
     tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -31,6 +31,8 @@ async def first(*awaitables: Awaitable[Any]) -> Any:
                     task.exception()  # retrieved: only the first one counts
             else:
                 task.cancel()
+        if left := [task for task in tasks if not task.done()]:
+            await asyncio.wait(left)  # what they use may be given back after this
 
 
 class Failure:

@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 import time
+import typing
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -19,8 +20,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from srd.perf.errors import PerfError
-from srd.perf.parameters import TCP_BLOCK_BYTES, Parameters, Protocol
+from srd.perf.errors import PerfError, UnavailableError
+from srd.perf.parameters import TCP_BLOCK_BYTES, Protocol
 from srd.perf.payload import Source
 from srd.perf.stream import Address, Fail, Snapshot, Stream, Work
 from srd.perf.tcp_info import flows_of
@@ -37,11 +38,27 @@ STOP_WITHIN_S: Final = 2.0
 """How long a thread that was stopped may take for the block that it is writing."""
 
 
+class Connected(typing.Protocol):
+    """What a test over kernel sockets says of its connections."""
+
+    @property
+    def protocol(self) -> Protocol:
+        """TCP or MPTCP."""
+
+    @property
+    def congestion(self) -> str:
+        """Name of the congestion control."""
+
+    @property
+    def count(self) -> int:
+        """Number of connections."""
+
+
 def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def connect(parameters: Parameters, *, address: Address, cookie: str, stream: int, bind: str | None) -> socket.socket:
+def connect(parameters: Connected, *, address: Address, cookie: str, stream: int, bind: str | None) -> socket.socket:
     """Open the connection of a stream; blocks. Raises PerfError."""
     sock = _socket(parameters, host=address[0])
     try:
@@ -59,7 +76,7 @@ def connect(parameters: Parameters, *, address: Address, cookie: str, stream: in
     return sock
 
 
-def _socket(parameters: Parameters, *, host: str) -> socket.socket:
+def _socket(parameters: Connected, *, host: str) -> socket.socket:
     return make_socket(
         algorithm=parameters.congestion, mptcp=parameters.protocol is Protocol.MPTCP, family=_family(host)
     )
@@ -68,10 +85,13 @@ def _socket(parameters: Parameters, *, host: str) -> socket.socket:
 class Acceptor:
     """The server's end: a listener that is open during a test, since MPTCP's further subflows need it, too."""
 
-    def __init__(self, parameters: Parameters, *, address: Address, cookie: str) -> None:
+    def __init__(self, parameters: Connected, *, address: Address, cookie: str) -> None:
         """Listen. Raises PerfError."""
         self._cookie = cookie.encode()
-        self._listener = _socket(parameters, host=address[0])
+        try:
+            self._listener = _socket(parameters, host=address[0])
+        except UnavailableError as error:
+            raise UnavailableError(f"at the server: {error}") from error
         self._greeters: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._sockets: dict[int, socket.socket] = {}

@@ -15,8 +15,10 @@ import pytest
 from netns.examples import file_named
 from netns.lab.lab import Lab
 from netns.topology.file import read_topology
+from srd.perf.tcp_socket import CUBIC, why_unavailable
 from srd.proto.wire.data import DEFAULT_PORT
 from tests.patience import PATIENCE_S
+from tests.srd.cli.perf_ends import two_machines
 from tests.srd.cli.processes import Process
 from tests.srd.loopback import content
 
@@ -45,6 +47,18 @@ LAB = [
     "srd-lab place allreduce --topology cluster",
 ]
 CARD = "nitro-card run card-a"
+PERF_SERVER = "srd perf server"
+COMPARE = [
+    "srd compare incast --show > incast.yaml",
+    "srd compare incast.yaml",
+    "srd compare incast.yaml --picture incast.png",
+    "srd compare reference",
+]
+SHORT_GRID = """
+fabrics: {two: {leaf_spine: {spines: 2, link: {delay: 0.2ms, rate: 50mbit}}}}
+transports: [srd]
+workloads: {bulk: {bulk: {size: 10K}}}
+"""
 RECEIVER, SENDER = "receiver$ ", "sender$   "
 
 
@@ -61,9 +75,14 @@ def command_lines(page: Path) -> list[str]:
     return found
 
 
+def pages_with(program: str) -> list[Path]:
+    """Return the pages of which a receiver runs a program."""
+    return [page for page in PAGES if any(program in line for line in command_lines(page) if line.startswith(RECEIVER))]
+
+
 def test_commands__each_is_run_or_exempt() -> None:
     lines = [line for page in PAGES for line in command_lines(page)]
-    run = {*LAB, CARD}
+    run = {*LAB, CARD, *COMPARE}
     others = [line for line in lines if not line.startswith((RECEIVER, SENDER))]
     assert {*others} == run | {*EXEMPT}
     for reason in EXEMPT.values():
@@ -115,7 +134,7 @@ def test_commands__a_lab(topology: Path, environment: dict[str, str], tmp_path: 
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("page", [page for page in PAGES if RECEIVER in page.read_text()], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", pages_with("srd recv"), ids=lambda page: page.stem)
 def test_commands__a_file_to_another_machine(
     page: Path, lab: Lab, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +161,35 @@ def test_commands__a_file_to_another_machine(
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("page", pages_with(PERF_SERVER), ids=lambda page: page.stem)
+def test_commands__measurements(page: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each to one server, and for less time than a reader takes."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with two_machines() as lab, Process(lab.command("far", PERF_SERVER.split())) as serving:
+        there = lab.address("far")
+        while "listening" not in (line := serving.stdout.next() or ""):
+            assert serving.popen.poll() is None, (line, serving.stderr.all())
+        measured = [line.removeprefix(SENDER) for line in command_lines(page) if line.startswith(f"{SENDER}srd perf")]
+        assert measured
+        for line in measured:
+            if "--mptcp" in line and why_unavailable(algorithm=CUBIC, mptcp=True):
+                continue
+            if "bbr" in line and why_unavailable(algorithm="bbr", mptcp=False):
+                continue
+            less = ["-t", "0.3"] if " client " in line else ["-D", "0.02"] if "-D" in line else ["-n", "2"]
+            done = subprocess.run(
+                lab.command("near", [*line.replace("receiver", there).split(), *less]),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            assert done.returncode == 0, (line, done)
+            assert done.stdout.count("\n") > 4
+
+
+@pytest.mark.root
 def test_commands__a_card(lab: Lab, environment: dict[str, str], tmp_path: Path) -> None:
     run_dir = tmp_path / "card"
     options = ["--run-dir", str(run_dir), "--json"]
@@ -153,3 +201,26 @@ def test_commands__a_card(lab: Lab, environment: dict[str, str], tmp_path: Path)
             status = ["nitro-card", "status", "--run-dir", str(run_dir)]
             shown = subprocess.run(status, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
             assert "efa_1" in shown.stdout
+
+
+@pytest.mark.root
+def test_commands__a_comparison(environment: dict[str, str], tmp_path: Path) -> None:
+    """In this order, with a shorter grid: fewer and smaller flows, and a file of this name instead of `reference`."""
+    (tmp_path / "reference").write_text(SHORT_GRID)
+    grid = tmp_path / "incast.yaml"
+    for line in COMPARE:
+        done = subprocess.run(
+            ["sh", "-c", line],
+            env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (line, done)
+        if "--show" in line:
+            text = grid.read_text()
+            short = text.replace("senders: 4, size: 4M", "senders: 2, size: 50K").replace("  clean: {}\n", "")
+            assert short != text
+            grid.write_text(short)
+    report = (tmp_path / "out" / "incast" / "report.html").read_text()
+    for transport in ("SRD", "TCP cubic", "TCP BBR", "MPTCP"):
+        assert f"</span>{transport}</td>" in report
+    assert (tmp_path / "incast.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out" / "reference" / "report.html").exists()

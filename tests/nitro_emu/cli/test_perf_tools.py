@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nitro_emu.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
+from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from tests.nitro_emu.processes import card_file, efa_tool, loopback_address, nitro_card
 from tests.srd.cli.processes import Process
 

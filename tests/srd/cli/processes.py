@@ -131,7 +131,7 @@ def assert_fails(result: subprocess.CompletedProcess[str], *, status: int, error
     lines = result.stderr.splitlines()
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("srd: ")
-    assert error in lines[0]
+    assert error in lines[0], lines[0]
 
 
 def sparse(directory: Path, *, size_bytes: int = SPARSE_BYTES) -> Path:

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from netns.lab.lab import Lab
-from netns.topology.model import Link, Switch, Topology
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
+from tests.srd.cli.perf_ends import HOST, server, two_machines
 from tests.srd.cli.processes import Process, assert_fails, command, srd
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
-HOST = "127.0.0.1"
-
-
-@contextmanager
-def server(*options: str, host: str = HOST, within: Sequence[str] = ()) -> Iterator[tuple[Process, str]]:
-    """A server at any free port; gives it and the port."""
-    argv = command("perf", "server", "--plain", "--bind", host, "--port", "0", *options)
-    with Process([*within, *argv]) as process:
-        while "listening on" not in (line := process.stdout.next() or ""):
-            assert process.popen.poll() is None, process.stderr.all()
-        yield process, line.rpartition(":")[2]
 
 
 def client(port: str, *options: str, host: str = HOST) -> list[str]:
@@ -61,7 +48,12 @@ def test_client__text_and_output_of_the_server() -> None:
 
 def test_client__several_tests_of_one_server() -> None:
     with server() as (_, port):
-        for options in (["--tcp=cubic"], ["--bidir"], ["--reverse", "--tcp"], ["-t", "0.2", "-b", "10M", "-l", "1K"]):
+        for options in (
+            ["--tcp", "-C", CUBIC],
+            ["--bidir"],
+            ["--reverse", "--tcp"],
+            ["-t", "0.2", "-b", "10M", "-l", "1K"],
+        ):
             size = [] if "-t" in options else ["-n", "2M"]
             found = report(port, *size, *options)
             end = found["end"]
@@ -108,6 +100,14 @@ def test_server__goes_on_when_a_client_is_killed() -> None:
         assert process.stderr.all()[-1] == "srd: stopped by SIGTERM"
 
 
+def test_client__no_such_congestion_control_at_the_server() -> None:
+    with server() as (_, port):
+        result = srd(*client(port, "--tcp", "-C", "nosuchcontrol"))
+        assert_fails(
+            result, status=1, error="at the server: tcp: this kernel has no congestion control 'nosuchcontrol'"
+        )
+
+
 def test_client__no_server() -> None:
     assert_fails(srd(*client("9", "--connect-timeout", "100")), status=1, error="127.0.0.1:9")
 
@@ -128,7 +128,9 @@ def test_client__no_server() -> None:
         (["-b", "fast"], "not a number"),
         (["-b", "-1"], "out of range"),
         (["-i", "0.01"], "too short"),
-        (["--tcp=vegas"], "vegas"),
+        (["-C", "cubic"], "give --tcp or --mptcp"),
+        (["--tcp", "--mptcp"], "--tcp and --mptcp exclude each other"),
+        (["--tcp", "-C", "a/b"], "a/b"),
         (["--plain", "--psk-file", "x"], "exclude each other"),
         (["--paths", "65"], "65"),
     ],
@@ -148,15 +150,7 @@ def test_server__port_in_use() -> None:
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    """Two machines and a link; its addresses are of two networks at each end, so that MPTCP could use both."""
-    topology = Topology(
-        name=f"perf{os.getpid()}",
-        hosts=("near", "far"),
-        switches=(Switch("between", "leaf"),),
-        links=(Link("near", "between"), Link("far", "between")),
-        mtu=9000,
-    )
-    with Lab.up(topology) as made:
+    with two_machines() as made:
         yield made
 
 

@@ -14,6 +14,8 @@ from srd.perf.opening import listen
 from srd.perf.parameters import Parameters
 from srd.perf.results import Report, Start
 from srd.perf.server import Server
+from srd.perf.sweep.client import Row, run_sweep
+from srd.perf.sweep.plan import Sweep
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN
 
@@ -57,6 +59,13 @@ class Served:
         """Run one test, with an endpoint of its own."""
         async with asyncio.timeout(PATIENCE_S), await Endpoint.open(towards=HOST, config=PLAIN) as endpoint:
             return await self.client(endpoint).run(parameters, interval_s=interval_s, watch=seen or Seen())
+
+    async def sweep(self, sweep: Sweep) -> list[Row]:
+        """Run one sweep, with an endpoint of its own."""
+        rows = list[Row]()
+        async with asyncio.timeout(PATIENCE_S), await Endpoint.open(towards=HOST, config=PLAIN) as endpoint:
+            await run_sweep(self.client(endpoint), sweep, on_start=lambda _: None, on_row=rows.append)
+        return rows
 
 
 @asynccontextmanager

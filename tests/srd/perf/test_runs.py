@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from srd.endpoint import Endpoint
-from srd.perf.control import Control, Kind, encode
+from srd.perf.control import VERSION, Control, Kind, encode
 from srd.perf.errors import PerfError
 from srd.perf.parameters import Direction, Parameters, Protocol
 from srd.perf.parameters import encode as encode_parameters
@@ -156,9 +156,11 @@ GARBAGE = {
     "a length that never comes": b"\xff\xff\xff\xff",
     "an unknown kind": encode(Kind.TEST).replace(b"test", b"tost"),
     "a kind of the server's": encode(Kind.START),
-    "no parameters": encode(Kind.TEST, version=1),
-    "another version": encode(Kind.TEST, version=2, parameters=encode_parameters(parameters())),
-    "a million streams": encode(Kind.TEST, version=1, parameters={**encode_parameters(parameters()), "streams": 10**6}),
+    "no parameters": encode(Kind.TEST, version=VERSION),
+    "another version": encode(Kind.TEST, version=VERSION + 1, parameters=encode_parameters(parameters())),
+    "a million streams": encode(
+        Kind.TEST, version=VERSION, parameters={**encode_parameters(parameters()), "streams": 10**6}
+    ),
     "a stream of no test": encode(Kind.JOIN, cookie="a" * 36, stream=0),
     "a cookie that is no text": encode(Kind.JOIN, cookie=7, stream=0),
     "a cookie of half a character": encode(Kind.JOIN, cookie="\ud800" * 36, stream=0),
@@ -187,7 +189,7 @@ async def test_garbage_in_a_test_ends_it_and_nothing_else() -> None:
             reader, writer = await peer.open_stream()
             control = Control(reader, writer)
             await control.send(
-                Kind.TEST, version=1, parameters=encode_parameters(parameters(seconds=9.0, size_bytes=0))
+                Kind.TEST, version=VERSION, parameters=encode_parameters(parameters(seconds=9.0, size_bytes=0))
             )
             _, ready = await control.receive(Kind.READY)
             for cookie, stream in (("0" * 36, 0), (ready["cookie"], 1), (ready["cookie"], -1), (ready["cookie"], True)):
@@ -212,7 +214,7 @@ async def test_a_connection_without_the_cookie_is_closed() -> None:
             peer = await endpoint.connect(HOST, server.port)
             reader, writer = await peer.open_stream()
             control = Control(reader, writer)
-            await control.send(Kind.TEST, version=1, parameters=encode_parameters(parameters(Protocol.TCP)))
+            await control.send(Kind.TEST, version=VERSION, parameters=encode_parameters(parameters(Protocol.TCP)))
             await control.receive(Kind.READY)
             for greeting in (bytes(38), b""):
                 incoming, outgoing = await asyncio.open_connection(HOST, server.port)

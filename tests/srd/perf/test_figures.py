@@ -1,10 +1,10 @@
-"""nitro_emu.perf.figures: the arithmetic of the tables."""
+"""srd.perf.figures: the arithmetic of the tables."""
 
 from __future__ import annotations
 
 import pytest
 
-from nitro_emu.perf.figures import (
+from srd.perf.figures import (
     BANDWIDTH_HEAD,
     LATENCY_HEAD,
     MB,

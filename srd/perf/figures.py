@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
+
+import numpy as np
 
 LATENCY_HEAD: Final = (
     " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]"
@@ -33,17 +34,18 @@ class LatencyFigures:
     p999_us: float
 
     @classmethod
-    def of(cls, times_ns: Sequence[int], *, size_bytes: int) -> Self:
+    def of(cls, times_ns: Sequence[float], *, size_bytes: int) -> Self:
         """Return the figures of these times."""
-        ordered = [time_ns / 1e3 for time_ns in sorted(times_ns)]
+        array = np.sort(np.asarray(times_ns, np.float64)) / 1e3
+        ordered: list[float] = array.tolist()
         return cls(
             size_bytes=size_bytes,
             iterations=len(ordered),
             min_us=ordered[0],
             max_us=ordered[-1],
             typical_us=percentile(ordered, 50),
-            mean_us=statistics.fmean(ordered),
-            stdev_us=statistics.pstdev(ordered),
+            mean_us=float(array.mean()),
+            stdev_us=float(array.std()),
             p99_us=percentile(ordered, 99),
             p999_us=percentile(ordered, 99.9),
         )

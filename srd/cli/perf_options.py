@@ -1,0 +1,221 @@
+"""What the commands of `srd perf` have in common: options, where output goes, and how a client begins."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from netns.units import UnitError, parse_rate_bps
+from srd.cli.options import Duration, busy_poll_option
+from srd.cli.security import security_config, split_fingerprint
+from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
+from srd.errors import SrdError
+from srd.io.addresses import host_port_text
+from srd.peer import Peer
+from srd.perf.client import Client, Target
+from srd.perf.iperf_json import error_document
+from srd.perf.parameters import MAX_RATE_BPS
+from srd.perf.results import describe
+from srd.perf.server import INTERVAL_S
+from srd.perf.tcp_socket import BBR, CUBIC
+from srd.printable import printable
+from srd.proto.config import MAX_PATHS, ProtocolConfig
+from srd.secure.config import Keys, SecurityConfig
+
+PORT: Final = 5201
+"""iperf3's, so that what a firewall allows for it is allowed for this."""
+MAX_CONNECT_S: Final = 600.0
+LEAST_INTERVAL_S: Final = 0.1
+
+
+class Seconds(Duration):
+    """A duration such as 500ms; as with iperf3 a bare number is seconds, or what `bare_s` says."""
+
+    name = "TIME"
+
+    def __init__(self, *, most_s: float, bare_s: float = 1.0) -> None:
+        super().__init__(most_s=most_s)
+        self._bare_s = bare_s
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds; fail with one line that describes the error."""
+        try:
+            seconds = float(value) * self._bare_s
+        except ValueError:
+            return super().convert(value, param, ctx)
+        return super().convert(f"{seconds:.9f}s", param, ctx)
+
+
+class Rate(click.ParamType[int]):
+    """A rate in bit/s such as 250mbit (netns.units), or 250M as with iperf3."""
+
+    name = "RATE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bits per second; fail with one line that describes the error."""
+        text = str(value)
+        try:
+            rate_bps = parse_rate_bps(f"{text}bit" if text[-1:].lower() in tuple("kmgt") else text)
+        except UnitError as error:
+            self.fail(str(error), param, ctx)
+        if not 0 <= rate_bps <= MAX_RATE_BPS:
+            self.fail(f"{value} is out of range; give 0 (no limit) to 10tbit", param, ctx)
+        return rate_bps
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that both ends have."""
+    for option in (
+        busy_poll_option,
+        click.option(
+            "--paths",
+            type=click.IntRange(1, MAX_PATHS),
+            help=f"Number of source ports to spray packets over.  [default: {ProtocolConfig().paths}]",
+        ),
+        click.option("--logfile", type=click.Path(path_type=Path, dir_okay=False), help="Write the output to FILE."),
+        click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON document."),
+        click.option("-B", "--bind", metavar="ADDRESS", help="Use this local address."),
+        click.option("-p", "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port."),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Options that both ends have."""
+
+    port: int
+    bind: str | None
+    as_json: bool
+    logfile: Path | None
+    paths: int | None
+    busy_poll: bool
+    plain: bool
+    psk_file: Path | None
+    cert: Path | None
+    ca: Path | None
+
+    def security(self, **keys: Path | None) -> SecurityConfig:
+        """Return what the options say. Raises click.UsageError."""
+        return security_config(plain=self.plain, psk_file=self.psk_file, cert=self.cert, ca=self.ca, **keys)
+
+    def config(self, security: SecurityConfig) -> EndpointConfig:
+        """Return the endpoint's settings."""
+        protocol = ProtocolConfig(paths=self.paths or ProtocolConfig().paths)
+        return EndpointConfig(protocol=protocol, busy_poll=self.busy_poll, security=security)
+
+    @contextmanager
+    def output(self) -> Iterator[Callable[[str], None]]:
+        """Yield what prints text. Raises click.ClickException for a file that cannot be written."""
+        if self.logfile is None:
+            yield lambda text: click.echo(text, nl=False)
+            return
+        try:
+            file = self.logfile.open("a", buffering=1, encoding="utf-8")
+        except OSError as error:
+            raise click.ClickException(f"--logfile {self.logfile}: cannot be written ({error.strerror})") from error
+        with file:
+
+            def write(text: str) -> None:
+                file.write(text)
+
+            yield write
+
+
+def _interval(_context: click.Context, _option: click.Parameter, interval_s: float) -> float:
+    """Fail for an interval that would only cost time."""
+    if 0 < interval_s < LEAST_INTERVAL_S:
+        raise click.UsageError(f"--interval {interval_s:g}s: is too short; give 0, or at least 100ms")
+    return interval_s
+
+
+interval_option = click.option(
+    "-i",
+    "--interval",
+    "interval_s",
+    type=Seconds(most_s=3600.0),
+    default=f"{INTERVAL_S:g}",
+    show_default=True,
+    callback=_interval,
+    help="Time between two reports; 0: only one, at the end.",
+)
+host_argument = click.argument("host", metavar="HOST[#FINGERPRINT]")
+connect_timeout_option = click.option(
+    "--connect-timeout",
+    "connect_timeout_s",
+    type=Seconds(most_s=MAX_CONNECT_S, bare_s=0.001),
+    default="10s",
+    show_default=True,
+    help="How long to try to connect; a bare number is milliseconds.",
+)
+verify_option = click.option("--verify", is_flag=True, help="Compare every byte that arrives with what was sent.")
+tcp_option = click.option("--tcp", is_flag=True, help="Measure kernel TCP.")
+congestion_option = click.option(
+    "-C",
+    "--congestion",
+    metavar="ALGO",
+    help=f"Congestion control of TCP and MPTCP, such as {BBR}.  [default: {CUBIC}]",
+)
+
+
+def note(text: str) -> None:
+    """Print one line to stderr."""
+    click.echo(f"srd perf: {printable(text)}", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSide:
+    """A client's options beside what it measures."""
+
+    common: Common
+    target: Target
+    config: EndpointConfig
+    connect_timeout_s: float
+
+    @classmethod
+    def of(cls, host: str, given: dict[str, Any]) -> ClientSide:
+        """Take what belongs to it from the options. Raises click.UsageError."""
+        common = Common(**{name: given.pop(name) for name in Common.__dataclass_fields__})
+        address, fingerprint = split_fingerprint(host)
+        security = common.security(known_hosts=given.pop("known_hosts"))
+        if fingerprint and not isinstance(security, Keys):
+            raise click.UsageError(
+                f"{host}: a fingerprint is of a public key; leave out --plain, --psk-file, --cert, or it"
+            )
+        target = Target(address.removeprefix("[").removesuffix("]"), common.port, fingerprint)
+        return cls(common, target, common.config(security), given.pop("connect_timeout_s"))
+
+    @asynccontextmanager
+    async def client(self, write: Callable[[str], None]) -> AsyncIterator[Client]:
+        """Give the client; an error is printed by `write`, too, if it prints JSON."""
+        name = host_port_text(self.target.host, self.target.port)
+
+        def greet(peer: Peer) -> None:
+            code = peer.identity.fingerprint
+            note(f"{name} is new: its key has the fingerprint {code}, and is trusted from now on")
+
+        try:
+            async with await self._endpoint() as endpoint:
+                yield Client(
+                    endpoint,
+                    self.target,
+                    connect_timeout_s=self.connect_timeout_s,
+                    bind=self.common.bind,
+                    on_first_contact=greet,
+                )
+        except SrdError as error:
+            if self.common.as_json:
+                write(describe(error_document(str(error))) + "\n")
+            raise
+
+    async def _endpoint(self) -> Endpoint:
+        if self.common.bind is None:
+            return await Endpoint.open(towards=self.target.host, config=self.config)
+        return await Endpoint.listen(self.common.bind, 0, config=self.config)  # nobody accepts what it is sent

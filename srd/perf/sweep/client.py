@@ -1,0 +1,155 @@
+"""A sweep at the client: it asks the server for each size, and measures it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+from srd.perf.client import START_WITHIN_S, Client, request
+from srd.perf.control import Control, Fields, Kind
+from srd.perf.errors import PerfError
+from srd.perf.opening import Connections, is_tcp
+from srd.perf.results import is_figure
+from srd.perf.running import first
+from srd.perf.sweep.measures import Figures, measure_of
+from srd.perf.sweep.plan import Sweep, encode
+
+ANSWER_WITHIN_S: Final = 60.0
+"""How long a server may take for an answer: it waits for what is on its way."""
+_MAX_KEY: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A size."""
+
+    figures: Figures
+    cpu_s: float
+    """Processor time of this process while it was measured, user and system."""
+    remote_cpu_s: float
+    """That of the server."""
+    dropped: int
+    """Datagrams of this endpoint, of any peer, that this host dropped meanwhile."""
+    remote_dropped: int
+    """Those of the server."""
+
+
+class _Dialogue:
+    """Requests and their answers. What the server says meanwhile, such as why it ends the test, interrupts."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._heard = self._listen()
+        self._asks = False
+
+    def _listen(self) -> asyncio.Future[tuple[Kind, Fields]]:
+        return asyncio.ensure_future(self._control.receive(Kind.ANSWER))
+
+    async def ask(self, kind: Kind, **fields: object) -> Fields:
+        """Ask, and return the answer. Raises PerfError."""
+        self._asks = True
+        await self._control.send(kind, **fields)
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                _, answer = await asyncio.shield(self._heard)
+        except TimeoutError:
+            raise PerfError(f"the server did not answer within {ANSWER_WITHIN_S:g} s") from None
+        self._heard, self._asks = self._listen(), False
+        return answer
+
+    async def interrupted(self) -> None:
+        """Raise PerfError when the server says something without being asked, or is gone."""
+        while True:
+            await asyncio.wait([self._heard])
+            if not self._asks:
+                self._heard.result()
+                raise PerfError("the server has ended the test early")
+            await asyncio.sleep(0)  # whoever has asked takes it
+
+    def close(self) -> None:
+        """Listen no more."""
+        if not self._heard.cancel() and not self._heard.cancelled():
+            self._heard.exception()
+
+
+async def run_sweep(
+    client: Client, sweep: Sweep, *, on_start: Callable[[str], None], on_row: Callable[[Row], None]
+) -> None:
+    """Measure each size; `on_start` is told the cookie. Raises SrdError with one line."""
+    async with AsyncExitStack() as stack:
+        peer, control = await client.meet(stack)
+        memory = stack.enter_context(ExitStack())  # given back after the peers that use it were closed
+        try:
+            async with asyncio.timeout(START_WITHIN_S):
+                cookie = await request(control, sweep=encode(sweep))
+                connections = await client.open_connections(sweep, peer=peer, cookie=cookie, stack=stack)
+                await control.receive(Kind.START)
+        except TimeoutError:
+            raise PerfError(f"the test did not start within {START_WITHIN_S:g} s") from None
+        dialogue = _Dialogue(control)
+        stack.callback(dialogue.close)
+        on_start(cookie)
+        for number, size_bytes in enumerate(sweep.sizes):
+            used = connections[number : number + 1] if is_tcp(sweep) else connections
+            on_row(await _measured(client, sweep, size_bytes, connections=used, dialogue=dialogue, memory=memory))
+        await dialogue.ask(Kind.END)
+
+
+async def _measured(
+    client: Client,
+    sweep: Sweep,
+    size_bytes: int,
+    *,
+    connections: Connections,
+    dialogue: _Dialogue,
+    memory: ExitStack,
+) -> Row:
+    endpoint = client.endpoint
+    answer = await dialogue.ask(Kind.SIZE, size=size_bytes)
+
+    async def check(first_request: int, count: int) -> None:
+        await dialogue.ask(Kind.CHECK, first=first_request, count=count)
+
+    measure = measure_of(
+        sweep,
+        size_bytes,
+        endpoint=endpoint,
+        connections=connections,
+        keys=_keys_untrusted(answer, peers=len(connections)),
+        check=check,
+    )
+    memory.callback(measure.close)
+    await first(measure.warm_up(), dialogue.interrupted())
+    await dialogue.ask(Kind.BEGIN)
+    cpu_s, dropped = time.process_time(), endpoint.dropped_packets
+    figures = await first(measure.measure(), dialogue.interrupted())
+    cpu_s, dropped = time.process_time() - cpu_s, endpoint.dropped_packets - dropped
+    answer = await dialogue.ask(Kind.FIGURES, count=measure.sent)
+    remote_cpu_s, remote_dropped = _figures_untrusted(answer)
+    memory.pop_all()
+    measure.close()
+    return Row(figures, cpu_s, remote_cpu_s, dropped, remote_dropped)
+
+
+def _keys_untrusted(answer: Fields, *, peers: int) -> Sequence[int]:
+    """Return the keys of the server's memory. Raises PerfError, and nothing else."""
+    keys: Any = answer.get("keys")
+    if keys == []:
+        return [0] * peers  # of what needs none; a request with it is refused by the other end
+    if not isinstance(keys, list) or len(keys) != peers:
+        raise PerfError("the server sent no keys of its memory")
+    if not all(type(key) is int and 0 <= key <= _MAX_KEY for key in keys):
+        raise PerfError("the server sent what is no key")
+    return keys
+
+
+def _figures_untrusted(answer: Fields) -> tuple[float, int]:
+    """Return the server's processor time and what it has dropped. Raises PerfError, and nothing else."""
+    cpu_s, dropped = answer.get("cpu_s"), answer.get("dropped")
+    if not is_figure(cpu_s) or not isinstance(dropped, int) or not is_figure(dropped):
+        raise PerfError("the server sent no figures")
+    return float(cpu_s), int(dropped)

@@ -1,0 +1,71 @@
+"""Completions over time, from which bandwidth and its peak are computed; the clock can be stopped."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from srd.perf.figures import BandwidthFigures
+
+POINTS_OF_A_SERIES: Final = 8
+"""Points that are kept of as many messages as there may be at a time, over which the peak is taken."""
+
+
+class Progress:
+    """Of one size."""
+
+    def __init__(self, *, depth: int) -> None:
+        self._depth = depth
+        self._step = max(1, depth // POINTS_OF_A_SERIES)
+        self._zero_ns = 0
+        self._stopped_ns = 0
+        self.count = 0
+        self._points: list[tuple[int, int]] = []
+
+    def start(self) -> None:
+        """Begin, or begin again."""
+        self.count = 0
+        self._points = [(0, 0)]
+        self._zero_ns = time.perf_counter_ns()
+
+    def stop_clock(self) -> None:
+        """What follows takes no time."""
+        self._stopped_ns = time.perf_counter_ns()
+
+    def go_on(self) -> None:
+        """Let time pass again."""
+        self._zero_ns += time.perf_counter_ns() - self._stopped_ns
+
+    def add(self, count: int) -> None:
+        """Count completions."""
+        self.count += count
+        if self.count - self._points[-1][1] >= self._step:
+            self._points.append((time.perf_counter_ns() - self._zero_ns, self.count))
+
+    def end(self) -> None:
+        """Take the time of the last completion, which has just come."""
+        if self._points[-1][1] < self.count:
+            self._points.append((time.perf_counter_ns() - self._zero_ns, self.count))
+
+    def figures(self, size_bytes: int) -> BandwidthFigures:
+        """Return bandwidth and rate."""
+        return BandwidthFigures.of(self._points, size_bytes=size_bytes, depth=self._depth)
+
+
+class Quota:
+    """How many messages may still be posted: a number, or any until a time."""
+
+    def __init__(self, *, iterations: int, seconds: float) -> None:
+        self._left = iterations
+        self._until = 0.0 if iterations else time.perf_counter() + seconds
+        self.taken = 0
+
+    def take(self, most: int) -> int:
+        """Return how many of `most` may be posted now; they count as posted. At least one message is."""
+        if self._until:
+            count = most if time.perf_counter() < self._until or not self.taken else 0
+        else:
+            count = min(most, self._left)
+            self._left -= count
+        self.taken += count
+        return count

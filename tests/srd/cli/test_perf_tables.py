@@ -1,0 +1,126 @@
+"""`srd perf latency`, `rate`, `write` and `read` as processes: perftest's tables, JSON, and what ends them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from netns.lab.lab import Lab
+from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
+from srd.perf.sweep.plan import ALL_SIZES
+from tests.patience import PATIENCE_S
+from tests.srd.cli.perf_ends import HOST, server, two_machines
+from tests.srd.cli.processes import Process, assert_fails, command, srd
+
+Called = Callable[..., subprocess.CompletedProcess[str]]
+TABLES = ["latency", "rate", "write", "read"]
+
+
+def table(name: str, port: str, *options: str, host: str = HOST) -> list[str]:
+    return ["perf", name, host, "--plain", "--port", port, *options]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_table__of_all_sizes_has_perftests_columns(name: str) -> None:
+    with server() as (process, port):
+        result = srd(*table(name, port, "--iters", "2", "--verify"))
+        assert result.returncode == 0, result.stderr
+        assert result.stderr == ""
+        assert f"{name} over SRD, sizes: 23" in (process.stdout.next() or "") + (process.stdout.next() or "")
+    _, title, _, head, *rows, _ = result.stdout.splitlines()
+    assert "payload compared" in title
+    assert ("half of each round trip" in title) is (name == "latency")
+    assert head == (LATENCY_HEAD if name == "latency" else BANDWIDTH_HEAD)
+    assert [int(row.split()[0]) for row in rows] == [*ALL_SIZES]
+    assert {len(row.split()) for row in rows} == {head.count("[") + 2}
+    assert {row.split()[1] for row in rows} == {"2"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_table__as_json(name: str) -> None:
+    tcp = [["--tcp"]] if name in {"latency", "rate"} else []
+    with server() as (_, port):
+        for more in ([], *tcp):
+            result = srd(*table(name, port, "-J", "-s", "64", "-s", "8K", "-D", "0.05", *more))
+            assert result.returncode == 0, result.stderr
+            found = json.loads(result.stdout)
+            assert [row["size_bytes"] for row in found["rows"]] == [64, 8192]
+            assert all(row["iterations"] > 0 and row["remote_cpu_s"] > 0 for row in found["rows"])
+            assert found["start"]["test"]["operation"] == name
+            assert found["start"]["test"]["protocol"] == ("TCP" if more else "SRD")
+            assert found["start"]["connecting_to"] == {"host": HOST, "port": int(port)}
+
+
+@pytest.mark.parametrize("name", ["rate", "read"])
+def test_table__a_client_that_is_stopped_or_killed_leaves_the_server(name: str) -> None:
+    with server() as (_, port):
+        for number, status in ((signal.SIGINT, 1), (signal.SIGKILL, -signal.SIGKILL)):
+            with Process(command(*table(name, port, *["-s", "64"], "-D", "600"))) as stopped:
+                while "#bytes" not in (stopped.stdout.next() or ""):
+                    assert stopped.popen.poll() is None, stopped.stderr.all()
+                stopped.kill(number)
+                assert stopped.wait() == status
+                assert stopped.stderr.all() == (["srd: stopped by SIGINT"] if number == signal.SIGINT else [])
+            while (result := srd(*table(name, port, "-s", "64", "-n", "5"))).returncode:
+                assert "busy" in result.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--tcp"]])
+@pytest.mark.parametrize("name", ["latency", "rate"])
+def test_table__of_a_server_that_is_stopped(name: str, options: list[str]) -> None:
+    with server() as (process, port):
+        with Process(command(*table(name, port, "-s", "64", "-D", "60", "-J", *options))) as client:
+            while "Accepted" not in (process.stdout.next() or ""):
+                assert client.popen.poll() is None, client.stderr.all()
+            process.kill(signal.SIGTERM)
+            assert client.wait() == 1
+            assert len(client.stderr.all()) == 1
+            assert "error" in json.loads("\n".join(client.stdout.all()))
+        assert process.wait() == 1
+        assert process.stderr.all()[-1] == "srd: stopped by SIGTERM"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error"),
+    [
+        ("rate", ["-s", "64", "-a"], "--size and --all exclude each other"),
+        ("rate", ["-n", "5", "-D", "1"], "--iters and --duration exclude each other"),
+        ("rate", ["-C", "bbr"], "give --tcp, too"),
+        ("rate", ["-s", "17M"], "too large"),
+        ("rate", ["-s", "0"], "too small"),
+        ("rate", ["-n", "0"], "-n"),
+        ("rate", ["-D", "0"], "one of them"),
+        ("rate", ["-D", "601"], "out of range"),
+        ("rate", ["-q", "129"], "129"),
+        ("rate", ["-q", "2", "--tcp"], "TCP measures rate with one"),
+        ("write", ["-s", "16M", "-q", "5"], "registered memory"),
+        ("write", ["--tcp"], "--tcp"),
+        ("latency", ["-q", "2"], "-q"),
+        ("latency", ["--tcp", "-C", "a/b"], "a/b"),
+    ],
+)
+def test_table__bad_flow(called: Called, name: str, options: list[str], error: str) -> None:
+    assert_fails(called("perf", name, HOST, *options), status=2, error=error)
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    with two_machines() as made:
+        yield made
+
+
+@pytest.mark.root
+def test_tables_between_two_machines(lab: Lab) -> None:
+    there = lab.address("far")
+    with server(host=there, within=lab.command("far", [])) as (_, port):
+        for name in TABLES:
+            argv = command(*table(name, port, "-n", "20", "--verify", "-s", "64", "-s", "8M", "-J", host=there))
+            result = subprocess.run(
+                lab.command("near", argv), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            )
+            assert result.returncode == 0, (result.stdout, result.stderr)
+            assert [row["iterations"] for row in json.loads(result.stdout)["rows"]] == [20, 20]
