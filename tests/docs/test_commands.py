@@ -7,12 +7,10 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from netns.examples import file_named
 from netns.lab.lab import Lab
 from netns.topology.file import read_topology
 from srd.perf.tcp_socket import CUBIC, why_unavailable
@@ -95,21 +93,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """That of a user who has activated the environment, with keys of their own."""
     path = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
     return os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "SRD_HOME": str(tmp_path)}
-
-
-@pytest.fixture
-def topology(tmp_path: Path) -> Path:
-    """The reference fabric under a name that no other lab has."""
-    text = file_named("reference").read_text()
-    path = tmp_path / "reference.yaml"
-    path.write_text(text.replace("name: reference", f"name: tg{os.getpid()}"))
-    return path
-
-
-@pytest.fixture
-def lab(topology: Path) -> Iterator[Lab]:
-    with Lab.up(read_topology(topology)) as made:
-        yield made
 
 
 @pytest.mark.root
