@@ -116,31 +116,47 @@ def test_commands__a_lab(topology: Path, environment: dict[str, str], tmp_path: 
         subprocess.run(["srd-lab", "down", *lab_options], env=environment, capture_output=True, check=False)
 
 
+def transfers() -> list[tuple[str, str, str]]:
+    """Return each command of a receiver and of its sender, with their page."""
+    found = []
+    for page in pages_with("srd recv"):
+        lines = [line.split("$ ")[1].strip() for line in command_lines(page) if "$ " in line]
+        found += [(page.stem, *pair) for pair in zip(lines[::2], lines[1::2], strict=True)]
+    return found
+
+
 @pytest.mark.root
-@pytest.mark.parametrize("page", pages_with("srd recv"), ids=lambda page: page.stem)
-def test_commands__a_file_to_another_machine(
-    page: Path, lab: Lab, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("page", "receive", "send"), transfers())
+def test_commands__files_to_another_machine(
+    page: str, receive: str, send: str, lab: Lab, environment: dict[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """The receiver's target has a fingerprint; the page's may have one, which is an example."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    payload = content(1 << 20, seed=1)
-    Path("model.safetensors").write_bytes(payload)
-    receive, send = (line.split("$ ")[1].strip() for line in command_lines(page) if "$" in line)
-    with Process(lab.command("h2", ["sh", "-c", receive.replace("srd recv", "exec 2>&1 srd recv")])) as there:
-        while (fingerprint := re.search(rf":{DEFAULT_PORT}(#\S+)", there.stdout.next() or "")) is None:
+    payload, sent = content(1 << 20, seed=1), "models/a" if "models" in send else "model.safetensors"
+    for directory in ("here/models", "there"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "here" / sent).write_bytes(payload)
+    monkeypatch.chdir(tmp_path / "there")
+    with Process(lab.command("h2", ["sh", "-c", receive.replace("srd recv", "exec srd recv")])) as there:
+        while (fingerprint := re.search(rf":{DEFAULT_PORT}(#\S+)", there.stderr.next() or "")) is None:
             pass
         target = f"{lab.address('h2')}:{DEFAULT_PORT}" + (fingerprint[1] if "#" in send else "")
+        monkeypatch.chdir(tmp_path / "here")
         done = subprocess.run(
-            lab.command("h1", [*send.split()[:-1], target]),
+            lab.command("h1", ["sh", "-c", f"{send.rpartition(' ')[0]} {target}"]),
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
             check=False,
         )
-        assert done.returncode == 0, done
-    assert Path("incoming/model.safetensors").read_bytes() == payload
+        assert done.returncode == 0, (page, done)
+        if "|" in receive:
+            assert there.wait() == 0
+    (arrived,) = (path for path in (tmp_path / "there").rglob("*") if path.is_file())
+    assert arrived.name == Path(sent).name
+    assert arrived.read_bytes() == payload
 
 
 @pytest.mark.root

@@ -83,7 +83,7 @@ def test_send__reports_what_it_did(file: Path, output: Path) -> None:
         result = srd("send", str(file), target)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("a.bin: 3000000 bytes in ")
-    assert result.stdout.endswith(" paths, BLAKE3 verified\n")
+    assert result.stdout.endswith(f" paths, BLAKE3 {digest_of(file.read_bytes())} verified\n")
     assert (output / "a.bin").read_bytes() == file.read_bytes()
 
 
