@@ -36,7 +36,9 @@ _INK: Final = "#123456"  # a placeholder for currentColor until the SVG is writt
 _PAPER_INK: Final = "#333333"
 _SVG_SETTINGS: Final = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9.5}
 _WINDOWS: Final = 50
-"""Of a plot over time."""
+"""Of a plot over time; fewer if they were shorter than MIN_WINDOW_S."""
+MIN_WINDOW_S: Final = 0.06
+"""Three samples of each receiver: with fewer, a rate is that of the sampling."""
 
 Draw = Callable[[Axes, Sequence[Summary]], None]
 """Draws the transports of one condition."""
@@ -141,7 +143,7 @@ def _throughput(axes: Axes, summaries: Sequence[Summary]) -> None:
     shown_s = _shown_s([summary.typical for summary in known])
     for summary in known:
         outcome, transport = summary.typical, summary.point.transport
-        times, mbit = throughput(outcome, window_s=shown_s / _WINDOWS)
+        times, mbit = throughput(outcome, window_s=max(MIN_WINDOW_S, shown_s / _WINDOWS))
         _line(axes, transport, times, mbit)
         for at_s, _ in outcome.events:
             if at_s <= shown_s:
