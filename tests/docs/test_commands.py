@@ -214,7 +214,7 @@ def test_commands__a_comparison(environment: dict[str, str], tmp_path: Path) -> 
     for line in COMPARE:
         done = subprocess.run(
             ["sh", "-c", line],
-            env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+            env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=5 * PATIENCE_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, (line, done)
         if "--show" in line:
