@@ -8,7 +8,7 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -63,7 +63,10 @@ def no_delay(sock: socket.socket) -> None:
 
 
 def ping(sock: socket.socket, source: Source, *, size_bytes: int, sweep: Sweep) -> tuple[list[int], int]:
-    """Return the times of the round trips that count, in nanoseconds, and how many there were. Raises PerfError."""
+    """Return the times of the round trips that count, in nanoseconds, and how many there were. Raises PerfError.
+
+    Messages are the beginnings of the blocks of the source, as in `answer`, which is for the other end.
+    """
     no_delay(sock)
     buffer, times, done = memoryview(bytearray(size_bytes)), list[int](), 0
     array = np.frombuffer(buffer, np.uint8)
@@ -125,6 +128,20 @@ class Pour:
             raise PerfError(f"TCP: {self.count * self._size_bytes} bytes were sent, and {read_bytes} have arrived")
 
 
+def answer(sock: socket.socket, source: Source, *, size_bytes: int, check: PartCheck | None) -> Iterator[int]:
+    """Answer messages until the connection ends; yield the length of each. Raises OSError, PerfError."""
+    no_delay(sock)
+    buffer, number = memoryview(bytearray(size_bytes)), 0
+    with memoryview(source.region) as memory:
+        while _filled(sock, buffer):
+            offset = source.offset(number)
+            sock.sendall(memory[offset : offset + size_bytes])
+            if check is not None:
+                check([buffer], number=number, length=size_bytes)
+            number += 1
+            yield size_bytes
+
+
 # -- the server -------------------------------------------------------------------------------------------------------
 
 
@@ -163,17 +180,9 @@ class TcpResponder(_Thread):
     """Answers each message by one of the same length and number."""
 
     def _work(self) -> None:
-        no_delay(self._socket)
         check = PartCheck(self._source) if self._verify else None
-        buffer, number, size = memoryview(bytearray(self._size_bytes)), 0, self._size_bytes
-        with memoryview(self._source.region) as memory:
-            while _filled(self._socket, buffer):
-                offset = self._source.offset(number)
-                self._socket.sendall(memory[offset : offset + size])
-                if check is not None:
-                    check([buffer], number=number, length=size)
-                number += 1
-                self._read_bytes += size
+        for size in answer(self._socket, self._source, size_bytes=self._size_bytes, check=check):
+            self._read_bytes += size
 
 
 class TcpReader(_Thread):

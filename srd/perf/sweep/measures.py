@@ -62,15 +62,20 @@ def _latency(times_ns: Sequence[int], *, size_bytes: int) -> LatencyFigures:
 class RoundTrips(Measure):
     """A message and its answer, one at a time."""
 
-    def __init__(self, sweep: Sweep, peer: Peer, *, size_bytes: int) -> None:
+    def __init__(self, sweep: Sweep, peer: Peer, *, size_bytes: int, source: Source | None = None) -> None:
+        """Messages are the beginnings of the blocks of `source`, by default of one with blocks of this size."""
         self._sweep, self._peer, self._size_bytes = sweep, peer, size_bytes
-        self._source = Source(size_bytes)
+        self._source = source or Source(size_bytes)
 
     async def warm_up(self) -> None:
         """Do nothing: the first of the round trips do not count."""
 
     async def measure(self) -> LatencyFigures:
         """Return the figures of half of each round trip."""
+        return _latency(await self.times_ns(), size_bytes=self._size_bytes)
+
+    async def times_ns(self) -> list[int]:
+        """Return the whole time of each round trip that counts, in their order. Raises PerfError, PeerError."""
         peer, region, size, clock = self._peer, self._source.region, self._size_bytes, time.perf_counter_ns
         times, span = list[int](), Span.of(self._sweep, now_ns=clock())
         while span.goes_on(clock(), counted=len(times)):
@@ -81,13 +86,13 @@ class RoundTrips(Measure):
                 took = clock() - began
                 if answer.length != size or answer.immediate != number:
                     raise PerfError(f"{answer.length} bytes are the answer to {size}")
-                if self._sweep.verify and memoryview(answer.gather()) != self._source.block(self.sent).data:
+                if self._sweep.verify and memoryview(answer.gather()) != self._source.block(self.sent)[:size].data:
                     raise PerfError(f"the answer to message {number} is not what was sent")
             _require_ok(await status)
             if span.counts(began, done=self.sent):
                 times.append(took)
             self.sent += 1
-        return _latency(times, size_bytes=size)
+        return times
 
     def close(self) -> None:
         """Give the memory back."""
@@ -178,6 +183,38 @@ class TcpSends(Series):
         self._source.close()
 
 
+async def post_batches(
+    endpoint: Endpoint,
+    peers: Sequence[Peer],
+    *,
+    depth: int,
+    quota: Quota,
+    post: Callable[[Peer, int], None],
+    on_complete: Callable[[int], None],
+) -> None:
+    """Have `post` post batches of messages until the quota is used up and all are complete.
+
+    A peer has at most `depth` messages open, and gets more when half of them are complete. Raises PerfError for a
+    message that has failed.
+    """
+    room, ready, posted = dict.fromkeys(peers, depth), list(peers), 0
+    while True:
+        for peer in ready:
+            if count := quota.take(room[peer]):
+                post(peer, count)
+                room[peer] -= count
+                posted += count
+        if not posted:
+            return
+        done = await endpoint.completions.wait()
+        for entry in done:
+            _require_ok(entry.status)
+            room[entry.peer] += entry.count
+            posted -= entry.count
+            on_complete(entry.count)
+        ready = list({entry.peer: None for entry in done if room[entry.peer] >= depth // 2})
+
+
 class Batches(Series):
     """Messages of one packet each, posted in batches."""
 
@@ -187,24 +224,13 @@ class Batches(Series):
         self._next = 0
 
     async def _run(self, quota: Quota) -> None:
-        room, ready, posted = dict.fromkeys(self._peers, self._depth), list(self._peers), 0
-        region, size, completions = self._rows.region, self._size_bytes, self._endpoint.completions
-        while True:
-            for peer in ready:
-                if count := quota.take(room[peer]):
-                    peer.post_sends(region, self._rows.offsets(self._next, count), lengths=size)
-                    self._next += count
-                    room[peer] -= count
-                    posted += count
-            if not posted:
-                return
-            done = await completions.wait()
-            for entry in done:
-                _require_ok(entry.status)
-                room[entry.peer] += entry.count
-                posted -= entry.count
-                self._progress.add(entry.count)
-            ready = list({entry.peer: None for entry in done if room[entry.peer] >= self._depth // 2})
+        def post(peer: Peer, count: int) -> None:
+            peer.post_sends(self._rows.region, self._rows.offsets(self._next, count), lengths=self._size_bytes)
+            self._next += count
+
+        await post_batches(
+            self._endpoint, self._peers, depth=self._depth, quota=quota, post=post, on_complete=self._progress.add
+        )
 
     def close(self) -> None:
         """Give the memory back."""

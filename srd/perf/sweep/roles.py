@@ -101,7 +101,7 @@ class PartCheck:
 
 
 class Responder(Role):
-    """Answers each message by one of the same length and number."""
+    """Answers each message by one of the same length and number; `size_bytes`: of the longest."""
 
     def __init__(self, peer: Peer, *, size_bytes: int, verify: bool, fail: Fail) -> None:
         super().__init__(fail=fail)
@@ -122,7 +122,7 @@ class Responder(Role):
         while True:
             message = await self._peer.recv()
             number = message.immediate or 0
-            if message.length != self._size_bytes:
+            if not 1 <= message.length <= self._size_bytes:
                 message.release()
                 raise PerfError(f"a message of {message.length} bytes instead of {self._size_bytes}")
             answer = self._peer.post_send(

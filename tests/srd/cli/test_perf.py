@@ -110,13 +110,12 @@ def test_client__that_is_stopped_prints_what_it_knows() -> None:
             assert stopped.stdout.all()[-2].endswith("sender")
             assert stopped.stderr.all() == ["srd: stopped by SIGINT"]
         assert "closed" in (process.stderr.next() or "") + (process.stderr.next() or "")
-    with server() as (process, port):
-        with Process(command(*client(port, "--time", "600", "--json"))) as stopped:
-            while " 0.00-" not in (process.stdout.next() or ""):  # an interval
-                assert stopped.popen.poll() is None, stopped.stderr.all()
-            stopped.kill(signal.SIGINT)
-            assert stopped.wait() == 1
-            found = json.loads("\n".join(stopped.stdout.all()))
+    with server() as (process, port), Process(command(*client(port, "--time", "600", "--json"))) as stopped:
+        while " 0.00-" not in (process.stdout.next() or ""):  # an interval
+            assert stopped.popen.poll() is None, stopped.stderr.all()
+        stopped.kill(signal.SIGINT)
+        assert stopped.wait() == 1
+        found = json.loads("\n".join(stopped.stdout.all()))
     assert found["error"] == "interrupt - the client has terminated"
     assert "sum_sent" in found["end"]
 
