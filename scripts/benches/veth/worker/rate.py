@@ -1,10 +1,10 @@
 """Rate: small messages through the batch interface, from one endpoint to one or many peers.
 
 All peers are connections between the same two endpoints. In a turn the sender posts `MESSAGES` messages to the peers,
-at most `WINDOW` per peer at a time, by the loop of `srd perf rate`; this is timed up to the last completion. The receiver
-keeps the messages until all have arrived, and then checks that each arrived exactly once and unchanged: it starts with
-its number, and is that row of random bytes which both ends generate from a seed. Only then the memory is released, and
-the next turn begins.
+at most `WINDOW` per peer at a time, by the loop of `srd perf rate`; this is timed up to the last completion. The
+receiver keeps the messages until all have arrived, and then checks that each arrived exactly once and unchanged: it
+starts with its number, and is that row of random bytes which both ends generate from a seed. Only then the memory is
+released, and the next turn begins.
 """
 
 from __future__ import annotations
