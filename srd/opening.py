@@ -1,7 +1,7 @@
 """What `connect`, `listen` and `open` return: something to await, or to use in `async with`.
 
-    peer = await endpoint.connect("192.0.2.7", 7000)                # to be closed by the caller
-    async with endpoint.connect("192.0.2.7", 7000) as peer: ...    # closed at the end of the block
+    peer = await endpoint.connect("192.0.2.7", 19870)                # to be closed by the caller
+    async with endpoint.connect("192.0.2.7", 19870) as peer: ...    # closed at the end of the block
 
 It is a coroutine, so that tasks, task groups and timeouts take it, too.
 """

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "nitro_emu": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units"},
     "netns": {"netns.units"},
     "netns.units": set(),
+    "srd.contrib": {"srd.proto"},
     "srd.sim": {"srd", "srd.proto", "netns"},
 }
 
@@ -48,8 +49,9 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "pyroute2": "netns",
     "uvloop": ("srd", "nitro_emu.daemon"),
     "prometheus_client": "nitro_emu.metrics",
-    "matplotlib": "srd.qlog.plot",
-    "jinja2": "scripts",
+    "matplotlib": ("srd.qlog.plot", "netns.compare.plots"),
+    "jinja2": "netns.compare.page",
+    "scapy": "srd.contrib.scapy",
 }
 
 SOURCES = sorted(chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES))

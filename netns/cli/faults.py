@@ -27,6 +27,7 @@ from netns.faults.schedule import MAX_SCHEDULE_S, ScheduledEvent, read_schedule
 from netns.netem.tc_format import netem_arguments
 from netns.netem.tc_parse import parse_assignments
 from netns.observe.capture import capture
+from netns.observe.pcapng import STDOUT
 from netns.observe.route_probe import MAX_PORTS, probe_spines
 from netns.observe.spine_counters import count_packets, disagreements
 from netns.signals import STOPPING_SIGNALS, signals_raise
@@ -123,7 +124,13 @@ def run_schedule(name: str | None, plan: Path) -> None:
 
 @click.command("capture")
 @LAB_OPTION
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The pcapng file to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    required=True,
+    help="The pcapng file to write; -: standard output, as in: | tshark -r -",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an earlier capture in that file.")
 @click.option("--for", "for_s", type=TIME, help="Stop after this time, as 10s.")
 @click.option("-c", "--packets", type=click.IntRange(min=1), help="Stop after so many packets.")
@@ -131,7 +138,10 @@ def run_schedule(name: str | None, plan: Path) -> None:
 def capture_command(
     *, name: str | None, output: Path, overwrite: bool, for_s: float | None, packets: int | None, link: str
 ) -> None:
-    """Capture the packets on a link, in both directions, until Ctrl-C."""
+    """Capture the packets on a link, in both directions and in order of time, until Ctrl-C.
+
+    With -o - they can be read while they arrive: srd-lab capture LINK -o - | tshark -r -
+    """
     require_root("srd-lab capture")
     with _stop_on_signal() as stop_requested:
         captured = capture(
@@ -145,7 +155,7 @@ def capture_command(
             ready=lambda: click.echo(f"capturing {link} into {output}", err=True),
         )
     packets_in = "1 packet" if captured.packets == 1 else f"{captured.packets} packets"
-    click.echo(f"{packets_in} in {output}, {captured.dropped} dropped by the recording")
+    click.echo(f"{packets_in} in {output}, {captured.dropped} dropped by the recording", err=output == STDOUT)
 
 
 @click.command()

@@ -15,40 +15,60 @@ Act = Callable[[], None]
 
 
 class ScheduleRunner:
-    """`run` executes a schedule. If it is interrupted, it undoes at once what is still to be undone."""
+    """`run` executes a schedule. If it is interrupted, it undoes at once what is still to be undone.
+
+    A caller with a loop of its own calls `begin`, `step` at each `next_at`, and `undo` at the end.
+    """
 
     def __init__(self, lab: Lab, *, on_event: Callable[[float, str], None] = lambda _at_s, _text: None) -> None:
         """`on_event` is called with the seconds since the start and a description, for each event."""
         self._lab = lab
         self._report = on_event
         self._order = count()
+        self._started_at = 0.0
+        self._pending: list[tuple[float, int, ScheduledEvent | tuple[ScheduledEvent, Act]]] = []
 
     def run(self, events: Iterable[ScheduledEvent]) -> None:
         """Run until the last event has happened, and has been undone if it should be."""
-        started_at = monotonic()
-        pending: list[tuple[float, int, ScheduledEvent | tuple[ScheduledEvent, Act]]] = [
-            (event.at_us / 1e6, next(self._order), event) for event in events
-        ]
-        heapq.heapify(pending)
+        self.begin(events, at=monotonic())
         try:
-            while pending:
-                at_s, _, what = pending[0]
-                sleep(max(0.0, started_at + at_s - monotonic()))
-                if isinstance(what, ScheduledEvent):
-                    heapq.heappop(pending)
-                    do, undo = self._prepared(what)
-                    if what.for_us is not None:  # before the event: then any interruption undoes it
-                        heapq.heappush(pending, (at_s + what.for_us / 1e6, next(self._order), (what, undo)))
-                    do()
-                    self._report(monotonic() - started_at, str(what))
-                else:
-                    what[1]()
-                    heapq.heappop(pending)  # after the undoing: if it is interrupted, it is repeated
-                    self._report(monotonic() - started_at, f"over: {what[0]}")
+            while (next_at := self.next_at) is not None:
+                sleep(max(0.0, next_at - monotonic()))
+                self.step()
         finally:
-            for _, _, what in pending:
-                if not isinstance(what, ScheduledEvent):
-                    what[1]()
+            self.undo()
+
+    def begin(self, events: Iterable[ScheduledEvent], *, at: float) -> None:
+        """Count the times of events from `at` (monotonic)."""
+        self._started_at = at
+        self._pending = [(event.at_us / 1e6, next(self._order), event) for event in events]
+        heapq.heapify(self._pending)
+
+    @property
+    def next_at(self) -> float | None:
+        """When the next event is due (monotonic); None: there is none."""
+        return self._started_at + self._pending[0][0] if self._pending else None
+
+    def step(self) -> None:
+        """Execute the next event, or undo one that is over."""
+        at_s, _, what = self._pending[0]
+        if isinstance(what, ScheduledEvent):
+            heapq.heappop(self._pending)
+            do, undo = self._prepared(what)
+            if what.for_us is not None:  # before the event: then any interruption undoes it
+                heapq.heappush(self._pending, (at_s + what.for_us / 1e6, next(self._order), (what, undo)))
+            do()
+            self._report(monotonic() - self._started_at, str(what))
+        else:
+            what[1]()
+            heapq.heappop(self._pending)  # after the undoing: if it is interrupted, it is repeated
+            self._report(monotonic() - self._started_at, f"over: {what[0]}")
+
+    def undo(self) -> None:
+        """Undo what is still to be undone."""
+        for _, _, what in self._pending:
+            if not isinstance(what, ScheduledEvent):
+                what[1]()
 
     def _prepared(self, event: ScheduledEvent) -> tuple[Act, Act]:
         """Return the functions that execute and undo an event."""

@@ -13,7 +13,7 @@ shape. Every mistake is one line with file, key and value: TopologyError, or Sha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -89,14 +89,29 @@ def read_schedule(path: Path, topology: Topology) -> tuple[ScheduledEvent, ...]:
     """Return the events in a YAML file, ordered by time, checked against the topology."""
     try:
         document = load_mapping(path, error=TopologyError, wanted="contains no schedule; give events")
-        listed = _File.model_validate(document).events
-        events = [_event(each, at=f"events[{index}]", base=path.parent) for index, each in enumerate(listed)]
-        for index, event in enumerate(events):
-            _check(event, topology, at=f"events[{index}]")
+        events = parse_events(document, base=path.parent)
+        check_events(events, topology)
     except ValidationError as error:
         raise TopologyError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
     except (TopologyError, ShapeError) as error:
         raise type(error)(f"{path}: {error}") from None
+    return in_order(events)
+
+
+def parse_events(document: Mapping[Hashable, Any], *, base: Path) -> tuple[ScheduledEvent, ...]:
+    """Return the events under the key `events`, in the order given. Raises TopologyError, or pydantic's error."""
+    listed = _File.model_validate(document).events
+    return tuple(_event(each, at=f"events[{index}]", base=base) for index, each in enumerate(listed))
+
+
+def check_events(events: Sequence[ScheduledEvent], topology: Topology) -> None:
+    """Raise TopologyError or ShapeError for the first event that the topology cannot have."""
+    for index, event in enumerate(events):
+        _check(event, topology, at=f"events[{index}]")
+
+
+def in_order(events: Iterable[ScheduledEvent]) -> tuple[ScheduledEvent, ...]:
+    """Return events by time."""
     return tuple(sorted(events, key=lambda event: event.at_us))
 
 

@@ -4,11 +4,16 @@ Theory of operation. Each direction is captured where it arrives: at the interfa
 its namespace, with the kernel's timestamps. So in every backend the file contains the packets that the link delivered,
 with the delivery times; lost packets are in the counters. The two interfaces of the file are called FROM>TO.
 
+Packets are written in order of time. The kernel gives each socket's packets in order, but not those of both sockets
+together: a packet may have its timestamp and not be in its socket yet, while one that came later is in the other. So a
+packet is written once every socket has either a later one, or was found empty `HOLD_S` after it.
+
 A host's end with GRO shows packets as they were joined on arrival.
 """
 
 from __future__ import annotations
 
+import heapq
 import select
 import socket
 import struct
@@ -22,7 +27,7 @@ from typing import Final
 
 from netns.backends.kernel.netlink import in_namespace
 from netns.lab.lab import Lab
-from netns.observe.pcapng import PcapngFile
+from netns.observe.pcapng import PcapngFile, ReaderGoneError
 
 ETH_P_ALL: Final = 3
 PACKET_OUTGOING: Final = 4
@@ -30,6 +35,10 @@ SOL_PACKET, PACKET_STATISTICS = 263, 6
 SO_TIMESTAMPNS, SO_RCVBUFFORCE = 35, 33
 RECEIVE_BUFFER_BYTES: Final = 64 << 20
 LOOK_S: Final = 0.1
+HOLD_S: Final = 0.05
+"""Between a packet's timestamp and its way into the socket the kernel may let others run, on a busy host."""
+MAX_HELD: Final = 16_384
+"""Packets that are held back at most: when a clock was set back, a timestamp may lie far in the future."""
 BATCH: Final = 256
 _TIMESPEC: Final = struct.Struct("=qq")
 
@@ -56,7 +65,7 @@ def capture(
 ) -> Captured:
     """Capture a link until so many seconds are over or packets recorded, or `stop` returns true.
 
-    `ready` is called at the start.
+    `ready` is called at the start. With the path "-" the standard output is written; its reader ends the capture, too.
 
     `overwrite` allows to replace an earlier capture in that file (netns/observe/pcapng.py). Raises TopologyError for an
     unknown link, BackendError if the file cannot be written.
@@ -75,11 +84,14 @@ def capture(
         ready()
         captured = Captured()
         give_up_at = None if seconds is None else time.monotonic() + seconds
-        _record(packet_sockets, file, captured, packets=packets, over=lambda: stop() or _past(give_up_at))
-        for interface, packet_socket in enumerate(packet_sockets):
-            received, dropped = struct.unpack("=2I", packet_socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
-            captured.dropped += dropped
-            file.statistics(interface=interface, at_ns=time.time_ns(), received=received, dropped=dropped)
+        try:
+            _record(packet_sockets, file, captured, packets=packets, over=lambda: stop() or _past(give_up_at))
+            for interface, packet_socket in enumerate(packet_sockets):
+                received, dropped = struct.unpack("=2I", packet_socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+                captured.dropped += dropped
+                file.statistics(interface=interface, at_ns=time.time_ns(), received=received, dropped=dropped)
+        except ReaderGoneError:
+            captured.packets = file.packets
     return captured
 
 
@@ -98,6 +110,32 @@ def _open(ifname: str) -> socket.socket:
     return packet_socket
 
 
+class _Held:
+    """Packets that were read and are not written yet, in order of time."""
+
+    def __init__(self, file: PcapngFile) -> None:
+        self._file = file
+        self._waiting: list[tuple[int, int, int, bytes]] = []  # a heap: time, number, interface, frame
+        self.count = 0  # of all packets, those that were written included
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are any."""
+        return bool(self._waiting)
+
+    def add(self, frame: bytes, *, interface: int, at_ns: int) -> None:
+        """Hold a packet back."""
+        heapq.heappush(self._waiting, (at_ns, self.count, interface, frame))
+        self.count += 1
+
+    def write(self, *, until_ns: int | None) -> None:
+        """Write what arrived until then; None: all."""
+        waiting = self._waiting
+        while waiting and (until_ns is None or waiting[0][0] <= until_ns or len(waiting) > MAX_HELD):
+            at_ns, _, interface, frame = heapq.heappop(waiting)
+            self._file.packet(frame, interface=interface, at_ns=at_ns, length_bytes=len(frame))
+
+
 def _record(
     packet_sockets: list[socket.socket],
     file: PcapngFile,
@@ -106,31 +144,41 @@ def _record(
     packets: int | None,
     over: Callable[[], bool],
 ) -> None:
-    poll = select.poll()
-    places = {packet_socket.fileno(): place for place, packet_socket in enumerate(packet_sockets)}
+    held, poll = _Held(file), select.poll()
     for packet_socket in packet_sockets:
         poll.register(packet_socket, select.POLLIN)
-    while not over():
-        for fd, _ in poll.poll(LOOK_S * 1000):
-            _drain(packet_sockets[places[fd]], file, captured, interface=places[fd], packets=packets)
-            if captured.packets == packets:
-                return
+    if file.is_pipe:
+        poll.register(file, 0)
+    timeout_s = LOOK_S
+    while not over() and held.count != packets:
+        events = dict(poll.poll(timeout_s * 1000))
+        if file.is_pipe and events.get(file.fileno(), 0) & select.POLLERR:
+            raise ReaderGoneError("the output was closed by its reader")
+        complete_ns = [
+            _drain(packet_socket, held, interface=interface, packets=packets)
+            for interface, packet_socket in enumerate(packet_sockets)
+        ]
+        held.write(until_ns=min(complete_ns))
+        timeout_s = HOLD_S if held.is_waiting else LOOK_S
+    held.write(until_ns=None)
+    captured.packets = held.count
 
 
-def _drain(
-    packet_socket: socket.socket, file: PcapngFile, captured: Captured, *, interface: int, packets: int | None
-) -> None:
-    """Write the waiting packets, at most one batch, so that both directions are served, and `packets` in all."""
+def _drain(packet_socket: socket.socket, held: _Held, *, interface: int, packets: int | None) -> int:
+    """Read the waiting packets, at most one batch, so that both directions are served, and `packets` in all.
+
+    Returns the time up to which all packets were read.
+    """
+    complete_ns = last_ns = time.time_ns() - int(HOLD_S * 1e9)
     for _ in range(BATCH):
-        if captured.packets == packets:
-            return
+        if held.count == packets:
+            break
         try:
             frame, control, _, address = packet_socket.recvmsg(1 << 18, 64)
         except BlockingIOError:
-            return
-        if address[2] == PACKET_OUTGOING:
-            continue  # outgoing: it is captured at the other end
+            return complete_ns
         seconds, rest_ns = _TIMESPEC.unpack(control[0][2])
-        at_ns = seconds * 1_000_000_000 + rest_ns
-        file.packet(frame, interface=interface, at_ns=at_ns, length_bytes=len(frame))
-        captured.packets += 1
+        last_ns = seconds * 1_000_000_000 + rest_ns
+        if address[2] != PACKET_OUTGOING:  # what is outgoing is captured at the other end
+            held.add(frame, interface=interface, at_ns=last_ns)
+    return min(complete_ns, last_ns)

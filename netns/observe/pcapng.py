@@ -7,6 +7,8 @@ A file is created. An existing one is replaced only on request, and only if this
 topology that root builds must not choose which files are lost. Links are not followed.
 
 Each block is written completely or not at all: when the disk is full, the file is truncated to its last complete block.
+
+"-" is the standard output, for a pipe to tshark: each block is written at once, and nothing is truncated there.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Final, Self
 
 from netns.errors import BackendError
 
+STDOUT: Final = Path("-")
 LINKTYPE_ETHERNET: Final = 1
 SNAP_BYTES: Final = 262_144
 _BYTE_ORDER: Final = 0x1A2B3C4D
@@ -35,6 +38,10 @@ _HEAD: Final = struct.pack("=IIIHHq", _SECTION, 0, _BYTE_ORDER, 1, 0, -1)
 """The beginning of a file, up to the comment's length; the second field is the block length."""
 
 
+class ReaderGoneError(BackendError):
+    """Whoever read the standard output has ended, or reads no more."""
+
+
 class PcapngFile:
     """A file being written; a context manager. Raises BackendError, in one line, if it cannot be written."""
 
@@ -42,7 +49,11 @@ class PcapngFile:
         """An interface's number is its index in `interfaces`; the file's header contains MAKER and `comment`."""
         self._path = path
         self.packets = 0
-        self._fd = _created(path)[0] if not overwrite else _replaced(path)
+        self.is_pipe = path == STDOUT
+        if self.is_pipe:
+            self._fd = _standard_output()
+        else:
+            self._fd = _created(path)[0] if not overwrite else _replaced(path)
         self._size = 0
         try:
             self._describe(interfaces, comment=comment)
@@ -78,17 +89,33 @@ class PcapngFile:
         os.close(self._fd)
 
     def _write(self, block: bytes) -> None:
+        written = 0
         try:
-            written = os.write(self._fd, block)
-            if written < len(block):  # the disk is nearly full: the next call raises the reason
+            while written < len(block):  # in parts where the disk is nearly full, or a signal arrived
                 written += os.write(self._fd, block[written:])
+        except BrokenPipeError:
+            raise ReaderGoneError(f"the output was closed by its reader after {self.packets} packets") from None
         except OSError as error:
-            with suppress(OSError):  # a pipe or a device cannot be truncated
-                os.ftruncate(self._fd, self._size)
+            if not self.is_pipe:
+                with suppress(OSError):  # a device cannot be truncated
+                    os.ftruncate(self._fd, self._size)
             raise BackendError(
                 f"{self._path}: {error.strerror} after {self.packets} packets; the file is whole so far"
             ) from None
         self._size += written
+
+    def fileno(self) -> int:
+        """Return the descriptor; of a pipe, POLLERR tells that its reader has gone."""
+        return self._fd
+
+
+def _standard_output() -> int:
+    if os.isatty(1):
+        raise BackendError("-: the standard output is a terminal; pipe it to a reader, as in: | tshark -r -")
+    try:
+        return os.dup(1)
+    except OSError as error:
+        raise BackendError(f"-: the standard output is closed ({error.strerror}); name a file") from None
 
 
 def check_writable(path: Path, *, overwrite: bool = False) -> None:

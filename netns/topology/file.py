@@ -180,17 +180,25 @@ def read_topology(path: Path) -> Topology:
     """Return the topology in a YAML file. Raises TopologyError or ShapeError with file, key, value and remedy."""
     try:
         document = load_mapping(path, error=TopologyError, wanted=WANTED)
-        file = _File.model_validate(document)
-        captures = tuple(
-            Capture(each.link, str((path.parent / each.file).absolute()), each.overwrite)
-            for each in file.captures or ()
-        )
-        made = _topology(file, default_name=path.stem, base=path.parent)
-        return replace(made, captures=captures, ipv6=file.ipv6, ecmp=file.ecmp)
-    except ValidationError as error:
-        raise TopologyError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
+        return parse_topology(document, default_name=path.stem, base=path.parent)
     except (TopologyError, ShapeError) as error:
         raise type(error)(f"{path}: {error}") from None
+
+
+def parse_topology(document: Mapping[Any, Any], *, default_name: str, base: Path) -> Topology:
+    """Return the topology in a mapping as YAML has it; names of files are relative to `base`.
+
+    Raises TopologyError or ShapeError with key, value and remedy.
+    """
+    try:
+        file = _File.model_validate(document)
+    except ValidationError as error:
+        raise TopologyError(first_mistake(error, known_keys=_known_keys)) from None
+    captures = tuple(
+        Capture(each.link, str((base / each.file).absolute()), each.overwrite) for each in file.captures or ()
+    )
+    made = _topology(file, default_name=default_name, base=base)
+    return replace(made, captures=captures, ipv6=file.ipv6, ecmp=file.ecmp)
 
 
 def _topology(file: _File, *, default_name: str, base: Path) -> Topology:

@@ -5,40 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
+from netns.observe.machine import Ticks
 from scripts.compare.fabric import Fabric
 from scripts.compare.outcome import shares
-
-# Fields after "cpu" in /proc/stat (proc_stat(5)): user nice system idle iowait irq softirq steal. Guest time, which
-# follows, is within user and nice.
-_FIELDS: Final = 8
-_IDLE, _IOWAIT, _STEAL = 3, 4, 7
-
-
-@dataclass(frozen=True, slots=True)
-class Ticks:
-    """Time of all CPUs together, in clock ticks."""
-
-    busy: int
-    """Spent on processes and interrupts."""
-
-    stolen: int
-    """Runnable, but used by other guests of the hypervisor (steal time)."""
-
-    total: int
-    """All, idle time included."""
-
-    @classmethod
-    def parse(cls, stat: str) -> Ticks:
-        """Read the text of /proc/stat."""
-        fields = [int(field) for field in stat.split(maxsplit=_FIELDS + 1)[1 : _FIELDS + 1]]
-        idle = fields[_IDLE] + fields[_IOWAIT] + fields[_STEAL]
-        return cls(busy=sum(fields) - idle, stolen=fields[_STEAL], total=sum(fields))
-
-    def share(self, part: int, *, since: Ticks) -> float | None:
-        """Return `part` of the ticks since then; None if there were none."""
-        return part / (self.total - since.total) if self.total > since.total else None
 
 
 @dataclass(frozen=True, slots=True)

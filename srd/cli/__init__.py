@@ -1,4 +1,4 @@
-"""The `srd` command: `srd recv`, `srd send`, `srd perf`, `srd keygen` and `srd trace`.
+"""The `srd` command: `srd recv`, `srd send`, `srd perf`, `srd keygen`, `srd trace`, and those of plugins.py.
 
 Exit status 0: everything was done and verified; 1: it failed; 2: wrong usage. Errors are one line on stderr.
 """
@@ -13,6 +13,7 @@ import click
 from devmem import DevmemError
 from srd.build import BUILD
 from srd.cli.perf import perf
+from srd.cli.plugins import Group
 from srd.cli.recv import recv
 from srd.cli.security import keygen
 from srd.cli.send import send
@@ -22,7 +23,9 @@ from srd.printable import printable
 
 
 @click.group(
-    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=Group,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="open-srd", prog_name="srd", message=f"%(prog)s %(version)s, {BUILD}")
 @click.pass_context

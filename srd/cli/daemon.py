@@ -16,10 +16,11 @@ from srd.cli.options import Interrupted, emit
 from srd.cli.progress import ProgressWatch
 from srd.errors import PeerError
 from srd.file_transfer.inbox import Inbox, NotStartedError
-from srd.file_transfer.leftovers import GRACE_S, Leftover, expire, leftovers
+from srd.file_transfer.leftovers import GRACE_S, Leftover
 from srd.file_transfer.protocol import Offer, Offers
-from srd.file_transfer.receiving import FileReceiver, Received, Watcher
+from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.transport import Listener, Peer
+from srd.file_transfer.watcher import Received, Watcher
 from srd.io.addresses import host_port_text
 from srd.peer import Peer as EndpointPeer
 from srd.printable import printable
@@ -88,6 +89,7 @@ class Daemon:
                     raise Interrupted(f"stopped with {self.transfers} transfer(s) unfinished") from None
                 return 0
             finally:
+                self.inbox.stop()
                 for task in self._tasks:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -99,16 +101,16 @@ class Daemon:
         if self.as_json:
             emit("listening", **opened.fields)
             return
-        self.say(f"listening on {opened.title}, files go to {self.inbox.directory}")
+        self.say(f"listening on {opened.title}, {self.inbox.place.title}")
         self.say(f"send with: {opened.hint}")
 
     async def _leftovers(self) -> list[Leftover]:
         """Return the leftovers of earlier daemons. If the directory cannot be read, log that and return none."""
         try:
-            return await asyncio.to_thread(leftovers, self.inbox.directory)
+            return await asyncio.to_thread(self.inbox.place.leftovers)
         except OSError as error:
-            directory = self.inbox.directory
-            self.warn(f"{directory}: cannot be read ({error.strerror}), so what interrupted transfers left stays there")
+            what = f"{error.filename or 'the directory'}: cannot be read ({error.strerror})"
+            self.warn(f"{what}, so what interrupted transfers left stays there")
             return []
 
     async def _outcome(self, *, once: bool) -> int:
@@ -176,7 +178,7 @@ class Daemon:
         await asyncio.sleep(leftover.expires_in_s)
         self._resumable -= counts
         try:
-            removed = await asyncio.to_thread(expire, self.inbox.directory, leftover.transfer)
+            removed = await self.inbox.expire(leftover.transfer)
         except OSError as error:
             self.warn(f"{leftover.name}: what is left of it cannot be removed: {error.strerror}")
             return
@@ -226,7 +228,7 @@ class Session(Watcher):
             emit(
                 "received",
                 name=received.name,
-                path=str(received.path),
+                path=str(received.path),  # there is one: standard output is not for both
                 bytes=received.size,
                 seconds=round(received.seconds, 6),
                 hash=received.file_hash,

@@ -100,7 +100,8 @@ class Delivery:
         self._interrupted: TransferError | None = None  # the last reason to try a file again
         self._peer: Peer | None = None
         self._started = time.monotonic()
-        total_bytes = sum(file.size for file in listing.files)
+        has_pipe = any(file.is_pipe for file in listing.files)
+        total_bytes = None if has_pipe else sum(file.size for file in listing.files)
         self._progress = TransferProgress(self._title(), total_bytes=total_bytes, visible=not options.as_json)
 
     async def run(self) -> int:
@@ -271,7 +272,7 @@ def _fields(sent: Sent) -> dict[str, Any]:
 def _summary_text(tally: Tally, single: Sent | None, figures: str, *, file_hash: str) -> str:
     if single is not None:
         took = "the receiver has the same, " if single.was_there else f"{single.size} bytes in {figures}"
-        return f"{printable(single.name)}: {took}{single.file_hash.upper()} verified"
+        return f"{printable(single.name)}: {took}{single.file_hash.upper()} {single.digest} verified"
     there = f"{tally.was_there} of them were there, " if tally.was_there else ""
     return f"{tally.delivered} files, {there}{tally.sent_bytes} bytes in {figures}{file_hash.upper()} verified"
 

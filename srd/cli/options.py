@@ -20,6 +20,7 @@ from devmem.errors import DevmemError
 from netns.units import UnitError, parse_duration_us, parse_rate_bps, parse_size
 from srd.errors import SrdError
 from srd.printable import printable
+from srd.proto.wire.data import DEFAULT_PORT
 
 STOP_WITHIN_S = 2.0
 """Longest time from a signal to the end of the process: enough to detect a peer that does not answer."""
@@ -43,9 +44,11 @@ class HostPort(click.ParamType[tuple[str, int]]):
         host, colon, port = str(value).rpartition(":")
         number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
         if not colon or not 0 <= number <= 65535:
-            self.fail(f"{value!r} is not HOST:PORT with a port of 0 to 65535, such as 192.0.2.1:7000", param, ctx)
+            self.fail(
+                f"{value!r} is not HOST:PORT with a port of 0 to 65535, such as 192.0.2.1:{DEFAULT_PORT}", param, ctx
+            )
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
-            self.fail(f"{value!r}: put an IPv6 address in brackets, such as [::1]:7000", param, ctx)
+            self.fail(f"{value!r}: put an IPv6 address in brackets, such as [::1]:{DEFAULT_PORT}", param, ctx)
         return host.removeprefix("[").removesuffix("]"), number
 
 

@@ -36,9 +36,12 @@ class RateColumn(ProgressColumn):
 
 
 class TransferProgress:
-    """One file's progress; shows nothing when not `visible` or when stderr is not a terminal."""
+    """One file's progress; shows nothing when not `visible` or when stderr is not a terminal.
 
-    def __init__(self, name: str, *, total_bytes: int, visible: bool) -> None:
+    `total_bytes`: None if it is not known.
+    """
+
+    def __init__(self, name: str, *, total_bytes: int | None, visible: bool) -> None:
         console = Console(stderr=True, emoji=False)  # a name with ':bug:' in it is plain text
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
@@ -79,7 +82,7 @@ class ProgressWatch:
         self._sampler: asyncio.Future[None] | None = None
         self._base_bytes = 0  # landed, and not of these files; less what was there
 
-    def start(self, name: str, *, total_bytes: int, on_progress: Callable[[float, int], None]) -> None:
+    def start(self, name: str, *, total_bytes: int | None, on_progress: Callable[[float, int], None]) -> None:
         """Start to watch; `on_progress(seconds, bytes)` is called when new bytes have landed."""
         self.stop()
         self._progress = TransferProgress(name, total_bytes=total_bytes, visible=self._visible)

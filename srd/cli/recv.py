@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,7 +22,10 @@ from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.cli.transports import card_option, card_transport, check_without
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
+from srd.file_transfer.directory import Directory
 from srd.file_transfer.inbox import MAX_TRANSFERS, Inbox
+from srd.file_transfer.protocol import STANDARD_STREAM
+from srd.file_transfer.standard_output import StandardOutput
 from srd.file_transfer.transport import Transport
 from srd.io.addresses import host_port_text
 
@@ -29,7 +33,12 @@ from srd.io.addresses import host_port_text
 @click.command()
 @click.option("--listen", type=HostPort(), help="Address to listen on; port 0 selects a free port.")
 @card_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory to store the files in; required.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Directory to store the files in, or - for standard output; required.",
+)
 @click.option("--once", is_flag=True, help="Exit after all files of one srd send; with status 1 if one failed.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @click.option(
@@ -65,6 +74,10 @@ def recv(
     are refused without --overwrite. The partial files of a lost sender are kept while the sender retries (srd send
     --retry-for), also across a restart of srd recv.
 
+    With -o - one file, or the standard input of srd send -, goes to standard output, and srd recv ends:
+    srd recv --listen 0.0.0.0:19870 -o - | tar x. What is written is verified chunk by chunk and in order, and the
+    status is 0 only if the whole is verified, too. The receiver waits for a slow reader, and the sender for the receiver.
+
     With --card the files come through the queues of a card's device, which encrypts as the card's settings say. The
     address is then HOST:PORT/QPN/QKEY, of a queue pair: all that srd send --card needs. A restarted srd recv has
     another one.
@@ -73,11 +86,25 @@ def recv(
     if (listen is None) is (card is None):
         raise click.UsageError("give --listen HOST:PORT or --card DEVICE, one of them")
     if output is None:
-        raise click.UsageError("give --output DIRECTORY, where the files go")
-    _check_output(output)
+        raise click.UsageError("give --output DIRECTORY, where the files go, or --output - for standard output")
     source = _by_endpoint(listen, own) if listen is not None else _by_card(card or "", own)
-    daemon = Daemon(Inbox(output, overwrite=overwrite, max_transfers=max_transfers), as_json=as_json)
-    return run(daemon.serve(source, once=once), as_json=as_json)
+    if str(output) == STANDARD_STREAM:
+        if as_json:
+            raise click.UsageError("--json: prints events on standard output, where the file goes; leave it out")
+        return _to_standard_output(source)
+    _check_output(output)
+    inbox = Inbox(Directory(output, overwrite=overwrite), max_transfers=max_transfers)
+    return run(Daemon(inbox, as_json=as_json).serve(source, once=once), as_json=as_json)
+
+
+def _to_standard_output(source: Source) -> int:
+    if sys.stdout is None:
+        raise click.UsageError("--output -: standard output is closed")
+    place = StandardOutput(sys.stdout.fileno())
+    try:
+        return run(Daemon(Inbox(place, max_transfers=1), as_json=False).serve(source, once=True))
+    finally:
+        place.close()
 
 
 def _check_output(output: Path) -> None:

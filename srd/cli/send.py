@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import secrets
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,11 @@ from srd.cli.transfer_secret import transfer_secret
 from srd.cli.transports import card_option, card_transport, check_target, check_without
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
+from srd.file_transfer.errors import TransferError
 from srd.file_transfer.listing import Listing, list_all
-from srd.file_transfer.protocol import FILE_HASHES, MAX_RETRY_S
+from srd.file_transfer.names import path_untrusted
+from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.protocol import FILE_HASHES, MAX_RETRY_S, STANDARD_STREAM
 from srd.file_transfer.transport import Peer, Transport
 from srd.io.addresses import host_port_text
 from srd.proto.config import MAX_PATHS, ProtocolConfig
@@ -46,6 +51,7 @@ LEAST_LIMIT_BPS = 1_000_000
     show_default=True,
     help="Retry for this long when the receiver is lost during a file; 0: fail at once.",
 )
+@click.option("--name", help="Name of the file that standard input (-) becomes in the receiver's directory.")
 @click.option("--skip-identical", is_flag=True, help="Send no file that the receiver has, with the same hash.")
 @click.option(
     "--hash",
@@ -67,6 +73,7 @@ def send(
     arguments: tuple[str, ...],
     card: str | None,
     retry_for_s: float,
+    name: str | None,
     skip_identical: bool,
     limit_bps: int | None,
     file_hash: str,
@@ -78,6 +85,9 @@ def send(
 
     A directory is sent with all that is below it, under its own name; links in it are not followed, and said to be
     skipped. Permissions and times of modification are kept.
+
+    The PATH - is standard input, of any length: tar c models | srd send - receiver:19870. It goes to an srd recv -o -,
+    or with --name NAME into the directory of an srd recv.
 
     All is encrypted. The receiver must have the key with the FINGERPRINT, which srd recv prints. Without it a receiver
     is trusted the first time, and must have the same key from then on, as with SSH.
@@ -101,17 +111,18 @@ def send(
         as_json=as_json,
         paths=own.paths or ProtocolConfig().paths,
     )
-    *names, target = arguments
+    *paths, target = arguments
+    stdin = _standard_input(paths, name=name, devmem=devmem)
     if card is None:
         address = Target().convert(target, None, None)
-        listing = _listing(names)
+        listing = _listing(paths, stdin)
         check_trace_file(own.trace_file, inputs=[file.path for file in listing.files])
         config = own.config(target, options)
         return run(_send(listing, address, config=config, options=options, trace_file=own.trace_file), as_json=as_json)
     check_without({"--devmem": devmem, **own.given()})
     transport = card_transport()
     check_target(transport, target)
-    return run(_send_by(transport, card, _listing(names), target, options=options), as_json=as_json)
+    return run(_send_by(transport, card, _listing(paths, stdin), target, options=options), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +173,39 @@ class EndpointOptions:
         )
 
 
-def _listing(names: list[str]) -> Listing:
+def _standard_input(paths: list[str], *, name: str | None, devmem: bool) -> Outgoing | None:
+    """Return standard input if it is one of the paths. Raises click.UsageError for options that contradict it."""
+    count = paths.count(STANDARD_STREAM)
+    if not count:
+        if name is not None:
+            raise click.UsageError("--name: is for standard input; give the PATH -")
+        return None
+    if sys.stdin is None:
+        raise click.UsageError("-: standard input is closed")
+    if count > 1:
+        raise click.UsageError("- is standard input, which can be sent once")
+    if devmem:
+        raise click.UsageError("--devmem: maps files, and standard input is none; leave it out")
+    try:
+        components = path_untrusted(name) if name is not None else ()
+    except TransferError as error:
+        raise click.UsageError(f"--name: {error}") from error
+    if components == (STANDARD_STREAM,):
+        raise click.UsageError("--name -: is no name; give another one, or leave it out for an srd recv -o -")
+    return Outgoing(
+        Path(STANDARD_STREAM), name or STANDARD_STREAM, transfer=secrets.token_hex(16), pipe_fd=sys.stdin.fileno()
+    )
+
+
+def _listing(names: list[str], stdin: Outgoing | None) -> Listing:
     """Return what to send. Raises click.UsageError for what is not there."""
-    paths = [Path(name) for name in names]
+    paths = [Path(name) for name in names if name != STANDARD_STREAM]
     for path in paths:
         if not is_directory(path) and not is_file(path):
             raise click.UsageError(f"{path}: no such file or directory; check the name")
-    return list_all(paths, secret=transfer_secret())
+    listing = list_all(paths, secret=transfer_secret())
+    listing.files += [stdin] if stdin is not None else []
+    return listing
 
 
 async def _send(

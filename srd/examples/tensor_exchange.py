@@ -1,11 +1,11 @@
 """Two hosts exchange a float32 tensor through device memory, and each reduces the received tensor in place.
 
-    host1$ python3 -m srd.examples.tensor_exchange --listen 0.0.0.0:7000
-    host2$ python3 -m srd.examples.tensor_exchange --connect 192.0.2.1:7000
+    host1$ python3 -m srd.examples.tensor_exchange --listen 0.0.0.0:19870
+    host2$ python3 -m srd.examples.tensor_exchange --connect 192.0.2.1:19870
 
     srd-lab up reference
-    srd-lab exec h2 -- python3 -m srd.examples.tensor_exchange --listen 10.0.2.1:7000 &
-    srd-lab exec h1 -- python3 -m srd.examples.tensor_exchange --connect 10.0.2.1:7000
+    srd-lab exec h2 -- python3 -m srd.examples.tensor_exchange --listen 10.0.2.1:19870 &
+    srd-lab exec h1 -- python3 -m srd.examples.tensor_exchange --connect 10.0.2.1:19870
 
 It demonstrates:
 
@@ -180,7 +180,7 @@ def main(*, listen: str | None, connect: str | None, size_bytes: int) -> None:
         raise click.UsageError(f"--bytes: {size_bytes} is no multiple of 4096; round it")
     host, colon, port = (listen or connect or "").rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
-        raise click.UsageError(f"{listen or connect}: is not HOST:PORT, such as 192.0.2.1:7000")
+        raise click.UsageError(f"{listen or connect}: is not HOST:PORT, such as 192.0.2.1:19870")
     try:
         done = uvloop.run(take_part(host.strip("[]"), int(port), listening=listen is not None, size_bytes=size_bytes))
     except TimeoutError:

@@ -46,6 +46,8 @@ class ChunkFile:
     """
 
     def __init__(self, offer: Offer, *, stop: threading.Event) -> None:
+        self.taken = 0
+        """Leading chunks of earlier attempts that were verified."""
         self._offer = offer
         self._stop = stop
         self._digest = FileDigest(offer.file_hash)
@@ -67,7 +69,7 @@ class ChunkFile:
         self._fd, self._journal, self._notes_at = fd, journal, notes_at
         if not is_new:
             self._verify_leading()
-        self._verified = self._hashed
+        self.taken = self._verified = self._hashed
         self._written_back_bytes = self._hashed * self._offer.chunk_bytes
         os.ftruncate(fd, self._written_back_bytes)
         return self._hashed

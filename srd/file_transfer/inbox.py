@@ -1,22 +1,26 @@
-"""What the sessions of a receiver share: the directory, the transfers that are running, memory for control messages."""
+"""What the sessions of a receiver share: the place, the transfers that are running, memory for control messages."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import OrderedDict
-from pathlib import Path
 from typing import Protocol
 
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.protocol import Offer
+from srd.file_transfer.leftovers import Leftover
+from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.send_slots import SendSlots
-from srd.file_transfer.tree import Tree
+from srd.file_transfer.store import Place, Store
 
 MAX_TRANSFERS = 64
 """Senders at a time. Each needs a thread and descriptors; more would not raise the throughput."""
 MAX_OPEN_FILES = 256
 """Files that are being written at a time. Each has up to three descriptors of the usual 1,024. Further ones wait, but a
 sender may always write one."""
+MAX_KEPT = 64
+"""What is written in order, and kept for its lost sender: with its descriptors. Of more, the earliest is given up."""
 _REMEMBERED = 1024
 """Completed transfers that are remembered, for senders that lost their peer before they received the answer."""
 
@@ -40,22 +44,26 @@ class Session(Protocol):
 class Inbox:
     """State shared by the sessions of a daemon."""
 
-    def __init__(self, directory: Path, *, overwrite: bool, max_transfers: int = MAX_TRANSFERS) -> None:
-        self.directory = directory
-        self.tree = Tree(directory)
-        self.overwrite = overwrite
+    def __init__(self, place: Place, *, max_transfers: int = MAX_TRANSFERS) -> None:
+        self.place = place
+        self.is_stopped = False
         self.slots = SendSlots()
         self._max_transfers = max_transfers
         self._sessions: set[Session] = set()
         self._owners: dict[str, Session] = {}  # by transfer
         self._open_files = 0
-        self._arrived: OrderedDict[str, tuple[Offer, str]] = OrderedDict()
+        self._arrived: OrderedDict[str, tuple[Offer, str, int]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[Offer, Store, float]] = OrderedDict()  # by transfer, with the time of expiry
 
-    async def begin(self, session: Session, offers: tuple[Offer, ...]) -> None:
-        """Admit a session, after ending earlier ones of its files. Raises NotStartedError for too many."""
-        await self._supersede(session, offers)
+    async def begin(self, session: Session, offers: Offers) -> None:
+        """Admit a session, after ending earlier ones of its files. Raises TransferError for what the place refuses.
+
+        Raises NotStartedError for too many sessions.
+        """
+        self.place.check(offers)
+        await self._supersede(session, offers.offers)
         if len(self._sessions) >= self._max_transfers:
-            name = f"{offers[0].name}: " if offers else ""
+            name = f"{offers.offers[0].name}: " if offers.offers else ""
             raise NotStartedError(f"{name}the receiver is busy with {len(self._sessions)} transfers (--max-transfers)")
         self._sessions.add(session)
 
@@ -94,20 +102,55 @@ class Inbox:
         for session in self._sessions:
             session.wake()
 
-    def note_arrival(self, offer: Offer, digest: str) -> None:
+    def store(self, offer: Offer, *, stop: threading.Event) -> Store:
+        """Return what a file is received into: what was kept of it, or a new one. Raises TransferError."""
+        kept, store, _ = self._kept.get(offer.transfer, (None, None, 0.0))
+        if kept is None or store is None or not _is_same(kept, offer):
+            return self.place.store(offer, stop=stop)
+        del self._kept[offer.transfer]
+        return store
+
+    def keep(self, offer: Offer, store: Store) -> None:
+        """Keep what is written in order for its sender, as long as that tries."""
+        self._kept[offer.transfer] = (offer, store, time.monotonic() + offer.retry_for_s)
+        if len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)[1][1].abort()
+
+    async def expire(self, transfer: str) -> Leftover | None:
+        """Remove what is left of a transfer if its time is over; return it, or None. Raises OSError."""
+        offer, store, expires_at = self._kept.get(transfer, (None, None, 0.0))
+        if offer is None or store is None:
+            return await asyncio.to_thread(self.place.expire, transfer)
+        if time.monotonic() < expires_at:
+            return None
+        del self._kept[transfer]
+        store.abort()
+        return Leftover(transfer, offer.name, 0.0)
+
+    def note_arrival(self, offer: Offer, digest: str, *, chunks: int) -> None:
         """Remember a completed transfer."""
-        self._arrived[offer.transfer] = (offer, digest)
+        self._arrived[offer.transfer] = (offer, digest, chunks)
         if len(self._arrived) > _REMEMBERED:
             self._arrived.popitem(last=False)
 
-    def arrived(self, offer: Offer) -> str | None:
-        """Return the hash of the file if this transfer has completed already."""
-        known, digest = self._arrived.get(offer.transfer, (None, ""))
-        if known is None:
-            return None
-        is_same = (known.sender, known.name, known.size) == (offer.sender, offer.name, offer.size)
-        return digest if is_same else None  # a later srd send of the same file is another matter
+    def arrived(self, offer: Offer) -> tuple[str, int] | None:
+        """Return hash and chunks of the file if this transfer has completed already."""
+        known, digest, chunks = self._arrived.get(offer.transfer, (None, "", 0))
+        return (digest, chunks) if known is not None and _is_same(known, offer) else None
+
+    def stop(self) -> None:
+        """Have no thread wait any longer for a consumer: the process ends."""
+        self.is_stopped = True
+        self.place.stop()
 
     def close(self) -> None:
-        """Release the memory; every peer must have ended."""
+        """Release the memory, and remove what is kept; every peer must have ended."""
+        for _, store, _ in self._kept.values():
+            store.abort()
+        self._kept.clear()
         self.slots.close()
+
+
+def _is_same(known: Offer, offer: Offer) -> bool:
+    """Whether an offer is of another attempt: a later srd send of the same file is another matter."""
+    return (known.sender, known.name, known.size) == (offer.sender, offer.name, offer.size)

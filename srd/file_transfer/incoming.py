@@ -8,23 +8,17 @@ the rest of their file system (syncfs), which costs one commit of its journal in
 from __future__ import annotations
 
 import ctypes
-import os
-import stat
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from srd.file_transfer.digests import FileDigest
-from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.partial_file import PartialFile, refusal_of
+from srd.file_transfer.errors import TransferError
 from srd.file_transfer.protocol import Offer
+from srd.file_transfer.store import Store
 from srd.file_transfer.transport import Message
-from srd.file_transfer.tree import Tree
 
 SYNC_ALL_FROM = 8
 """Files. With fewer, what others have written to the file system would cost more than the commits."""
-_READ_BYTES = 256 << 10
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -36,10 +30,10 @@ class Incoming:
     number: int
     first: int
     """Number of its first chunk."""
-    store: PartialFile | None = None
+    store: Store | None = None
     """Not for a directory, and not for a file that has arrived in an earlier attempt."""
     missing: int = -1
-    """Chunks that are not written; -1 before it is opened."""
+    """Chunks that are not stored; -1 before it is opened. Of a pipe those of MAX_PIPE_CHUNKS, until its END."""
     unannounced: int = 0
     """Chunks whose digest the sender has not sent."""
     digest: str = ""
@@ -47,6 +41,8 @@ class Incoming:
     there: str = ""
     """Hash of the file that lies under this name, if the sender has asked for it."""
     was_compared: bool = False
+    taken: int = 0
+    """Chunks of what is written in order that the sender knows are."""
     has_ended: bool = False
     began_at: float = field(default_factory=time.monotonic)
 
@@ -91,7 +87,7 @@ def put_all(batch: Sequence[Arrival | Announcement]) -> dict[Incoming, TransferE
     return failed
 
 
-def _put(store: PartialFile, arrival: Arrival) -> None:
+def _put(store: Store, arrival: Arrival) -> None:
     views = list(arrival.message.views())
     try:
         store.put(arrival.index, views)
@@ -102,7 +98,7 @@ def _put(store: PartialFile, arrival: Arrival) -> None:
 def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]:
     """Verify, sync and name files; return their hashes, or why they failed. Blocking."""
     outcomes: dict[Incoming, str | TransferError] = {}
-    stores: dict[Incoming, PartialFile] = {}
+    stores: dict[Incoming, Store] = {}
     for file in files:
         store = file.store
         if store is None:
@@ -113,7 +109,7 @@ def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]
         except TransferError as error:
             outcomes[file] = error
     is_synced = len(stores) >= SYNC_ALL_FROM and _sync_file_systems(list(stores.values()))
-    directories: dict[tuple[int, int], PartialFile] = {}
+    directories: dict[tuple[int, int], Store] = {}
     for file, store in stores.items():
         try:
             store.publish(sync=not is_synced)
@@ -131,46 +127,7 @@ def finish_all(files: Sequence[Incoming]) -> dict[Incoming, str | TransferError]
     return outcomes
 
 
-def _sync_file_systems(stores: Sequence[PartialFile]) -> bool:
+def _sync_file_systems(stores: Sequence[Store]) -> bool:
     """Sync the file systems that files lie on; return whether that succeeded."""
     one_of_each = dict(store.file_system() for store in stores)
     return all(_libc.syncfs(fd) == 0 for fd in one_of_each.values())
-
-
-def hash_there(tree: Tree, offer: Offer, *, stop: threading.Event) -> str:
-    """Return the hash of the file that lies under a name, if it has the size of the offer; else an empty text.
-
-    Blocking. Raises TransferError.
-    """
-    try:
-        fd = _open_there(tree, offer)
-        if fd < 0:
-            return ""
-        try:
-            return _hash_of(fd, offer.file_hash, stop=stop)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise refusal_of(error, name=offer.name, what="cannot be read") from error
-
-
-def _open_there(tree: Tree, offer: Offer) -> int:
-    directory, last = tree.open_parent(offer.name)
-    try:
-        status = os.stat(last, dir_fd=directory, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode) or status.st_size != offer.size:
-            return -1
-        return os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    except FileNotFoundError:
-        return -1
-    finally:
-        os.close(directory)
-
-
-def _hash_of(fd: int, file_hash: str, *, stop: threading.Event) -> str:
-    digest = FileDigest(file_hash)
-    while piece := os.read(fd, _READ_BYTES):
-        if stop.is_set():
-            raise TransferInterruptedError("stopped")
-        digest.update(memoryview(piece))
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What a sender has to send: a file or a directory with its name, for all attempts."""
+"""What a sender has to send: a file, a directory or a pipe with its name, for all attempts."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.protocol import MODE_BITS, entry
+from srd.file_transfer.pipe_source import PipeSource
+from srd.file_transfer.protocol import MODE_BITS, STANDARD_STREAM, entry
 from srd.file_transfer.source_file import SourceFile
 
 
 @dataclass(eq=False, slots=True)
 class Outgoing:
-    """A file or a directory to send."""
+    """A file, a directory or a pipe to send."""
 
     path: Path
     name: str
-    """Path at the receiver, relative to its directory."""
+    """Path at the receiver, relative to its directory; of a pipe it may be STANDARD_STREAM, which is none."""
     size: int = 0
     """Bytes when it was listed, for the progress only."""
     mode: int | None = None
@@ -25,7 +26,9 @@ class Outgoing:
     """Id of the transfer; empty for a directory."""
     if_differs: bool = False
     """Whether it is not to be sent if the receiver has the same."""
-    source: SourceFile | None = field(default=None, repr=False)
+    pipe_fd: int | None = None
+    """Descriptor of a pipe."""
+    source: SourceFile | PipeSource | None = field(default=None, repr=False)
     """The open file, from the first offer to the last answer."""
     acked_bytes: int = 0
     """Of the running attempt, including what the receiver had already."""
@@ -35,12 +38,19 @@ class Outgoing:
         """Whether it is a directory."""
         return not self.transfer
 
-    def open(self, *, file_hash: str) -> SourceFile:
+    @property
+    def is_pipe(self) -> bool:
+        """Whether it is a pipe."""
+        return self.pipe_fd is not None
+
+    def open(self, *, file_hash: str) -> None:
         """Open the file for its first offer, or see that it was not changed since. Raises TransferError."""
-        if self.source is None:
+        if self.source is not None:
+            self.source.check_unchanged()
+        elif self.pipe_fd is not None:
+            self.source = PipeSource(self.pipe_fd, file_hash=file_hash)
+        else:
             self.source = SourceFile(self.path, file_hash=file_hash)
-        self.source.check_unchanged()
-        return self.source
 
     def close(self) -> None:
         """Close the file."""
@@ -53,6 +63,8 @@ class Outgoing:
         mode = None if self.mode is None else self.mode & MODE_BITS
         if self.is_directory:
             return entry(name=self.name, directory=True, mode=mode, mtime_ns=self.mtime_ns)
+        if self.is_pipe:
+            return entry(name=None if self.name == STANDARD_STREAM else self.name, pipe=True, transfer=self.transfer)
         if self.source is None:
             raise TransferError(f"{self.path}: is not open")
         return entry(

@@ -14,38 +14,36 @@ from collections.abc import Sequence
 from srd.file_transfer.chunk_file import ChunkFile
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.leftovers import head_of, journal_path, open_locked, part_path
+from srd.file_transfer.ordered_chunks import OrderedChunks
 from srd.file_transfer.protocol import Offer
 from srd.file_transfer.publish import publish
+from srd.file_transfer.store import Store
 from srd.file_transfer.tree import Tree, set_mode, set_time
 
 _FOR_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """Temporary shortages of the process or the host: another attempt may succeed."""
 
 
-class PartialFile:
-    """`open`, `put` chunks, `verify`, `publish`; then `abort`, or before `leave`.
-
-    Raises TransferError for errors of the file system.
+class PartialFile(Store):
+    """A file in a directory. Raises TransferError for errors of the file system.
 
     Setting `stop` interrupts the verification of an earlier attempt's chunks, which may take long for a large file.
     """
 
     def __init__(self, tree: Tree, offer: Offer, *, overwrite: bool, stop: threading.Event | None = None) -> None:
-        self.resumed_chunks = 0
-        """Number of leading chunks of an earlier attempt that were verified."""
-        self.unremoved = ""
-        """One line with the file that could not be removed and the reason; empty if there is none."""
+        self._file = None if offer.is_pipe else ChunkFile(offer, stop=stop or threading.Event())
+        super().__init__(offer, self._file or OrderedChunks(offer, write=self._append))
         self._tree = tree
-        self._offer = offer
         self._last = ""  # component of the name
         self._overwrite = overwrite
-        self._chunks = ChunkFile(offer, stop=stop or threading.Event())
         self._fd = self._journal = self._directory = -1
         self._head = head_of(offer)
         self._partial, self._journalled = part_path(tree.root, offer.transfer), journal_path(tree.root, offer.transfer)
 
     def open(self) -> None:
         """Create the partial file, or resume that of an earlier attempt."""
+        if self._fd >= 0:
+            return  # a pipe's, which was left
         name = self._offer.name
         try:
             # All descriptors are opened now, so that a complete file does not fail for lack of one.
@@ -61,7 +59,8 @@ class PartialFile:
         if needed_bytes > (free_bytes := disk.f_bavail * disk.f_frsize):
             raise TransferError(f"{name}: needs {needed_bytes} bytes; the receiver has {free_bytes} left")
         try:
-            self._chunks.allocate()
+            if self._file is not None:
+                self._file.allocate()
         except OSError as error:
             raise self._unwritten(error) from error
 
@@ -74,13 +73,14 @@ class PartialFile:
 
     def _resume(self) -> None:
         """Resume an earlier attempt, if any, and open the journal for the next one. Raises OSError."""
+        if self._file is None:
+            os.ftruncate(self._fd, 0)
+            return
         is_new = True
         if self._offer.retry_for_s and self._offer.has_chunk_digests:
             self._journal = os.open(self._journalled, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             is_new = os.pread(self._journal, len(self._head), 0) != self._head
-        self.resumed_chunks = self._chunks.resume(
-            self._fd, journal=self._journal, notes_at=len(self._head), is_new=is_new
-        )
+        self._file.resume(self._fd, journal=self._journal, notes_at=len(self._head), is_new=is_new)
         if self._journal >= 0 and not self.resumed_chunks:
             os.ftruncate(self._journal, 0)
             os.pwrite(self._journal, self._head, 0)
@@ -93,31 +93,24 @@ class PartialFile:
     def put(self, index: int, views: Sequence[memoryview]) -> None:
         """Write a chunk, which lies in these pieces of memory."""
         try:
-            self._chunks.put(index, views)
+            super().put(index, views)
         except OSError as error:
             raise self._unwritten(error) from error
 
     def announce(self, first: int, digests: Sequence[bytes]) -> None:
         """Take the sender's digests of successive chunks."""
         try:
-            self._chunks.announce(first, digests)
+            super().announce(first, digests)
         except OSError as error:
             raise self._unwritten(error) from error
 
     def _unwritten(self, error: OSError) -> TransferError:
         return TransferError(f"{self._offer.name}: cannot be written at the receiver: {error.strerror}")
 
-    def verify(self, *, digest: str) -> str:
-        """Compare the file's digest with the sender's; return it."""
-        if not self._chunks.complete:
-            raise TransferError(f"{self._offer.name}: chunks, or their digests, did not come")
-        actual = self._chunks.hexdigest()
-        if actual != digest:
-            kind = self._offer.file_hash.upper()
-            raise TransferError(
-                f"{self._offer.name}: {kind} is {actual} at the receiver, {digest[:64]!r} at the sender"
-            )
-        return actual
+    def _append(self, chunk: bytes) -> None:
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
 
     def publish(self, *, sync: bool) -> None:
         """Give the verified file its mode, its final name, and its time. `sync`: sync it before; the caller may have.
@@ -156,7 +149,12 @@ class PartialFile:
         return TransferError(f"{self._offer.name}: cannot be kept at the receiver: {error.strerror}")
 
     def leave(self) -> None:
-        """Close the files and keep them for the next attempt."""
+        """Close the files and keep them for the next attempt. A pipe's stays open: only this process can go on."""
+        super().leave()
+        if self._file is not None:
+            self._close()
+
+    def _close(self) -> None:
         for fd in (self._journal, self._directory, self._fd):
             if fd >= 0:
                 os.close(fd)
@@ -165,7 +163,7 @@ class PartialFile:
     def abort(self) -> None:
         """Remove the partial file and its journal. A failure to do so is not raised: see `unremoved`."""
         if self._fd < 0:
-            self.leave()
+            self._close()
             return
         paths = (self._partial, self._journalled) if self._journal >= 0 else (self._partial,)
         for path in paths:  # while the lock is held
@@ -173,7 +171,7 @@ class PartialFile:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 self.unremoved = f"{path}: cannot be removed: {error.strerror}"
-        self.leave()
+        self._close()
 
 
 def refusal_of(error: OSError, *, name: str, what: str) -> TransferError:

@@ -18,10 +18,12 @@ one before has been delivered, and END and chunks only after ANSWER.
 |---|---|---|
 | OFFER | `name`, `size`, `transfer`, `mode`, `mtime_ns`, `if_differs` | `sender`, `chunk_bytes`, `retry_for_s`, |
 | | or `name`, `directory`, `mode`, `mtime_ns` | `files_left`, `bytes_left`, `file_hash` |
-| ANSWER | `file`, and one of `chunks` (accepted), `digest` (verified), | |
-| | `made` (a directory), `has` (see below), `reason` and `again` | |
+| | or `pipe`, `transfer`, `name` if it has one | |
+| ANSWER | `file`, and one of `chunks` (accepted) and `in_order`, `digest` | |
+| | (verified), `made` (a directory), `has` and `taken` (see below), | |
+| | `reason` and `again` | |
 | HASHES | | `first`, `digests` |
-| END | `file`, and `digest`, or `reason` and `again` | |
+| END | `file`, and `digest` and for a pipe `chunks`, or `reason` and `again` | |
 | REFUSE | no file of this session is received | `reason`, `again` |
 | ABORT | the sender ends all files that are not verified | `reason`, `again` |
 
@@ -35,6 +37,13 @@ file, by `file_hash`: blake3 or sha256. With `again` the same transfer may be of
 With `if_differs` in an entry of an OFFER, a receiver that has a file of this name and size answers with `has`, its
 hash. The sender then ends with the same hash, and no chunk is sent; or with another one, and the receiver answers as it
 would have without.
+
+A pipe is a file whose size is not known at its offer. It is the last one of its session, and owns all chunk numbers
+from its first on; the `chunks` of its END say how many it has. A chunk of it has from 1 to `chunk_bytes` bytes. What a
+receiver takes in order, as it does a pipe, and any file that goes to standard output, has `in_order` in its answer. Of
+such a file every chunk has its digest in HASHES, also an only one, and the receiver says with `taken` how many leading
+chunks it has compared and written. A sender sends chunks below taken + PIPE_WINDOW only, which bounds what the receiver
+keeps for a consumer that is slow or a chunk that is missing; and it keeps what is not taken, to send it again.
 
 `files_left` is how many files the sender will offer after this message, and `bytes_left` their size. When it is 0 and
 every file has its last answer, the sender is done. A sender has at most MAX_FILES files without a last answer.
@@ -59,6 +68,8 @@ MAX_CONTROL_BYTES = 32 << 10
 CHUNK_BYTES = 1 << 20
 """One message. Large enough to make the cost per message negligible, small enough that 16 of them fill the sender's
 window."""
+MAX_PIPE_CHUNKS = CONTROL_MESSAGE
+"""At most: the numbers that there are."""
 MAX_FILES = 64
 """Files in flight in a session: offered, and without a last answer. Enough to hide the round trips of small files
 (two each), few enough that their descriptors are no matter."""
@@ -67,6 +78,11 @@ MAX_TEXT = 1000
 truncated."""
 MAX_DIGESTS = 256
 """Digests in a HASHES: 9 KiB."""
+PIPE_WINDOW = 24
+"""Chunks beyond those that are taken: less than a receive window has by default, so that no request waits for credit,
+and ends, because the consumer pauses."""
+STANDARD_STREAM = "-"
+"""Name of a pipe without one."""
 FILE_HASHES = ("blake3", "sha256")
 """Names of the hashes of a file; the first is the default. BLAKE3 is a tree, and 4 times as fast as SHA-256 here."""
 MAX_RETRY_S = 24 * 3600
@@ -109,6 +125,8 @@ class Offer:
     if_differs: bool = False
     """Whether the receiver shall answer with the hash of the file that it has under this name."""
     is_directory: bool = False
+    is_pipe: bool = False
+    """Whether its size is not known yet: `size` is 0."""
     file_hash: str = FILE_HASHES[0]
     """Of the whole file."""
     sender: str = ""
@@ -116,8 +134,8 @@ class Offer:
 
     @property
     def chunks(self) -> int:
-        """Number of chunks; an empty file has none."""
-        return -(-self.size // self.chunk_bytes)
+        """Number of chunks; an empty file has none. Of a pipe the most that it may have."""
+        return MAX_PIPE_CHUNKS if self.is_pipe else -(-self.size // self.chunk_bytes)
 
     @property
     def has_chunk_digests(self) -> bool:
@@ -134,8 +152,10 @@ class Offers:
     bytes_left: int
 
     @property
-    def total_bytes(self) -> int:
-        """Bytes of these files and of those that will be offered later."""
+    def total_bytes(self) -> int | None:
+        """Bytes of these files and of those that will be offered later; None with a pipe."""
+        if any(offer.is_pipe for offer in self.offers):
+            return None
         return sum(offer.size for offer in self.offers) + self.bytes_left
 
 
@@ -220,10 +240,14 @@ def offers_untrusted(message: dict[str, Any]) -> Offers:
     kept_s = max(0, min(retry_for_s, MAX_RETRY_S))
     common = Offer("", 0, chunk_bytes, "", retry_for_s=kept_s, file_hash=file_hash, sender=sender)
     offers = tuple(_offer_untrusted(each, common=common) for each in files)
+    if any(offer.is_pipe for offer in offers[:-1]) or (files_left and offers and offers[-1].is_pipe):
+        raise TransferError("an offer with a file after a pipe")
     return Offers(offers, files_left, bytes_left)
 
 
 def _offer_untrusted(fields: object, *, common: Offer) -> Offer:
+    if isinstance(fields, dict) and fields.get("pipe") is True:
+        fields = {"name": STANDARD_STREAM, "size": 0, **fields}
     if not isinstance(fields, dict) or not isinstance(name := fields.get("name"), str):
         raise TransferError("an offer without a name")
     path_untrusted(name)
@@ -250,6 +274,8 @@ def _offer_untrusted(fields: object, *, common: Offer) -> Offer:
         mtime_ns=mtime_ns,
         if_differs=fields.get("if_differs") is True,
     )
+    if fields.get("pipe") is True:
+        return replace(offer, size=0, mode=None, mtime_ns=None, if_differs=False, is_pipe=True)
     if offer.chunks >= CONTROL_MESSAGE:
         raise TransferError(f"an offer of {offer.chunks} chunks is out of range")
     return offer
@@ -263,6 +289,14 @@ def digests_untrusted(message: dict[str, Any]) -> tuple[int, list[bytes]]:
     if not all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests):
         raise TransferError("hashes with a digest that is none")
     return first, [bytes.fromhex(digest) for digest in digests]
+
+
+def pipe_chunks_untrusted(end: dict[str, Any]) -> int:
+    """Return the number of chunks in the END of a pipe. Raises TransferError, and nothing else."""
+    chunks = end.get("chunks")
+    if not _is_count(chunks) or chunks > MAX_PIPE_CHUNKS:
+        raise TransferError(f"the end of file {end['file']}, a pipe, without its chunks")
+    return chunks
 
 
 def _is_number(value: object) -> TypeGuard[int]:

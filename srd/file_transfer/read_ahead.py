@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from devmem.region import Region
+from srd.file_transfer.pipe_source import PipeSource
 from srd.file_transfer.protocol import CHUNK_BYTES
 from srd.file_transfer.source_file import SourceFile
 from srd.notify import Notify
@@ -21,7 +22,7 @@ from srd.notify import Notify
 SLOTS = 32
 """Chunks in memory, read ahead and in flight: as many as a receive window holds by default, for long links."""
 BATCH = 4
-"""Chunks that one call of the thread reads."""
+"""Chunks that one call of the thread reads. Of a pipe one, as the next may come much later."""
 BATCHES = 2
 """Handed to the thread: one that it reads, and the next."""
 SCRATCH_BYTES = 256 << 10
@@ -34,7 +35,11 @@ class Chunk:
 
     index: int
     slot: int
+    length: int
     digest: bytes
+
+
+Source = SourceFile | PipeSource
 
 
 class ReadAhead:
@@ -53,11 +58,12 @@ class ReadAhead:
         self._reading: deque[tuple[list[int], asyncio.Future[list[Chunk]]]] = (
             deque()
         )  # slots, and what is read into them
-        self._source: SourceFile | None = None
+        self._source: Source | None = None
         self._next_index = 0
 
-    def begin(self, source: SourceFile, *, first: int) -> None:
+    def begin(self, source: Source, *, first: int) -> None:
         """Read `source` from chunk `first` on."""
+        source.begin()
         self._source, self._next_index = source, first
 
     async def next(self, check: Callable[[], None]) -> list[Chunk]:
@@ -67,9 +73,12 @@ class ReadAhead:
             self._hand_over()
             if self._reading and self._reading[0][1].done():
                 chunks = self._reading[0][1].result()
-                self._reading.popleft()
+                slots, _ = self._reading.popleft()
+                self._free.extend(set(slots) - {chunk.slot for chunk in chunks})
                 self._hand_over()
-                return chunks
+                if chunks:
+                    return chunks
+                continue  # behind the end of a pipe
             if not self._reading and self._is_at_end:
                 return []
             await self._changed.wait()
@@ -84,11 +93,14 @@ class ReadAhead:
 
     @property
     def _is_at_end(self) -> bool:
-        return self._source is None or self._next_index == self._source.chunks
+        if self._source is None:
+            return True
+        return self._source.chunks is not None and self._next_index >= self._source.chunks
 
     def _hand_over(self) -> None:
         while self._source is not None and not self._is_at_end and len(self._reading) < BATCHES:
-            count = min(BATCH, self._source.chunks - self._next_index)
+            chunks = self._source.chunks
+            count = 1 if chunks is None else min(BATCH, chunks - self._next_index)
             if len(self._free) < count:
                 return
             slots = [self._free.pop() for _ in range(count)]
@@ -98,12 +110,14 @@ class ReadAhead:
             self._reading.append((slots, reading))
             reading.add_done_callback(lambda _: self._changed.notify())
 
-    def _read(self, source: SourceFile, indices: Sequence[int], slots: Sequence[int]) -> list[Chunk]:
+    def _read(self, source: Source, indices: Sequence[int], slots: Sequence[int]) -> list[Chunk]:
         """In the thread."""
         chunks = []
         for index, slot in zip(indices, slots, strict=True):
             with self.region.view(slot * CHUNK_BYTES, length=self._step_bytes) as view:
-                chunks.append(Chunk(index, slot, source.read(index, into=view)))
+                found = source.read(index, into=view)
+            if found is not None:
+                chunks.append(Chunk(index, slot, *found))
         return chunks
 
     def give_back(self, slot: int) -> None:
@@ -113,6 +127,8 @@ class ReadAhead:
 
     async def stop(self) -> None:
         """Read no more of the file, and wait for the thread, which uses the memory and the file."""
+        if self._source is not None:
+            self._source.stop()
         self._source = None
         stopping, self._reading = self._reading, deque()
         pending = [reading for _, reading in stopping]

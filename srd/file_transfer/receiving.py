@@ -1,4 +1,4 @@
-"""Receiving files: a worker thread writes chunks from the region where they landed to the files, by gathering writes.
+"""Receiving files: a worker thread writes chunks from the region where they landed, to files or to standard output.
 
 A peer that sends nothing occupies no thread, descriptor or memory of its own: the resources of a session are allocated
 when its first offer has arrived, for a bounded number of sessions, of files in each, and of open files in all.
@@ -8,7 +8,8 @@ the order open, write, finish, each time for all files that wait; what it answer
 is a file, and the others go on; a message that no sender sends ends the session.
 
 Every wait is bounded: an offer must arrive within OFFER_WITHIN_S, data at least every STALL_S, and a control message
-must complete within `send_slots.WITHIN_S`. Every wait also ends when the peer ends.
+must complete within `send_slots.WITHIN_S`. Every wait also ends when the peer ends. What goes through a pipe may take
+as long as who writes into it, or reads from it.
 """
 
 from __future__ import annotations
@@ -18,19 +19,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import Inbox, NotStartedError
-from srd.file_transfer.incoming import Announcement, Arrival, Incoming, finish_all, hash_there
-from srd.file_transfer.partial_file import PartialFile
+from srd.file_transfer.incoming import Announcement, Arrival, Incoming, finish_all
 from srd.file_transfer.protocol import (
     CONTROL_MESSAGE,
     MAX_FILES,
-    Offer,
+    MAX_PIPE_CHUNKS,
+    PIPE_WINDOW,
     Offers,
     batches,
     decode_untrusted,
@@ -39,11 +38,13 @@ from srd.file_transfer.protocol import (
     entries_untrusted,
     entry,
     offers_untrusted,
+    pipe_chunks_untrusted,
     refusal,
 )
 from srd.file_transfer.stall import StallMeter
 from srd.file_transfer.store_queue import Failures, Item, StoreQueue
 from srd.file_transfer.transport import Message, Peer
+from srd.file_transfer.watcher import Received, Watcher
 from srd.file_transfer.worker import start_worker
 from srd.io.addresses import host_port_text
 from srd.notify import Notify
@@ -56,51 +57,11 @@ STALL_S = 60.0
 bounds one that is alive but sends nothing, as it occupies one of the MAX_TRANSFERS."""
 SLOWEST_HASH_BYTES_PER_S = 50 << 20
 """A sender that compares a file with the one that is there has longer, by its size over this."""
+_SAY_TAKEN_EVERY = PIPE_WINDOW // 8
+"""Chunks that are written in order, and their sender does not know of: few, so that it never waits for the answer."""
 _MAX_ANSWERS = 4 * MAX_FILES
 """Answers that wait for a peer to take them. A sender has three for each of its files."""
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A file that was received and has its final name."""
-
-    name: str
-    path: Path
-    size: int
-    file_hash: str
-    digest: str
-    seconds: float
-    longest_stall_ms: float
-    """Longest time in which no payload landed since the file before, to 5 ms."""
-
-
-class Watcher:
-    """Is told what happens in a session; here, nothing is done about it."""
-
-    def on_begin(self, offers: Offers) -> None:
-        """The first offer of a session has arrived."""
-
-    def on_resume(self, offer: Offer, resumed_bytes: int) -> None:
-        """A file is ready to be written. `resumed_bytes`: of an earlier attempt."""
-
-    def on_received(self, received: Received) -> None:
-        """A file has its final name."""
-
-    def on_identical(self, offer: Offer, digest: str) -> None:
-        """A file was there before, so that its sender has not sent it."""
-
-    def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:
-        """A file failed. `is_kept`: what there is of it, for its sender to go on."""
-
-    def on_lost(self, error: Exception, files: list[tuple[Offer, bool]]) -> None:
-        """The session ended before its files did; with each, whether what there is of it is kept."""
-
-    def on_done(self) -> None:
-        """All files that the sender had to offer have their last answer."""
-
-    def warn(self, line: str) -> None:
-        """A problem that fails no file."""
 
 
 class FileReceiver:
@@ -145,7 +106,7 @@ class FileReceiver:
             offers = await self._first_offers()
             if offers is None:
                 return
-            await self._inbox.begin(self, offers.offers)
+            await self._inbox.begin(self, offers)
         except TransferError as error:
             is_busy = isinstance(error, NotStartedError) and not isinstance(error, _InvalidOfferError)
             await self._send_control("refuse", reason=str(error), again=is_busy)
@@ -230,6 +191,8 @@ class FileReceiver:
         """Return the next message. Raises TransferInterruptedError if none arrives though nothing is being stored."""
         while True:
             landed_bytes = self._peer.landed_bytes
+            if any(file.offer.is_pipe for file in self._files.values()):
+                return await self._peer.recv()
             within_s = STALL_S if self._files or self._files_left else OFFER_WITHIN_S
             within_s += sum(file.offer.size for file in self._files.values() if file.there) / SLOWEST_HASH_BYTES_PER_S
             try:
@@ -257,13 +220,15 @@ class FileReceiver:
         """Note offered files. Raises TransferError for more than a sender may offer."""
         if len(self._files) + len(offers.offers) > MAX_FILES:
             raise TransferError(f"more than {MAX_FILES} files at a time were offered")
+        if offers.offers and self._next_chunk == MAX_PIPE_CHUNKS:
+            raise TransferError("a file after a pipe was offered")
         self._files_left = offers.files_left
         self._is_done_told = False
         for offer in offers.offers:
             file = self._files[self._next_file] = Incoming(offer, self._next_file, self._next_chunk)
             self._to_open.append(file)
             self._next_file += 1
-            self._next_chunk += offer.chunks
+            self._next_chunk = MAX_PIPE_CHUNKS if offer.is_pipe else self._next_chunk + offer.chunks
         if self._next_chunk > CONTROL_MESSAGE:
             raise TransferError("more chunks were offered than there are numbers")
 
@@ -276,9 +241,19 @@ class FileReceiver:
         if "reason" in each:
             self._fail(file, _told(each))
         elif isinstance(each.get("digest"), str) and each["digest"]:
+            if file.offer.is_pipe:
+                self._take_length(file, pipe_chunks_untrusted(each))
             self._take_hash(file, each["digest"])
         else:
             raise TransferError(f"the end of file {each['file']} without its hash")
+
+    def _take_length(self, file: Incoming, chunks: int) -> None:
+        """Note how many chunks a pipe had. Raises TransferError if more have come, or when it was known."""
+        if self._inbox.arrived(file.offer) is None:
+            file.missing -= MAX_PIPE_CHUNKS - chunks
+            file.unannounced -= MAX_PIPE_CHUNKS - chunks
+        if file.missing < 0 or file.unannounced < 0:
+            raise TransferError(f"the end of file {file.number}, a pipe, before its beginning, or twice")
 
     def _take_hash(self, file: Incoming, digest: str) -> None:
         """Note the sender's hash; of a file that is there, compare it."""
@@ -370,7 +345,12 @@ class FileReceiver:
             self._inbox.give_room()
             self._fail(file, error)
             return True
-        file.store = PartialFile(self._inbox.tree, file.offer, overwrite=self._inbox.overwrite, stop=self._stop)
+        try:
+            file.store = self._inbox.store(file.offer, stop=self._stop)
+        except TransferError as error:
+            self._inbox.yield_claim(file.offer)
+            self._inbox.give_room()
+            self._fail(file, error)
         return True
 
     def _open_all(self, files: list[Incoming]) -> dict[Incoming, TransferError]:
@@ -379,12 +359,12 @@ class FileReceiver:
         for file in files:
             try:
                 if file.store is None:
-                    self._inbox.tree.make_directory(file.offer)
+                    self._inbox.place.make_directory(file.offer)
                 elif self._inbox.arrived(file.offer) is not None:
                     continue
                 elif file.offer.if_differs and not file.was_compared:
                     file.was_compared = True
-                    file.there = hash_there(self._inbox.tree, file.offer, stop=self._stop)
+                    file.there = self._inbox.place.hash_there(file.offer, stop=self._stop)
                     if not file.there:
                         file.store.open()
                 else:
@@ -401,31 +381,41 @@ class FileReceiver:
         elif file.there:
             self._say(entry(file=file.number, has=file.there))
         else:
-            has_arrived = self._inbox.arrived(offer) is not None
-            there = offer.chunks if has_arrived else store.resumed_chunks
-            file.missing = offer.chunks - there
-            file.unannounced += file.missing if offer.has_chunk_digests and not has_arrived else 0
+            arrived, in_order = self._inbox.arrived(offer), store.ordered is not None
+            there = store.resumed_chunks if arrived is None else arrived[1]
+            file.missing = offer.chunks - there if arrived is None else 0
+            if arrived is None and (offer.has_chunk_digests or in_order):
+                file.unannounced += file.missing
+            file.taken = there
             file.began_at = time.monotonic()
-            self._watcher.on_resume(offer, min(there * offer.chunk_bytes, offer.size))
-            self._say(entry(file=file.number, chunks=there))
+            self._watcher.on_resume(offer, store.size_bytes if in_order else min(there * offer.chunk_bytes, offer.size))
+            self._say(entry(file=file.number, chunks=there, in_order=in_order or None))
 
     def _start(self, call: Callable[[], T]) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._worker, call)
 
     def _on_stored(self, batch: list[Item], failures: Failures) -> None:
         for file, error in failures.items():
-            if not file.has_ended:
+            if not (file.has_ended or self._inbox.is_stopped):
                 self._fail(file, error)
         for item in batch:
             if isinstance(item, Arrival):
                 item.file.missing -= 1
+            self._say_taken(item.file)
         self._work.notify()
+
+    def _say_taken(self, file: Incoming) -> None:
+        """Tell the sender of a file that is written in order how far that is."""
+        ordered = None if file.store is None else file.store.ordered
+        if ordered is not None and not file.has_ended and ordered.taken >= file.taken + _SAY_TAKEN_EVERY:
+            file.taken = ordered.taken
+            self._say(entry(file=file.number, taken=file.taken))
 
     async def _finish_files(self) -> None:
         files = [file for file in self._files.values() if file.is_complete]
         for file in files:
             if (known := self._inbox.arrived(file.offer)) is not None:
-                self._confirm(file, known)
+                self._confirm(file, known[0])
         files = [file for file in files if not file.has_ended]
         if not files:
             return
@@ -444,15 +434,16 @@ class FileReceiver:
             self._fail(file, TransferError(f"{file.offer.name}: another file of this transfer has arrived before"))
 
     def _on_finished(self, file: Incoming, digest: str) -> None:
-        offer = file.offer
-        self._inbox.note_arrival(offer, digest)
+        offer, store = file.offer, file.store
+        ordered = None if store is None else store.ordered
+        self._inbox.note_arrival(offer, digest, chunks=offer.chunks if ordered is None else ordered.taken)
         self._end(file, entry(file=file.number, digest=digest))
         self._release(file)
         self._watcher.on_received(
             Received(
                 name=offer.name,
-                path=self._inbox.directory / offer.name,
-                size=offer.size,
+                path=self._inbox.place.path(offer),
+                size=offer.size if ordered is None else ordered.size_bytes,
                 file_hash=offer.file_hash,
                 digest=digest,
                 seconds=time.monotonic() - file.began_at,
@@ -475,7 +466,9 @@ class FileReceiver:
         try:
             await self._in_thread(discard)
         finally:
-            for file, _ in closing:
+            for file, is_kept in closing:
+                if is_kept and file.store is not None and file.store.ordered is not None:
+                    self._inbox.keep(file.offer, file.store)
                 self._release(file)
 
     def _release(self, file: Incoming) -> None:

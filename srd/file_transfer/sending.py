@@ -23,18 +23,21 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from devmem.errors import RegionError
 from devmem.region import Region
 from srd.errors import PeerError, UsageError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.pipe_source import PipeSource
 from srd.file_transfer.protocol import (
     CHUNK_BYTES,
     CONTROL_MESSAGE,
     FILE_HASHES,
     MAX_FILES,
+    MAX_PIPE_CHUNKS,
+    PIPE_WINDOW,
     batches,
     decode_untrusted,
     encode,
@@ -42,7 +45,7 @@ from srd.file_transfer.protocol import (
     entry,
     refusal,
 )
-from srd.file_transfer.read_ahead import SLOTS, Chunk, ReadAhead
+from srd.file_transfer.read_ahead import SLOTS, Chunk, ReadAhead, Source
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.token_bucket import TokenBucket
@@ -89,6 +92,11 @@ class _Offered:
     """Number of its first chunk."""
     chunks_there: int = 0
     """Leading chunks that the receiver has."""
+    is_in_order: bool = False
+    """Whether the receiver says what it has taken."""
+    taken: int = 0
+    next_index: int = 0
+    """Of the chunk to be sent next."""
     there: str = ""
     """Hash of the file that the receiver has under this name, if it was asked for it."""
     was_there: bool = False
@@ -164,13 +172,15 @@ class FileSender:
         return outcome
 
     async def send_all(self, files: Sequence[Outgoing], *, on_end: Callable[[Outgoing, Outcome], None]) -> None:
-        """Send files and make directories; `on_end(file, outcome)` is called for each. Directories come last.
+        """Send files and make directories; `on_end(file, outcome)` is called for each.
+
+        Directories come after files, and a pipe comes last.
 
         Raises TransferError or PeerError when the session ended before: files without an outcome may be sent again
         over another peer, if it is a PeerError or a TransferInterruptedError. Files stay open until they have an
         outcome that is final.
         """
-        self._waiting = deque(sorted(files, key=lambda file: file.is_directory))
+        self._waiting = deque(sorted(files, key=lambda file: (file.is_pipe, file.is_directory)))
         self._on_end = on_end
         self._is_offering = True
         listening = asyncio.ensure_future(self._listen())
@@ -244,7 +254,8 @@ class FileSender:
             self._open[self._next_file] = _Offered(file, self._next_file, self._next_chunk)
             file.acked_bytes = 0
             self._next_file += 1
-            self._next_chunk += file.source.chunks if file.source is not None else 0
+            chunks = None if file.source is None else file.source.chunks
+            self._next_chunk = MAX_PIPE_CHUNKS if file.is_pipe else self._next_chunk + (chunks or 0)
         if self._next_chunk > CONTROL_MESSAGE:
             raise TransferInterruptedError(f"a peer has numbers for {CONTROL_MESSAGE} chunks only")
         await self._send_control(
@@ -285,6 +296,8 @@ class FileSender:
             self._end(offered, offered.error or refusal(answer, default="refused without a reason"))
         elif "made" in answer and file.is_directory:
             self._end(offered, Sent(file.name, 0, self._file_hash, ""))
+        elif "taken" in answer:
+            self._on_taken(offered, answer["taken"])
         elif "digest" in answer:
             size, digest = _source_of(offered).size, offered.digest
             if not digest or answer["digest"] != digest:
@@ -298,13 +311,21 @@ class FileSender:
         source, chunks, there = _source_of(offered), answer.get("chunks"), answer.get("has")
         if isinstance(there, str) and offered.file.if_differs and not offered.there:
             offered.there = there
-        elif not isinstance(chunks, int) or not 0 <= chunks <= source.chunks or offered in self._accepted:
+        elif not _is_count(chunks, most=_chunks_so_far(source)) or offered in self._accepted:
             raise TransferError(f"{offered.file.path}: the receiver has chunks that it cannot have; is it srd recv?")
         else:
             offered.there = ""
-            offered.chunks_there = chunks
+            offered.chunks_there = offered.next_index = offered.taken = chunks
+            offered.is_in_order = answer.get("in_order") is True
             self._progress(offered, min(chunks * CHUNK_BYTES, source.size))
         self._accepted.append(offered)
+
+    def _on_taken(self, offered: _Offered, taken: object) -> None:
+        """Note what the receiver has written of a file that it writes in order. Answers overtake each other."""
+        if not _is_count(taken, most=offered.next_index):
+            raise TransferError(f"{offered.file.path}: the receiver has chunks that it cannot have; is it srd recv?")
+        offered.taken = max(offered.taken, taken)
+        _source_of(offered).take(offered.taken)
 
     def _end(self, offered: _Offered, outcome: Outcome) -> None:
         del self._open[offered.number]
@@ -354,7 +375,8 @@ class FileSender:
             return
         offered.digest = source.digest.hexdigest()
         offered.was_there = offered.digest == offered.there
-        self._ends.append(entry(file=offered.number, digest=offered.digest))
+        chunks = source.chunks if offered.file.is_pipe else None
+        self._ends.append(entry(file=offered.number, digest=offered.digest, chunks=chunks))
 
     def _cancel_chunks(self, offered: _Offered) -> None:
         """Send no more of a file that failed here: of a mapped one that became shorter nothing can be sent."""
@@ -362,15 +384,18 @@ class FileSender:
             offered.is_cancelled = True
             future.cancel()
 
-    async def _read_leading(self, offered: _Offered, source: SourceFile) -> None:
+    async def _read_leading(self, offered: _Offered, source: Source) -> None:
         """Read what the receiver has already, and this process has not hashed: for the hash only."""
+        source.check_from(offered.chunks_there)
+        if isinstance(source, PipeSource):
+            return
         leading = source.chunks if offered.there else offered.chunks_there
         while source.hashed_chunks < leading:
             self._check_chunks()
             await self._in_thread(source.hash_next)
 
-    async def _send_chunks(self, offered: _Offered, source: SourceFile) -> None:
-        if self._is_mapped and source.size and offered.mapping is None:
+    async def _send_chunks(self, offered: _Offered, source: Source) -> None:
+        if self._is_mapped and isinstance(source, SourceFile) and source.size and offered.mapping is None:
             offered.mapping = self._map(source)
 
         def check() -> None:
@@ -381,16 +406,24 @@ class FileSender:
         self._ahead.begin(source, first=offered.chunks_there)
         try:
             while chunks := await self._ahead.next(check):
-                if source.chunks > 1:
+                if offered.is_in_order:
+                    await self._until_taken(offered, chunks[-1].index - PIPE_WINDOW + 1, check)
+                if offered.is_in_order or source.chunks != 1:
                     self._post_hashes(offered, chunks)
                 for chunk in chunks:
                     if self._bucket is not None:
-                        await self._bucket.take(source.length(chunk.index))
-                    self._post(offered, source, chunk)
+                        await self._bucket.take(chunk.length)
+                    self._post(offered, chunk)
         except _EndedError:
             return
         finally:
             await self._ahead.stop()
+
+    async def _until_taken(self, offered: _Offered, taken: int, check: Callable[[], None]) -> None:
+        """Wait until the receiver has taken so many chunks."""
+        while offered.taken < taken:
+            check()
+            await self._changed.wait()
 
     def _check_chunks(self) -> None:
         """Raise if a chunk failed."""
@@ -432,25 +465,25 @@ class FileSender:
         self._changed.notify()
         return status
 
-    def _post(self, offered: _Offered, source: SourceFile, chunk: Chunk) -> None:
+    def _post(self, offered: _Offered, chunk: Chunk) -> None:
         """Send a chunk; its slot is free again when the request has completed with any status."""
-        length = source.length(chunk.index)
 
         def done(future: asyncio.Future[Status]) -> None:
             offered.in_flight.discard(future)
             if offered.error is not None:
                 self._in_flight.discard(future)
             elif self._on_posted(future) is Status.OK and not offered.has_ended:
-                self._progress(offered, length)
+                self._progress(offered, chunk.length)
             self._ahead.give_back(chunk.slot)
 
         mapping = offered.mapping
         sending = self._peer.post_send(
             mapping or self._ahead.region,
             offset=(chunk.index if mapping else chunk.slot) * CHUNK_BYTES,
-            length=length,
+            length=chunk.length,
             immediate=offered.first + chunk.index,
         )
+        offered.next_index = chunk.index + 1
         self._in_flight.add(sending)
         offered.in_flight.add(sending)
         sending.add_done_callback(done)
@@ -509,7 +542,16 @@ def _open_all(files: list[Outgoing], *, file_hash: str) -> dict[Outgoing, Transf
     return errors
 
 
-def _source_of(offered: _Offered) -> SourceFile:
+def _is_count(value: object, *, most: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _chunks_so_far(source: Source) -> int:
+    """Return the chunks of a file, or those of a pipe that were read."""
+    return source.hashed_chunks if source.chunks is None else source.chunks
+
+
+def _source_of(offered: _Offered) -> Source:
     """Return the open file. Raises TransferError for an answer that a directory cannot have."""
     if offered.file.source is None:
         raise TransferError(f"{offered.file.path}: the receiver takes the directory for a file; is it srd recv?")

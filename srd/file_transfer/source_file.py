@@ -54,14 +54,26 @@ class SourceFile:
         if (status.st_size, status.st_mtime_ns) != (self.size, self._modified_ns):
             raise TransferError(f"{self.path}: was changed while it was sent; send it again")
 
-    def read(self, index: int, *, into: memoryview) -> bytes:
-        """Read a chunk in steps as long as `into`, each to its beginning; return the chunk's digest.
+    def begin(self) -> None:
+        """Nothing: files are read at once."""
+
+    def stop(self) -> None:
+        """Nothing: reading a file ends soon."""
+
+    def check_from(self, index: int) -> None:
+        """Nothing: any chunk can be read."""
+
+    def take(self, taken: int) -> None:
+        """Nothing: what the receiver has taken can be read again."""
+
+    def read(self, index: int, *, into: memoryview) -> tuple[int, bytes]:
+        """Read a chunk in steps as long as `into`, each to its beginning; return the chunk's length and digest.
 
         The file's digest goes on, unless the chunk was read before. Blocking. Raises TransferError.
         """
         digest = chunk_digest(self._pieces(index, into=into))
         self.hashed_chunks = max(self.hashed_chunks, index + 1)
-        return digest
+        return self.length(index), digest
 
     def hash_next(self) -> None:
         """Add the next chunk to the file's digest, and do nothing else with it. Blocking. Raises TransferError."""

@@ -18,25 +18,35 @@ from srd.proto.events import (
 from srd.proto.paths.path import Path, PathState
 from srd.proto.send.inflight import InflightBurst
 from srd.proto.send.work_queue import WorkQueueEntry
-from srd.proto.trace import Trace
+from srd.proto.seqset import mask
+from srd.proto.trace import Trace, packet_number
 from srd.proto.wire.control import Ack
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Address, Burst, Opcode, ReceivedBurst
 from srd.proto.wire.status import Status
 
 _KINDS = tuple(opcode.name.lower() for opcode in sorted(Opcode))
 """Kind of a message, by its opcode."""
+_LOW = 0xFFFFFFFF
+"""The low 32 bits, which headers carry."""
+MAX_ARRIVED = 4096
+"""Most runs of packets that an ack is recorded for: acks are due long before."""
 
 
 class PeerTrace:
     """Writes the events of peer `number` to `sink`."""
 
-    __slots__ = ("_number", "_posted_at", "_sink", "_window_bytes")
+    __slots__ = ("_arrived", "_number", "_posted_at", "_resent", "_sent", "_sink", "_window_bytes")
 
     def __init__(self, sink: Trace, *, number: int) -> None:
         self._sink = sink
         self._number = number
         self._posted_at: dict[int, float] = {}  # posting time of the open requests
         self._window_bytes = -1  # as last recorded
+        # Bursts sent, and neither acknowledged nor lost, by number: first PSN and count. First transmissions, whose
+        # PSNs ascend, and others.
+        self._sent: dict[int, tuple[int, int]] = {}
+        self._resent: dict[int, tuple[int, int]] = {}
+        self._arrived: list[int] = []  # numbers of the runs that arrived since the last ack
 
     def event(self, event: Event, *, datagram_bytes: int, paths: int, now: float) -> None:
         """Record an event that the owner of the core gets, too."""
@@ -67,14 +77,17 @@ class PeerTrace:
 
     def burst_sent(self, burst: Burst, *, retransmission: bool, inflight_bytes: int, now: float) -> None:
         """Record a burst that is handed out to be sent."""
+        bursts = self._resent if retransmission else self._sent
+        bursts[packet_number(burst.path, burst.path_sequence)] = (burst.psn, burst.count)
         self._record(
             trace.BurstSent(
                 path=burst.path,
-                path_sequence=burst.path_sequence,
+                path_sequence=burst.path_sequence & _LOW,
                 psn=burst.psn,
                 packets=burst.count,
                 payload_bytes=burst.payload_bytes,
-                message=burst.message,
+                message=burst.message & _LOW,
+                offset=burst.offset,
                 kind=_kind(burst.flags),
                 retransmission=retransmission,
                 inflight_bytes=inflight_bytes,
@@ -82,31 +95,32 @@ class PeerTrace:
             now=now,
         )
 
-    def ack_received(
-        self,
-        ack: Ack,
-        *,
-        acked_packets: int,
-        acked_bytes: int,
-        window_bytes: float,
-        inflight_bytes: int,
-        rtt_s: float,
-        now: float,
-    ) -> None:
-        """Record an ack, and the state after it."""
-        self._window_bytes = round(window_bytes)
-        self._record(
-            trace.AckReceived(
-                cumulative=ack.cumulative,
-                acked_packets=acked_packets,
-                acked_bytes=acked_bytes,
-                credit_bytes=ack.credit_bytes,
-                cwnd_bytes=self._window_bytes,
-                inflight_bytes=inflight_bytes,
-                rtt_us=_us(rtt_s),
-            ),
-            now=now,
-        )
+    def ack_received(self, ack: Ack, *, acked_packets: int, acked_bytes: int, now: float) -> None:
+        """Record an ack."""
+        acked = self._take_acknowledged(ack.cumulative, ack.bitmap)
+        event = trace.AckReceived(ack.cumulative, acked_packets, acked_bytes, ack.credit_bytes, acked)
+        self._record(event, now=now)
+
+    def _take_acknowledged(self, cumulative: int, bitmap: int) -> tuple[int, ...]:
+        """Forget the bursts of which nothing is missing now; return their numbers."""
+        end_psn = cumulative + bitmap.bit_length()
+        acked = []
+        for number, (psn, count) in self._sent.items():
+            if psn >= end_psn:
+                break
+            if _is_acknowledged(psn, count, cumulative, bitmap):
+                acked.append(number)
+        for number, (psn, count) in self._resent.items():
+            if _is_acknowledged(psn, count, cumulative, bitmap):
+                acked.append(number)
+        for number in acked:
+            self._forget(number)
+        return tuple(acked)
+
+    def _forget(self, number: int) -> None:
+        """Forget a burst, of which nothing is expected any more."""
+        if self._sent.pop(number, None) is None:
+            self._resent.pop(number, None)
 
     def path_sampled(self, path: Path, *, ack_delay_us: int, now: float) -> None:
         """Record the path's latest round trip."""
@@ -120,7 +134,9 @@ class PeerTrace:
         """Record bursts of the path that were just declared lost, each with its missing packets as bits."""
         for burst, missing in lost:
             trigger = "reordering" if burst.last_sequence <= path.reported_sequence else "timeout"
-            self._record(trace.PacketsLost(path.index, burst.first, missing.bit_count(), trigger), now=now)
+            self._forget(packet_number(path.index, burst.path_sequence))
+            event = trace.PacketsLost(path.index, burst.path_sequence & _LOW, burst.first, missing.bit_count(), trigger)
+            self._record(event, now=now)
 
     def path_state(self, path: Path, *, old: PathState, now: float) -> None:
         """Record the path's state, if it has changed."""
@@ -128,20 +144,22 @@ class PeerTrace:
             event = trace.PathStateChanged(path.index, old.name.lower(), path.state.name.lower())
             self._record(event, now=now)
 
-    def cwnd_updated(self, window_bytes: float, *, trigger: str, now: float) -> None:
-        """Record the congestion window, if it differs from the value recorded last."""
-        if round(window_bytes) != self._window_bytes:
+    def metrics(self, window_bytes: float, *, inflight_bytes: int, rtt_s: float, trigger: str, now: float) -> None:
+        """Record the sending half's state: after an ack, and if the window differs from the value recorded last."""
+        if trigger == "ack" or round(window_bytes) != self._window_bytes:
             self._window_bytes = round(window_bytes)
-            self._record(trace.CwndUpdated(self._window_bytes, trigger), now=now)
+            self._record(trace.MetricsUpdated(self._window_bytes, inflight_bytes, _us(rtt_s), trigger), now=now)
 
     def probe_sent(self, path: Path, *, path_sequence: int, now: float) -> None:
         """Record a probe."""
-        self._record(trace.ProbeSent(path.index, path_sequence), now=now)
+        self._record(trace.ProbeSent(path.index, path_sequence & _LOW), now=now)
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def data_received(self, burst: ReceivedBurst, *, kept_bytes: int, incomplete: bool, now: float) -> None:
         """Record packets that arrived, of which so many bytes were new."""
+        if len(self._arrived) < MAX_ARRIVED:
+            self._arrived.append(packet_number(burst.path, burst.path_sequence))
         self._record(
             trace.DataReceived(
                 path=burst.path,
@@ -149,6 +167,8 @@ class PeerTrace:
                 psn=burst.psn,
                 packets=burst.count,
                 payload_bytes=burst.payload_bytes,
+                message=burst.message & _LOW,
+                offset=burst.offset,
                 kept_bytes=kept_bytes,
                 incomplete=incomplete,
                 kind=_kind(burst.flags),
@@ -173,7 +193,8 @@ class PeerTrace:
 
     def ack_sent(self, ack: Ack, *, now: float) -> None:
         """Record an ack that is handed out to be sent."""
-        self._record(trace.AckSent(ack.cumulative, len(ack.reports), ack.credit_bytes), now=now)
+        acked, self._arrived = tuple(self._arrived), []
+        self._record(trace.AckSent(ack.cumulative, len(ack.reports), ack.credit_bytes, acked), now=now)
 
     def _record(self, event: trace.TraceEvent, *, now: float) -> None:
         self._sink.record(event, peer=self._number, now=now)
@@ -182,6 +203,15 @@ class PeerTrace:
 def _kind(flags: int) -> str:
     """Return what a data packet with these flags is part of."""
     return "aborted" if flags & ABORTED else _KINDS[flags & OPCODE_BITS]
+
+
+def _is_acknowledged(psn: int, count: int, cumulative: int, bitmap: int) -> bool:
+    """Return whether nothing of these packets is missing."""
+    behind = psn + count - cumulative
+    if behind <= 0:
+        return True
+    first = max(psn - cumulative, 0)
+    return bitmap >> first & mask(behind - first) == mask(behind - first)
 
 
 def _text(address: Address) -> str:

@@ -2,18 +2,27 @@
 
 1. A core without a trace pays one `is None` test for a burst, an ack or a report, and nothing for a packet.
 2. Times are the caller's `now`, so that in virtual time the same seed gives the same trace, to the byte.
-3. The events below are the complete list; a file has their names in snake case. docs/trace.md lists them with their
-   fields, and a test compares it with this module. Fields are integers, floats, strings and booleans only, with their
-   unit in the name.
+3. The events below are the complete list. Fields are integers, tuples of integers, floats, strings and booleans only,
+   with their unit in the name.
+4. A packet's number in a trace is made of its path and its path sequence: a retransmission has another one than the
+   packet that was lost, and both ends give a packet the same. A burst has the number of its first packet.
 
-The scheme is qlog's (draft-ietf-quic-qlog-main-schema) with events of its own. QUIC's do not fit: they have one path,
-and packets instead of bursts. `peer_trace` makes the events, a sink such as `srd.qlog.writer` stores them.
+`peer_trace` makes the events, a sink such as `srd.qlog.writer` stores them: `srd.qlog.schema` says as which events of
+qlog. docs/trace.md lists them with their fields, and a test compares it with this module.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
+
+PATH_BITS = 7
+"""Bits of a path's number (`MAX_PATH_NUMBERS`)."""
+
+
+def packet_number(path: int, path_sequence: int) -> int:
+    """Return a packet's number in a trace: path sequence, low 32 bits, above the path (rule 4)."""
+    return (path_sequence & 0xFFFFFFFF) << PATH_BITS | path
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +53,15 @@ class BurstSent:
 
     path: int
     path_sequence: int
-    """Of the first packet."""
+    """Of the first packet, low 32 bits."""
     psn: int
     """Of the first packet."""
     packets: int
     payload_bytes: int
     message: int
+    """Low 32 bits of its number; of a batch, the first one's."""
+    offset: int
+    """Of the first packet's payload in the message."""
     kind: str
     """`send`, `read` (a request), `write`, `response` (to a read), or `aborted`: of an aborted message."""
     retransmission: bool
@@ -60,7 +72,7 @@ class BurstSent:
 
 @dataclass(frozen=True, slots=True)
 class AckReceived:
-    """An acknowledgement arrived; the values are those after it."""
+    """An acknowledgement arrived."""
 
     cumulative: int
     """Every PSN below it is acknowledged."""
@@ -70,12 +82,22 @@ class AckReceived:
     """Newly acknowledged by this ack, headers included."""
     credit_bytes: int
     """Message bytes that may be started, counted from the peer's beginning."""
+    acked: tuple[int, ...]
+    """Numbers of the bursts of which nothing is missing since this ack."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsUpdated:
+    """The state of the sending half after an ack; after losses and timeouts, if they changed the congestion window."""
+
     cwnd_bytes: int
     """The congestion window."""
     inflight_bytes: int
     """Bytes sent, and neither acknowledged nor lost."""
     rtt_us: float
     """Smoothed, over the active paths."""
+    trigger: str
+    """`ack`, `loss`, or `timeout`: a path, or all of them, timed out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +121,12 @@ class PacketsLost:
     """Packets of one burst were declared lost."""
 
     path: int
+    path_sequence: int
+    """Of the burst's first packet, low 32 bits."""
     psn: int
     """Of the burst's first packet."""
     packets: int
+    """How many of the burst."""
     trigger: str
     """`reordering`: later packets of the path were reported; `timeout`: none were."""
 
@@ -117,20 +142,12 @@ class PathStateChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class CwndUpdated:
-    """The congestion window changed for another reason than an ack."""
-
-    cwnd_bytes: int
-    trigger: str
-    """`loss`, or `timeout`: a path, or all of them, timed out."""
-
-
-@dataclass(frozen=True, slots=True)
 class ProbeSent:
     """A probe was sent on a path."""
 
     path: int
     path_sequence: int
+    """Low 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +185,10 @@ class DataReceived:
     """Of the first packet."""
     packets: int
     payload_bytes: int
+    message: int
+    """Low 32 bits of its number; of a batch, the first one's."""
+    offset: int
+    """Of the first packet's payload in the message."""
     kept_bytes: int
     """Of these, bytes that had not arrived before."""
     incomplete: bool
@@ -186,6 +207,8 @@ class AckSent:
     """Path reports in it."""
     credit_bytes: int
     """Message bytes that the peer may start, counted from its beginning."""
+    acked: tuple[int, ...]
+    """Numbers of the runs of packets that arrived since the last ack (`DataReceived`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +248,7 @@ TraceEvent = (
     | PathSampled
     | PacketsLost
     | PathStateChanged
-    | CwndUpdated
+    | MetricsUpdated
     | ProbeSent
     | RequestPosted
     | RequestCompleted

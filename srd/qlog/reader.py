@@ -8,16 +8,30 @@ writers can be read.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Never
+from typing import Any, BinaryIO, Final, Never
 
 from srd.proto.trace import TraceEvent
 from srd.qlog.errors import TraceError
-from srd.qlog.schema import BY_NAME, EVENT_SCHEMA, FIELDS, FILE_SCHEMA, MAX_RECORD_BYTES, RECORD_SEPARATOR
+from srd.qlog.schema import (
+    EVENT_SCHEMA,
+    FIELDS,
+    LAYOUTS,
+    MAX_RECORD_BYTES,
+    QLOG_FORMAT,
+    RECORD_SEPARATOR,
+    kind_of,
+    values_of,
+)
+from srd.qlog.values import checked
 
 READ_BYTES = 1 << 20
+_PLACES: Final = {
+    kind: [(path, value) for path, value in values_of(template) if value.restored]
+    for kind, (_, template) in LAYOUTS.items()
+}
+"""Where in a record's data the fields of each event are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +117,12 @@ class TraceReader:
 
     def _take_header(self, header: dict[str, Any]) -> None:
         trace = header.get("trace")
-        if header.get("file_schema") != FILE_SCHEMA or not isinstance(trace, dict):
+        if header.get("qlog_format") != QLOG_FORMAT or not isinstance(trace, dict):
             self._refuse("is no header of a qlog JSON-SEQ trace")
-        schemas = trace.get("event_schemas")
+        common = trace.get("common_fields")
+        schemas = common.get("event_schemas") if isinstance(common, dict) else None
         if not isinstance(schemas, list) or EVENT_SCHEMA not in schemas:
-            self._refuse(f"names other events than {EVENT_SCHEMA}: this trace is another program's")
+            self._refuse(f"names other events than {EVENT_SCHEMA}: this trace is another program's, or an older one")
         if isinstance(title := header.get("title"), str):
             self.title = title
         point = trace.get("vantage_point")
@@ -115,42 +130,44 @@ class TraceReader:
             self.vantage_point = point["type"]
 
     def _record(self, record: dict[str, Any]) -> Record | None:
-        kind = BY_NAME.get(name) if isinstance(name := record.get("name"), str) else None
-        if kind is None:
-            if not isinstance(name, str):
-                self._refuse("is an event without a name")
+        name, data = record.get("name"), record.get("data")
+        if not isinstance(name, str):
+            self._refuse("is an event without a name")
+        if not isinstance(data, dict):
+            self._refuse("has no data")
+        if (kind := kind_of(name, data)) is None:
             return None
-        time_ms: Any = record.get("time")
-        group, data = record.get("group_id"), record.get("data")
-        if not _is_a(time_ms, float):
+        time_ms, group = record.get("time"), record.get("group_id")
+        try:
+            at_s = checked(time_ms, float) / 1e3
+        except ValueError:
             self._refuse(f"has no time in milliseconds: {time_ms!r:.40}")
         if not isinstance(group, str) or not group.isascii() or not group.isdigit() or len(group) > 18:
             self._refuse(f"has no peer's number as group_id: {group!r:.40}")
-        if not isinstance(data, dict):
-            self._refuse("has no data")
         values: dict[str, Any] = {}
-        for field, wanted in FIELDS[kind].items():
-            value = data.get(field)
-            if not _is_a(value, wanted):
-                self._refuse(f"({name}) has no {field} of type {wanted.__name__}: {value!r:.40}")
-            values[field] = value
-        return Record(float(time_ms) / 1e3, int(group), kind(**values))
+        for path, value in _PLACES[kind]:
+            found = _at(data, path)
+            try:
+                values |= value.decode_untrusted(found, FIELDS[kind])
+            except ValueError as error:
+                self._refuse(f"({name}) {'.'.join(map(str, path))} {error}: {found!r:.40}")
+        return Record(at_s, int(group), kind(**values))
 
     def _refuse(self, why: str) -> Never:
         where = f"record {self._number} " if self._number else ""
         raise TraceError(f"{self._name}: {where}{why}")
 
 
-def _is_a(value: object, wanted: type) -> bool:
-    """Whether a JSON value has a field's type; a bool does not count as a number, and a number must be finite."""
-    if wanted in (int, float):
-        kinds = (int,) if wanted is int else (int, float)
-        return isinstance(value, kinds) and not isinstance(value, bool) and _bounded(value)
-    return isinstance(value, wanted)
-
-
-def _bounded(value: float) -> bool:
-    return -(1 << 64) < value < 1 << 64 and not math.isnan(value)
+def _at(data: object, path: tuple[str | int, ...]) -> object:
+    """Return what is at a place in JSON; None: nothing."""
+    for step in path:
+        if isinstance(step, str) and isinstance(data, dict):
+            data = data.get(step)
+        elif isinstance(step, int) and isinstance(data, list) and step < len(data):
+            data = data[step]
+        else:
+            return None
+    return data
 
 
 def _no_constant(name: str) -> Never:

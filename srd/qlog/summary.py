@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from srd.proto.trace import (
     AckReceived,
     BurstSent,
-    CwndUpdated,
     DataReceived,
     MessageAborted,
     MessageReceived,
+    MetricsUpdated,
     PacketsLost,
     PathSampled,
     PathStateChanged,
@@ -161,6 +161,10 @@ class PeerSummary:
                 self._on_burst_sent(event, at_s=at_s)
             case AckReceived():
                 self._on_ack_received(event, at_s=at_s)
+            case MetricsUpdated():
+                self.cwnd_at_s.append(at_s)
+                self.cwnd_bytes.append(event.cwnd_bytes)
+                self._on_inflight(event.inflight_bytes, at_s=at_s)
             case PathSampled():
                 path = self._path(event.path)
                 path.rtt_at_s.append(at_s)
@@ -171,9 +175,9 @@ class PeerSummary:
             case DataReceived():
                 self._on_data_received(event, at_s=at_s)
             case _:
-                self._apply_rare(event, at_s=at_s)
+                self._apply_rare(event)
 
-    def _apply_rare(self, event: TraceEvent, *, at_s: float) -> None:
+    def _apply_rare(self, event: TraceEvent) -> None:
         match event:
             case PeerOpened():
                 self.address, self.incoming = event.address, event.incoming
@@ -183,9 +187,6 @@ class PeerSummary:
                 path = self._path(event.path)
                 path.state = event.new
                 path.state_changes += 1
-            case CwndUpdated():
-                self.cwnd_at_s.append(at_s)
-                self.cwnd_bytes.append(event.cwnd_bytes)
             case ProbeSent():
                 self._path(event.path).probes += 1
             case RequestCompleted():
@@ -226,12 +227,9 @@ class PeerSummary:
 
     def _on_ack_received(self, event: AckReceived, *, at_s: float) -> None:
         self.acks += 1
-        self.cwnd_at_s.append(at_s)
-        self.cwnd_bytes.append(event.cwnd_bytes)
         before = self.acked_bytes[-1] if self.acked_bytes else 0
         self.acked_at_s.append(at_s)
         self.acked_bytes.append(before + event.acked_bytes)
-        self._on_inflight(event.inflight_bytes, at_s=at_s)
         if event.acked_packets:
             self.outstanding_packets -= event.acked_packets
             self.send_stalls.progress(at_s, outstanding=self.outstanding_packets > 0)

@@ -11,9 +11,8 @@
 from __future__ import annotations
 
 import errno
-import json
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +20,8 @@ from typing import Any, Final, Literal, Self
 
 from srd.proto.trace import TraceEvent
 from srd.qlog.errors import TraceError
-from srd.qlog.schema import EVENT_SCHEMA, FIELDS, FILE_SCHEMA, KINDS, NAMES, RECORD_SEPARATOR, SERIALIZATION
+from srd.qlog.schema import EVENT_SCHEMA, KINDS, LAYOUTS, QLOG_FORMAT, QLOG_VERSION, RECORD_SEPARATOR
+from srd.qlog.values import Value, json_text
 
 BUFFER_BYTES = 64 << 10
 """Several hundred events, so that the cost of a system call per event is negligible."""
@@ -29,23 +29,30 @@ FLUSH_INTERVAL_S = 1.0
 """Maximum delay, while there are events, until an event can be read from the file."""
 
 VantagePoint = Literal["client", "server", "unknown"]
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
-_ENCODERS: Final[dict[type, Callable[[Any], object]]] = {
-    int: int,
-    float: repr,
-    str: _encode,
-    bool: {False: "false", True: "true"}.__getitem__,
-}
 
 
-def _layout(kind: type[TraceEvent]) -> tuple[str, list[tuple[str, Callable[[Any], object]]]]:
-    """Return an event's record as a template, and its fields with their JSON encoders: faster than encoding a dict."""
-    data = ",".join(f'"{name}":%s' for name in FIELDS[kind])
-    template = f'{{"time":%s,"name":"{NAMES[kind]}","group_id":"%d","data":{{{data}}}}}'
-    return template, [(name, _ENCODERS[wanted]) for name, wanted in FIELDS[kind].items()]
+def _template(template: object, values: list[Value]) -> str:
+    """Return a record's data as a template for `%`; appends its values, in order, to `values`."""
+    if isinstance(template, Value):
+        values.append(template)
+        return "%s"
+    if isinstance(template, Mapping):
+        members = [f"{json_text(key)}:{_template(inner, values)}" for key, inner in template.items()]
+        return "{" + ",".join(members) + "}"
+    if isinstance(template, list):
+        return "[" + ",".join(_template(inner, values) for inner in template) + "]"
+    return json_text(template)
 
 
-_LAYOUTS: Final = {kind: _layout(kind) for kind in KINDS}
+def _encoder(kind: type[TraceEvent]) -> tuple[str, list[Callable[[Any], str]]]:
+    """Return an event's record as a template, and what encodes each value: faster than encoding a dict."""
+    name, template = LAYOUTS[kind]
+    values: list[Value] = []
+    data = _template(template, values)
+    return f'{{"time":%s,"name":"{name}","group_id":"%d","data":{data}}}', [value.encode for value in values]
+
+
+_ENCODERS: Final = {kind: _encoder(kind) for kind in KINDS}
 
 
 def is_no_trace(path: Path) -> bool:
@@ -86,7 +93,7 @@ class TraceWriter:
             self._file = path.open("wb", buffering=BUFFER_BYTES)
         except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
             raise self._complaint(error) from error
-        self._write(_encode(_header(title=title, vantage_point=vantage_point, wall_clock=wall_clock)))
+        self._write(json_text(_header(title=title, vantage_point=vantage_point, wall_clock=wall_clock)))
         if not self._flush():
             self.close()
 
@@ -94,8 +101,8 @@ class TraceWriter:
         """Append an event."""
         if self._error is not None:
             return
-        template, encoders = _LAYOUTS[type(event)]
-        values = [encode(getattr(event, name)) for name, encode in encoders]
+        template, encoders = _ENCODERS[type(event)]
+        values = [encode(event) for encode in encoders]
         self._write(template % (round((now - self._started_at) * 1e3, 4), peer, *values))
         if now >= self._flush_at:
             self._flush()
@@ -142,17 +149,19 @@ class TraceWriter:
 
 
 def _header(*, title: str, vantage_point: VantagePoint, wall_clock: datetime | None) -> dict[str, object]:
-    reference: dict[str, object] = {"clock_type": "monotonic", "epoch": "unknown"}
-    if wall_clock is not None:
-        reference["wall_clock_time"] = wall_clock.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return {
-        "file_schema": FILE_SCHEMA,
-        "serialization_format": SERIALIZATION,
+        "qlog_version": QLOG_VERSION,
+        "qlog_format": QLOG_FORMAT,
         "title": title,
         "trace": {
+            "title": title,
             "vantage_point": {"name": f"open-srd {_version()}", "type": vantage_point},
-            "event_schemas": [EVENT_SCHEMA],
-            "common_fields": {"time_format": "relative_to_epoch", "reference_time": reference},
+            "common_fields": {
+                "protocol_type": ["QUIC", "SRD"],  # the first one: as qlog demands where events are QUIC's
+                "time_format": "relative",
+                "reference_time": 0.0 if wall_clock is None else round(wall_clock.timestamp() * 1e3, 3),
+                "event_schemas": [EVENT_SCHEMA],
+            },
         },
     }
 

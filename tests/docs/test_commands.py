@@ -7,15 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from netns.examples import file_named
 from netns.lab.lab import Lab
 from netns.topology.file import read_topology
 from srd.perf.tcp_socket import CUBIC, why_unavailable
+from srd.proto.wire.data import DEFAULT_PORT
 from tests.patience import PATIENCE_S
 from tests.srd.cli.perf_ends import two_machines
 from tests.srd.cli.processes import Process
@@ -85,21 +84,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "SRD_HOME": str(tmp_path)}
 
 
-@pytest.fixture
-def topology(tmp_path: Path) -> Path:
-    """The reference fabric under a name that no other lab has."""
-    text = file_named("reference").read_text()
-    path = tmp_path / "reference.yaml"
-    path.write_text(text.replace("name: reference", f"name: tg{os.getpid()}"))
-    return path
-
-
-@pytest.fixture
-def lab(topology: Path) -> Iterator[Lab]:
-    with Lab.up(read_topology(topology)) as made:
-        yield made
-
-
 @pytest.mark.root
 def test_commands__a_lab(topology: Path, environment: dict[str, str], tmp_path: Path) -> None:
     """Those of README in this order; the lab is named, as there may be others."""
@@ -121,31 +105,47 @@ def test_commands__a_lab(topology: Path, environment: dict[str, str], tmp_path: 
         subprocess.run(["srd-lab", "down", *lab_options], env=environment, capture_output=True, check=False)
 
 
+def transfers() -> list[tuple[str, str, str]]:
+    """Return each command of a receiver and of its sender, with their page."""
+    found = []
+    for page in pages_with("srd recv"):
+        lines = [line.split("$ ")[1].strip() for line in command_lines(page) if "$ " in line]
+        found += [(page.stem, *pair) for pair in zip(lines[::2], lines[1::2], strict=True)]
+    return found
+
+
 @pytest.mark.root
-@pytest.mark.parametrize("page", pages_with("srd recv"), ids=lambda page: page.stem)
-def test_commands__a_file_to_another_machine(
-    page: Path, lab: Lab, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("page", "receive", "send"), transfers())
+def test_commands__files_to_another_machine(
+    page: str, receive: str, send: str, lab: Lab, environment: dict[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """The receiver's target has a fingerprint; the page's may have one, which is an example."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    payload = content(1 << 20, seed=1)
-    Path("model.safetensors").write_bytes(payload)
-    receive, send = (line.split("$ ")[1].strip() for line in command_lines(page) if "$" in line)
-    with Process(lab.command("h2", ["sh", "-c", receive.replace("srd recv", "exec 2>&1 srd recv")])) as there:
-        while (fingerprint := re.search(r":7000(#\S+)", there.stdout.next() or "")) is None:
+    payload, sent = content(1 << 20, seed=1), "models/a" if "models" in send else "model.safetensors"
+    for directory in ("here/models", "there"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "here" / sent).write_bytes(payload)
+    monkeypatch.chdir(tmp_path / "there")
+    with Process(lab.command("h2", ["sh", "-c", receive.replace("srd recv", "exec srd recv")])) as there:
+        while (fingerprint := re.search(rf":{DEFAULT_PORT}(#\S+)", there.stderr.next() or "")) is None:
             pass
-        target = lab.address("h2") + ":7000" + (fingerprint[1] if "#" in send else "")
+        target = f"{lab.address('h2')}:{DEFAULT_PORT}" + (fingerprint[1] if "#" in send else "")
+        monkeypatch.chdir(tmp_path / "here")
         done = subprocess.run(
-            lab.command("h1", [*send.split()[:-1], target]),
+            lab.command("h1", ["sh", "-c", f"{send.rpartition(' ')[0]} {target}"]),
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
             check=False,
         )
-        assert done.returncode == 0, done
-    assert Path("incoming/model.safetensors").read_bytes() == payload
+        assert done.returncode == 0, (page, done)
+        if "|" in receive:
+            assert there.wait() == 0
+    (arrived,) = (path for path in (tmp_path / "there").rglob("*") if path.is_file())
+    assert arrived.name == Path(sent).name
+    assert arrived.read_bytes() == payload
 
 
 @pytest.mark.root

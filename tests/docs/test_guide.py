@@ -1,8 +1,8 @@
 """Every block of Python in docs/guide, and of README's Python part, runs.
 
-A block that begins with `# NAME.py` is a program. A server runs until the client after it has ended; the client's
-output is the text block that follows, if there is one. All other blocks are lines of one program, with a `peer` that
-sends back what it gets, and its `endpoint`.
+A block that begins with `# NAME.py` is a program. A server runs on one host of a lab until the client after it has
+ended on another; the client's output is the text block that follows, if there is one. All other blocks are lines of one
+program, with a `peer` that sends back what it gets, and its `endpoint`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 
 import srd
+from netns.lab.lab import Lab
+from srd.proto.wire.data import DEFAULT_PORT
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import pair
 
@@ -30,7 +32,9 @@ GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 PAGES = [ROOT / "README.md", *GUIDE]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"# (\w+)\.py\n")
-PORT = "7000"
+PORT = str(DEFAULT_PORT)
+LOOPBACK = "127.0.0.1"
+CLIENT, SERVER = "h1", "h2"
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -63,9 +67,9 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-async def start(*program: Path | str, home: Path, stdin: int | None = None) -> Process:
+async def start(*argv: str, home: Path, stdin: int | None = None) -> Process:
     environment = os.environ | {"HOME": str(home), "XDG_CONFIG_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    return await asyncio.create_subprocess_exec(sys.executable, *program, stdin=stdin, stdout=PIPE, env=environment)
+    return await asyncio.create_subprocess_exec(*argv, stdin=stdin, stdout=PIPE, env=environment)
 
 
 async def stop(server: Process) -> None:
@@ -74,24 +78,26 @@ async def stop(server: Process) -> None:
     await server.wait()
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("page", [page for page in PAGES if programs(page)], ids=lambda page: page.stem)
-async def test_guide__programs(page: Path, tmp_path: Path) -> None:
+async def test_guide__programs(page: Path, lab: Lab, tmp_path: Path) -> None:
+    """Between two machines, so with the server's address instead of a loopback's."""
+    address = lab.address(SERVER)
     async with asyncio.timeout(4 * PATIENCE_S), AsyncExitStack() as servers:
         for name, text, wanted in programs(page):
             path = tmp_path / f"{name}.py"
+            path.write_text(text.replace(LOOPBACK, address))
             if name.endswith("server"):
                 await servers.aclose()  # those of the programs before
-                port = str(free_port())
-            path.write_text(text.replace(PORT, port))
-            process = await start(path, home=tmp_path)
-            assert process.stdout is not None
-            if name.endswith("server"):
+                process = await start(*lab.command(SERVER, [sys.executable, str(path)]), home=tmp_path)
                 servers.push_async_callback(stop, process)
-                assert await process.stdout.readline() == f"listening on 127.0.0.1 {port}\n".encode()
+                assert process.stdout is not None
+                assert await process.stdout.readline() == f"listening on {address} {PORT}\n".encode()
             else:
+                process = await start(*lab.command(CLIENT, [sys.executable, str(path)]), home=tmp_path)
                 output, _ = await process.communicate()
                 assert process.returncode == 0, name
-                assert wanted is None or output.decode() == wanted
+                assert wanted is None or output.decode().replace(address, LOOPBACK) == wanted
 
 
 CONSOLE = """
@@ -111,11 +117,11 @@ async def test_guide__quickstart_line_by_line_in_python_m_asyncio(tmp_path: Path
     path = tmp_path / "server.py"
     path.write_text(text.replace(PORT, port))
     async with asyncio.timeout(2 * PATIENCE_S), AsyncExitStack() as servers:
-        server = await start(path, home=tmp_path)
+        server = await start(sys.executable, str(path), home=tmp_path)
         servers.push_async_callback(stop, server)
         assert server.stdout is not None
         await server.stdout.readline()
-        console = await start("-m", "asyncio", home=tmp_path, stdin=PIPE)
+        console = await start(sys.executable, "-m", "asyncio", home=tmp_path, stdin=PIPE)
         output, _ = await console.communicate(CONSOLE.format(port=port).encode())
         assert b"got hello\n" in output
         assert console.returncode == 0

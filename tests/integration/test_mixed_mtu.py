@@ -117,12 +117,12 @@ def test_senders_of_four_mtus_beside_an_attacker(hosts: list[str], tmp_path: Pat
     output.mkdir()
     with ExitStack() as running:
         there = running.enter_context(
-            Process(inside(receiver, command("recv", "--listen", "10.9.0.1:7000", "--output", str(output), "--json")))
+            Process(inside(receiver, command("recv", "--listen", "10.9.0.1:19870", "--output", str(output), "--json")))
         )
         there.event("listening")
         flood = running.enter_context(
             subprocess.Popen(
-                inside(attacker, [sys.executable, "-c", ATTACKER, "10.9.0.1", "7000", str(VERSION)]),
+                inside(attacker, [sys.executable, "-c", ATTACKER, "10.9.0.1", "19870", str(VERSION)]),
                 stdout=subprocess.PIPE,
             )
         )
@@ -134,7 +134,7 @@ def test_senders_of_four_mtus_beside_an_attacker(hosts: list[str], tmp_path: Pat
             files = [tmp_path / f"{MTUS[index]}-{number}.bin" for number in range(FILES)]
             for number, file in enumerate(files):
                 file.write_bytes(content((3 << 20) + number, seed=index * FILES + number))
-            argv = command("send", *map(str, files), "10.9.0.1:7000", "--json")
+            argv = command("send", *map(str, files), "10.9.0.1:19870", "--json")
             sending.append(running.enter_context(Process(inside(host, argv))))
         for process in sending:
             for _ in range(FILES):
@@ -170,10 +170,12 @@ def test_a_route_with_a_smaller_mtu_than_any_that_is_tried(routed: list[str], tm
     file.write_bytes(content(1 << 20, seed=3))
     output.mkdir()
     with Process(
-        inside(there, command("recv", "--listen", "10.9.2.2:7000", "--output", str(output), "--json", "--once"))
+        inside(there, command("recv", "--listen", "10.9.2.2:19870", "--output", str(output), "--json", "--once"))
     ) as receiver:
         receiver.event("listening")
-        with Process(inside(here, command("send", str(file), "10.9.2.2:7000", "--json", "--retry-for", "0"))) as sender:
+        with Process(
+            inside(here, command("send", str(file), "10.9.2.2:19870", "--json", "--retry-for", "0"))
+        ) as sender:
             sent = sender.event("sent")
             assert sender.wait() == 0
         assert receiver.wait() == 0

@@ -135,7 +135,9 @@ def test_send__as_people_do_it(inputs: Path, output: Path) -> None:
         assert hint
         result = send(str(file), hint[1])
         assert (result.returncode, result.stderr) == (0, "")
-        assert re.fullmatch(r"a\.bin: 100000 bytes in [0-9.]+ s, \S+ \w?bit/s, BLAKE3 verified\n", result.stdout)
+        assert re.fullmatch(
+            r"a\.bin: 100000 bytes in [0-9.]+ s, \S+ \w?bit/s, BLAKE3 [0-9a-f]{64} verified\n", result.stdout
+        )
         assert process.wait() == 0
     assert (output / "a.bin").read_bytes() == file.read_bytes()
 

@@ -71,9 +71,11 @@ class Relay:
 
 
 @asynccontextmanager
-async def relay(server_port: int, *, seed: int, loss: float = 0.02, delayed: float = 0.2) -> AsyncIterator[Relay]:
+async def relay(
+    server_port: int, *, seed: int, loss: float = 0.02, delayed: float = 0.2, kind: type[Relay] = Relay
+) -> AsyncIterator[Relay]:
     """Give a relay to a server of this machine; connect to its `port` instead."""
-    opened = Relay(server_port, rng=random.Random(seed), loss=loss, delayed=delayed)
+    opened = kind(server_port, rng=random.Random(seed), loss=loss, delayed=delayed)
     try:
         yield opened
     finally:

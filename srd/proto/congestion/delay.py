@@ -269,6 +269,7 @@ class MajorityDelay(Controller):
             base_s=base_s,
             target_s=max(config.delay_target_rtts * base_s, config.min_delay_target_s),
             window_bytes=self.window_bytes,
+            bytes_per_s=self._delivery.last_bytes_per_s,
             rtt_s=self._rtt_s,
             now=now,
         )

@@ -243,15 +243,8 @@ class Sender:
                 now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, ack_wait_s=ack_wait_s, cwnd_limited=limited
             )
         if self._trace is not None:
-            self._trace.ack_received(
-                ack,
-                acked_packets=acked_packets,
-                acked_bytes=acked_bytes,
-                window_bytes=self.controller.window_bytes,
-                inflight_bytes=self._table.inflight_bytes,
-                rtt_s=self.rtt_s,
-                now=now,
-            )
+            self._trace.ack_received(ack, acked_packets=acked_packets, acked_bytes=acked_bytes, now=now)
+            self._trace_metrics("ack", now=now)
         if ack.flags & NOT_READY:
             self.controller.on_spurious_loss()  # the receiver dropped them, not the network
         if ack.flags & NOT_READY and not acked_bytes:
@@ -382,15 +375,19 @@ class Sender:
                 self._lost.append(LostRange(transmission.psns, transmission.first + first, count, path.index))
         if self._trace is not None:
             self._trace.packets_lost(path, lost=lost, now=now)
-            self._trace.cwnd_updated(self.controller.window_bytes, trigger="loss", now=now)
+            self._trace_metrics("loss", now=now)
 
     def _on_path_timeout(self, path: Path, *, now: float) -> None:
         self._table.on_timeout(path, now=now)
         if not self._active:
             self.controller.on_all_paths_timeout(now=now)
             self._all_timed_out_at = now
+        self._trace_metrics("timeout", now=now)
+
+    def _trace_metrics(self, trigger: str, *, now: float) -> None:
         if self._trace is not None:
-            self._trace.cwnd_updated(self.controller.window_bytes, trigger="timeout", now=now)
+            window_bytes, inflight_bytes = self.controller.window_bytes, self._table.inflight_bytes
+            self._trace.metrics(window_bytes, inflight_bytes=inflight_bytes, rtt_s=self.rtt_s, trigger=trigger, now=now)
 
     def handle_timeout(self, *, now: float) -> None:
         """Fail overdue requests, and detect losses when that is due."""

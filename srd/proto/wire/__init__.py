@@ -1,1 +1,1 @@
-"""Packet layouts: data headers, control packets, statuses."""
+"""Packet layouts: data headers, control packets, statuses, and the table of all fields."""

@@ -29,6 +29,9 @@ MIN_DATAGRAM_BYTES = 576
 """Smallest datagram that two ends may agree on: what any IPv4 host must receive (RFC 1122)."""
 MAX_DATAGRAM_BYTES = 65_507
 """Largest UDP payload over IPv4."""
+DEFAULT_PORT = 19870
+"""The UDP port that examples listen at, and that scapy and Wireshark take for SRD. IANA has assigned it to nobody, and
+no other dissector of Wireshark claims it."""
 
 
 class PacketType(IntEnum):

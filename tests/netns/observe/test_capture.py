@@ -60,6 +60,16 @@ def test_capture__does_not_exceed_the_packets_asked_for(lab: Lab, tmp_path: Path
     assert len([kind for kind, _ in blocks(path) if kind == 6]) == 3
 
 
+def test_capture__in_order_of_time(lab: Lab, tmp_path: Path) -> None:
+    """Packets of both directions wait when the recording looks for the first time."""
+    path = tmp_path / "o.pcapng"
+    capture(lab, "leaf1-spine1", path=path, packets=20, seconds=20, ready=lambda: ping_pong(lab, 10))
+    packets = [body for kind, body in blocks(path) if kind == 6]
+    assert [body[20 + 42 :][:5] for body in packets] == [
+        b"%s%d" % (w, n) for n in range(10) for w in (b"ping", b"pong")
+    ]
+
+
 def test_capture__stops_on_request(lab: Lab, tmp_path: Path) -> None:
     assert capture(lab, "leaf1-spine1", path=tmp_path / "d", stop=lambda: True).packets == 0
     assert capture(lab, "leaf1-spine1", path=tmp_path / "d", overwrite=True, seconds=0.05).packets == 0

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from scripts.compare.counters import Reading, Ticks
+from netns.observe.machine import Ticks
+from scripts.compare.counters import Reading
 from scripts.compare.fabric import Fabric
 
 BEFORE = Reading(at=10.0, uplink_bytes=(100, 0), relay_cpu_seconds=1.0, ticks=Ticks(busy=50, stolen=10, total=100))
@@ -24,11 +25,6 @@ def test_reading__unavailable_values_are_none() -> None:
     assert BEFORE.stolen_fraction(since=BEFORE) is None
     assert replace(AFTER, relay_cpu_seconds=None).relay_cpu_fraction(since=BEFORE) is None
     assert BEFORE.path_shares(since=BEFORE) == (0.0, 0.0)
-
-
-def test_ticks__reads_the_sum_of_all_cpus() -> None:
-    stat = "cpu  10 1 5 80 4 2 3 1 9 9\ncpu0 1 1 1 1 1 1 1 1 0 0\nintr 5\n"
-    assert Ticks.parse(stat) == Ticks(busy=21, stolen=1, total=106)
 
 
 def test_take__of_this_machine(loopback: Fabric) -> None:

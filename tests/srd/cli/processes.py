@@ -68,8 +68,8 @@ class Lines:
 class Process:
     """A command whose output is read line by line, with deadlines; killed at the end if it still runs."""
 
-    def __init__(self, argv: Sequence[str]) -> None:
-        self.popen = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def __init__(self, argv: Sequence[str], *, stdin: int | None = None) -> None:
+        self.popen = subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.popen.stdout is not None
         assert self.popen.stderr is not None
         self.stdout, self.stderr = Lines(self.popen.stdout), Lines(self.popen.stderr)

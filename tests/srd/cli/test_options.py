@@ -19,13 +19,13 @@ from srd.cli.options import Duration, HostPort, Interrupted, Size, emit, is_dire
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("192.0.2.1:7000", ("192.0.2.1", 7000)),
+        ("192.0.2.1:19870", ("192.0.2.1", 19870)),
         ("host.example:0", ("host.example", 0)),
         ("host:65535", ("host", 65535)),
-        ("[::1]:7000", ("::1", 7000)),
-        ("[fe80::1%eth0]:7000", ("fe80::1%eth0", 7000)),
+        ("[::1]:19870", ("::1", 19870)),
+        ("[fe80::1%eth0]:19870", ("fe80::1%eth0", 19870)),
         ("[::]:1", ("::", 1)),
-        (":7000", ("", 7000)),
+        (":19870", ("", 19870)),
         ("localhost:0007", ("localhost", 7)),
     ],
 )
@@ -75,8 +75,8 @@ def test_duration__bad_flow(text: str, message: str) -> None:
 
 
 NOT_HOST_PORT = [
-    *("", "host", "host:", "host:x", "host:-1", "host:65536", "host:7000 ", "host: 7000", "host:+7", "host:0x1"),
-    *("host:1_0", "host:1e3", "host:\u0667", "host:\u00b2", "[::1]", "::1", "192.0.2.1:7000:", "h:" + "1" * 5000),
+    *("", "host", "host:", "host:x", "host:-1", "host:65536", "host:19870 ", "host: 7000", "host:+7", "host:0x1"),
+    *("host:1_0", "host:1e3", "host:\u0667", "host:\u00b2", "[::1]", "::1", "192.0.2.1:19870:", "h:" + "1" * 5000),
 ]
 
 
@@ -88,9 +88,9 @@ def test_host_port__bad_flow(text: str) -> None:
     assert repr(text)[:60] in caught.value.message
 
 
-@pytest.mark.parametrize("text", ["::1:7000", "fe80::1:7000", "[::1:7000", "::1]:7000", "a:b:1"])
+@pytest.mark.parametrize("text", ["::1:19870", "fe80::1:19870", "[::1:19870", "::1]:19870", "a:b:1"])
 def test_host_port__ipv6_without_brackets_bad_flow(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=r"put an IPv6 address in brackets, such as \[::1\]:7000"):
+    with pytest.raises(click.BadParameter, match=r"put an IPv6 address in brackets, such as \[::1\]:19870"):
         HostPort().convert(text, None, None)
 
 

@@ -85,7 +85,7 @@ def test_recv__output_is_not_writable_bad_flow(unwritable: Path, called: Command
     )
 
 
-@pytest.mark.parametrize("listen", ["7000", "127.0.0.1:70000", "::1:7000"])
+@pytest.mark.parametrize("listen", ["19870", "127.0.0.1:70000", "::1:19870"])
 def test_recv__bad_host_port_bad_flow(output: Path, listen: str, called: Command) -> None:
     assert_fails(called("recv", "--listen", listen, "--output", str(output)), status=2, error=listen)
 
@@ -105,7 +105,7 @@ def test_recv__missing_or_unknown_options_bad_flow(arguments: list[str], error: 
 
 
 def test_recv__unknown_host_bad_flow(output: Path, called: Command) -> None:
-    result = called("recv", "--listen", "no-such-host.invalid:7000", "--output", str(output))
+    result = called("recv", "--listen", "no-such-host.invalid:19870", "--output", str(output))
     assert_fails(result, status=1, error="no-such-host.invalid: unknown host")
 
 

@@ -17,6 +17,7 @@ from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
 from srd.qlog.summary import PeerSummary, summarise
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
+from tests.srd.file_transfer.ends import digest_of
 from tests.srd.loopback import content
 
 SIZE = 3_000_000
@@ -130,7 +131,7 @@ def test_tracing__a_trace_that_breaks_does_not_break_the_transfer(file: Path, ou
             assert stream.read(1) == b"\x1e"
         assert sender.wait() == 1
         (line,) = sender.stdout.all()
-        assert line.endswith("BLAKE3 verified")
+        assert line.endswith(f"BLAKE3 {digest_of(file.read_bytes())} verified")
         assert sender.stderr.all() == [f"srd: {here}: the trace cannot be written (Broken pipe); choose another place"]
     assert (output / "a.bin").read_bytes() == file.read_bytes()
 

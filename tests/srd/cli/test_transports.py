@@ -14,7 +14,7 @@ from srd.cli import transports
 from tests.srd.cli.processes import assert_fails
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-TARGET = "127.0.0.1:7000/1/00000000"
+TARGET = "127.0.0.1:19870/1/00000000"
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -26,6 +26,7 @@ from srd.file_transfer.protocol import (
     entries_untrusted,
     entry,
     offers_untrusted,
+    pipe_chunks_untrusted,
     reason_of,
 )
 
@@ -37,7 +38,7 @@ JSON = st.recursive(
 FILE: dict[str, Any] = {"name": "a.bin", "size": 10, "transfer": "0123456789abcdef" * 2}
 OFFER: dict[str, Any] = {"kind": "offer", "files": [FILE], "sender": "5" * 32, "chunk_bytes": CHUNK_BYTES}
 OFFER |= {"retry_for_s": 60, "files_left": 2, "bytes_left": 7}
-FILE_FIELDS = ("name", "size", "transfer", "mode", "mtime_ns", "if_differs", "directory")
+FILE_FIELDS = ("name", "size", "transfer", "mode", "mtime_ns", "if_differs", "directory", "pipe")
 OFFER_FIELDS = ("files", "sender", "chunk_bytes", "retry_for_s", "files_left", "bytes_left", "file_hash")
 
 
@@ -165,6 +166,9 @@ CHANGED_FILES = st.fixed_dictionaries({}, optional=dict.fromkeys(FILE_FIELDS, JS
 @example(changed={}, files=[{**FILE, "size": float("nan")}])
 @example(changed={}, files=[{**FILE, "mode": 0o4755}])
 @example(changed={}, files=[{"name": "a", "directory": True}])
+@example(changed={}, files=[{"pipe": True, "transfer": FILE["transfer"]}])
+@example(changed={}, files=[{**FILE, "pipe": True, "name": "../a"}])
+@example(changed={"files_left": 0}, files=[FILE, {**FILE, "pipe": True, "size": 1 << 61, "if_differs": True}])
 @example(changed={"chunk_bytes": 0}, files=[FILE])
 @example(changed={"file_hash": []}, files=[FILE])
 @example(changed={"file_hash": {}}, files=[FILE])
@@ -180,7 +184,9 @@ def test_offers_untrusted__raises_transfer_error_or_returns_offers(
     assert len(offers.offers) <= MAX_FILES
     for offer in offers.offers:
         assert not {"", ".", ".."} & set(offer.name.split("/"))
-        assert 0 <= offer.chunks < CONTROL_MESSAGE
+        assert 0 <= offer.chunks <= CONTROL_MESSAGE
+        assert not offer.is_pipe or (offer is offers.offers[-1] and not offers.files_left)
+        assert not offer.is_pipe or (offer.size, offer.if_differs, offer.is_directory) == (0, False, False)
         assert offer.mode is None or 0 <= offer.mode <= 0o777
         assert offer.is_directory is not bool(offer.transfer)
 
@@ -245,6 +251,46 @@ def test_offers_untrusted__what_it_says() -> None:
         Offer("a.bin", 10, CHUNK_BYTES, FILE["transfer"], retry_for_s=60, mode=0o640, sender="5" * 32),
         Offer("d/e", 0, CHUNK_BYTES, "", retry_for_s=60, is_directory=True, sender="5" * 32),
     )
+
+
+PIPE = {"pipe": True, "transfer": FILE["transfer"]}
+
+
+def test_offers_untrusted__a_pipe() -> None:
+    offers = offers_untrusted({**OFFER, "files": [FILE, PIPE], "files_left": 0, "bytes_left": 0})
+    pipe = offers.offers[1]
+    assert (pipe.name, pipe.is_pipe, pipe.size, pipe.chunks) == ("-", True, 0, CONTROL_MESSAGE)
+    assert offers.total_bytes is None
+    named = offers_untrusted({**OFFER, "files": [{**PIPE, "name": "d/a.tar"}], "files_left": 0}).offers[0]
+    assert (named.name, named.is_pipe) == ("d/a.tar", True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"files": [PIPE, FILE]},
+        {"files": [PIPE, {"name": "d", "directory": True}]},
+        {"files": [PIPE], "files_left": 1},
+        {"files": [{**PIPE, "name": ".."}]},
+        {"files": [{**PIPE, "transfer": None}]},
+        {"files": [{**PIPE, "directory": True, "name": ""}]},
+    ],
+    ids=str,
+)
+def test_offers_untrusted__pipes_bad_flow(changed: dict[str, Any]) -> None:
+    with pytest.raises(TransferError):
+        offers_untrusted({**OFFER, "files_left": 0, **changed})
+
+
+@given(end=st.fixed_dictionaries({"file": st.just(0)}, optional={"chunks": JSON | st.integers()}))
+@example(end={"file": 0, "chunks": CONTROL_MESSAGE + 1})
+@example(end={"file": 0, "chunks": True})
+def test_pipe_chunks_untrusted__raises_transfer_error_or_returns_a_count(end: dict[str, Any]) -> None:
+    try:
+        chunks = pipe_chunks_untrusted(end)
+    except TransferError:
+        return
+    assert 0 <= chunks <= CONTROL_MESSAGE
 
 
 @pytest.mark.parametrize(("offered_s", "kept_s"), [(-5, 0), (0, 0), (60, 60), (1 << 70, MAX_RETRY_S)])

@@ -218,7 +218,7 @@ async def test_send__the_verdict_is_reported_though_the_receiver_closes_after_it
     gate, reading = threading.Event(), threading.Event()
     read = SourceFile.read
 
-    def blocked(source: SourceFile, index: int, *, into: memoryview) -> bytes:
+    def blocked(source: SourceFile, index: int, *, into: memoryview) -> tuple[int, bytes]:
         reading.set()
         assert gate.wait(PATIENCE_S)
         return read(source, index, into=into)

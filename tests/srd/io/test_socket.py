@@ -100,9 +100,9 @@ def test_socket_id__the_same_after_a_restart_and_nowhere_else(
     family: socket.AddressFamily, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     del family
-    here = socket_id(("10.0.0.1", 7000))
-    assert socket_id(("10.0.0.1", 7000)) == here
-    others = [socket_id(("10.0.0.2", 7000)), socket_id(("10.0.0.1", 7001))]
+    here = socket_id(("10.0.0.1", 19870))
+    assert socket_id(("10.0.0.1", 19870)) == here
+    others = [socket_id(("10.0.0.2", 19870)), socket_id(("10.0.0.1", 7001))]
     (tmp_path / "boot_id").write_text("another boot\n")
     for name, path in (
         ("BOOT_ID", tmp_path / "boot_id"),
@@ -110,6 +110,6 @@ def test_socket_id__the_same_after_a_restart_and_nowhere_else(
         ("BOOT_ID", tmp_path / "gone"),
     ):
         monkeypatch.setattr(module, name, path)
-        others.append(socket_id(("10.0.0.1", 7000)))
-    others.append(socket_id(("10.0.0.1", 7000)))  # without /proc it is random
+        others.append(socket_id(("10.0.0.1", 19870)))
+    others.append(socket_id(("10.0.0.1", 19870)))  # without /proc it is random
     assert len({here, *others}) == 7

@@ -60,7 +60,7 @@ def test_sender__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
     assert sum(burst.payload_bytes for burst in bursts if not burst.retransmission) == 4 * MIB
     assert sum(ack.acked_packets for ack in acks) == sum(b.packets for b in bursts if not b.retransmission)
     assert acks[-1].cumulative == max(burst.psn + burst.packets for burst in bursts)
-    assert acks[-1].inflight_bytes == core.sender.inflight_bytes
+    assert a.of(trace.MetricsUpdated)[-1].inflight_bytes == core.sender.inflight_bytes
     assert max(burst.inflight_bytes for burst in bursts) > 0
     for path in core.sender.paths:
         mine = [burst for burst in bursts if burst.path == path.index]
@@ -144,6 +144,38 @@ def test_paths__a_blackhole_is_traced_path_by_path() -> None:
     assert {loss.trigger for loss in a.of(trace.PacketsLost)} == {"timeout"}
 
 
+def number_of(event: trace.BurstSent | trace.DataReceived | trace.PacketsLost) -> int:
+    return trace.packet_number(event.path, event.path_sequence)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_acked__every_burst_is_acknowledged_once_or_lost(seed: int) -> None:
+    _, a, _, core, _ = transfer(seed)
+    sent = {number_of(burst): burst for burst in a.of(trace.BurstSent)}
+    assert len(sent) == len(a.of(trace.BurstSent)), "a number is of one burst"
+    acked = [number for ack in a.of(trace.AckReceived) for number in ack.acked]
+    lost = {number_of(loss) for loss in a.of(trace.PacketsLost)}
+    assert len(set(acked)) == len(acked)
+    assert {*acked} | lost == {*sent}
+    assert not {*acked} & lost
+    assert lost
+    assert core.trace is not None
+    assert not core.trace._sent
+    assert not core.trace._resent
+
+
+def test_acked__both_ends_number_packets_alike() -> None:
+    _, a, b, _, _ = transfer(2)
+    sent = {
+        trace.packet_number(burst.path, burst.path_sequence + index)
+        for burst in a.of(trace.BurstSent)
+        for index in range(burst.packets)
+    }
+    arrived = {number_of(run) for run in b.of(trace.DataReceived)}
+    assert arrived <= sent
+    assert {number for ack in b.of(trace.AckSent) for number in ack.acked} == arrived
+
+
 def test_loss__one_packet_in_fifty_is_reordered() -> None:
     _, a, _, _, _ = transfer(1)
     triggers = [loss.trigger for loss in a.of(trace.PacketsLost)]
@@ -159,9 +191,10 @@ def test_window__a_timeout_of_all_paths_is_traced() -> None:
     network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
     network.dead.update(range(4))
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
-    changes = [change for change in a.of(trace.CwndUpdated) if change.trigger == "timeout"]
+    changes = [change for change in a.of(trace.MetricsUpdated) if change.trigger == "timeout"]
+    after_acks = [change for change in a.of(trace.MetricsUpdated) if change.trigger == "ack"]
     assert changes[-1].cwnd_bytes == 2 * 8972
-    assert changes[-1].cwnd_bytes < a.of(trace.AckReceived)[-1].cwnd_bytes
+    assert changes[-1].cwnd_bytes < after_acks[-1].cwnd_bytes
     assert [event.status for event in a.of(trace.RequestCompleted)] == ["LOCAL_ERROR_UNRESP_REMOTE"]
     (end,) = a.of(trace.PeerEnded)
     assert end.status == Status.LOCAL_ERROR_UNRESP_REMOTE.name
@@ -241,19 +274,26 @@ def test_message_discarded() -> None:
 def test_window__is_traced_only_when_it_changes() -> None:
     kept = ListSink()
     peer = PeerTrace(kept, number=3)
-    for window_bytes in (1000.2, 1000.4, 500.0, 500.0):
-        peer.cwnd_updated(window_bytes, trigger="loss", now=1.0)
-    assert kept.records == [
-        (1.0, 3, trace.CwndUpdated(1000, "loss")),
-        (1.0, 3, trace.CwndUpdated(500, "loss")),
+    for window_bytes, trigger in (
+        (1000.2, "loss"),
+        (1000.4, "loss"),
+        (500.0, "timeout"),
+        (500.0, "loss"),
+        (500, "ack"),
+    ):
+        peer.metrics(window_bytes, inflight_bytes=300, rtt_s=0.001, trigger=trigger, now=1.0)
+    assert [event for _, _, event in kept.records] == [
+        trace.MetricsUpdated(1000, 300, 1000.0, "loss"),
+        trace.MetricsUpdated(500, 300, 1000.0, "timeout"),
+        trace.MetricsUpdated(500, 300, 1000.0, "ack"),
     ]
 
 
 @pytest.mark.parametrize(
     ("address", "text"),
     [
-        (("192.0.2.1", 7000), "192.0.2.1:7000"),
-        (("fe80::1", 7000, 0, 2), "[fe80::1]:7000"),
+        (("192.0.2.1", 19870), "192.0.2.1:19870"),
+        (("fe80::1", 19870, 0, 2), "[fe80::1]:19870"),
         ("b:0", "b:0"),
     ],
 )

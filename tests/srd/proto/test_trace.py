@@ -6,10 +6,13 @@ from dataclasses import FrozenInstanceError, fields
 from typing import get_args, get_type_hints
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from srd.proto import trace
+from srd.proto.config import MAX_PATH_NUMBERS
 
-SAMPLES: dict[object, object] = {int: 7, float: 1.5, str: "x", bool: True}
+SAMPLES: dict[object, object] = {int: 7, float: 1.5, str: "x", bool: True, tuple[int, ...]: (3, 5)}
 
 
 @pytest.mark.parametrize("kind", get_args(trace.TraceEvent), ids=lambda kind: kind.__name__)
@@ -32,3 +35,9 @@ def test_trace_event__has_every_event_of_the_module() -> None:
         thing for thing in vars(trace).values() if isinstance(thing, type) and hasattr(thing, "__dataclass_fields__")
     }
     assert classes == set(get_args(trace.TraceEvent))
+
+
+@given(path=st.integers(0, MAX_PATH_NUMBERS - 1), sequence=st.integers(0, 1 << 40))
+def test_packet_number__is_of_one_packet(path: int, sequence: int) -> None:
+    number = trace.packet_number(path, sequence)
+    assert (number % MAX_PATH_NUMBERS, number // MAX_PATH_NUMBERS) == (path, sequence % (1 << 32))

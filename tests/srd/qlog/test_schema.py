@@ -4,47 +4,98 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
-from srd.proto.trace import AckReceived, BurstSent, PeerOpened
-from srd.qlog.schema import BY_NAME, EVENT_SCHEMA, FIELDS, FILE_SCHEMA, KINDS, NAMES, name_of
+from srd.proto.trace import BurstSent, PathStateChanged
+from srd.qlog.reader import TraceReader
+from srd.qlog.schema import (
+    EVENT_SCHEMA,
+    FIELDS,
+    KINDS,
+    LAYOUTS,
+    QLOG_FORMAT,
+    QLOG_VERSION,
+    kind_of,
+    snake_case,
+    values_of,
+)
+from srd.qlog.writer import TraceWriter
 
 DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "trace.md").read_text()
 
 
-def test_name_of__snake_case() -> None:
-    assert name_of(BurstSent) == "srd:burst_sent"
-    assert name_of(PeerOpened) == "srd:peer_opened"
-    assert name_of(AckReceived) == "srd:ack_received"
+def test_names__standard_ones_where_there_are_any() -> None:
+    names = [name for name, _ in LAYOUTS.values()]
+    assert len(KINDS) == 16
+    assert sum(not name.startswith("srd:") for name in names) == 10
+    for kind in KINDS:
+        name, template = LAYOUTS[kind]
+        assert kind_of(name, template) is kind
+        if not name.startswith("srd:"):
+            assert template["srd"]["event"] == snake_case(kind)
 
 
-def test_names__are_unique_and_invertible() -> None:
-    assert len(set(NAMES.values())) == len(KINDS) == len(BY_NAME) == 16
-    assert all(BY_NAME[NAMES[kind]] is kind for kind in KINDS)
+def test_kind_of__other_programs_and_newer_writers() -> None:
+    burst = LAYOUTS[BurstSent][1]
+    others: list[tuple[str, Any]] = [
+        ("transport:packet_sent", {}),
+        ("transport:packet_sent", {"srd": 5}),
+        ("transport:packet_sent", {"srd": {"event": "of_tomorrow"}}),
+        ("transport:packet_sent", {"srd": {"event": []}}),
+        ("transport:packet_received", burst),
+        ("srd:of_tomorrow", {}),
+    ]
+    for name, data in others:
+        assert kind_of(name, data) is None, (name, data)
+
+
+def test_layouts__every_field_is_there_once() -> None:
+    for kind in KINDS:
+        restored = [field for _, value in values_of(LAYOUTS[kind][1]) for field in value.restored]
+        assert sorted(restored) == sorted(FIELDS[kind]), kind
 
 
 def test_fields__are_what_json_has() -> None:
     """The reader checks types by this table; it could not read a field of another type."""
     for kind in KINDS:
         assert FIELDS[kind]
-        assert set(FIELDS[kind].values()) <= {int, float, str, bool}, kind
+        assert set(FIELDS[kind].values()) <= {int, float, str, bool, tuple[int, ...]}, kind
+
+
+def type_name(wanted: object) -> str:
+    return wanted.__name__ if isinstance(wanted, type) else "ints"
 
 
 def test_document__has_every_event_and_field_with_its_type() -> None:
     sections = re.findall(r"^### (\w+)$(.*?)(?=^#|^Of the|\Z)", DOCUMENT, re.MULTILINE | re.DOTALL)
-    documented = {f"srd:{name}": re.findall(r"^\| `(\w+)` \| (\w+) \|", text, re.MULTILINE) for name, text in sections}
+    documented = {name: re.findall(r"^\| `(\w+)` \| (\w+) \|", text, re.MULTILINE) for name, text in sections}
     assert documented == {
-        NAMES[kind]: [(name, wanted.__name__) for name, wanted in FIELDS[kind].items()] for kind in KINDS
+        snake_case(kind): [(name, type_name(wanted)) for name, wanted in FIELDS[kind].items()] for kind in KINDS
     }
     assert len(sections) == len(documented), "an event is described twice"
 
 
+def test_document__says_as_what_each_event_is_logged() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| `([\w:]+)` \|", DOCUMENT, re.MULTILINE))
+    assert rows == {snake_case(kind): name for kind, (name, _) in LAYOUTS.items() if not name.startswith("srd:")}
+
+
 def test_document__names_the_schemas() -> None:
     assert EVENT_SCHEMA in DOCUMENT
-    assert FILE_SCHEMA in DOCUMENT
+    assert f'"qlog_version":"{QLOG_VERSION}","qlog_format":"{QLOG_FORMAT}"' in DOCUMENT
 
 
-def test_document__example_is_an_event() -> None:
-    (line,) = re.findall(r'^\{"time".*\}$', DOCUMENT, re.MULTILINE)
-    name = re.search(r'"name":"([\w:]+)"', line)
-    assert name
-    assert re.findall(r'"(\w+)":', line.split('"data":')[1]) == list(FIELDS[BY_NAME[name[1]]])
+def test_document__examples_are_events(tmp_path: Path) -> None:
+    lines = re.findall(r'^\{"time".*\}$', DOCUMENT, re.MULTILINE)
+    assert len(lines) == 2
+    path = tmp_path / "a.sqlog"
+    TraceWriter(path, now=0.0).close()
+    with path.open("ab") as file:
+        file.writelines(b"\x1e%b\n" % line.encode() for line in lines)
+    with path.open("rb") as stream:
+        records = list(TraceReader(stream, name="a").read_untrusted())
+    assert [type(record.event) for record in records] == [BurstSent, PathStateChanged]
+    with TraceWriter(tmp_path / "b.sqlog", now=0.0) as trace:
+        for record in records:
+            trace.record(record.event, peer=record.peer, now=record.at_s)
+    assert (tmp_path / "b.sqlog").read_text().split("\x1e")[2:] == [f"{line}\n" for line in lines]

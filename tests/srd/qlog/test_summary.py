@@ -12,10 +12,10 @@ from netns.netem.shape import Shape
 from srd.proto.trace import (
     AckReceived,
     BurstSent,
-    CwndUpdated,
     DataReceived,
     MessageAborted,
     MessageReceived,
+    MetricsUpdated,
     PacketsLost,
     PathSampled,
     PathStateChanged,
@@ -34,16 +34,20 @@ from tests.simulation import Network, completed
 
 def burst(path: int, *, psn: int, packets: int = 1, again: bool = False) -> BurstSent:
     return BurstSent(
-        path, 0, psn, packets, 100 * packets, 0, "send", retransmission=again, inflight_bytes=156 * packets
+        path, 0, psn, packets, 100 * packets, 0, 0, "send", retransmission=again, inflight_bytes=156 * packets
     )
 
 
-def ack(packets: int, *, window: int = 5000, inflight: int = 0) -> AckReceived:
-    return AckReceived(0, packets, 156 * packets, 0, window, inflight, 1000.0)
+def ack(packets: int) -> AckReceived:
+    return AckReceived(0, packets, 156 * packets, 0, ())
+
+
+def metrics(window: int, *, inflight: int, trigger: str = "ack") -> MetricsUpdated:
+    return MetricsUpdated(window, inflight, 1000.0, trigger)
 
 
 def data(path: int, *, kept: int, size: int = 100, incomplete: bool = True) -> DataReceived:
-    return DataReceived(path, 0, 0, 1, size, kept, incomplete=incomplete, kind="send")
+    return DataReceived(path, 0, 0, 1, size, 0, 0, kept, incomplete=incomplete, kind="send")
 
 
 def summary(*timed: tuple[float, TraceEvent]) -> PeerSummary:
@@ -135,13 +139,15 @@ def test_summarise__what_was_sent() -> None:
         (0.2, burst(1, psn=3)),
         (0.3, PathSampled(0, 900.0, 900.0, 900.0, 5, 0)),
         (0.3, PathSampled(0, 1100.0, 900.0, 900.0, 5, 2)),
-        (0.3, ack(2, window=7000, inflight=312)),
-        (0.4, PacketsLost(1, 3, 1, "timeout")),
+        (0.3, ack(2)),
+        (0.3, metrics(7000, inflight=312)),
+        (0.4, PacketsLost(1, 0, 3, 1, "timeout")),
         (0.4, PathStateChanged(1, "active", "suspect")),
-        (0.4, CwndUpdated(3000, "timeout")),
+        (0.4, metrics(3000, inflight=156, trigger="timeout")),
         (0.5, ProbeSent(1, 1)),
         (0.6, burst(0, psn=3, again=True)),
         (0.7, ack(2)),
+        (0.7, metrics(5000, inflight=0)),
         (0.7, RequestCompleted(5, "OK", 400.0)),
         (0.7, RequestCompleted(6, "OK", 600.0)),
         (0.8, RequestCompleted(7, "FLUSHED", 9.0)),
@@ -158,8 +164,8 @@ def test_summarise__what_was_sent() -> None:
     assert peer.latencies_us == [400.0, 600.0]
     assert (peer.acked_at_s, peer.acked_bytes) == ([0.3, 0.7], [312, 624])
     assert (peer.cwnd_at_s, peer.cwnd_bytes) == ([0.3, 0.4, 0.7], [7000, 3000, 5000])
-    assert peer.inflight_bytes == [468, 156, 312, 156, 0]
-    assert peer.inflight_at_s == [0.1, 0.2, 0.3, 0.6, 0.7]
+    assert peer.inflight_bytes == [468, 156, 312, 156, 156, 0]
+    assert peer.inflight_at_s == [0.1, 0.2, 0.3, 0.4, 0.6, 0.7]
     assert [(loss.at_s, loss.path, loss.packets, loss.trigger) for loss in peer.losses] == [(0.4, 1, 1, "timeout")]
     assert peer.resent == [(0.6, 1)]
     assert not peer.received

@@ -13,19 +13,19 @@ from srd.qlog.timeline import INTERVALS, timeline
 
 
 def ack(size_bytes: int) -> AckReceived:
-    return AckReceived(0, 1, size_bytes, 0, 0, 0, 0.0)
+    return AckReceived(0, 1, size_bytes, 0, ())
 
 
 def data(size_bytes: int) -> DataReceived:
-    return DataReceived(0, 0, 0, 1, size_bytes, size_bytes, incomplete=True, kind="send")
+    return DataReceived(0, 0, 0, 1, size_bytes, 0, 0, size_bytes, incomplete=True, kind="send")
 
 
 def lost(packets: int, trigger: str) -> PacketsLost:
-    return PacketsLost(0, 0, packets, trigger)
+    return PacketsLost(0, 0, 0, packets, trigger)
 
 
 def resent(packets: int) -> BurstSent:
-    return BurstSent(0, 0, 0, packets, 0, 0, "send", retransmission=True, inflight_bytes=0)
+    return BurstSent(0, 0, 0, packets, 0, 0, 0, "send", retransmission=True, inflight_bytes=0)
 
 
 def peer_of(*timed: tuple[float, TraceEvent]) -> PeerSummary:

@@ -17,7 +17,16 @@ class Hand:
         self.competition = Competition(packet_bytes=PACKET_BYTES)
         self.now = 10.0
 
-    def rounds(self, count: int, queue_s: float, window_bytes: float, *, base_s: float = RTT_S) -> float:
+    def rounds(
+        self,
+        count: int,
+        queue_s: float,
+        window_bytes: float,
+        *,
+        base_s: float = RTT_S,
+        bytes_per_s: float | None = None,
+    ) -> float:
+        """Return the window after so many rounds. By default the rate is what the window makes it."""
         for _ in range(count):
             self.now += RTT_S
             window_bytes = self.competition.on_delay(
@@ -25,6 +34,7 @@ class Hand:
                 base_s=base_s,
                 target_s=TARGET_S,
                 window_bytes=window_bytes,
+                bytes_per_s=window_bytes / RTT_S if bytes_per_s is None else bytes_per_s,
                 rtt_s=RTT_S,
                 now=self.now,
             )
@@ -47,6 +57,17 @@ def test_on_delay__a_window_that_did_not_shrink_is_the_cause_of_its_queue() -> N
     hand = Hand()
     assert hand.rounds(10 * HIGH_RTTS, TARGET_S, LARGE) == LARGE
     assert not hand.competition.is_on
+
+
+def test_on_delay__a_rate_that_did_not_fall_with_the_window_was_taken_by_nobody() -> None:
+    """As by jitter after a start that overshot."""
+    hand = Hand()
+    rate = 1.5 * SMALL / RTT_S
+    hand.rounds(1, 0.0, LARGE, bytes_per_s=rate)
+    assert hand.rounds(10 * HIGH_RTTS, TARGET_S, SMALL) == SMALL
+    assert not hand.competition.is_on
+    hand.rounds(1, TARGET_S, SMALL, bytes_per_s=0.4 * rate)
+    assert hand.competition.is_on
 
 
 def test_on_delay__a_queue_that_was_empty_between_does_not_begin_it() -> None:

@@ -1,0 +1,144 @@
+"""`srd compare`: the command; srd finds it by the entry point `srd.commands`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from netns.backends.choice import require_root
+from netns.compare import runner
+from netns.compare.errors import GridError
+from netns.compare.file import NAMES, grid_file, read_grid
+from netns.compare.grid import TRANSPORTS, Cell, Grid
+from netns.compare.outcome import Outcome, State
+from netns.compare.results import Results
+from netns.compare.screen import Screen, table
+from netns.compare.summary import summarize
+from netns.compare.tables import as_json, cells_csv, cells_json, flows_csv, write
+from netns.errors import LabError
+from netns.observe.machine import machine
+from netns.signals import signals_raise
+
+_OUT: Final = Path("out")
+
+
+class _Interrupted(click.ClickException):
+    """A signal has ended the run."""
+
+
+@click.command(name="compare")
+@click.argument("grid_name", metavar=f"FILE.yaml|{'|'.join(NAMES)}")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where results are, and those of an earlier run that it goes on with.  [default: out/NAME]",
+)
+@click.option("--show", is_flag=True, help="Print the file, to write another from it, and measure nothing.")
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PNG",
+    help="Draw what has been measured into this file, and measure nothing.",
+)
+@click.option("--json", "wants_json", is_flag=True, help="Print report.json on stdout, all else on stderr.")
+def compare(*, grid_name: str, output: Path | None, show: bool, picture: Path | None, wants_json: bool) -> None:
+    """Compare SRD with kernel TCP (cubic, BBR) and MPTCP on fabrics of network namespaces; needs root.
+
+    The file says on which fabrics, in which conditions and with which workloads. Each combination is a cell; a second
+    run measures only the cells that have no result. The output has report.html, report.json, cells.csv and flows.csv.
+    """
+    path = grid_file(grid_name)
+    try:
+        if show:
+            click.echo(_text(path), nl=False)
+            return
+        grid = read_grid(path)
+        directory = output or _OUT / grid.name
+        console = Console(stderr=wants_json, highlight=False, soft_wrap=True)
+        if picture is not None:
+            _draw(grid, directory, picture)
+            console.print(f"wrote {picture}")
+            return
+        report = _run(grid, directory=directory, console=console)
+    except GridError as error:
+        raise click.UsageError(str(error)) from None
+    except LabError as error:
+        raise click.ClickException(str(error)) from None
+    if wants_json:
+        click.echo(json.dumps(report))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise GridError(f"{path}: {error.strerror}; the built-in grids are {', '.join(NAMES)}") from None
+
+
+def _run(grid: Grid, *, directory: Path, console: Console) -> dict[str, Any]:
+    """Measure what is missing, and write everything; return report.json."""
+    require_root("srd compare")
+    results = Results(directory)
+    worker = runner.worker()
+    missing = {key: reason for key, reason in worker["unavailable"].items() if key in grid.transports}
+    for key, reason in missing.items():
+        console.print(f"without {TRANSPORTS[key]}: {reason}")
+    cells = list(grid.cells())
+    screen = Screen(console, cells)
+    try:
+        with signals_raise(), screen:
+            outcomes = runner.run(grid, results=results, missing=missing, watch=screen)
+    except (KeyboardInterrupt, SystemExit):
+        count = sum(results.get(grid.digest(cell)) is not None for cell in cells)
+        done = f"{count} of {len(cells)} cells are in {results.path}"
+        raise _Interrupted(f"interrupted; {done}: the same command goes on") from None
+    return _write(grid, outcomes, missing=missing, build=worker["build"], directory=directory, console=console)
+
+
+def _write(
+    grid: Grid,
+    outcomes: Mapping[Cell, Outcome],
+    *,
+    missing: Mapping[str, str],
+    build: str,
+    directory: Path,
+    console: Console,
+) -> dict[str, Any]:
+    from netns.compare.page import render  # noqa: PLC0415 - Matplotlib takes half a second
+
+    summaries = summarize(grid, outcomes)
+    report = {
+        "grid": grid.describe(),
+        "unavailable": dict(missing),
+        "environment": machine() | {"open-srd": build},
+        "points": [summary.to_dict() for summary in summaries],
+        "cells": cells_json(outcomes),
+    }
+    write(directory / "report.json", as_json(report))
+    write(directory / "cells.csv", cells_csv(outcomes))
+    write(directory / "flows.csv", flows_csv(outcomes))
+    write(directory / "report.html", render(grid, summaries, report=report))
+    for line in table(grid, summaries):
+        console.print(line)
+    console.print(f"wrote {directory}/report.html, report.json, cells.csv and flows.csv")
+    return report
+
+
+def _draw(grid: Grid, directory: Path, picture: Path) -> None:
+    from netns.compare.plots import picture_png  # noqa: PLC0415 - Matplotlib takes half a second
+
+    results = Results(directory)
+    outcomes = {cell: results.get(grid.digest(cell)) or _NOT_MEASURED for cell in grid.cells()}
+    if all(outcome is _NOT_MEASURED for outcome in outcomes.values()):
+        raise GridError(f"{directory}: has no results of {grid.name}; measure first: srd compare {grid.name}")
+    write(picture, picture_png(grid, summarize(grid, outcomes)))
+
+
+_NOT_MEASURED: Final = Outcome(State.UNAVAILABLE, "not measured")

@@ -1,0 +1,85 @@
+"""report.html: one self-contained page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from markupsafe import Markup
+
+from netns.compare import screen
+from netns.compare.grid import TRANSPORTS, Grid
+from netns.compare.plots import COLOURS, panel_svg, panels
+from netns.compare.summary import Summary
+
+_TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
+
+
+def render(grid: Grid, summaries: Sequence[Summary], *, report: Mapping[str, Any]) -> str:
+    """Return the page."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        grid=grid,
+        report=report,
+        sections=[
+            _section(grid, summaries, fabric=fabric, workload=workload)
+            for fabric in grid.fabrics
+            for workload in grid.workloads
+        ],
+        transports=TRANSPORTS,
+        colours=COLOURS,
+        busiest=max((summary.machine_busy or 0.0 for summary in summaries), default=0.0),
+        backends=sorted({summary.typical.backend for summary in summaries} - {""}),
+    )
+
+
+def _section(grid: Grid, summaries: Sequence[Summary], *, fabric: str, workload: str) -> dict[str, Any]:
+    """Return what the page shows of one workload on one fabric."""
+    own = [each for each in summaries if (each.point.fabric, each.point.workload) == (fabric, workload)]
+    return {
+        "title": f"{workload} on {fabric}" if len(grid.fabrics) > 1 else workload,
+        "what": words(report_of(grid, workload)),
+        "rows": [
+            {
+                "point": summary.point,
+                "figures": screen.figures(summary, seeds=len(grid.seeds)),
+                "note": summary.note,
+                "busy": summary.machine_busy,
+                "is_ok": set(summary.states) == {"ok"},
+            }
+            for summary in own
+        ],
+        "plots": [
+            # Matplotlib escapes the text that it draws
+            (caption, Markup(panel_svg(own, draw, conditions=list(grid.conditions))))  # noqa: S704
+            for caption, draw in panels(grid, workload).values()
+        ],
+    }
+
+
+def report_of(grid: Grid, workload: str) -> dict[str, Any]:
+    """Return a workload's parameters."""
+    found: dict[str, Any] = grid.describe()["workloads"][workload]
+    return found
+
+
+def words(parameters: Mapping[str, Any]) -> str:
+    """Return a workload in one line."""
+    size = f"{parameters.get('size_bytes', 0) / 2**20:g} MiB"
+    match parameters["kind"]:
+        case "Bulk":
+            return f"One host sends {size} to one of another rack."
+        case "Incast":
+            return f"{parameters['senders']} hosts send {size} each to one host of another rack, at once."
+        case "AllToAll":
+            return f"Every host sends {size} to every host of another rack, at once."
+        case _:
+            scaled = "" if parameters["scale"] == 1 else f", sizes times {parameters['scale']:g}"
+            return (
+                f"Messages with the sizes of {parameters['sizes']}{scaled}, between random hosts of different racks at "
+                f"random times (Poisson) for {parameters['duration_s']:g} s, at {100 * parameters['load']:g} % load."
+            )

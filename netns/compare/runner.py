@@ -1,0 +1,80 @@
+"""Measure the cells of a grid that have no result yet, one after the other, each on a lab of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from netns.compare.cell import Measurement
+from netns.compare.errors import CellError
+from netns.compare.fabric import conditioned, uplink_bps
+from netns.compare.grid import Cell, Grid
+from netns.compare.hosts import WORKER
+from netns.compare.outcome import Outcome, State
+from netns.compare.results import Results
+from netns.errors import BackendError, ShapeError
+from netns.lab.lab import Lab
+
+
+class Watch(Protocol):
+    """Told of a run."""
+
+    def begins(self, cell: Cell) -> None:
+        """A cell is measured now."""
+
+    def ended(self, cell: Cell, outcome: Outcome, *, took_s: float | None) -> None:
+        """A cell has its outcome; None: it had it before, or needs no time."""
+
+
+def worker() -> dict[str, Any]:
+    """Return what the worker says of itself and this machine: `build` of srd, `unavailable` transports with the reason.
+
+    Raises CellError if it does not start.
+    """
+    done = subprocess.run([*WORKER, "--check"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise CellError(f"the worker does not start: {reason}; install open-srd[cli]")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def run(grid: Grid, *, results: Results, missing: Mapping[str, str], watch: Watch) -> dict[Cell, Outcome]:
+    """Return the outcome of each cell, in the grid's order; `missing`: what this machine lacks, by transport.
+
+    What is interrupted leaves no lab, and no result of the cell that was being measured.
+    """
+    found: dict[Cell, Outcome] = {}
+    for cell in grid.cells():
+        digest, took_s = grid.digest(cell), None
+        outcome = results.get(digest)
+        if outcome is None and cell.transport in missing:
+            outcome = Outcome(State.UNAVAILABLE, missing[cell.transport])
+        if outcome is None:
+            watch.begins(cell)
+            began_at = time.monotonic()
+            outcome = measure(grid, cell)
+            took_s = time.monotonic() - began_at
+            results.add(digest, cell, outcome)
+        found[cell] = outcome
+        watch.ended(cell, outcome, took_s=took_s)
+    return found
+
+
+def measure(grid: Grid, cell: Cell) -> Outcome:
+    """Build the cell's lab, measure, and remove it."""
+    topology = grid.fabrics[cell.fabric]
+    condition = grid.conditions[cell.condition]
+    flows = grid.workloads[cell.workload].flows(topology, capacity_bps=uplink_bps(topology), seed=cell.seed)
+    built = conditioned(topology, condition, name=f"compare-{os.getpid()}", seed=cell.seed)
+    try:
+        with Lab.up(built) as lab:
+            return Measurement(
+                lab, transport=cell.transport, flows=flows, condition=condition, timeout_s=grid.timeout_s
+            ).run()
+    except (BackendError, ShapeError) as error:  # this kernel cannot do what the condition asks for
+        return Outcome(State.FAILED, str(error))

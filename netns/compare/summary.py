@@ -1,0 +1,153 @@
+"""Figures over the seeds of a grid's point: medians, percentiles, slowdown by size. Pure.
+
+A flow that was not complete takes for ever: it counts in percentiles as slower than any other, so that a p99 of a
+transport that left a flow behind is `None` (never) and not that of its faster flows. Percentiles are by nearest rank.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from netns.compare.grid import Cell, Grid
+from netns.compare.outcome import FlowOutcome, Outcome, State
+
+SIZE_BINS: Final = 10
+"""Groups of flows by size, with equally many flows each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What the seeds of a cell have in common."""
+
+    fabric: str
+    workload: str
+    condition: str
+    transport: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Flows of about one size."""
+
+    most_bytes: int
+    p50: float | None
+    """Of the slowdown; None: never."""
+    p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A point's figures."""
+
+    point: Point
+    states: Mapping[str, int]
+    """How many seeds ended how."""
+    reason: str | None
+    """The first one of a seed that is not ok."""
+    note: str | None
+    goodput_bps: float | None
+    """Median; None: nothing was measured."""
+    seconds: float | None
+    """Median of the completion times of the last flow, if all seeds are ok."""
+    p50: float | None
+    p99: float | None
+    """Of the slowdown of all flows; None: never, or nothing is known."""
+    longest_stall_ms: float | None
+    resent_fraction: float | None
+    machine_busy: float | None
+    bins: tuple[Bin, ...]
+    typical: Outcome
+    """The seed with the median goodput, for plots over time."""
+    flows: tuple[FlowOutcome, ...]
+    """Of all seeds."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything but the reason why not."""
+        return State.UNAVAILABLE not in self.states
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        names = ("reason", "note", "goodput_bps", "seconds", "longest_stall_ms", "resent_fraction", "machine_busy")
+        return {
+            **{name: getattr(self.point, name) for name in Point.__dataclass_fields__},
+            "states": dict(self.states),
+            **{name: getattr(self, name) for name in names},
+            "slowdown_p50": self.p50,
+            "slowdown_p99": self.p99,
+            "slowdown_by_size": [[each.most_bytes, each.p50, each.p99] for each in self.bins],
+        }
+
+
+def summarize(grid: Grid, outcomes: Mapping[Cell, Outcome]) -> list[Summary]:
+    """Return a summary for each point, in the order of the report: fabric, workload, condition, transport."""
+    return [
+        _summary(
+            Point(fabric, workload, condition, transport),
+            [outcomes[Cell(fabric, seed, condition, workload, transport)] for seed in grid.seeds],
+        )
+        for fabric in grid.fabrics
+        for workload in grid.workloads
+        for condition in grid.conditions
+        for transport in grid.transports
+    ]
+
+
+def _summary(point: Point, seeds: Sequence[Outcome]) -> Summary:
+    flows = tuple(flow for outcome in seeds for flow in outcome.flows)
+    slowdowns = [_slowness(flow) for flow in flows]
+    is_ok = all(outcome.state is State.OK for outcome in seeds)
+    measured = [outcome for outcome in seeds if outcome.state is not State.UNAVAILABLE]
+    return Summary(
+        point=point,
+        states=Counter(outcome.state.value for outcome in seeds),
+        reason=next((outcome.reason for outcome in seeds if outcome.reason), None),
+        note=next((outcome.note for outcome in seeds if outcome.note), None),
+        goodput_bps=_median(outcome.goodput_bps for outcome in measured),
+        seconds=_median(outcome.seconds for outcome in seeds) if is_ok else None,
+        p50=percentile(slowdowns, 50),
+        p99=percentile(slowdowns, 99),
+        longest_stall_ms=_median(outcome.longest_stall_ms for outcome in measured),
+        resent_fraction=_median(outcome.resent_fraction for outcome in measured),
+        machine_busy=_median(outcome.machine_busy for outcome in measured),
+        bins=by_size(flows),
+        typical=sorted(seeds, key=lambda outcome: outcome.goodput_bps)[(len(seeds) - 1) // 2],
+        flows=flows,
+    )
+
+
+def by_size(flows: Sequence[FlowOutcome], *, bins: int = SIZE_BINS) -> tuple[Bin, ...]:
+    """Return the slowdown of flows by size. The sizes of all transports' flows are the same, hence the groups, too."""
+    ordered = sorted(flows, key=lambda flow: flow.size_bytes)
+    count = min(bins, len(ordered))
+    found = []
+    for index in range(count):
+        group = ordered[index * len(ordered) // count : (index + 1) * len(ordered) // count]
+        slow = [_slowness(flow) for flow in group]
+        found.append(Bin(group[-1].size_bytes, percentile(slow, 50), percentile(slow, 99)))
+    return tuple(found)
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """Return the value that `share` percent do not exceed, by nearest rank; None if that is infinite, or of nothing."""
+    if not values:
+        return None
+    value = sorted(values)[max(0, math.ceil(share / 100 * len(values)) - 1)]
+    return None if math.isinf(value) else value
+
+
+def _slowness(flow: FlowOutcome) -> float:
+    """Return the slowdown; infinite if it was not complete, 0 if there is nothing to compare with."""
+    if flow.seconds is None:
+        return math.inf
+    return flow.slowdown or 0.0
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

@@ -1,0 +1,44 @@
+"""Tasks of a carrier that run until it is closed; the first error of any ends the workload."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class Background:
+    """A set of tasks."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._error: asyncio.Future[None] | None = None
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work`."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._future().done():
+            self._future().set_exception(error)
+
+    def _future(self) -> asyncio.Future[None]:
+        if self._error is None:
+            self._error = asyncio.get_running_loop().create_future()
+        return self._error
+
+    async def failed(self) -> None:
+        """Raise the first error."""
+        await asyncio.shield(self._future())
+
+    async def close(self) -> None:
+        """End all tasks."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._error is not None and self._error.done() and not self._error.cancelled():
+            self._error.exception()

@@ -1,0 +1,165 @@
+"""`srd compare` as a user runs it, on labs; and cells that do not reach their end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from netns.compare import hosts
+from netns.compare.file import read_grid
+from netns.compare.grid import TRANSPORTS
+from netns.compare.outcome import State
+from netns.compare.results import FILE
+from netns.compare.runner import measure
+from netns.lab.state import recorded_labs
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.root
+FABRIC = "fabrics: {two: {leaf_spine: {spines: 2, link: {delay: 0.2ms, rate: 50mbit}}}}\n"
+BULK = FABRIC + "workloads: {bulk: {bulk: {size: 300K}}}\n"
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "srd", "compare", *arguments]
+
+
+def compare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=PATIENCE_S, check=False)
+
+
+def lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def no_lab_of(process_id: int) -> bool:
+    return f"compare-{process_id}" not in recorded_labs()
+
+
+def test_compare__everything_is_measured_and_written(tmp_path: Path) -> None:
+    (tmp_path / "short.yaml").write_text(BULK)
+    done = compare("short.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    out = tmp_path / "out" / "short"
+    assert json.loads((out / "report.json").read_text()) == report
+    assert [cell["transport"] for cell in report["cells"]] == list(TRANSPORTS)
+    for cell in report["cells"]:
+        if cell["transport"] in report["unavailable"]:
+            assert cell["state"] == "n/a", cell
+        else:
+            assert (cell["state"], cell["bytes"]) == ("ok", 300 << 10), cell
+            assert sum(cell["path_shares"].values()) == pytest.approx(1, abs=0.01)
+    assert len(list(csv.DictReader((out / "flows.csv").read_text().splitlines()))) == 4 - len(report["unavailable"])
+    assert "<svg" in (out / "report.html").read_text()
+
+
+def test_compare__goes_on_after_a_signal(tmp_path: Path) -> None:
+    (tmp_path / "short.yaml").write_text(BULK + "transports: [srd, cubic]\n")
+    file = tmp_path / "results" / FILE
+    argv = command("short.yaml", "-o", "results")
+    with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not lines(file):
+            assert process.poll() is None
+            assert time.monotonic() < give_up_at
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    (kept,) = lines(file)
+    assert said == f"srd: interrupted; 1 of 2 cells are in results/{FILE}: the same command goes on\n"
+    assert process.returncode == 1
+    assert no_lab_of(process.pid)
+    assert compare("short.yaml", "-o", "results", cwd=tmp_path).returncode == 0
+    whole = lines(file)
+    assert whole[0] == kept
+    assert len({json.loads(line)["digest"] for line in whole}) == len(whole) == 2
+    drawn = compare("short.yaml", "-o", "results", "--picture", "p.png", cwd=tmp_path)
+    assert drawn.returncode == 0, drawn.stderr
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert lines(file) == whole
+
+
+def test_measure__what_hangs_is_stopped_with_what_had_arrived(tmp_path: Path) -> None:
+    events = "[{at: 0, fail: leaf1-spine1}, {at: 20ms, fail: leaf1-spine2}]"
+    text = f"conditions: {{dead: {{events: {events}}}}}\ntransports: [cubic]\ntimeout: 300ms\n"
+    (tmp_path / "g.yaml").write_text(BULK.replace("300K", "3M") + text)
+    grid = read_grid(tmp_path / "g.yaml")
+    outcome = measure(grid, next(grid.cells()))
+    assert (outcome.state, outcome.seconds) == (State.TIMEOUT, None)
+    assert re.fullmatch(r"stopped after 0\.3 s with \d+ % received", outcome.reason or "")
+    assert [what for _, what in outcome.events] == ["fail leaf1-spine1", "fail leaf1-spine2"]
+    assert (outcome.longest_stall_ms or 0) > 0
+    assert [flow.seconds for flow in outcome.flows] == [None]
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("raise SystemExit('boom')", "h1: boom"),
+        ('print(\'{"event": "failed", "reason": "no memory"}\', flush=True)', "h1: no memory"),
+        ("", "h1: the worker has ended"),
+    ],
+)
+def test_measure__a_worker_that_fails_is_the_cells_result(
+    program: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "WORKER", (sys.executable, "-c", program))
+    (tmp_path / "short.yaml").write_text(BULK)
+    grid = read_grid(tmp_path / "short.yaml")
+    outcome = measure(grid, next(grid.cells()))
+    assert (outcome.state, outcome.seconds) == (State.FAILED, None)
+    assert outcome.reason in {reason, reason.replace("h1", "h2")}
+    assert no_lab_of(os.getpid())
+
+
+def test_busiest_link__fails_when_so_much_has_arrived(tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text(
+        FABRIC + "workloads: {bulk: {bulk: {size: 2M}}}\nconditions: {dead: {busiest_link_fails_at: 10%}}\n"
+        "transports: [srd]\ntimeout: 20s\n"
+    )
+    grid = read_grid(tmp_path / "g.yaml")
+    outcome = measure(grid, next(grid.cells()))
+    assert outcome.state is State.OK, outcome.reason
+    ((at_s, what),) = outcome.events
+    assert 0 < at_s < outcome.elapsed_s
+    assert re.fullmatch(r"fail (leaf|spine)\d-(leaf|spine)\d, which had carried most", what)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("nowhere.yaml",), 2, "srd: nowhere.yaml: No such file or directory"),
+        (("nowhere.yaml", "--show"), 2, "the built-in grids are incast, reference"),
+        (("wrong.yaml",), 2, "srd: wrong.yaml: seeds: 'none' is no number"),
+        (
+            ("incast", "--picture", "p.png"),
+            2,
+            "out/incast: has no results of incast; measure first: srd compare incast",
+        ),
+        (("incast", "-o", "file/below"), 1, "give another directory by --output"),
+    ],
+)
+def test_mistakes__one_line_and_the_right_status(
+    arguments: tuple[str, ...], status: int, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "wrong.yaml").write_text(BULK + "seeds: none\n")
+    done = compare(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_show__prints_a_grid_that_can_be_read(tmp_path: Path) -> None:
+    done = compare("reference", "--show", cwd=tmp_path)
+    (tmp_path / "own.yaml").write_text(done.stdout)
+    assert read_grid(tmp_path / "own.yaml").name == "reference"
