@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from srd.perf.errors import PerfError
-from srd.perf.payload import Source
+from srd.perf.payload import Shifted, Source
 from srd.perf.stream import Fail
 from srd.perf.sweep.plan import Sweep
 from srd.perf.sweep.progress import POINTS_OF_A_SERIES, Progress, Quota
@@ -148,10 +148,12 @@ def answer(sock: socket.socket, source: Source, *, size_bytes: int, check: PartC
 class _Thread(Role):
     """A connection and its thread."""
 
+    _payload: type[Source] = Source
+
     def __init__(self, sock: socket.socket, *, size_bytes: int, verify: bool, fail: Fail) -> None:
         super().__init__(fail=fail)
         self._socket, self._size_bytes, self._verify = sock, size_bytes, verify
-        self._source = Source(size_bytes)
+        self._source = self._payload(size_bytes)
         self._read_bytes = 0
         self._start(in_thread(sock, self._work))
 
@@ -178,6 +180,8 @@ class _Thread(Role):
 
 class TcpResponder(_Thread):
     """Answers each message by one of the same length and number."""
+
+    _payload = Shifted
 
     def _work(self) -> None:
         check = PartCheck(self._source) if self._verify else None

@@ -15,7 +15,7 @@ from srd.errors import SrdError
 from srd.peer import Peer
 from srd.perf.errors import PerfError
 from srd.perf.figures import BandwidthFigures, LatencyFigures
-from srd.perf.payload import NUMBERS, Source
+from srd.perf.payload import NUMBERS, Shifted, Source
 from srd.perf.sweep.kernel import Pour, in_thread, ping
 from srd.perf.sweep.memory import Slots, number_of, share
 from srd.perf.sweep.plan import Operation, Sweep
@@ -65,7 +65,7 @@ class RoundTrips(Measure):
     def __init__(self, sweep: Sweep, peer: Peer, *, size_bytes: int, source: Source | None = None) -> None:
         """Messages are the beginnings of the blocks of `source`, by default of one with blocks of this size."""
         self._sweep, self._peer, self._size_bytes = sweep, peer, size_bytes
-        self._source = source or Source(size_bytes)
+        self._source = source or Shifted(size_bytes)
 
     async def warm_up(self) -> None:
         """Do nothing: the first of the round trips do not count."""
@@ -86,7 +86,7 @@ class RoundTrips(Measure):
                 took = clock() - began
                 if answer.length != size or answer.immediate != number:
                     raise PerfError(f"{answer.length} bytes are the answer to {size}")
-                if self._sweep.verify and memoryview(answer.gather()) != self._source.block(self.sent)[:size].data:
+                if self._sweep.verify and not self._source.is_block(self.sent, answer.gather()):
                     raise PerfError(f"the answer to message {number} is not what was sent")
             _require_ok(await status)
             if span.counts(began, done=self.sent):
@@ -104,7 +104,7 @@ class TcpRoundTrips(Measure):
 
     def __init__(self, sweep: Sweep, sock: socket.socket, *, size_bytes: int) -> None:
         self._sweep, self._socket, self._size_bytes = sweep, sock, size_bytes
-        self._source = Source(size_bytes)
+        self._source = Shifted(size_bytes)
 
     async def warm_up(self) -> None:
         """Do nothing: the first of the round trips do not count."""
@@ -133,19 +133,19 @@ class Series(Measure):
         """Send as many as fill every window twice, or for a part of the time."""
         sweep = self._sweep
         iterations = min(sweep.iterations, 2 * self._depth * sweep.peers)
-        await self._count(Quota(iterations=iterations, seconds=WARM_UP_FRACTION * sweep.seconds))
+        await self._count(Quota.of(iterations=iterations, seconds=WARM_UP_FRACTION * sweep.seconds))
 
     async def measure(self) -> BandwidthFigures:
         """Return bandwidth and rate."""
         sweep = self._sweep
-        await self._count(Quota(iterations=sweep.iterations, seconds=(1 - WARM_UP_FRACTION) * sweep.seconds))
+        await self._count(Quota.of(iterations=sweep.iterations, seconds=(1 - WARM_UP_FRACTION) * sweep.seconds))
         return self._progress.figures(self._size_bytes)
 
     async def _count(self, quota: Quota) -> None:
         self._progress.start()
         await self._run(quota)
         self._progress.end()
-        self.sent += quota.taken
+        self.sent += quota.total
 
     @abstractmethod
     async def _run(self, quota: Quota) -> None:
@@ -176,7 +176,7 @@ class TcpSends(Series):
 
     def _pour_rest(self, quota: Quota) -> int:
         """Return how many more have arrived than were acknowledged before."""
-        return quota.taken - self._progress.count
+        return quota.total - self._progress.count
 
     def close(self) -> None:
         """Give the memory back."""
@@ -194,13 +194,14 @@ async def post_batches(
 ) -> None:
     """Have `post` post batches of messages until the quota is used up and all are complete.
 
-    A peer has at most `depth` messages open, and gets more when half of them are complete. Raises PerfError for a
-    message that has failed.
+    Each peer has the same part of the quota. It has at most `depth` messages open, and gets more when half of them are
+    complete. Raises PerfError for a message that has failed.
     """
     room, ready, posted = dict.fromkeys(peers, depth), list(peers), 0
+    parts = dict(zip(peers, quota.split(len(peers)), strict=True))
     while True:
         for peer in ready:
-            if count := quota.take(room[peer]):
+            if count := parts[peer].take(room[peer]):
                 post(peer, count)
                 room[peer] -= count
                 posted += count

@@ -20,7 +20,7 @@ from scripts.benches.veth.worker.bulk import MESSAGE_BYTES, PSK
 from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain
 from srd.perf.parameters import Protocol
-from srd.perf.payload import Source
+from srd.perf.payload import Shifted
 from srd.perf.running import Failure
 from srd.perf.sweep.kernel import answer, ping
 from srd.perf.sweep.measures import RoundTrips
@@ -93,7 +93,7 @@ async def send(
 ) -> int:
     """Measure each size for its share of `seconds`, idle or beside a bulk flow."""
     config, figures = EndpointConfig(busy_poll=busy_poll, security=Plain() if plain else PSK), {}
-    sweep, source = _sweep(sizes, seconds=seconds), Source(max(sizes))
+    sweep, source = _sweep(sizes, seconds=seconds), Shifted(max(sizes))
     alone_gbps = beside_gbps = 0.0
     async with await Endpoint.open(towards=host, config=config) as endpoint:
         peer = await endpoint.connect(host, port=port)
@@ -153,7 +153,7 @@ def tcp_receive(host: str, *, sizes: Sequence[int]) -> None:
     with make_socket(algorithm=CUBIC, mptcp=False) as listener:
         listener.bind((host, 0))
         listener.listen()
-        source = Source(max(sizes))
+        source = Shifted(max(sizes))
         emit("listening", port=listener.getsockname()[1])
         for size in sizes:
             connection, _ = listener.accept()
@@ -167,7 +167,7 @@ def tcp_receive(host: str, *, sizes: Sequence[int]) -> None:
 def tcp_send(host: str, *, port: int, sizes: Sequence[int], seconds: float) -> None:
     """Measure each size for its share of `seconds`."""
     figures: dict[str, dict[str, float]] = {}
-    sweep, source = _sweep(sizes, seconds=seconds, tcp=True), Source(max(sizes))
+    sweep, source = _sweep(sizes, seconds=seconds, tcp=True), Shifted(max(sizes))
     for size in sizes:
         with make_socket(algorithm=CUBIC, mptcp=False) as sock:
             sock.connect((host, port))

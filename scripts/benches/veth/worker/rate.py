@@ -89,7 +89,7 @@ async def _turn(
         first += some
 
     started, cpu_before = time.perf_counter(), time.process_time()
-    quota = Quota(iterations=count, seconds=0.0)
+    quota = Quota(count)
     await post_batches(endpoint, peers, depth=WINDOW, quota=quota, post=post, on_complete=lambda _: None)
     seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_before
     with await peers[0].recv() as result:

@@ -13,7 +13,7 @@ from srd.perf.control import VERSION, Control, Kind
 from srd.perf.errors import PerfError
 from srd.perf.figures import BandwidthFigures, LatencyFigures
 from srd.perf.parameters import Protocol
-from srd.perf.payload import Source
+from srd.perf.payload import Shifted, Source
 from srd.perf.sweep import client as sweep_client
 from srd.perf.sweep import measures
 from srd.perf.sweep.plan import Operation, Sweep, encode
@@ -72,6 +72,12 @@ class DamagedSource(Source):
         self.array[5] ^= 1
 
 
+class DamagedShifted(Shifted):
+    def __init__(self, block_bytes: int) -> None:
+        super().__init__(block_bytes)
+        self.array[5] ^= 1
+
+
 class DamagedRows(Rows):
     def __init__(self, size_bytes: int) -> None:
         super().__init__(size_bytes)
@@ -81,6 +87,7 @@ class DamagedRows(Rows):
 @pytest.mark.parametrize(("operation", "protocol"), ALL)
 async def test_a_wrong_byte_is_found(operation: Operation, protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measures, "Source", DamagedSource)
+    monkeypatch.setattr(measures, "Shifted", DamagedShifted)
     monkeypatch.setattr(measures, "Rows", DamagedRows)
     async with served() as server:
         with pytest.raises(PerfError, match="is not what was sent"):
