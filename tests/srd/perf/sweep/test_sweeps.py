@@ -217,8 +217,8 @@ async def test_data_that_nobody_expects_ends_the_test(operation: Operation) -> N
             control, data = await joined(server, endpoint, sweep(operation, sizes=(64,)))
             await control.send(Kind.SIZE, size=64)
             await control.receive(Kind.ANSWER)
-            await data.send(b"too short")
-            with pytest.raises(PerfError, match="a message of 9 bytes instead of 64"):
+            await data.send(bytes(65))
+            with pytest.raises(PerfError, match="a message of 65 bytes instead of 64"):
                 await control.receive(Kind.RESULTS)
             control.close()
             await until_free(server)
