@@ -44,5 +44,8 @@ def test_source__of_any_length_of_block(kind: type[Source], size: int) -> None:
     assert size == 1 or not np.array_equal(blocks[0], blocks[1])
     assert source.is_block(1, blocks[1].tobytes())
     assert not source.is_block(1, bytes(value ^ 1 for value in blocks[1].tobytes()[:9]))
+    wrong = bytearray(blocks[1])
+    wrong[-1] ^= 1
+    assert not source.is_block(1, bytes(wrong))
     del blocks
     source.close()
