@@ -29,14 +29,19 @@ _T = TypeVar("_T")
 
 
 async def in_thread(sock: socket.socket, work: Callable[[], _T]) -> _T:
-    """Run what blocks on a socket in a thread; when cancelled, shut the socket down and wait for the thread."""
+    """Run what blocks on a socket in a thread; when cancelled, shut the socket down and wait for the thread.
+
+    It waits also when it is cancelled again: the caller closes the socket and the memory that the thread uses.
+    """
     future = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         with suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
-        await asyncio.wait([future])
+        while not future.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
         future.exception()  # retrieved: it was ended
         raise
     except OSError as error:

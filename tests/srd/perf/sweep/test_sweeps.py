@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from srd.perf.parameters import Protocol
 from srd.perf.payload import Shifted, Source
 from srd.perf.sweep import client as sweep_client
 from srd.perf.sweep import measures
+from srd.perf.sweep.kernel import in_thread
 from srd.perf.sweep.plan import Operation, Sweep, encode
 from srd.perf.sweep.rows import Rows
 from srd.perf.tcp_socket import CUBIC
@@ -160,6 +164,26 @@ async def test_a_server_that_ends_ends_its_client(operation: Operation, protocol
             with pytest.raises(Exception, match=r".+") as caught:
                 await running
         assert "\n" not in str(caught.value)
+
+
+async def test_in_thread__that_is_cancelled_twice_waits_for_its_thread() -> None:
+    near, far = socket.socketpair()
+    left = threading.Event()
+
+    def work() -> None:
+        near.recv(1)
+        time.sleep(0.05)  # so that the second cancellation comes while it still runs
+        left.set()
+
+    with near, far:
+        running = asyncio.ensure_future(in_thread(near, work))
+        await asyncio.sleep(0.01)
+        for _ in range(2):
+            running.cancel()
+            await asyncio.sleep(0.01)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert left.is_set()
 
 
 HOSTILE: dict[str, list[tuple[Kind, dict[str, Any]]]] = {
