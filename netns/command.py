@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-EXTRA: Final = ("click", "pydantic", "pyroute2", "rich", "yaml")
+EXTRA: Final = ("click", "prometheus_client", "pydantic", "pyroute2", "rich", "yaml")
 """What the extra `lab` brings."""
 
 

@@ -32,10 +32,10 @@ from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.metrics import MetricsServer, Stats
 from nitro_emu.run_directory import RunDirectory
-from nitro_emu.sd_notify import sd_notify
 from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from srd.errors import SrdError
+from srd.sd_notify import sd_notify
 
 DRAIN_TIMEOUT_S: Final = 10.0
 """How long open requests may take to end after the first signal: several times the time after which a peer counts as

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-EXTRA: Final = ("blake3", "click", "rich", "uvloop", "xxhash")
+EXTRA: Final = ("blake3", "click", "prometheus_client", "rich", "uvloop", "xxhash")
 """What the extra `cli` brings."""
 
 

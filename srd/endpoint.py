@@ -40,7 +40,7 @@ from srd.proto.trace import Trace
 from srd.proto.wire.status import Status
 from srd.rx_queue import RxQueue
 from srd.secure.config import Identity
-from srd.stats import EndpointStats, Totals
+from srd.stats import EndpointStats, Totals, with_peers
 
 
 async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
@@ -403,16 +403,24 @@ class Endpoint:
         """Datagrams that this host dropped because a socket buffer was full or the region had no free memory."""
         return self._engine.dropped_packets
 
+    @property
+    def peers(self) -> list[Peer]:
+        """The peers that are open now, also those that nobody has accepted yet, in the order of their opening."""
+        return list(self._peers.values())
+
     def stats(self) -> EndpointStats:
         """Return its counters as they are now."""
+        return with_peers(self.ended_stats(), [peer.stats() for peer in self._peers.values()])
+
+    def ended_stats(self) -> EndpointStats:
+        """Return its counters without those of the peers that are open now."""
         return EndpointStats(
-            peers=len(self._peers),
             unresponsive_remote_events=self._ended_peers.unresponsive_remote_events,
             rx_drops=self.dropped_packets,
             bytes_copied=self.bytes_copied,
             linear_bytes=self.linear_bytes,
             free_bytes=self._engine.queues.host.pool.free_bytes,
-            **self._ended_peers.plus([peer.stats() for peer in self._peers.values()]),
+            **self._ended_peers.sums,
         )
 
     def __repr__(self) -> str:

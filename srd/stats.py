@@ -5,7 +5,8 @@ What EFA's driver counts has EFA's name (`rdma statistic`, /sys/class/infiniband
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from srd.proto.peer import PeerCore
 
@@ -115,6 +116,12 @@ def peer_stats(core: PeerCore, *, copied_bytes: int, streams: int) -> PeerStats:
     )
 
 
+def with_peers(ended: EndpointStats, peers: Sequence[PeerStats]) -> EndpointStats:
+    """Return an endpoint's counters, of its peers that have ended, with those of open peers."""
+    sums = {name: getattr(ended, name) + sum(getattr(stats, name) for stats in peers) for name in TOTALS}
+    return replace(ended, peers=len(peers), **sums)
+
+
 class Totals:
     """The counters of an endpoint's peers that have ended."""
 
@@ -127,6 +134,7 @@ class Totals:
         for name in TOTALS:
             self._sums[name] += getattr(stats, name)
 
-    def plus(self, peers: list[PeerStats]) -> dict[str, int]:
-        """Return the sums, with those of open peers."""
-        return {name: total + sum(getattr(stats, name) for stats in peers) for name, total in self._sums.items()}
+    @property
+    def sums(self) -> dict[str, int]:
+        """The sums, by name."""
+        return dict(self._sums)

@@ -48,7 +48,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     ),
     "pyroute2": "netns",
     "uvloop": ("srd", "nitro_emu.daemon"),
-    "prometheus_client": "nitro_emu.metrics",
+    "prometheus_client": ("nitro_emu.metrics", "srd.metrics.exposition", "netns.observe.lab_metrics"),
     "matplotlib": ("srd.qlog.plot", "netns.compare.plots"),
     "jinja2": "netns.compare.page",
     "scapy": "srd.contrib.scapy",

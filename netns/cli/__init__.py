@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "down": "netns.cli.commands:down",
     "exec": "netns.cli.commands:exec_command",
     "fail": "netns.cli.faults:fail_command",
+    "metrics": "netns.cli.metrics:metrics",
     "place": "netns.cli.placement:place_command",
     "plan": "netns.cli.commands:plan_command",
     "repair": "netns.cli.faults:repair_command",

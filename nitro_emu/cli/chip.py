@@ -30,13 +30,13 @@ from nitro_emu.cli.options import json_option
 from nitro_emu.cli.tables import print_fields, print_table, table
 from nitro_emu.daemon_process import logging_to_stderr
 from nitro_emu.errors import TrustError
-from nitro_emu.sd_notify import sd_notify
 from nitro_emu.trust.confinement import confine, forbid_dumps
 from nitro_emu.trust.key_files import make_key_files, read_private_key, read_public_key
 from nitro_emu.trust.manifest import MAX_VERSION, make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
 from nitro_emu.trust.pki import certificate_pem
 from srd.printable import printable
+from srd.sd_notify import sd_notify
 
 _log: Final = logging.getLogger(__name__)
 _path: Final = click.Path(path_type=Path)

@@ -23,13 +23,13 @@ from nitro_emu.cli.tables import print_fields, print_table
 from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit
 from nitro_emu.errors import VpcError
 from nitro_emu.examples import file_named
-from nitro_emu.sd_notify import sd_notify
 from nitro_emu.trust.key_files import make_key_files, read_private_key
 from nitro_emu.vpc.model import VpcMap, load
 from nitro_emu.vpc.push import State
 from nitro_emu.vpc.rules import Interface, Mapping
 from nitro_emu.vpc.server import PUSHES_PER_LIFETIME, ControlPlane, Report, Signer, push_once
 from srd.printable import printable
+from srd.sd_notify import sd_notify
 
 MAX_PAIRS: Final = 10_000
 """Rows that `check` prints; of a larger map, those of one interface."""

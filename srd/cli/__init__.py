@@ -1,4 +1,4 @@
-"""The `srd` command: `srd recv`, `srd send`, `srd perf`, `srd keygen`, `srd trace`, and those of plugins.py.
+"""The `srd` command: `srd recv`, `send`, `perf`, `keygen`, `trace`, `metrics`, `top`, and those of plugins.py.
 
 Exit status 0: everything was done and verified; 1: it failed; 2: wrong usage. Errors are one line on stderr.
 """
@@ -12,11 +12,13 @@ import click
 
 from devmem import DevmemError
 from srd.build import BUILD
+from srd.cli.metrics import metrics
 from srd.cli.perf import perf
 from srd.cli.plugins import Group
 from srd.cli.recv import recv
 from srd.cli.security import keygen
 from srd.cli.send import send
+from srd.cli.top import top
 from srd.cli.trace import trace
 from srd.errors import SrdError
 from srd.printable import printable
@@ -40,6 +42,8 @@ cli.add_command(send)
 cli.add_command(perf)
 cli.add_command(keygen)
 cli.add_command(trace)
+cli.add_command(metrics)
+cli.add_command(top)
 
 
 def main() -> None:

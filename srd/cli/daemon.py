@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
-
-import click
+from typing import Any, Final
 
 from devmem import RegionError
 from srd.cli.options import Interrupted, emit
@@ -28,6 +27,10 @@ from srd.printable import printable
 NEXT_FILE_WITHIN_S = 30.0
 """Longest time that a sender which has announced more files may take to offer them: enough to connect anew on a bad
 network."""
+
+_log: Final = logging.getLogger(__name__)
+_LEVELS: Final = {"": logging.INFO, "failed": logging.ERROR}
+"""Of events; of all others that are logged: WARNING."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,7 @@ class Daemon:
     async def _serve_peer(self, peer: Peer) -> None:
         """Receive files from a peer until it closes. Errors are logged and affect no other peer."""
         session = Session(self, peer)
+        _log.debug("%s: a peer is here", host_port_text(*peer.address))
         try:
             await FileReceiver(peer, inbox=self.inbox, watcher=session).receive()
         except NotStartedError as error:
@@ -166,6 +170,7 @@ class Daemon:
         finally:
             session.end()
             await peer.close()
+            _log.debug("%s: the peer has ended", host_port_text(*peer.address))
 
     def keep(self, offer: Offer) -> None:
         """Keep what there is of a file for its sender to go on, as long as that tries."""
@@ -193,13 +198,10 @@ class Daemon:
         self.say(text, event="warning")
 
     def say(self, text: str, *, event: str = "", **fields: object) -> None:
-        """Print one line to stderr, without wrapping; names in it are printed neither as markup nor as escape codes.
-
-        With `event` it is one, too, if events are printed.
-        """
+        """Log one line; with `event` it is one, too, if events are printed."""
         if event and self.as_json:
             emit(event, **fields, reason=printable(text))
-        click.echo(f"srd recv: {printable(text)}", err=True)  # opens no file, as there may be no descriptor left
+        _log.log(_LEVELS.get(event, logging.WARNING), "%s", text)
 
 
 class Session(Watcher):

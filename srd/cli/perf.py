@@ -92,7 +92,7 @@ def server(*, one_off: bool, authorized_keys: Path | None, interval_s: float, **
 
 async def _serve(options: Common, config: EndpointConfig, *, one_off: bool, interval_s: float) -> int:
     with options.output() as write:
-        async with await _listen(options, config) as endpoint:
+        async with await _listen(options, config) as endpoint, options.serving(endpoint, title="srd perf server"):
             host, port = endpoint.address
             code = endpoint.identity.fingerprint
             target = f"HOST{'#' * bool(code)}{code}" + (f" -p {port}" if port != PORT else "")

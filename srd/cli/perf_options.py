@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,12 +11,14 @@ from typing import Any, Final
 import click
 
 from netns.units import UnitError, parse_rate_bps
+from srd.cli.metrics import metrics_option
 from srd.cli.options import Duration, busy_poll_option
 from srd.cli.security import security_config, split_fingerprint
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.io.addresses import host_port_text
+from srd.metrics.serving import serving
 from srd.peer import Peer
 from srd.perf.client import Client, Target
 from srd.perf.iperf_json import error_document
@@ -73,6 +75,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that both ends have."""
     for option in (
         busy_poll_option,
+        metrics_option,
         click.option(
             "--paths",
             type=click.IntRange(1, MAX_PATHS),
@@ -96,6 +99,7 @@ class Common:
     as_json: bool
     logfile: Path | None
     paths: int | None
+    metrics: tuple[str, int] | None
     busy_poll: bool
     plain: bool
     psk_file: Path | None
@@ -110,6 +114,10 @@ class Common:
         """Return the endpoint's settings."""
         protocol = ProtocolConfig(paths=self.paths or ProtocolConfig().paths)
         return EndpointConfig(protocol=protocol, busy_poll=self.busy_poll, security=security)
+
+    def serving(self, endpoint: Endpoint, *, title: str) -> AbstractAsyncContextManager[object]:
+        """Serve the endpoint's metrics in a block, if they are asked for."""
+        return serving(self.metrics, endpoint, title=title, say=note)
 
     @contextmanager
     def output(self) -> Iterator[Callable[[str], None]]:
@@ -209,7 +217,10 @@ class ClientSide:
             note(f"{name} is new: its key has the fingerprint {code}, and is trusted from now on")
 
         try:
-            async with await self._endpoint() as endpoint:
+            async with (
+                await self._endpoint() as endpoint,
+                self.common.serving(endpoint, title="srd perf client"),
+            ):
                 yield Client(
                     endpoint,
                     self.target,

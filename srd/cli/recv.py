@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 import tempfile
@@ -9,13 +10,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from devmem import RegionError
 from srd.cli.daemon import Daemon, Opened, Source
 from srd.cli.devmem import DeviceMemory
+from srd.cli.log import log_level, log_options, logging_to_stderr
+from srd.cli.metrics import metrics_option
 from srd.cli.options import HostPort, Size, busy_poll_option, is_directory, run
 from srd.cli.security import authorized_keys_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
@@ -28,6 +31,10 @@ from srd.file_transfer.protocol import STANDARD_STREAM
 from srd.file_transfer.standard_output import StandardOutput
 from srd.file_transfer.transport import Transport
 from srd.io.addresses import host_port_text
+from srd.metrics.serving import serving
+from srd.sd_notify import notifying_systemd
+
+_log: Final = logging.getLogger(__name__)
 
 
 @click.command()
@@ -53,6 +60,8 @@ from srd.io.addresses import host_port_text
 @authorized_keys_option
 @busy_poll_option
 @trace_option
+@metrics_option
+@log_options
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
 def recv(
     *,
@@ -62,6 +71,8 @@ def recv(
     once: bool,
     overwrite: bool,
     max_transfers: int,
+    verbose: bool,
+    quiet: bool,
     as_json: bool,
     **endpoint: Any,
 ) -> int:
@@ -76,12 +87,17 @@ def recv(
 
     With -o - one file, or the standard input of srd send -, goes to standard output, and srd recv ends:
     srd recv --listen 0.0.0.0:19870 -o - | tar x. What is written is verified chunk by chunk and in order, and the
-    status is 0 only if the whole is verified, too. The receiver waits for a slow reader, and the sender for the receiver.
+    status is 0 only if the whole is verified, too. The receiver waits for a slow reader, and the sender for it.
 
     With --card the files come through the queues of a card's device, which encrypts as the card's settings say. The
     address is then HOST:PORT/QPN/QKEY, of a queue pair: all that srd send --card needs. A restarted srd recv has
     another one.
+
+    The log goes to stderr: files that failed as errors; senders that were lost or refused, and what cannot be cleaned
+    up, as warnings; the address and each received file as information; peers for debugging. Started by systemd it
+    reports its state, and feeds the watchdog.
     """
+    level = log_level(verbose=verbose, quiet=quiet)
     own = EndpointOptions(**endpoint)
     if (listen is None) is (card is None):
         raise click.UsageError("give --listen HOST:PORT or --card DEVICE, one of them")
@@ -91,10 +107,12 @@ def recv(
     if str(output) == STANDARD_STREAM:
         if as_json:
             raise click.UsageError("--json: prints events on standard output, where the file goes; leave it out")
-        return _to_standard_output(source)
+        with logging_to_stderr("srd recv", level=level):
+            return _to_standard_output(_notifying(source))
     _check_output(output)
-    inbox = Inbox(Directory(output, overwrite=overwrite), max_transfers=max_transfers)
-    return run(Daemon(inbox, as_json=as_json).serve(source, once=once), as_json=as_json)
+    daemon = Daemon(Inbox(Directory(output, overwrite=overwrite), max_transfers=max_transfers), as_json=as_json)
+    with logging_to_stderr("srd recv", level=level):
+        return run(daemon.serve(_notifying(source), once=once), as_json=as_json)
 
 
 def _to_standard_output(source: Source) -> int:
@@ -105,6 +123,17 @@ def _to_standard_output(source: Source) -> int:
         return run(Daemon(Inbox(place, max_transfers=1), as_json=False).serve(source, once=True))
     finally:
         place.close()
+
+
+def _notifying(source: Source) -> Source:
+    """Return the same, which tells systemd when it is open and when it closes."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Opened]:
+        async with source() as found, notifying_systemd(f"listening on {found.title}"):
+            yield found
+
+    return opened
 
 
 def _check_output(output: Path) -> None:
@@ -131,6 +160,7 @@ class EndpointOptions:
     authorized_keys: Path | None
     busy_poll: bool
     trace_file: Path | None
+    metrics: tuple[str, int] | None
 
     def given(self) -> dict[str, bool]:
         """Return which of them were given, by name."""
@@ -141,6 +171,7 @@ class EndpointOptions:
             "--ca": self.ca,
             "--authorized-keys": self.authorized_keys,
             "--trace": self.trace_file,
+            "--metrics": self.metrics,
         }
         flags = {"--plain": self.plain, "--busy-poll": self.busy_poll}
         return {**{name: value is not None for name, value in named.items()}, **flags}
@@ -168,7 +199,8 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
             try:
                 if memory:
                     memory.bind(endpoint)
-                yield _described(endpoint, figures=memory.figures if memory else dict)
+                async with serving(own.metrics, endpoint, title=title, say=_log.info) as metrics:
+                    yield _described(endpoint, figures=memory.figures if memory else dict, metrics=metrics)
             finally:
                 await endpoint.close()
                 with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
@@ -178,12 +210,14 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
     return opened
 
 
-def _described(endpoint: Endpoint, *, figures: Callable[[], dict[str, int]]) -> Opened:
+def _described(endpoint: Endpoint, *, figures: Callable[[], dict[str, int]], metrics: tuple[str, int] | None) -> Opened:
     host, port = endpoint.address
     code = endpoint.identity.fingerprint
     reached_as = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
     hint = f"srd send FILE {host_port_text(reached_as, port)}{'#' * bool(code)}{code}"
     fields: dict[str, object] = {"address": host, "port": port, "fingerprint": code}
+    if metrics is not None:
+        fields["metrics"] = host_port_text(*metrics)
     return Opened(endpoint, host_port_text(host, port), hint, fields, figures)
 
 

@@ -24,6 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXEMPT = {
+    "srd recv --listen 0.0.0.0:19870 --output /srv/inbox --metrics 127.0.0.1:9470": "tests/srd/cli/test_metrics.py",
+    "srd metrics 127.0.0.1:9470": "another process's address; tests/srd/cli/test_metrics.py",
+    "srd top 127.0.0.1:9470": "another process's address; tests/srd/cli/test_metrics.py",
+    "srd-lab metrics --listen 127.0.0.1:9471": "runs until it is stopped; tests/netns/cli/test_metrics.py",
     "make demo": "installs packages and measures for a minute; CI runs it",
     "make test": "runs this",
     "make demo-card": "measures for a minute; tests/scripts/card_demo",

@@ -1,0 +1,62 @@
+"""`--metrics` of the daemons, `srd metrics`, which prints those of a running one."""
+
+from __future__ import annotations
+
+import http.client
+from typing import Final
+
+import click
+
+from srd.cli.options import HostPort
+from srd.errors import SrdError
+from srd.io.addresses import host_port_text
+from srd.metrics.serving import METRICS, OPTION
+from srd.printable import printable
+
+MAX_ANSWER_BYTES: Final = 16 << 20
+TIMEOUT_S: Final = 10.0
+
+metrics_option: Final = click.option(
+    OPTION,
+    "metrics",
+    type=HostPort(),
+    metavar="ADDR:PORT",
+    help="Serve metrics (OpenMetrics, Prometheus) over HTTP here, unencrypted, and what srd top shows.",
+)
+
+
+class EndedError(SrdError):
+    """Nothing answers there any more."""
+
+
+def ask(address: tuple[str, int], path: str) -> str:
+    """Return what a daemon's metrics address has at `path`. Raises EndedError if nobody listens, SrdError otherwise."""
+    host, port = address
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+    name = host_port_text(host, port)
+    try:
+        connection.request("GET", path, headers={"Accept": "application/openmetrics-text"})
+        answer = connection.getresponse()
+        body = answer.read(MAX_ANSWER_BYTES)
+    except (ConnectionRefusedError, ConnectionResetError, http.client.RemoteDisconnected) as error:
+        raise EndedError(f"{name}: nothing serves metrics there; start it with {OPTION} {name}") from error
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or printable(error) or type(error).__name__
+        raise SrdError(f"{name}: cannot be read: {why}") from error
+    finally:
+        connection.close()
+    if answer.status != http.client.OK:
+        raise SrdError(f"{name}: answers {answer.status} to {path}; is it the {OPTION} address of srd?")
+    return body.decode(errors="replace")
+
+
+@click.command()
+@click.argument("address", type=HostPort(), metavar="ADDR:PORT")
+def metrics(*, address: tuple[str, int]) -> int:
+    """Print the metrics of a running srd once, as its --metrics ADDR:PORT gives them to a scraper.
+
+    Counters have the names of EFA's driver where it has them, with the prefix srd_; the first 64 open peers have series
+    of their own.
+    """
+    click.echo(ask(address, METRICS), nl=False)
+    return 0

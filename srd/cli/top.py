@@ -1,0 +1,187 @@
+"""`srd top`: the peers and paths of a running daemon, live."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+from rich.box import SIMPLE
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from srd.cli.metrics import EndedError, ask
+from srd.cli.options import Duration, HostPort
+from srd.cli.progress import rate_text
+from srd.errors import SrdError
+from srd.io.addresses import host_port_text
+from srd.metrics.sample import PathSample, PeerSample, Sample, parse_untrusted
+from srd.metrics.serving import PEERS
+from srd.printable import printable
+
+PIPE_COLUMNS: Final = 120
+"""Output width when stdout is not a terminal."""
+_ACTIVE: Final = "active"
+
+
+@click.command()
+@click.argument("address", type=HostPort(), metavar="ADDR:PORT")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=Duration(most_s=86400.0),
+    default="1s",
+    show_default=True,
+    help="Time between samples.",
+)
+@click.option(
+    "--count", type=click.IntRange(min=1), help="Stop after so many samples.  [default: 1 without a terminal]"
+)
+@click.option("--paths", "with_paths", is_flag=True, help="Show each path, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each sample, each on a line.")
+def top(*, address: tuple[str, int], interval_s: float, count: int | None, with_paths: bool, as_json: bool) -> int:
+    """Show the peers of a running srd, by its --metrics ADDR:PORT: rates, round trips, windows, losses and paths.
+
+    Ends with that process, on Ctrl-C, or after --count samples. Rates are of the last interval. The first 64 peers are
+    shown; in the column of paths, how many carry data, and how many do not.
+    """
+    if interval_s < 0.1:
+        raise click.UsageError(f"--interval {interval_s:g}s: is too short; give at least 100ms")
+    console = Console(highlight=False, emoji=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, emoji=False, width=PIPE_COLUMNS)
+        count = count or 1
+    try:
+        if as_json:
+            _print_json(address, interval_s=interval_s, count=count)
+        else:
+            _show(console, _pairs(address, interval_s=interval_s, count=count), with_paths=with_paths)
+    except EndedAfterwardsError:
+        click.echo(f"srd top: {host_port_text(*address)}: has ended", err=True)
+    except KeyboardInterrupt:
+        pass  # the usual way to end it
+    return 0
+
+
+class EndedAfterwardsError(SrdError):
+    """It has answered before, and does no more."""
+
+
+def _answers(address: tuple[str, int], *, interval_s: float, count: int | None) -> Iterator[str]:
+    """Yield `count` answers after a first one, with a pause before each. Raises EndedAfterwardsError."""
+    yield ask(address, PEERS)
+    while count is None or count > 0:
+        time.sleep(interval_s)
+        try:
+            yield ask(address, PEERS)
+        except EndedError as error:
+            raise EndedAfterwardsError(str(error)) from error
+        count = None if count is None else count - 1
+
+
+def _print_json(address: tuple[str, int], *, interval_s: float, count: int | None) -> None:
+    answers = _answers(address, interval_s=interval_s, count=None if count is None else count - 1)
+    for answer in answers:
+        parse_untrusted(answer)
+        click.echo(json.dumps(json.loads(answer)))
+
+
+def _pairs(address: tuple[str, int], *, interval_s: float, count: int | None) -> Iterator[tuple[Sample, Sample]]:
+    """Yield each sample with the one before."""
+    before: Sample | None = None
+    for answer in _answers(address, interval_s=interval_s, count=count):
+        sample = parse_untrusted(answer)
+        if before is not None:
+            yield before, sample
+        before = sample
+
+
+def _show(console: Console, pairs: Iterator[tuple[Sample, Sample]], *, with_paths: bool) -> None:
+    if not console.is_terminal:
+        for before, now in pairs:
+            console.print(screen(before, now, with_paths=with_paths))
+        return
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        for before, now in pairs:
+            live.update(screen(before, now, with_paths=with_paths), refresh=True)
+
+
+def screen(before: Sample, now: Sample, *, with_paths: bool) -> Group:
+    """Return what is shown of two samples."""
+    seconds = max(now.at_s - before.at_s, 1e-9)
+    earlier = {peer.number: peer for peer in before.peers}
+    parts: list[Text | Table] = [Text(printable(headline(before, now, seconds=seconds)))]
+    parts.append(_peers_table(now.peers, earlier, seconds=seconds))
+    if with_paths:
+        for peer in now.peers:
+            known = earlier.get(peer.number)
+            paths = {path.path: path for path in known.paths} if known else {}
+            parts.append(_paths_table(peer, paths, seconds=seconds))
+    return Group(*parts)
+
+
+def headline(before: Sample, now: Sample, *, seconds: float) -> str:
+    """Return the endpoint's line."""
+    sent, received = (
+        rate_text(8 * max(getattr(now, name) - getattr(before, name), 0) / seconds) for name in ("tx_bytes", "rx_bytes")
+    )
+    unlisted = f", {now.peer_count - len(now.peers)} not shown" if now.peer_count > len(now.peers) else ""
+    dropped = f"; {now.rx_drops} datagrams dropped here" if now.rx_drops else ""
+    return f"{now.title}: {now.peer_count} peer(s){unlisted}; sent {sent}, received {received}{dropped}"
+
+
+def _peers_table(peers: Sequence[PeerSample], earlier: dict[int, PeerSample], *, seconds: float) -> Table:
+    table = _table("peer", "sent", "received", "rtt ms", "cwnd KiB", "in flight", "resent/s", "resent", "paths")
+    for peer in peers:
+        known = earlier.get(peer.number, peer)
+        table.add_row(
+            printable(peer.address),
+            rate_text(8 * max(peer.tx_bytes - known.tx_bytes, 0) / seconds),
+            rate_text(8 * max(peer.rx_bytes - known.rx_bytes, 0) / seconds),
+            f"{1e3 * peer.smoothed_rtt_s:.3f}",
+            f"{peer.cwnd_bytes / 1024:.0f}",
+            f"{peer.inflight_bytes / 1024:.0f}",
+            f"{max(peer.retrans_pkts - known.retrans_pkts, 0) / seconds:.0f}",
+            str(peer.retrans_pkts),
+            path_states(peer.paths),
+        )
+    return table
+
+
+def path_states(paths: Sequence[PathSample]) -> str:
+    """Return how many paths there are, and how many in which state, unless all are active."""
+    others: dict[str, int] = {}
+    for path in paths:
+        if path.state != _ACTIVE:
+            others[path.state] = others.get(path.state, 0) + 1
+    return ", ".join([str(len(paths) - sum(others.values())), *(f"{count} {state}" for state, count in others.items())])
+
+
+def _paths_table(peer: PeerSample, earlier: dict[int, PathSample], *, seconds: float) -> Table:
+    table = _table(
+        f"{printable(peer.address)}, path", "sent", "rtt ms", "in flight", "resent", "lost", "timeouts", "state"
+    )
+    for path in peer.paths:
+        known = earlier.get(path.path, path)
+        table.add_row(
+            str(path.path),
+            rate_text(8 * max(path.bytes - known.bytes, 0) / seconds),
+            "-" if path.smoothed_rtt_s is None else f"{1e3 * path.smoothed_rtt_s:.3f}",
+            f"{path.inflight_bytes / 1024:.0f}",
+            str(path.retransmitted),
+            str(path.lost),
+            str(path.timeouts),
+            printable(path.state),
+        )
+    return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False, show_edge=False)
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if index in {0, len(headings) - 1} else "right", no_wrap=True)
+    return table

@@ -1,0 +1,91 @@
+"""`srd-lab metrics`: of a lab, printed and served, and what clients cannot do to it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client.openmetrics import parser
+
+from netns.cli import main
+from netns.cli import metrics as module
+from netns.errors import BackendError
+from netns.faults.faults import fail
+from netns.lab.lab import Lab
+from netns.netem.shape import Shape
+from netns.topology.model import leaf_spine
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.root
+
+
+def families(text: str) -> dict[str, Any]:
+    read: Any = parser.text_string_to_metric_families
+    return {family.name: family for family in read(text)}
+
+
+def test_metrics__printed(lab_name: str) -> None:
+    with Lab.up(leaf_spine(name=lab_name, spines=1, shape=Shape(delay_us=100)), backend="relay") as lab:
+        fail(lab, "leaf2-spine1")
+        result = CliRunner().invoke(main, ["metrics", "--lab", lab.name])
+        assert result.exit_code == 0, result.output
+        found = families(result.output)
+        up = {sample.labels["link"]: sample.value for sample in found["netns_link_up"].samples}
+        assert up["leaf2-spine1"] == 0
+        assert up["leaf1-spine1"] == 1
+        for name in ("packets", "bytes", "dropped"):
+            family = found[f"netns_link_{name}"]
+            assert family.type == "counter"
+            directions = {sample.labels["direction"] for sample in family.samples}
+            assert {"h1>leaf1", "leaf1>h1", "leaf2>spine1", "spine1>leaf2"} < directions
+        assert found["netns_relay_cpu_seconds"].samples[0].value > 0
+        assert found["netns_relay_tap_drops"].samples[0].value == 0
+
+
+def test_metrics__served_until_the_lab_is_down(lab_name: str) -> None:
+    argv = [sys.executable, "-m", "netns", "metrics", "--lab", lab_name, "--listen", "127.0.0.1:0"]
+    with (
+        Lab.up(leaf_spine(name=lab_name, spines=1)),
+        subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as served,
+    ):
+        assert served.stderr is not None
+        url = served.stderr.readline().split()[-1]
+        host, port = url.split("/")[2].split(":")
+        for request in (b"", b"\0" * 99, b"GET / HTTP/1.1\r\n\r\n", b"X" * 100_000):
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(request)
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as page:  # noqa: S310 - of this test
+            assert page.headers["Content-Type"].startswith("text/plain")
+            assert b"# TYPE netns_link_packets_total counter" in page.read()
+        served.send_signal(signal.SIGINT)
+        assert served.wait(PATIENCE_S) == 0
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as served:
+        assert served.stderr is not None
+        assert served.stderr.readline().startswith("srd-lab: ")
+        assert served.wait(PATIENCE_S) == 1
+
+
+def test_metrics__a_slow_client_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.05)
+    lab: Any = None
+    with module._listening(("127.0.0.1", 0), lab) as server:
+        with socket.create_connection((str(server.server_address[0]), server.server_port)) as client:
+            client.sendall(b"GET /metr")
+            server.handle_request()
+            client.settimeout(PATIENCE_S)
+            assert client.recv(99) == b""
+        with pytest.raises(BackendError, match=r"^--listen 127.0.0.1:\d+: cannot listen \(.*in use\); choose another"):
+            module._listening(("127.0.0.1", server.server_port), lab)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", ":", ""])
+def test_metrics__no_address_bad_flow(address: str) -> None:
+    result = CliRunner().invoke(main, ["metrics", "--listen", address])
+    assert result.exit_code == 2
+    assert "is not ADDR:PORT" in result.output
