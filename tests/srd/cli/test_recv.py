@@ -426,6 +426,7 @@ NO_UNLINK = "def fail(*_, **__): raise PermissionError(1, 'Operation not permitt
 
 def test_recv__a_file_system_without_hard_links(inputs: Path, output: Path) -> None:
     file = file_of(inputs, 1000)
+    assert srd("keygen").returncode == 0  # as the home's file system has links
     argv = patched(NO_LINKS, "recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json")
     with Process(argv) as process:
         target = f"127.0.0.1:{process.event('listening')['port']}"
