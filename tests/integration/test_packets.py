@@ -17,7 +17,7 @@ from netns.topology.model import leaf_spine
 from srd.proto.wire.data import DEFAULT_PORT, PacketType
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, command
-from tests.srd.contrib.tshark import DISSECTOR
+from tests.srd.contrib.tshark import DISSECTOR, FIRST
 from tests.srd.loopback import content
 
 pytestmark = pytest.mark.root
