@@ -52,6 +52,7 @@ from srd.perf.server import Server
 from srd.perf.tcp_socket import CUBIC
 from srd.perf.text import RULE, TextReport
 
+INTERRUPTED: Final = "interrupt - the client has terminated"
 SECONDS: Final = 10.0
 """iperf3's."""
 _ANY: Final = ("::", "0.0.0.0")  # noqa: S104 - a server listens everywhere by default, as iperf3's; IPv6 carries both
@@ -218,8 +219,11 @@ class ClientOptions:
         return parameters
 
 
-class Quiet:
+class Documents:
     """A watch for JSON, which is printed at the end."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
 
     def started(self, start: Start) -> None:
         """Print nothing."""
@@ -227,13 +231,17 @@ class Quiet:
     def interval(self, interval: Interval) -> None:
         """Print nothing."""
 
+    def interrupted(self, report: Report) -> None:
+        """Print what is known, with iperf3's words for why it is not all."""
+        self._write(describe({**document(report), "error": INTERRUPTED}) + "\n")
+
 
 async def _measure(side: ClientSide, test: ClientOptions, *, interval_s: float) -> int:
     as_json = side.common.as_json
     with side.common.output() as write:
         text = TextReport(lambda line: write(line + "\n"))
         async with side.client(write) as tests:
-            watch = Quiet() if as_json else text
+            watch = Documents(write) if as_json else text
             report = await tests.run(test.parameters(), interval_s=interval_s, watch=watch)
         if as_json:
             write(describe(document(report)) + "\n")
@@ -246,5 +254,5 @@ async def _measure(side: ClientSide, test: ClientOptions, *, interval_s: float) 
 def _write_server_output(report: Report, write: Callable[[str], None]) -> None:
     output = report.other.output if report.other else None
     if output is not None:
-        write("\nServer output:\n" + (output if isinstance(output, str) else describe(output)) + "\n")
+        write("Server output:\n" + (output if isinstance(output, str) else describe(output) + "\n"))
     write("srd perf done.\n")

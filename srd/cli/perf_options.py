@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -126,15 +126,22 @@ class Common:
             yield lambda text: click.echo(text, nl=False)
             return
         try:
-            file = self.logfile.open("a", buffering=1, encoding="utf-8")
+            file = self.logfile.open("a", encoding="utf-8")
         except OSError as error:
             raise click.ClickException(f"--logfile {self.logfile}: cannot be written ({error.strerror})") from error
-        with file:
 
-            def write(text: str) -> None:
+        def write(text: str) -> None:
+            try:
                 file.write(text)
+                file.flush()
+            except OSError as error:
+                raise click.ClickException(f"--logfile {self.logfile}: cannot be written ({error.strerror})") from error
 
+        try:
             yield write
+        finally:
+            with suppress(OSError):  # what could not be written
+                file.close()
 
 
 def _interval(_context: click.Context, _option: click.Parameter, interval_s: float) -> float:

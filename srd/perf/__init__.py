@@ -22,4 +22,6 @@ Theory of operation.
    (`payload.py`, `srd_streams.py`); TCP by blocking sockets in threads, which release the interpreter while the kernel
    copies (`tcp_streams.py`).
 4. The report has iperf3's schema (`iperf_json.py`) and iperf3's lines (`text.py`).
+5. A test of many sizes, as perftest's, begins in the same way, with the sweep in the place of parameters; from START on
+   the client asks and the server answers (`sweep/`).
 """

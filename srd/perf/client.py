@@ -23,6 +23,7 @@ from srd.perf.parameters import Parameters, encode
 from srd.perf.payload import Source
 from srd.perf.results import Report, Results, Start, results_untrusted
 from srd.perf.running import Failure, Running, first
+from srd.perf.stream import shown
 from srd.perf.tcp_streams import COOKIE_CHARACTERS, Connected, connect
 
 START_WITHIN_S: Final = 15.0
@@ -42,6 +43,9 @@ class Watch(Protocol):
 
     def interval(self, interval: Interval) -> None:
         """An interval has ended."""
+
+    def interrupted(self, report: Report) -> None:
+        """The test was cancelled; what this end knows of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,11 @@ class Client:
             start = self._start(parameters, cookie=cookie, running=running, connections=connections)
             watch.started(start)
             running.start()
-            return await self._measure(control, running, start=start, failure=failure, connections=connections)
+            try:
+                return await self._measure(control, running, start=start, failure=failure, connections=connections)
+            except asyncio.CancelledError:
+                watch.interrupted(_so_far(running, start=start, connections=connections))
+                raise
 
     async def meet(self, stack: AsyncExitStack) -> tuple[Peer, Control]:
         """Connect to the server; return the peer and the control channel, which `stack` closes. Raises SrdError."""
@@ -171,7 +179,7 @@ class Client:
             other=(self._target.host, self._target.port),
             cookie=cookie,
             at=time.time(),
-            ends=[stream.ends for stream in running.streams],
+            ends=[(shown(own), shown(other)) for own, other in (stream.ends for stream in running.streams)],
             mss_bytes=mss,
             sndbuf_bytes=sent,
             rcvbuf_bytes=received,
@@ -198,6 +206,13 @@ class Client:
         await first(running.arrived(counts_untrusted(fields, streams=parameters.count)), failure.wait())
         own = Results(running.meter.totals(), running.meter.load(), congestion_of(connections))
         return Report(start, running.meter.intervals, own, results_untrusted(fields, parameters=parameters))
+
+
+def _so_far(running: Running, *, start: Start, connections: Connections) -> Report:
+    """Return what this end knows of a test that has not ended."""
+    running.finish()
+    own = Results(running.meter.totals(), running.meter.load(), congestion_of(connections))
+    return Report(start, running.meter.intervals, own, None)
 
 
 async def request(control: Control, **wanted: Fields) -> str:

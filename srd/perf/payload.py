@@ -17,6 +17,10 @@ from devmem.region import Region
 SOURCE_BYTES: Final = 4 << 20
 """Fits into the cache of a core of a server."""
 SEED: Final = 1
+PIECE_BYTES: Final = 64 << 10
+SHIFTS: Final = 16
+SHIFT_BYTES: Final = 64
+"""A cache line."""
 NUMBERS: Final = 1 << 32
 """Blocks are numbered modulo this: a message's immediate."""
 
@@ -25,18 +29,26 @@ class Source:
     """The memory of one end."""
 
     def __init__(self, block_bytes: int) -> None:
-        self._block_bytes = block_bytes
-        self.size_bytes = max(SOURCE_BYTES, 2 * block_bytes)
-        self.region = Region(self.size_bytes, name="srd-perf")
-        self.array: npt.NDArray[np.uint8] = self.region.array
-        self.array[:] = np.frombuffer(np.random.default_rng(SEED).bytes(self.size_bytes), np.uint8)
-        self._blocks = self.size_bytes // block_bytes
+        self._fill(max(SOURCE_BYTES, 2 * block_bytes), block_bytes=block_bytes)
+        self._blocks, self._step_bytes = self.size_bytes // block_bytes, block_bytes
         self.period_bytes = self._blocks * block_bytes
         """After so many bytes of consecutive blocks they repeat."""
 
+    def _fill(self, size_bytes: int, *, block_bytes: int) -> None:
+        self._block_bytes, self.size_bytes = block_bytes, size_bytes
+        self.region = Region(self.size_bytes, name="srd-perf")
+        self.array: npt.NDArray[np.uint8] = self.region.array[: self.size_bytes]  # a region has whole pages
+        self.array[:] = np.frombuffer(np.random.default_rng(SEED).bytes(self.size_bytes), np.uint8)
+
     def offset(self, number: int) -> int:
         """Return where in the region a block lies."""
-        return number % NUMBERS % self._blocks * self._block_bytes
+        return number % NUMBERS % self._blocks * self._step_bytes
+
+    def is_block(self, number: int, arrived: bytes) -> bool:
+        """Whether it is the beginning of a block. Compares in pieces, so that a copy of all does not fill the cache."""
+        block = self.block(number)[: len(arrived)]
+        pieces = range(0, len(arrived), PIECE_BYTES)
+        return all(arrived[at : at + PIECE_BYTES] == block[at : at + PIECE_BYTES].tobytes() for at in pieces)
 
     def block(self, number: int) -> npt.NDArray[np.uint8]:
         """Return a block."""
@@ -56,3 +68,14 @@ class Source:
         """Give the memory back."""
         del self.array
         self.region.close()
+
+
+class Shifted(Source):
+    """Blocks that begin a little further each: for messages one at a time, which take no more cache than one buffer.
+
+    Random bytes are others everywhere when they are shifted, so that what is left of the message before is wrong.
+    """
+
+    def __init__(self, block_bytes: int) -> None:
+        self._fill(block_bytes + (SHIFTS - 1) * SHIFT_BYTES, block_bytes=block_bytes)
+        self._blocks, self._step_bytes = SHIFTS, SHIFT_BYTES

@@ -26,6 +26,7 @@ from srd.perf.payload import Source
 from srd.perf.results import Report, Results, Start, describe, encode, sendable_output
 from srd.perf.running import Failure, Running, first
 from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Session, Test, Write, heard_fields
+from srd.perf.stream import shown
 from srd.perf.sweep.plan import Sweep, sweep_untrusted
 from srd.perf.sweep.server import SweepTest
 from srd.perf.text import TextReport
@@ -114,7 +115,8 @@ class Server:
             raise  # the output has no reader, which concerns all tests
         except Exception as error:  # noqa: BLE001 - also internal errors and lack of resources
             what = "" if isinstance(error, SrdError) else f"{type(error).__name__}: "
-            self._note(f"{host_port_text(*peer.address)}: {what}{error}")
+            text = str(error).removeprefix(f"{host_port_text(*peer.address)}: ")  # which an error of the peer has
+            self._note(f"{host_port_text(*shown(peer.address))}: {what}{text}")
         finally:
             if not belongs_to_test:
                 await peer.close()
@@ -273,10 +275,10 @@ class StreamTest(Test):
         return Start(
             self._parameters,
             is_client=False,
-            other=self._peer.address,
+            other=shown(self._peer.address),
             cookie=self._session.cookie,
             at=time.time(),
-            ends=[stream.ends for stream in running.streams],
+            ends=[(shown(own), shown(other)) for own, other in (stream.ends for stream in running.streams)],
             mss_bytes=mss,
             sndbuf_bytes=sent,
             rcvbuf_bytes=received,

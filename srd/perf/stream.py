@@ -5,13 +5,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from srd.perf.pacing import Budget, TokenBucket
 from srd.perf.payload import Source
 
 Address = tuple[str, int]
+MAPPED: Final = "::ffff:"
 Fail = Callable[[Exception], None]
 """Told of what ends a stream, on the event loop."""
+
+
+def shown_host(host: str) -> str:
+    """Return an address as it is shown: an IPv4 address that an IPv6 socket has is one of IPv4, as iperf3 shows it."""
+    return host.removeprefix(MAPPED) if "." in host else host
+
+
+def shown(address: Address) -> Address:
+    """Return the same of an address with its port."""
+    return shown_host(address[0]), address[1]
 
 
 @dataclass(frozen=True, slots=True)

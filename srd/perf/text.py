@@ -43,6 +43,8 @@ class TextReport:
         what = start.parameters.protocol
         if start.is_client:
             self._line(f"Connecting to host {start.other[0]}, port {start.other[1]}")
+            if start.parameters.direction is Direction.REVERSE:
+                self._line(f"Reverse mode, remote host {start.other[0]} is sending")
         else:
             self._line(f"Accepted connection from {start.other[0]}, port {start.other[1]}")
         for number, (own, other) in enumerate(start.ends):
@@ -101,6 +103,10 @@ class TextReport:
         if start.parameters.direction is not Direction.BOTH:
             return f"[{name}] "
         return f"[{name}][{'TX' if sends else 'RX'}-{'C' if start.is_client else 'S'}] "
+
+    def interrupted(self, report: Report) -> None:
+        """Print the summary of what is known."""
+        self.ended(report)
 
     def ended(self, report: Report) -> None:
         """Print the summary: a line of the sender and one of the receiver for each stream, as far as both are known."""

@@ -37,10 +37,10 @@ from scripts.benches.cases.clean import START_S, ours_flow
 from scripts.benches.cases.fair import jain_index
 from scripts.benches.cases.latency import SMALL_SIZES, ours_latency
 from scripts.benches.outcome import Figures, Round, Wanted
-from scripts.benches.veth.worker.pingpong import WARM_UP
 from scripts.harness.client_server import Event, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.veth_pair import VethPair, veth_pair
+from srd.perf.sweep.span import WARM_UP
 
 WANTED: Final = (
     Wanted("p50_over_inprocess_ratio", "<=", 2, over="median"),

@@ -8,14 +8,14 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from srd.perf.errors import PerfError
-from srd.perf.payload import Source
+from srd.perf.payload import Shifted, Source
 from srd.perf.stream import Fail
 from srd.perf.sweep.plan import Sweep
 from srd.perf.sweep.progress import POINTS_OF_A_SERIES, Progress, Quota
@@ -29,14 +29,19 @@ _T = TypeVar("_T")
 
 
 async def in_thread(sock: socket.socket, work: Callable[[], _T]) -> _T:
-    """Run what blocks on a socket in a thread; when cancelled, shut the socket down and wait for the thread."""
+    """Run what blocks on a socket in a thread; when cancelled, shut the socket down and wait for the thread.
+
+    It waits also when it is cancelled again: the caller closes the socket and the memory that the thread uses.
+    """
     future = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         with suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
-        await asyncio.wait([future])
+        while not future.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
         future.exception()  # retrieved: it was ended
         raise
     except OSError as error:
@@ -63,7 +68,10 @@ def no_delay(sock: socket.socket) -> None:
 
 
 def ping(sock: socket.socket, source: Source, *, size_bytes: int, sweep: Sweep) -> tuple[list[int], int]:
-    """Return the times of the round trips that count, in nanoseconds, and how many there were. Raises PerfError."""
+    """Return the times of the round trips that count, in nanoseconds, and how many there were. Raises PerfError.
+
+    Messages are the beginnings of the blocks of the source, as in `answer`, which is for the other end.
+    """
     no_delay(sock)
     buffer, times, done = memoryview(bytearray(size_bytes)), list[int](), 0
     array = np.frombuffer(buffer, np.uint8)
@@ -125,16 +133,32 @@ class Pour:
             raise PerfError(f"TCP: {self.count * self._size_bytes} bytes were sent, and {read_bytes} have arrived")
 
 
+def answer(sock: socket.socket, source: Source, *, size_bytes: int, check: PartCheck | None) -> Iterator[int]:
+    """Answer messages until the connection ends; yield the length of each. Raises OSError, PerfError."""
+    no_delay(sock)
+    buffer, number = memoryview(bytearray(size_bytes)), 0
+    with memoryview(source.region) as memory:
+        while _filled(sock, buffer):
+            offset = source.offset(number)
+            sock.sendall(memory[offset : offset + size_bytes])
+            if check is not None:
+                check([buffer], number=number, length=size_bytes)
+            number += 1
+            yield size_bytes
+
+
 # -- the server -------------------------------------------------------------------------------------------------------
 
 
 class _Thread(Role):
     """A connection and its thread."""
 
+    _payload: type[Source] = Source
+
     def __init__(self, sock: socket.socket, *, size_bytes: int, verify: bool, fail: Fail) -> None:
         super().__init__(fail=fail)
         self._socket, self._size_bytes, self._verify = sock, size_bytes, verify
-        self._source = Source(size_bytes)
+        self._source = self._payload(size_bytes)
         self._read_bytes = 0
         self._start(in_thread(sock, self._work))
 
@@ -162,18 +186,12 @@ class _Thread(Role):
 class TcpResponder(_Thread):
     """Answers each message by one of the same length and number."""
 
+    _payload = Shifted
+
     def _work(self) -> None:
-        no_delay(self._socket)
         check = PartCheck(self._source) if self._verify else None
-        buffer, number, size = memoryview(bytearray(self._size_bytes)), 0, self._size_bytes
-        with memoryview(self._source.region) as memory:
-            while _filled(self._socket, buffer):
-                offset = self._source.offset(number)
-                self._socket.sendall(memory[offset : offset + size])
-                if check is not None:
-                    check([buffer], number=number, length=size)
-                number += 1
-                self._read_bytes += size
+        for size in answer(self._socket, self._source, size_bytes=self._size_bytes, check=check):
+            self._read_bytes += size
 
 
 class TcpReader(_Thread):

@@ -15,7 +15,7 @@ from srd.errors import SrdError
 from srd.peer import Peer
 from srd.perf.errors import PerfError
 from srd.perf.figures import BandwidthFigures, LatencyFigures
-from srd.perf.payload import NUMBERS, Source
+from srd.perf.payload import NUMBERS, Shifted, Source
 from srd.perf.sweep.kernel import Pour, in_thread, ping
 from srd.perf.sweep.memory import Slots, number_of, share
 from srd.perf.sweep.plan import Operation, Sweep
@@ -62,15 +62,20 @@ def _latency(times_ns: Sequence[int], *, size_bytes: int) -> LatencyFigures:
 class RoundTrips(Measure):
     """A message and its answer, one at a time."""
 
-    def __init__(self, sweep: Sweep, peer: Peer, *, size_bytes: int) -> None:
+    def __init__(self, sweep: Sweep, peer: Peer, *, size_bytes: int, source: Source | None = None) -> None:
+        """Messages are the beginnings of the blocks of `source`, by default of one with blocks of this size."""
         self._sweep, self._peer, self._size_bytes = sweep, peer, size_bytes
-        self._source = Source(size_bytes)
+        self._source = source or Shifted(size_bytes)
 
     async def warm_up(self) -> None:
         """Do nothing: the first of the round trips do not count."""
 
     async def measure(self) -> LatencyFigures:
         """Return the figures of half of each round trip."""
+        return _latency(await self.times_ns(), size_bytes=self._size_bytes)
+
+    async def times_ns(self) -> list[int]:
+        """Return the whole time of each round trip that counts, in their order. Raises PerfError, PeerError."""
         peer, region, size, clock = self._peer, self._source.region, self._size_bytes, time.perf_counter_ns
         times, span = list[int](), Span.of(self._sweep, now_ns=clock())
         while span.goes_on(clock(), counted=len(times)):
@@ -81,13 +86,13 @@ class RoundTrips(Measure):
                 took = clock() - began
                 if answer.length != size or answer.immediate != number:
                     raise PerfError(f"{answer.length} bytes are the answer to {size}")
-                if self._sweep.verify and memoryview(answer.gather()) != self._source.block(self.sent).data:
+                if self._sweep.verify and not self._source.is_block(self.sent, answer.gather()):
                     raise PerfError(f"the answer to message {number} is not what was sent")
             _require_ok(await status)
             if span.counts(began, done=self.sent):
                 times.append(took)
             self.sent += 1
-        return _latency(times, size_bytes=size)
+        return times
 
     def close(self) -> None:
         """Give the memory back."""
@@ -99,7 +104,7 @@ class TcpRoundTrips(Measure):
 
     def __init__(self, sweep: Sweep, sock: socket.socket, *, size_bytes: int) -> None:
         self._sweep, self._socket, self._size_bytes = sweep, sock, size_bytes
-        self._source = Source(size_bytes)
+        self._source = Shifted(size_bytes)
 
     async def warm_up(self) -> None:
         """Do nothing: the first of the round trips do not count."""
@@ -128,19 +133,19 @@ class Series(Measure):
         """Send as many as fill every window twice, or for a part of the time."""
         sweep = self._sweep
         iterations = min(sweep.iterations, 2 * self._depth * sweep.peers)
-        await self._count(Quota(iterations=iterations, seconds=WARM_UP_FRACTION * sweep.seconds))
+        await self._count(Quota.of(iterations=iterations, seconds=WARM_UP_FRACTION * sweep.seconds))
 
     async def measure(self) -> BandwidthFigures:
         """Return bandwidth and rate."""
         sweep = self._sweep
-        await self._count(Quota(iterations=sweep.iterations, seconds=(1 - WARM_UP_FRACTION) * sweep.seconds))
+        await self._count(Quota.of(iterations=sweep.iterations, seconds=(1 - WARM_UP_FRACTION) * sweep.seconds))
         return self._progress.figures(self._size_bytes)
 
     async def _count(self, quota: Quota) -> None:
         self._progress.start()
         await self._run(quota)
         self._progress.end()
-        self.sent += quota.taken
+        self.sent += quota.total
 
     @abstractmethod
     async def _run(self, quota: Quota) -> None:
@@ -171,11 +176,44 @@ class TcpSends(Series):
 
     def _pour_rest(self, quota: Quota) -> int:
         """Return how many more have arrived than were acknowledged before."""
-        return quota.taken - self._progress.count
+        return quota.total - self._progress.count
 
     def close(self) -> None:
         """Give the memory back."""
         self._source.close()
+
+
+async def post_batches(
+    endpoint: Endpoint,
+    peers: Sequence[Peer],
+    *,
+    depth: int,
+    quota: Quota,
+    post: Callable[[Peer, int], None],
+    on_complete: Callable[[int], None],
+) -> None:
+    """Have `post` post batches of messages until the quota is used up and all are complete.
+
+    Each peer has the same part of the quota. It has at most `depth` messages open, and gets more when half of them are
+    complete. Raises PerfError for a message that has failed.
+    """
+    room, ready, posted = dict.fromkeys(peers, depth), list(peers), 0
+    parts = dict(zip(peers, quota.split(len(peers)), strict=True))
+    while True:
+        for peer in ready:
+            if count := parts[peer].take(room[peer]):
+                post(peer, count)
+                room[peer] -= count
+                posted += count
+        if not posted:
+            return
+        done = await endpoint.completions.wait()
+        for entry in done:
+            _require_ok(entry.status)
+            room[entry.peer] += entry.count
+            posted -= entry.count
+            on_complete(entry.count)
+        ready = list({entry.peer: None for entry in done if room[entry.peer] >= depth // 2})
 
 
 class Batches(Series):
@@ -187,24 +225,13 @@ class Batches(Series):
         self._next = 0
 
     async def _run(self, quota: Quota) -> None:
-        room, ready, posted = dict.fromkeys(self._peers, self._depth), list(self._peers), 0
-        region, size, completions = self._rows.region, self._size_bytes, self._endpoint.completions
-        while True:
-            for peer in ready:
-                if count := quota.take(room[peer]):
-                    peer.post_sends(region, self._rows.offsets(self._next, count), lengths=size)
-                    self._next += count
-                    room[peer] -= count
-                    posted += count
-            if not posted:
-                return
-            done = await completions.wait()
-            for entry in done:
-                _require_ok(entry.status)
-                room[entry.peer] += entry.count
-                posted -= entry.count
-                self._progress.add(entry.count)
-            ready = list({entry.peer: None for entry in done if room[entry.peer] >= self._depth // 2})
+        def post(peer: Peer, count: int) -> None:
+            peer.post_sends(self._rows.region, self._rows.offsets(self._next, count), lengths=self._size_bytes)
+            self._next += count
+
+        await post_batches(
+            self._endpoint, self._peers, depth=self._depth, quota=quota, post=post, on_complete=self._progress.add
+        )
 
     def close(self) -> None:
         """Give the memory back."""

@@ -55,17 +55,35 @@ class Progress:
 class Quota:
     """How many messages may still be posted: a number, or any until a time."""
 
-    def __init__(self, *, iterations: int, seconds: float) -> None:
-        self._left = iterations
-        self._until = 0.0 if iterations else time.perf_counter() + seconds
-        self.taken = 0
+    def __init__(self, left: int, *, until: float = 0.0) -> None:
+        """Allow `left` messages; or any until `until` (`time.perf_counter`), if it is not 0."""
+        self._left, self._until = left, until
+        self._taken = 0
+        self._parts: list[Quota] = []
+
+    @classmethod
+    def of(cls, *, iterations: int, seconds: float) -> Quota:
+        """Return one of `iterations`; if they are 0, of `seconds` from now on."""
+        return cls(iterations, until=0.0 if iterations else time.perf_counter() + seconds)
+
+    @property
+    def total(self) -> int:
+        """How many were posted, with those of its parts."""
+        return self._taken + sum(part.total for part in self._parts)
+
+    def split(self, count: int) -> list[Quota]:
+        """Return `count` equal parts, which together are what is left."""
+        each, rest = divmod(self._left, count)
+        self._parts = [Quota(each + (number < rest), until=self._until) for number in range(count)]
+        self._left = 0
+        return self._parts
 
     def take(self, most: int) -> int:
-        """Return how many of `most` may be posted now; they count as posted. At least one message is."""
+        """Return how many of `most` may be posted now; they count as posted. Of a time that is over it is one batch."""
         if self._until:
-            count = most if time.perf_counter() < self._until or not self.taken else 0
+            count = most if time.perf_counter() < self._until or not self._taken else 0
         else:
             count = min(most, self._left)
             self._left -= count
-        self.taken += count
+        self._taken += count
         return count

@@ -17,7 +17,7 @@ from srd.errors import SrdError
 from srd.message import Message
 from srd.peer import Peer
 from srd.perf.errors import PerfError
-from srd.perf.payload import Source
+from srd.perf.payload import Shifted, Source
 from srd.perf.running import STALL_S
 from srd.perf.stream import Fail
 from srd.perf.sweep.memory import Slots
@@ -93,20 +93,22 @@ class PartCheck:
         at, base = 0, self._source.offset(number)
         for view in views:
             first, end = max(start - at, 0), min(start + CHECKED_BYTES - at, len(view))
-            if first < end:
+            if (
+                first < end
+                and bytes(view[first:end]) != self._source.array[base + at + first : base + at + end].tobytes()
+            ):
                 wrong = self._source.difference(base + at + first, np.frombuffer(view[first:end], np.uint8))
-                if wrong is not None:
-                    raise PerfError(f"byte {at + first + wrong} of message {number} is not what was sent")
+                raise PerfError(f"byte {at + first + (wrong or 0)} of message {number} is not what was sent")
             at += len(view)
 
 
 class Responder(Role):
-    """Answers each message by one of the same length and number."""
+    """Answers each message by one of the same length and number; `size_bytes`: of the longest."""
 
     def __init__(self, peer: Peer, *, size_bytes: int, verify: bool, fail: Fail) -> None:
         super().__init__(fail=fail)
         self._peer, self._size_bytes = peer, size_bytes
-        self._source = Source(size_bytes)
+        self._source = Shifted(size_bytes)
         self._check = PartCheck(self._source) if verify else None
         self._answering: set[asyncio.Future[Any]] = set()
         self._arrived = 0
@@ -122,12 +124,16 @@ class Responder(Role):
         while True:
             message = await self._peer.recv()
             number = message.immediate or 0
-            if message.length != self._size_bytes:
+            if not 1 <= message.length <= self._size_bytes:
                 message.release()
                 raise PerfError(f"a message of {message.length} bytes instead of {self._size_bytes}")
-            answer = self._peer.post_send(
-                region, offset=self._source.offset(number), length=message.length, immediate=number
-            )
+            try:
+                answer = self._peer.post_send(
+                    region, offset=self._source.offset(number), length=message.length, immediate=number
+                )
+            except SrdError:  # the peer has just ended
+                message.release()
+                raise
             answering.add(answer)
             answer.add_done_callback(partial(self._answered, message))
             self._arrived += 1
@@ -152,8 +158,10 @@ class Responder(Role):
     async def close(self) -> None:
         """Answer no more."""
         await super().close()
-        for answer in list(self._answering):
+        answering = list(self._answering)
+        for answer in answering:
             answer.cancel()
+        await asyncio.gather(*answering, return_exceptions=True)  # then their memory is not read any more
         self._source.close()
 
 

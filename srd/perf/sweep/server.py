@@ -17,6 +17,7 @@ from srd.perf.opening import Connections
 from srd.perf.results import describe
 from srd.perf.running import Failure, first
 from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Session, Test
+from srd.perf.stream import shown
 from srd.perf.sweep.kernel import TcpReader, TcpResponder
 from srd.perf.sweep.plan import Operation, Sweep, encode
 from srd.perf.sweep.roles import Readable, Receiver, Responder, Role, Written
@@ -57,7 +58,7 @@ class SweepTest(Test):
         stack.push_async_callback(self._session.close)  # before the memory that peers use is given back
         if not printer.as_json:
             what = f"{sweep.operation} over {sweep.protocol}, sizes: {len(sweep.sizes)}"
-            host, port = self._peer.address
+            host, port = shown(self._peer.address)
             printer.write(f"Accepted connection from {host}, port {port}: {what}\n")
         await self._control.send(Kind.START)
         kind, fields = await self._wait(heard)

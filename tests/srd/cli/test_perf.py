@@ -100,6 +100,50 @@ def test_server__goes_on_when_a_client_is_killed() -> None:
         assert process.stderr.all()[-1] == "srd: stopped by SIGTERM"
 
 
+def test_client__that_is_stopped_prints_what_it_knows() -> None:
+    with server() as (process, port):
+        with Process(command(*client(port, "--time", "600", "-i", "0.1"))) as stopped:
+            while "0.10-" not in (stopped.stdout.next() or ""):
+                assert stopped.popen.poll() is None, stopped.stderr.all()
+            stopped.kill(signal.SIGINT)
+            assert stopped.wait() == 1
+            assert stopped.stdout.all()[-2].endswith("sender")
+            assert stopped.stderr.all() == ["srd: stopped by SIGINT"]
+        assert "closed" in (process.stderr.next() or "") + (process.stderr.next() or "")
+    with server() as (process, port), Process(command(*client(port, "--time", "600", "--json"))) as stopped:
+        while " 0.00-" not in (process.stdout.next() or ""):  # an interval
+            assert stopped.popen.poll() is None, stopped.stderr.all()
+        stopped.kill(signal.SIGINT)
+        assert stopped.wait() == 1
+        found = json.loads("\n".join(stopped.stdout.all()))
+    assert found["error"] == "interrupt - the client has terminated"
+    assert "sum_sent" in found["end"]
+
+
+def test_client__reverse_and_ipv4_at_a_server_of_both() -> None:
+    with server(host="::") as (process, port):
+        result = srd(*client(port, "-n", "1M", "-R", "--get-server-output"))
+        assert result.returncode == 0, result.stderr
+        assert f"Reverse mode, remote host {HOST} is sending" in result.stdout
+        assert f"Accepted connection from {HOST}, port" in result.stdout
+        assert f"local {HOST} port {port} connected to {HOST}" in result.stdout.partition("Server output")[2]
+        assert "\n\n\n" not in result.stdout
+        with Process(command(*client(port, "-t", "600"))) as killed:
+            while "Interval" not in (killed.stdout.next() or ""):
+                assert killed.popen.poll() is None, killed.stderr.all()
+            killed.kill(signal.SIGINT)
+            killed.wait()
+        process.stderr.next()
+        assert (process.stderr.next() or "").count(HOST) == 1
+
+
+@pytest.mark.parametrize("options", [["-n", "1M"], ["-n", "1M", "--json"]])
+def test_client__a_log_that_cannot_be_written(options: list[str]) -> None:
+    with server() as (_, port):
+        result = srd(*client(port, *options, "--logfile", "/dev/full"))
+        assert_fails(result, status=1, error="--logfile /dev/full: cannot be written (No space left on device)")
+
+
 def test_client__no_such_congestion_control_at_the_server() -> None:
     with server() as (_, port):
         result = srd(*client(port, "--tcp", "-C", "nosuchcontrol"))

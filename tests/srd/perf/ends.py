@@ -28,6 +28,7 @@ class Seen:
 
     starts: list[Start] = field(default_factory=list)
     intervals: list[Interval] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
     began: asyncio.Event = field(default_factory=asyncio.Event)
 
     def started(self, start: Start) -> None:
@@ -36,6 +37,9 @@ class Seen:
 
     def interval(self, interval: Interval) -> None:
         self.intervals.append(interval)
+
+    def interrupted(self, report: Report) -> None:
+        self.reports.append(report)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from srd.perf.payload import NUMBERS, SOURCE_BYTES, Source
+from srd.perf.payload import NUMBERS, SOURCE_BYTES, Shifted, Source
 
 
 @pytest.fixture(params=[1, 1000, 1 << 20, 3 << 20, 16 << 20])
@@ -32,4 +32,20 @@ def test_difference__names_the_first_byte_that_is_wrong() -> None:
     right[400] ^= 1
     assert source.difference(2000, right) == 17
     assert source.difference(SOURCE_BYTES - 2, np.array([*source.array[-2:], 0], np.uint8)) == 2
+    source.close()
+
+
+@pytest.mark.parametrize("kind", [Source, Shifted])
+@pytest.mark.parametrize("size", [1, 4097, (2 << 20) + 1, 5_000_001])
+def test_source__of_any_length_of_block(kind: type[Source], size: int) -> None:
+    source = kind(size)
+    blocks = [source.block(number) for number in range(4)]
+    assert {len(block) for block in blocks} == {size}
+    assert size == 1 or not np.array_equal(blocks[0], blocks[1])
+    assert source.is_block(1, blocks[1].tobytes())
+    assert not source.is_block(1, bytes(value ^ 1 for value in blocks[1].tobytes()[:9]))
+    wrong = bytearray(blocks[1])
+    wrong[-1] ^= 1
+    assert not source.is_block(1, bytes(wrong))
+    del blocks
     source.close()

@@ -11,9 +11,9 @@ import click
 from nitro_emu.errors import NitroError
 from scripts.benches.card.worker import flood, pingpong, rate, shares, writes
 from scripts.benches.veth.worker.bulk import TURN_BYTES
-from scripts.benches.veth.worker.pingpong import WARM_UP
 from scripts.benches.veth.worker.rate import MESSAGES
 from scripts.harness.errors import BenchError
+from srd.perf.sweep.span import WARM_UP
 
 
 @click.group()

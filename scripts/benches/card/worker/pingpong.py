@@ -16,9 +16,10 @@ import numpy as np
 from nitro_emu.verbs import RecvRequest, SendRequest, Sge
 from scripts.benches.card.worker.endpoint import QKEY, CardEndpoint, Room, require_all_ok, take_singly
 from scripts.benches.card.worker.meeting import connected, listening
-from scripts.benches.veth.worker.pingpong import WARM_UP, pattern, percentiles
+from scripts.benches.veth.worker.pingpong import percentiles
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
+from srd.perf.sweep.span import WARM_UP
 
 BYTES: Final = 64
 END_BYTES: Final = 1
@@ -28,6 +29,7 @@ SLOTS: Final = 16
 ROOM: Final = Room((SLOTS + 1) * BYTES, sends=SLOTS, receives=SLOTS)
 """The slots, and behind them what the measuring end sends."""
 NUMBER_BYTES: Final = 8
+SEED: Final = 1
 FEWEST: Final = 200
 """Round trips of a measurement: with fewer, a 99th percentile is no more than the longest one."""
 
@@ -84,7 +86,7 @@ def send(
         exchange.receive()
         samples = measure(endpoint, seconds=seconds, warm_up=warm_up, fewest=fewest)
         exchange.send(ended=True)
-    emit("measured", figures=percentiles(samples), round_trips=len(samples))
+    emit("measured", figures=percentiles([1e9 * sample for sample in samples]), round_trips=len(samples))
     return 0
 
 
@@ -99,7 +101,7 @@ def measure(endpoint: CardEndpoint, *, seconds: float, warm_up: int, fewest: int
     qp.post_recv(*receives)
     outgoing = Sge(endpoint.memory.address + SLOTS * BYTES, BYTES, endpoint.memory.lkey)
     ping, payload = _send_request(endpoint, outgoing), endpoint.payload
-    tail = pattern(BYTES)[NUMBER_BYTES:]
+    tail = np.random.default_rng(SEED).bytes(BYTES - NUMBER_BYTES)
     until = time.perf_counter() + seconds
     for number in itertools.count():
         sent = number.to_bytes(NUMBER_BYTES, "little") + tail

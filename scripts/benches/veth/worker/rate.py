@@ -1,10 +1,10 @@
 """Rate: small messages through the batch interface, from one endpoint to one or many peers.
 
-All peers are connections between the same two endpoints. In a turn the sender posts `MESSAGES` messages, distributed
-evenly over the peers, at most `WINDOW` per peer at a time, and polls its completions; this is timed up to the last
-completion. The receiver keeps the messages until all have arrived, and then checks that each arrived exactly once and
-unchanged: it starts with its number, and is that row of random bytes which both ends generate from a seed. Only then
-the memory is released, and the next turn begins.
+All peers are connections between the same two endpoints. In a turn the sender posts `MESSAGES` messages to the peers,
+at most `WINDOW` per peer at a time, by the loop of `srd perf rate`; this is timed up to the last completion. The
+receiver keeps the messages until all have arrived, and then checks that each arrived exactly once and unchanged: it
+starts with its number, and is that row of random bytes which both ends generate from a seed. Only then the memory is
+released, and the next turn begins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from devmem.region import Region
 from scripts.benches.veth.worker.bulk import DAMAGED, INTACT, WARM_UP_TURNS, Account
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
-from srd import Endpoint, EndpointConfig, Message, MessageBatch, Peer, PeerError, Plain, ProtocolConfig, Status
+from srd import Endpoint, EndpointConfig, Message, MessageBatch, Peer, PeerError, Plain, ProtocolConfig
+from srd.perf.sweep.measures import post_batches
+from srd.perf.sweep.progress import Quota
 
 SEED: Final = 2
 TURN_BYTES: Final = 64 << 20
@@ -79,26 +81,16 @@ async def _turn(
 ) -> tuple[float, float]:
     """Send everything; return the duration and this end's CPU time. Raises BenchError for a wrong byte."""
     count, length = rows.shape
-    shares = np.array_split(np.arange(count) * length, len(peers))
-    posted, room, left = dict.fromkeys(peers, 0), dict.fromkeys(peers, WINDOW), count
+    offsets, first = np.arange(count) * length, 0
+
+    def post(peer: Peer, some: int) -> None:
+        nonlocal first
+        peer.post_sends(region, offsets[first : first + some], lengths=length)
+        first += some
+
     started, cpu_before = time.perf_counter(), time.process_time()
-    todo = dict(zip(peers, shares, strict=True))
-    ready = list(peers)
-    while left:
-        for peer in ready:
-            first = posted[peer]
-            part = todo[peer][first : first + room[peer]]
-            if len(part):
-                peer.post_sends(region, part, lengths=length)
-                posted[peer] += len(part)
-                room[peer] -= len(part)
-        done = await endpoint.completions.wait()
-        for entry in done:
-            if entry.status is not Status.OK:
-                raise BenchError(f"a message ended with {entry.status.name}")
-            room[entry.peer] += entry.count
-            left -= entry.count
-        ready = list({entry.peer: None for entry in done if room[entry.peer] >= WINDOW // 2})
+    quota = Quota(count)
+    await post_batches(endpoint, peers, depth=WINDOW, quota=quota, post=post, on_complete=lambda _: None)
     seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_before
     with await peers[0].recv() as result:
         if result.immediate != INTACT:

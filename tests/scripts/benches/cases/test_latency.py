@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from scripts.benches.cases import latency, sizes
 from scripts.benches.outcome import Outcome, Round
 from scripts.benches.sizes_plot import main, series_of
-from scripts.benches.veth.worker.pingpong import CHECKED_BYTES, Checker, name_of, pattern
+from scripts.benches.veth.worker.pingpong import name_of
 
 
 def test_ratios__by_hand() -> None:
@@ -89,32 +89,3 @@ def test_plot__into_no_directory_is_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [str(source), str(tmp_path / "none" / "picture.svg")])
     assert result.exit_code == 1
     assert result.output.count("\n") == 1
-
-
-def test_pattern__of_a_shorter_message_is_the_beginning_of_a_longer_one() -> None:
-    longest = pattern(max(sizes.SIZES))
-    assert all(longest.startswith(pattern(size)) for size in (*sizes.SIZES, *latency.SIZES, 3, 1000))
-
-
-@pytest.mark.parametrize("size", [1, 64, CHECKED_BYTES, CHECKED_BYTES + 1, 3 * CHECKED_BYTES + 17])
-def test_checker__finds_any_wrong_byte_within_as_many_messages_as_have_all_parts(size: int) -> None:
-    content = pattern(size)
-    for at in {0, size // 2, size - 1}:
-        wrong = bytearray(content)
-        wrong[at] ^= 1
-        checker = Checker(content)
-        views = [memoryview(wrong)[: size // 3], memoryview(wrong)[size // 3 :]]
-        for _ in range(2 * size // CHECKED_BYTES + 2):
-            checker.check(views, length=size)
-        assert not checker.intact
-        assert checker.expected == content
-
-
-def test_checker__is_satisfied_by_what_was_sent_and_by_nothing_shorter() -> None:
-    content = pattern(3 * CHECKED_BYTES)
-    checker = Checker(content)
-    for _ in range(4):
-        checker.check([memoryview(content)], length=len(content))
-    assert checker.intact
-    checker.check([memoryview(content)[:-1]], length=len(content))
-    assert not checker.intact

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,10 @@ from srd.perf.control import VERSION, Control, Kind
 from srd.perf.errors import PerfError
 from srd.perf.figures import BandwidthFigures, LatencyFigures
 from srd.perf.parameters import Protocol
-from srd.perf.payload import Source
+from srd.perf.payload import Shifted, Source
 from srd.perf.sweep import client as sweep_client
 from srd.perf.sweep import measures
+from srd.perf.sweep.kernel import in_thread
 from srd.perf.sweep.plan import Operation, Sweep, encode
 from srd.perf.sweep.rows import Rows
 from srd.perf.tcp_socket import CUBIC
@@ -72,6 +76,12 @@ class DamagedSource(Source):
         self.array[5] ^= 1
 
 
+class DamagedShifted(Shifted):
+    def __init__(self, block_bytes: int) -> None:
+        super().__init__(block_bytes)
+        self.array[5] ^= 1
+
+
 class DamagedRows(Rows):
     def __init__(self, size_bytes: int) -> None:
         super().__init__(size_bytes)
@@ -81,6 +91,7 @@ class DamagedRows(Rows):
 @pytest.mark.parametrize(("operation", "protocol"), ALL)
 async def test_a_wrong_byte_is_found(operation: Operation, protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measures, "Source", DamagedSource)
+    monkeypatch.setattr(measures, "Shifted", DamagedShifted)
     monkeypatch.setattr(measures, "Rows", DamagedRows)
     async with served() as server:
         with pytest.raises(PerfError, match="is not what was sent"):
@@ -155,6 +166,26 @@ async def test_a_server_that_ends_ends_its_client(operation: Operation, protocol
         assert "\n" not in str(caught.value)
 
 
+async def test_in_thread__that_is_cancelled_twice_waits_for_its_thread() -> None:
+    near, far = socket.socketpair()
+    left = threading.Event()
+
+    def work() -> None:
+        near.recv(1)
+        time.sleep(0.05)  # so that the second cancellation comes while it still runs
+        left.set()
+
+    with near, far:
+        running = asyncio.ensure_future(in_thread(near, work))
+        await asyncio.sleep(0.01)
+        for _ in range(2):
+            running.cancel()
+            await asyncio.sleep(0.01)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert left.is_set()
+
+
 HOSTILE: dict[str, list[tuple[Kind, dict[str, Any]]]] = {
     "a size that was not asked for": [(Kind.SIZE, {"size": 3})],
     "a size that is no number": [(Kind.SIZE, {"size": "64"})],
@@ -210,8 +241,8 @@ async def test_data_that_nobody_expects_ends_the_test(operation: Operation) -> N
             control, data = await joined(server, endpoint, sweep(operation, sizes=(64,)))
             await control.send(Kind.SIZE, size=64)
             await control.receive(Kind.ANSWER)
-            await data.send(b"too short")
-            with pytest.raises(PerfError, match="a message of 9 bytes instead of 64"):
+            await data.send(bytes(65))
+            with pytest.raises(PerfError, match="a message of 65 bytes instead of 64"):
                 await control.receive(Kind.RESULTS)
             control.close()
             await until_free(server)
