@@ -17,7 +17,7 @@ from netns.topology.model import leaf_spine
 from srd.proto.wire.data import DEFAULT_PORT, PacketType
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, command
-from tests.srd.contrib.tshark import DISSECTOR
+from tests.srd.contrib.tshark import DISSECTOR, FIRST
 from tests.srd.loopback import content
 
 pytestmark = pytest.mark.root
@@ -35,18 +35,8 @@ def test_transfer__is_understood_by_tshark(tmp_path: Path) -> None:
             assert capture.stderr is not None
             assert capture.stderr.readline() == "capturing h1-leaf1 into -\n"
             fields = [part for field in FIELDS for part in ("-e", field)]
-            reading = [
-                "tshark",
-                "-X",
-                f"lua_script:{DISSECTOR}",
-                "-r",
-                "-",
-                "-Y",
-                "udp && !icmp",
-                "-T",
-                "fields",
-                *fields,
-            ]
+            dissector = ["-X", f"lua_script:{DISSECTOR}", *FIRST]
+            reading = ["tshark", *dissector, "-r", "-", "-Y", "udp && !icmp", "-T", "fields", *fields]
             with subprocess.Popen(reading, stdin=capture.stdout, stdout=subprocess.PIPE, text=True) as reader:
                 transfer(lab, target, tmp_path)
                 capture.send_signal(signal.SIGINT)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: GPL-2.0-or-later
 -- Wireshark's dissector for SRD, the Scalable Reliable Datagram over UDP (srd/PROTOCOL.md, version 4).
 --
---     tshark -X lua_script:srd.lua -r capture.pcapng
+--     tshark -X lua_script:srd.lua -o udp.try_heuristic_first:TRUE -r capture.pcapng
 --     cp srd.lua ~/.local/lib/wireshark/plugins/        and restart Wireshark
 --
 -- Theory of operation.
@@ -9,7 +9,7 @@
 --    the same table, and tests compare the two. `parse` reads a body by it, `CHECKS` has what else makes a packet
 --    malformed: exactly what the project's own decoder refuses. Both only read, so the heuristic uses them, too.
 -- 2. UDP at the default port is SRD; an endpoint has one port for each path, so that most packets have others. These
---    are found by their form (the heuristic).
+--    are found by their form (the heuristic). One of many random ports may be another protocol's, hence the option.
 -- 3. Each direction of a peer is named by the 64-bit context in its packets. HELLO, ACCEPT, PROBE, CLOSE ... have both
 --    contexts, so the two directions become one conversation, `srd.stream`. With encryption only the handshake shows
 --    both ends; the responder's context is then inferred from the first encrypted packet that follows it.

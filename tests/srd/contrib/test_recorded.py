@@ -17,7 +17,7 @@ from srd.proto.wire.status import Status
 from srd.secure.key_log import KeyLog
 from tests.patience import PATIENCE_S
 from tests.srd.contrib.test_dissector_fields import compare
-from tests.srd.contrib.tshark import Fields, Frame, dissect, write
+from tests.srd.contrib.tshark import FIRST, Fields, Frame, dissect, write
 from tests.srd.loopback import PLAIN, SMALL, content, memory, receive, send
 from tests.srd.lossy import HOST, Address, Relay, relay
 from tests.srd.proto.wire.test_fields import check
@@ -110,7 +110,7 @@ def check_order(frames: list[Frame], shown: list[list[Fields]]) -> None:
 
 async def test_plain_text(tmp_path: Path) -> None:
     frames = await recorded(PLAIN)
-    shown = dissect(write(tmp_path / "plain.pcapng", frames))
+    shown = dissect(write(tmp_path / "plain.pcapng", frames), *FIRST)
     check_order(frames, shown)
     kinds = set[str]()
     for frame, (packet,) in zip(frames, shown, strict=True):
@@ -131,7 +131,7 @@ async def test_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """What is in the clear has the values that the packets have; the rest is shown as what it is."""
     monkeypatch.setenv("SRDKEYLOGFILE", str(tmp_path / "keys"))
     frames = await recorded(SMALL)
-    shown = dissect(write(tmp_path / "encrypted.pcapng", frames))
+    shown = dissect(write(tmp_path / "encrypted.pcapng", frames), *FIRST)
     check_order(frames, shown)
     log, opened = KeyLog.read(tmp_path / "keys"), 0
     for frame, (packet,) in zip(frames, shown, strict=True):
