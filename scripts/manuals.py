@@ -11,6 +11,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from srd.cli import cli as srd
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 OUT: Final = ROOT / "scripts" / "packaging"
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROGRAMS: Final[Mapping[str, click.Command]] = {"srd": srd, "srd-lab": srd_lab}
 COMPLETIONS: Final = {"bash": "{program}", "zsh": "_{program}", "fish": "{program}.fish"}
 """The name of a program's completion in each shell's folder."""
@@ -84,9 +86,19 @@ def _commands(words: list[str], command: click.Command, context: click.Context) 
 
 
 def _inner(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
-    for name in group.list_commands(context):
-        if (command := group.get_command(context, name)) is not None and not command.hidden:
+    plugins = _plugins() if group is srd else {}
+    own = [*group.commands] if group is srd else group.list_commands(context)
+    for name in sorted({*own, *plugins}):
+        command = plugins.get(name) or group.get_command(context, name)
+        if command is not None and not command.hidden:
             yield name, command
+
+
+def _plugins() -> dict[str, click.Command]:
+    """Return the commands of srd that are entry points: as pyproject.toml says, not what is installed just now."""
+    points = PROJECT["project"].get("entry-points", {}).get("srd.commands", {})
+    found = {name: target.partition(":") for name, target in points.items()}
+    return {name: getattr(import_module(module), attribute) for name, (module, _, attribute) in found.items()}
 
 
 def _walk(context: click.Context) -> Iterator[click.Context]:
@@ -112,7 +124,7 @@ def completion(shell: str, program: str, command: click.Command) -> str:
 
 def files() -> dict[Path, str]:
     """Return all files with their contents."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = PROJECT["project"]["version"]
     made: dict[Path, str] = {}
     for program, command in PROGRAMS.items():
         for context in _walk(_context(command, program)):

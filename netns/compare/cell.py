@@ -252,17 +252,20 @@ class Measurement:
             resent_fraction=resent_fraction,
             path_shares=path_shares,
             events=tuple((round(at_s, 3), text) for at_s, text in seen.events),
-            note=self._remark(hosts, elapsed_s=elapsed_s),
+            note=(self._untested(elapsed_s) if state is State.OK else None) or self._lacking_subflows(hosts),
             backend=self._lab.backend,
             machine_busy=None if busy is None else round(busy, 3),
         )
 
-    def _remark(self, hosts: Hosts, *, elapsed_s: float) -> str | None:
-        if self._condition.busiest_link_fails_at is not None and not self._seen.busiest_failed:
+    def _untested(self, elapsed_s: float) -> str | None:
+        """Return what of the condition came too late to matter."""
+        happened = [what for at_s, what in self._seen.events if at_s < elapsed_s]
+        if self._condition.busiest_link_fails_at is not None and not happened:
             return "all had arrived before the link failed"
         late = [event for event in self._condition.events if event.at_us / 1e6 > elapsed_s]
-        if late and elapsed_s:
-            return f"all had arrived before {late[0]}"
+        return f"all had arrived before {late[0]}" if late else None
+
+    def _lacking_subflows(self, hosts: Hosts) -> str | None:
         known = [worker.last("account") for worker in hosts.workers.values()]
         subflows = [event["subflows"] for event in known if event is not None and event["subflows"] is not None]
         wanted = len(self._lab.topology.spines[:_MAX_SUBFLOWS])

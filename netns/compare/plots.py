@@ -36,7 +36,9 @@ _INK: Final = "#123456"  # a placeholder for currentColor until the SVG is writt
 _PAPER_INK: Final = "#333333"
 _SVG_SETTINGS: Final = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9.5}
 _WINDOWS: Final = 50
-"""Of a plot over time."""
+"""Of a plot over time; fewer if they were shorter than MIN_WINDOW_S."""
+MIN_WINDOW_S: Final = 0.06
+"""Three samples of each receiver: with fewer, a rate is that of the sampling."""
 
 Draw = Callable[[Axes, Sequence[Summary]], None]
 """Draws the transports of one condition."""
@@ -85,7 +87,8 @@ def picture_png(grid: Grid, summaries: Sequence[Summary]) -> bytes:
             own = [each for each in summaries if (each.point.fabric, each.point.workload) == (fabric, workload)]
             _, draw = next(iter(panels(grid, workload).values()))
             if len(rows) > 1:
-                part.suptitle(f"{fabric}: {workload}", fontsize=10, color=_PAPER_INK)
+                title = workload if len(grid.fabrics) == 1 else f"{workload} on {fabric}"
+                part.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=_PAPER_INK)
             _row(part, own, draw, conditions=conditions, ink=_PAPER_INK)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
@@ -141,7 +144,7 @@ def _throughput(axes: Axes, summaries: Sequence[Summary]) -> None:
     shown_s = _shown_s([summary.typical for summary in known])
     for summary in known:
         outcome, transport = summary.typical, summary.point.transport
-        times, mbit = throughput(outcome, window_s=shown_s / _WINDOWS)
+        times, mbit = throughput(outcome, window_s=max(MIN_WINDOW_S, shown_s / _WINDOWS))
         _line(axes, transport, times, mbit)
         for at_s, _ in outcome.events:
             if at_s <= shown_s:
@@ -162,15 +165,14 @@ def _throughput(axes: Axes, summaries: Sequence[Summary]) -> None:
 
 
 def throughput(outcome: Outcome, *, window_s: float) -> tuple[list[float], list[float]]:
-    """Return middle (s) and rate (Mbit/s) of consecutive windows until the end of the flows, or of watching them."""
-    if not outcome.progress or window_s <= 0:
+    """Return middle (s) and rate (Mbit/s) of windows of at least this length, until the cell ended."""
+    if not outcome.progress or outcome.elapsed_s <= 0:
         return [], []
-    edges = np.append(np.arange(0, outcome.elapsed_s, window_s), outcome.elapsed_s)
-    if len(edges) < 2:
-        return [], []
+    count = max(1, int(outcome.elapsed_s / window_s))
+    edges = np.linspace(0, outcome.elapsed_s, count + 1)
     times = [seconds for seconds, _ in outcome.progress]
     arrived = np.interp(edges, times, [size_bytes for _, size_bytes in outcome.progress])
-    rates = 8e-6 * np.diff(arrived) / np.maximum(np.diff(edges), 1e-9)
+    rates = 8e-6 * np.diff(arrived) / np.diff(edges)
     return [float(each) for each in (edges[:-1] + edges[1:]) / 2], [float(rate) for rate in rates]
 
 

@@ -84,7 +84,7 @@ def send(
     """Send files and directories to an `srd recv` at HOST:PORT.
 
     A directory is sent with all that is below it, under its own name; links in it are not followed, and said to be
-    skipped. Permissions and times of modification are kept.
+    skipped. Permissions and times of modification are kept, and holes of files are not sent.
 
     The PATH - is standard input, of any length: tar c models | srd send - receiver:19870. It goes to an srd recv -o -,
     or with --name NAME into the directory of an srd recv.

@@ -33,6 +33,8 @@ except ModuleNotFoundError as missing:
 
 CARD_PORT: Final = 19875
 """The UDP port of emulated cards (nitro_emu/abi/gid.py)."""
+MAX_FUZZED_BYTES: Final = 1000
+"""Longest content of a field that scapy's `fuzz` makes."""
 _NUMBERS: Final[dict[Any, Any]] = {1: of.ByteField, 2: of.ShortField, 4: of.IntField, 8: of.LongField}
 _LENGTHS: Final = {1: "B", 2: "!H"}
 
@@ -61,19 +63,20 @@ def _flags_of(packet: Packet | None, name: str) -> Field:
 
 def _scapy_field(field: Field, *, among: tuple[Field, ...]) -> Any:
     """Return scapy's field for one of the table; `among` are the fields of its packet."""
-    made = _lists(field) or _lengths(field, among=among) or _numbers(field)
+    made = _lists(field, among=among) or _lengths(field, among=among) or _numbers(field)
     if not field.only_if:
         return made
     return of.ConditionalField(made, lambda packet: bool(packet.getfieldval(field.only_if)))
 
 
-def _lists(field: Field) -> Any:
+def _lists(field: Field, *, among: tuple[Field, ...]) -> Any:
     size = field.size
     if isinstance(size, str):
         measured = lambda packet: packet.getfieldval(size)  # noqa: E731 - as scapy wants it
         if field.records:
             return of.PacketListField(field.name, [], SRDReport, count_from=measured)
-        return of.XStrLenField(field.name, b"", length_from=measured)
+        most = next(2 ** (8 * other.size) - 1 for other in among if other.name == size and isinstance(other.size, int))
+        return of.XStrLenField(field.name, b"", length_from=measured, max_length=min(most, MAX_FUZZED_BYTES))
     if size is None:
         return of.XStrField(field.name, None if field.name == "padding" else b"")
     return of.XStrFixedLenField(field.name, bytes(size), length=size) if field.is_bytes else None

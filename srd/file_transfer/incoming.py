@@ -70,7 +70,16 @@ class Announcement:
     digests: list[bytes]
 
 
-def put_all(batch: Sequence[Arrival | Announcement]) -> dict[Incoming, TransferError]:
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Successive chunks that are zeros, and not sent."""
+
+    file: Incoming
+    first: int
+    chunks: int
+
+
+def put_all(batch: Sequence[Arrival | Announcement | Hole]) -> dict[Incoming, TransferError]:
     """Write chunks, and compare digests; return the files that failed. Blocking."""
     failed: dict[Incoming, TransferError] = {}
     for each in batch:
@@ -80,6 +89,8 @@ def put_all(batch: Sequence[Arrival | Announcement]) -> dict[Incoming, TransferE
         try:
             if isinstance(each, Announcement):
                 store.announce(each.first, each.digests)
+            elif isinstance(each, Hole):
+                store.leave_out(each.first, each.chunks)
             else:
                 _put(store, each)
         except TransferError as error:

@@ -70,6 +70,7 @@ class Outgoing:
         return entry(
             name=self.name,
             size=self.source.size,
+            data_bytes=self.source.data_bytes if isinstance(self.source, SourceFile) else None,
             transfer=self.transfer,
             mode=mode,
             mtime_ns=self.mtime_ns,

@@ -53,7 +53,8 @@ class PartialFile(Store):
             self._fd = open_locked(self._partial)
             self._resume()
             disk = os.fstatvfs(self._directory)
-            needed_bytes = self._offer.size - os.fstat(self._fd).st_blocks * 512
+            data_bytes = self._offer.size if self._offer.data_bytes is None else self._offer.data_bytes
+            needed_bytes = data_bytes - os.fstat(self._fd).st_blocks * 512
         except OSError as error:
             raise refusal_of(error, name=name, what="cannot be created") from error
         if needed_bytes > (free_bytes := disk.f_bavail * disk.f_frsize):
@@ -81,7 +82,7 @@ class PartialFile(Store):
             self._journal = os.open(self._journalled, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             is_new = os.pread(self._journal, len(self._head), 0) != self._head
         self._file.resume(self._fd, journal=self._journal, notes_at=len(self._head), is_new=is_new)
-        if self._journal >= 0 and not self.resumed_chunks:
+        if self._journal >= 0 and not (self.resumed_chunks or self.resumed_beyond):
             os.ftruncate(self._journal, 0)
             os.pwrite(self._journal, self._head, 0)
 
@@ -101,6 +102,13 @@ class PartialFile(Store):
         """Take the sender's digests of successive chunks."""
         try:
             super().announce(first, digests)
+        except OSError as error:
+            raise self._unwritten(error) from error
+
+    def leave_out(self, first: int, chunks: int) -> None:
+        """Take so many chunks as a hole."""
+        try:
+            super().leave_out(first, chunks)
         except OSError as error:
             raise self._unwritten(error) from error
 

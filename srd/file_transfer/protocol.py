@@ -16,23 +16,28 @@ one before has been delivered, and END and chunks only after ANSWER.
 
 | message | entry for each file | other fields |
 |---|---|---|
-| OFFER | `name`, `size`, `transfer`, `mode`, `mtime_ns`, `if_differs` | `sender`, `chunk_bytes`, `retry_for_s`, |
-| | or `name`, `directory`, `mode`, `mtime_ns` | `files_left`, `bytes_left`, `file_hash` |
+| OFFER | `name`, `size`, `transfer`, `mode`, `mtime_ns`, `if_differs`, | `sender`, `chunk_bytes`, `retry_for_s`, |
+| | `data_bytes`, | `files_left`, `bytes_left`, `file_hash` |
+| | or `name`, `directory`, `mode`, `mtime_ns` | |
 | | or `pipe`, `transfer`, `name` if it has one | |
-| ANSWER | `file`, and one of `chunks` (accepted) and `in_order`, `digest` | |
+| ANSWER | `file`, and one of `chunks` and `beyond` (accepted) and `in_order`, `digest` | |
 | | (verified), `made` (a directory), `has` and `taken` (see below), | |
 | | `reason` and `again` | |
 | HASHES | | `first`, `digests` |
+| HOLES | | `first`, `chunks` |
 | END | `file`, and `digest` and for a pipe `chunks`, or `reason` and `again` | |
 | REFUSE | no file of this session is received | `reason`, `again` |
 | ABORT | the sender ends all files that are not verified | `reason`, `again` |
 
 `transfer` is a number of the file that the sender chooses, the same in every attempt, and `sender` one of its process.
-A sender that loses its peer
-connects again and offers what was not verified; `chunks` of ANSWER is the number of leading chunks that the receiver
-still has. HASHES has the digests of successive chunks from number `first` on, xxh3-128 in hex (the canonical,
-big-endian form), for every chunk that is sent of a file with more than one. The digest in END is that of the whole
-file, by `file_hash`: blake3 or sha256. With `again` the same transfer may be offered again.
+A sender that loses its peer connects again and offers what was not verified; `chunks` of ANSWER is the number of
+leading chunks that the receiver still has, and `beyond` are ranges of chunks that it has behind a missing one: pairs of
+first and number, in order. HASHES has the digests of successive chunks from number `first` on, xxh3-128 in hex (the
+canonical, big-endian form), for every chunk that is sent of a file with more than one. The digest in END is that of the
+whole file, by `file_hash`: blake3 or sha256. With `again` the same transfer may be offered again.
+
+A file with `data_bytes` has holes, and so many bytes beside them. Successive chunks that lie in a hole are not sent:
+HOLES says their first and their number, in the place of both the chunks and their digests.
 
 With `if_differs` in an entry of an OFFER, a receiver that has a file of this name and size answers with `has`, its
 hash. The sender then ends with the same hash, and no chunk is sent; or with another one, and the receiver answers as it
@@ -83,6 +88,8 @@ PIPE_WINDOW = 24
 and ends, because the consumer pauses."""
 STANDARD_STREAM = "-"
 """Name of a pipe without one."""
+MAX_RANGES = 100
+"""Ranges of chunks in an entry of ANSWER: what is behind them is sent again."""
 FILE_HASHES = ("blake3", "sha256")
 """Names of the hashes of a file; the first is the default. BLAKE3 is a tree, and 4 times as fast as SHA-256 here."""
 MAX_RETRY_S = 24 * 3600
@@ -125,6 +132,8 @@ class Offer:
     if_differs: bool = False
     """Whether the receiver shall answer with the hash of the file that it has under this name."""
     is_directory: bool = False
+    data_bytes: int | None = None
+    """Bytes beside the holes, at most `size`; None: it has none."""
     is_pipe: bool = False
     """Whether its size is not known yet: `size` is 0."""
     file_hash: str = FILE_HASHES[0]
@@ -278,7 +287,15 @@ def _offer_untrusted(fields: object, *, common: Offer) -> Offer:
         return replace(offer, size=0, mode=None, mtime_ns=None, if_differs=False, is_pipe=True)
     if offer.chunks >= CONTROL_MESSAGE:
         raise TransferError(f"an offer of {offer.chunks} chunks is out of range")
-    return offer
+    return _with_holes_untrusted(offer, fields.get("data_bytes"))
+
+
+def _with_holes_untrusted(offer: Offer, data_bytes: object) -> Offer:
+    if data_bytes is None:
+        return offer
+    if not _is_count(data_bytes):
+        raise TransferError(f"{offer.name[:80]!r}: data_bytes is no number")
+    return replace(offer, data_bytes=min(data_bytes, offer.size))
 
 
 def digests_untrusted(message: dict[str, Any]) -> tuple[int, list[bytes]]:
@@ -289,6 +306,33 @@ def digests_untrusted(message: dict[str, Any]) -> tuple[int, list[bytes]]:
     if not all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests):
         raise TransferError("hashes with a digest that is none")
     return first, [bytes.fromhex(digest) for digest in digests]
+
+
+def holes_untrusted(message: dict[str, Any]) -> tuple[int, int]:
+    """Return `first` and `chunks` of HOLES. Raises TransferError, and nothing else."""
+    first, chunks = message.get("first"), message.get("chunks")
+    if not _is_count(first) or not _is_count(chunks) or not chunks or first + chunks > CONTROL_MESSAGE:
+        raise TransferError("holes without first and chunks")
+    return first, chunks
+
+
+def ranges_untrusted(value: object, *, first: int, end: int) -> list[tuple[int, int]]:
+    """Return ranges of chunks, pairs of first and number, that lie in order from `first` to before `end`.
+
+    Raises TransferError, and nothing else.
+    """
+    if not isinstance(value, list) or len(value) > MAX_RANGES:
+        raise TransferError(f"no list of at most {MAX_RANGES} ranges of chunks")
+    ranges = list[tuple[int, int]]()
+    for each in value:
+        if not (isinstance(each, list) and len(each) == 2 and all(map(_is_count, each))):
+            raise TransferError("a range of chunks that is none")
+        start, count = each
+        if start < first or not count or start + count > end:
+            raise TransferError("ranges of chunks that are not in order, or not of the file")
+        ranges.append((start, count))
+        first = start + count
+    return ranges
 
 
 def pipe_chunks_untrusted(end: dict[str, Any]) -> int:

@@ -60,9 +60,11 @@ class ReadAhead:
         )  # slots, and what is read into them
         self._source: Source | None = None
         self._next_index = 0
+        self._end: int | None = None
 
-    def begin(self, source: Source, *, first: int) -> None:
-        """Read `source` from chunk `first` on."""
+    def begin(self, source: Source, *, first: int, end: int | None = None) -> None:
+        """Read `source` from chunk `first` to before `end`, or to its end."""
+        self._end = end
         source.begin()
         self._source, self._next_index = source, first
 
@@ -93,14 +95,18 @@ class ReadAhead:
 
     @property
     def _is_at_end(self) -> bool:
-        if self._source is None:
-            return True
-        return self._source.chunks is not None and self._next_index >= self._source.chunks
+        end = self._end_index
+        return self._source is None or (end is not None and self._next_index >= end)
+
+    @property
+    def _end_index(self) -> int | None:
+        """Where reading ends; None: a pipe whose end was not read."""
+        return self._end if self._end is not None or self._source is None else self._source.chunks
 
     def _hand_over(self) -> None:
         while self._source is not None and not self._is_at_end and len(self._reading) < BATCHES:
-            chunks = self._source.chunks
-            count = 1 if chunks is None else min(BATCH, chunks - self._next_index)
+            end = self._end_index
+            count = 1 if end is None else min(BATCH, end - self._next_index)
             if len(self._free) < count:
                 return
             slots = [self._free.pop() for _ in range(count)]

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import Inbox, NotStartedError
-from srd.file_transfer.incoming import Announcement, Arrival, Incoming, finish_all
+from srd.file_transfer.incoming import Announcement, Arrival, Hole, Incoming, finish_all
 from srd.file_transfer.protocol import (
     CONTROL_MESSAGE,
     MAX_FILES,
@@ -37,6 +37,7 @@ from srd.file_transfer.protocol import (
     encode,
     entries_untrusted,
     entry,
+    holes_untrusted,
     offers_untrusted,
     pipe_chunks_untrusted,
     refusal,
@@ -141,6 +142,7 @@ class FileReceiver:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._stop.set()
             await self._queue.close()
             await self._end_all(error)
 
@@ -213,6 +215,8 @@ class FileReceiver:
                 self._take_end(each)
         elif message["kind"] == "hashes":
             self._take_digests(*digests_untrusted(message))
+        elif message["kind"] == "holes":
+            self._take_holes(*holes_untrusted(message))
         else:
             self._take_offers(offers_untrusted(message))
 
@@ -274,6 +278,15 @@ class FileReceiver:
             if file.unannounced < 0:
                 raise TransferError(f"digests from chunk {first} on, which were not asked for")
             self._queue.add(Announcement(file, first - file.first, digests))
+
+    def _take_holes(self, first: int, chunks: int) -> None:
+        file = self._file_of(first)
+        if file is not None:
+            if file.offer.has_chunk_digests:
+                file.unannounced -= chunks
+            if file.unannounced < 0 or first - file.first + chunks > file.offer.chunks:
+                raise TransferError(f"a hole from chunk {first} on, which was not asked for")
+            self._queue.add(Hole(file, first - file.first, chunks))
 
     def _take_chunk(self, message: Message, number: int) -> None:
         try:
@@ -383,24 +396,27 @@ class FileReceiver:
         else:
             arrived, in_order = self._inbox.arrived(offer), store.ordered is not None
             there = store.resumed_chunks if arrived is None else arrived[1]
-            file.missing = offer.chunks - there if arrived is None else 0
+            beyond = store.resumed_beyond if arrived is None else []
+            behind = sum(count for _, count in beyond)
+            file.missing = offer.chunks - there - behind if arrived is None else 0
             if arrived is None and (offer.has_chunk_digests or in_order):
                 file.unannounced += file.missing
             file.taken = there
             file.began_at = time.monotonic()
-            self._watcher.on_resume(offer, store.size_bytes if in_order else min(there * offer.chunk_bytes, offer.size))
-            self._say(entry(file=file.number, chunks=there, in_order=in_order or None))
+            resumed_bytes = min((there + behind) * offer.chunk_bytes, offer.size)
+            self._watcher.on_resume(offer, store.size_bytes if in_order else resumed_bytes)
+            self._say(entry(file=file.number, chunks=there, beyond=beyond or None, in_order=in_order or None))
 
     def _start(self, call: Callable[[], T]) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._worker, call)
 
     def _on_stored(self, batch: list[Item], failures: Failures) -> None:
         for file, error in failures.items():
-            if not (file.has_ended or self._inbox.is_stopped):
+            if not (file.has_ended or self._inbox.is_stopped or self._stop.is_set()):
                 self._fail(file, error)
         for item in batch:
-            if isinstance(item, Arrival):
-                item.file.missing -= 1
+            if not isinstance(item, Announcement):
+                item.file.missing -= item.chunks if isinstance(item, Hole) else 1
             self._say_taken(item.file)
         self._work.notify()
 
@@ -434,8 +450,7 @@ class FileReceiver:
             self._fail(file, TransferError(f"{file.offer.name}: another file of this transfer has arrived before"))
 
     def _on_finished(self, file: Incoming, digest: str) -> None:
-        offer, store = file.offer, file.store
-        ordered = None if store is None else store.ordered
+        offer, ordered = file.offer, None if file.store is None else file.store.ordered
         self._inbox.note_arrival(offer, digest, chunks=offer.chunks if ordered is None else ordered.taken)
         self._end(file, entry(file=file.number, digest=digest))
         self._release(file)

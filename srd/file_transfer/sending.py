@@ -43,9 +43,11 @@ from srd.file_transfer.protocol import (
     encode,
     entries_untrusted,
     entry,
+    ranges_untrusted,
     refusal,
 )
 from srd.file_transfer.read_ahead import SLOTS, Chunk, ReadAhead, Source
+from srd.file_transfer.runs import Kind, Range, Run, runs
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.token_bucket import TokenBucket
@@ -92,6 +94,8 @@ class _Offered:
     """Number of its first chunk."""
     chunks_there: int = 0
     """Leading chunks that the receiver has."""
+    beyond: list[Range] = field(default_factory=list)
+    """Ranges of chunks that it has behind a missing one."""
     is_in_order: bool = False
     """Whether the receiver says what it has taken."""
     taken: int = 0
@@ -317,7 +321,9 @@ class FileSender:
             offered.there = ""
             offered.chunks_there = offered.next_index = offered.taken = chunks
             offered.is_in_order = answer.get("in_order") is True
-            self._progress(offered, min(chunks * CHUNK_BYTES, source.size))
+            offered.beyond = ranges_untrusted(answer.get("beyond", []), first=chunks, end=_chunks_so_far(source))
+            there = chunks + sum(count for _, count in offered.beyond)
+            self._progress(offered, min(there * CHUNK_BYTES, source.size))
         self._accepted.append(offered)
 
     def _on_taken(self, offered: _Offered, taken: object) -> None:
@@ -363,9 +369,8 @@ class FileSender:
         """Send a file's chunks, and note its END. A file that cannot be read is noted as aborted."""
         source = _source_of(offered)
         try:
-            await self._read_leading(offered, source)
-            if not offered.there:
-                await self._send_chunks(offered, source)
+            source.check_from(offered.chunks_there)
+            await self._send_runs(offered, source)
         except TransferInterruptedError:
             raise
         except TransferError as error:
@@ -384,17 +389,28 @@ class FileSender:
             offered.is_cancelled = True
             future.cancel()
 
-    async def _read_leading(self, offered: _Offered, source: Source) -> None:
-        """Read what the receiver has already, and this process has not hashed: for the hash only."""
-        source.check_from(offered.chunks_there)
+    async def _send_runs(self, offered: _Offered, source: Source) -> None:
+        """Send what the receiver does not have; a hole by its name, and to standard output as zeros."""
         if isinstance(source, PipeSource):
+            await self._send_chunks(offered, source, first=offered.chunks_there, end=None)
             return
-        leading = source.chunks if offered.there else offered.chunks_there
-        while source.hashed_chunks < leading:
-            self._check_chunks()
-            await self._in_thread(source.hash_next)
+        there = [(0, source.chunks if offered.there else offered.chunks_there), *offered.beyond]
+        for run in runs(source.chunks, holes=[] if offered.is_in_order else source.holes, there=there):
+            if run.kind is Kind.DATA:
+                await self._send_chunks(offered, source, first=run.first, end=run.end)
+            elif run.kind is Kind.HOLE:
+                await self._send_control("holes", first=offered.first + run.first, chunks=run.end - run.first)
+            await self._hash_to(offered, source, run)
+            if offered.has_ended:
+                return
 
-    async def _send_chunks(self, offered: _Offered, source: Source) -> None:
+    async def _hash_to(self, offered: _Offered, source: SourceFile, run: Run) -> None:
+        """Hash what was not read to be sent, unless an earlier attempt has."""
+        while source.hashed_chunks < run.end and not offered.has_ended:
+            self._check_chunks()
+            await self._in_thread(lambda: source.hash_to(run.end, are_zeros=run.kind is Kind.HOLE))
+
+    async def _send_chunks(self, offered: _Offered, source: Source, *, first: int, end: int | None) -> None:
         if self._is_mapped and isinstance(source, SourceFile) and source.size and offered.mapping is None:
             offered.mapping = self._map(source)
 
@@ -403,7 +419,7 @@ class FileSender:
             if offered.has_ended:
                 raise _EndedError  # refused meanwhile: its disk is full, for example
 
-        self._ahead.begin(source, first=offered.chunks_there)
+        self._ahead.begin(source, first=first, end=end)
         try:
             while chunks := await self._ahead.next(check):
                 if offered.is_in_order:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -13,8 +14,13 @@ from srd.file_transfer.digests import FileDigest, chunk_digest
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.protocol import CHUNK_BYTES, FILE_HASHES
 
+_ZEROS = memoryview(bytes(CHUNK_BYTES))
 _HASH_BYTES = 256 << 10
 """Read at once for the digest only: small enough for a core's own cache."""
+
+
+HASH_AT_ONCE = 64
+"""Chunks that one call only hashes: some ten milliseconds."""
 
 
 class SourceFile:
@@ -38,6 +44,11 @@ class SourceFile:
             self.close()
             what = "Is a directory" if stat.S_ISDIR(status.st_mode) else "Is no regular file"
             raise TransferError(f"{path}: cannot be read: {what}")
+        stored_bytes = status.st_blocks * 512
+        self.holes = _holes(self.fd, self.size) if stored_bytes < self.size else []
+        """Ranges of chunks that lie in holes: first and number."""
+        self.data_bytes = stored_bytes if self.holes else None
+        """Bytes that are stored, if it has such chunks."""
 
     @property
     def chunks(self) -> int:
@@ -75,9 +86,17 @@ class SourceFile:
         self.hashed_chunks = max(self.hashed_chunks, index + 1)
         return self.length(index), digest
 
-    def hash_next(self) -> None:
-        """Add the next chunk to the file's digest, and do nothing else with it. Blocking. Raises TransferError."""
-        self.read(self.hashed_chunks, into=memoryview(bytearray(_HASH_BYTES)))
+    def hash_to(self, end: int, *, are_zeros: bool) -> None:
+        """Add the next chunks to the file's digest up to `end`, not more than HASH_AT_ONCE, and do nothing else.
+
+        `are_zeros`: they lie in a hole, and are not read. Blocking. Raises TransferError.
+        """
+        for index in range(self.hashed_chunks, min(end, self.hashed_chunks + HASH_AT_ONCE)):
+            if are_zeros:
+                self.digest.update(_ZEROS[: self.length(index)])
+                self.hashed_chunks += 1
+            else:
+                self.read(index, into=memoryview(bytearray(_HASH_BYTES)))
 
     def _pieces(self, index: int, *, into: memoryview) -> Iterator[memoryview]:
         length = self.length(index)
@@ -108,3 +127,27 @@ class SourceFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _holes(fd: int, size: int) -> list[tuple[int, int]]:
+    """Return the ranges of chunks that lie in holes; none if the file system does not know them."""
+    found, at = [], 0
+    try:
+        while at < size and (hole := os.lseek(fd, at, os.SEEK_HOLE)) < size:
+            at = _data_from(fd, hole, size)
+            first, end = -(-hole // CHUNK_BYTES), -(-size // CHUNK_BYTES) if at == size else at // CHUNK_BYTES
+            if first < end:
+                found.append((first, end - first))
+    except OSError:
+        return []
+    return found
+
+
+def _data_from(fd: int, hole: int, size: int) -> int:
+    """Return where data begins behind `hole`; the end of the file if there is none."""
+    try:
+        return os.lseek(fd, hole, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return size
+        raise

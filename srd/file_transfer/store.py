@@ -34,6 +34,11 @@ class Store:
         return self._chunks.taken
 
     @property
+    def resumed_beyond(self) -> list[tuple[int, int]]:
+        """Ranges of such chunks behind a missing one: first and number."""
+        return [] if isinstance(self._chunks, OrderedChunks) else self._chunks.beyond
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the file, when it is complete."""
         return self._offer.size if self.ordered is None else self.ordered.size_bytes
@@ -48,6 +53,12 @@ class Store:
     def announce(self, first: int, digests: Sequence[bytes]) -> None:
         """Take the sender's digests of successive chunks."""
         self._chunks.announce(first, digests)
+
+    def leave_out(self, first: int, chunks: int) -> None:
+        """Take so many chunks as a hole."""
+        if isinstance(self._chunks, OrderedChunks):
+            raise TransferError(f"{self._offer.name}: a hole in what is written in order")
+        self._chunks.leave_out(first, chunks)
 
     def verify(self, *, digest: str) -> str:
         """Compare the file's digest with the sender's; return it."""

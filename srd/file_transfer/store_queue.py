@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.incoming import Announcement, Arrival, Incoming, put_all
+from srd.file_transfer.incoming import Announcement, Arrival, Hole, Incoming, put_all
 
 BATCHES = 2
 """Handed to the thread: one that it stores, and the next."""
@@ -20,7 +20,7 @@ MAX_BATCH = 16
 """Chunks in a batch: their memory is given back when all of them are stored."""
 MAX_WAITING = 4096
 """Chunks and digests that wait. Chunks are bounded by the peer's credit, digests are not."""
-Item = Arrival | Announcement
+Item = Arrival | Announcement | Hole
 Failures = dict[Incoming, TransferError]
 
 

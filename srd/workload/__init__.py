@@ -13,7 +13,7 @@ The process is driven by lines of JSON on stdin, and prints lines of JSON (netns
     <- {flows: [[number, address, port, bytes, at_s] ...], arriving: {number: bytes}}
     ready                                            ->      connected to all receivers, one byte exchanged with each
     <- {start_at}                                            on the clock of time.monotonic(), the same for all hosts
-    progress {seconds, bytes}                        ->      what has arrived here, about every 50 ms if it changes
+    progress {seconds, bytes}                        ->      what has arrived here, about every 20 ms if it changes
     flow {number, seconds}                           ->      complete; from when it was handed to the transport
     sent                                             ->      all flows of this host are complete
     <- end of stdin

@@ -21,7 +21,7 @@ from srd.workload.plan import BLOCK_BYTES, Flow, Plan
 from srd.workload.srd_carrier import SrdCarrier
 from srd.workload.tcp_carrier import TcpCarrier
 
-PROGRESS_S: Final = 0.05
+PROGRESS_S: Final = 0.02
 _LINE_BYTES: Final = 64 << 20  # a plan
 SRD, MPTCP = "srd", "mptcp"
 TRANSPORTS: Final = (SRD, CUBIC, BBR, MPTCP)

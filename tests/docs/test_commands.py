@@ -50,6 +50,17 @@ LAB = [
 ]
 CARD = "nitro-card run card-a"
 PERF_SERVER = "srd perf server"
+COMPARE = [
+    "srd compare incast --show > incast.yaml",
+    "srd compare incast.yaml",
+    "srd compare incast.yaml --picture incast.png",
+    "srd compare reference",
+]
+SHORT_GRID = """
+fabrics: {two: {leaf_spine: {spines: 2, link: {delay: 0.2ms, rate: 50mbit}}}}
+transports: [srd]
+workloads: {bulk: {bulk: {size: 10K}}}
+"""
 RECEIVER, SENDER = "receiver$ ", "sender$   "
 
 
@@ -73,7 +84,7 @@ def pages_with(program: str) -> list[Path]:
 
 def test_commands__each_is_run_or_exempt() -> None:
     lines = [line for page in PAGES for line in command_lines(page)]
-    run = {*LAB, CARD}
+    run = {*LAB, CARD, *COMPARE}
     others = [line for line in lines if not line.startswith((RECEIVER, SENDER))]
     assert {*others} == run | {*EXEMPT}
     for reason in EXEMPT.values():
@@ -193,3 +204,31 @@ def test_commands__a_card(lab: Lab, environment: dict[str, str], tmp_path: Path)
             status = ["nitro-card", "status", "--run-dir", str(run_dir)]
             shown = subprocess.run(status, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
             assert "efa_1" in shown.stdout
+
+
+@pytest.mark.root
+def test_commands__a_comparison(environment: dict[str, str], tmp_path: Path) -> None:
+    """In this order, with a shorter grid: fewer and smaller flows, and a file of this name instead of `reference`."""
+    (tmp_path / "reference").write_text(SHORT_GRID)
+    grid = tmp_path / "incast.yaml"
+    for line in COMPARE:
+        done = subprocess.run(
+            ["sh", "-c", line],
+            env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=5 * PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (line, done)
+        if "--show" in line:
+            text = grid.read_text()
+            for long, short in (
+                ("senders: 4, size: 4M", "senders: 1, size: 50K"),
+                ("10s", "1s"),
+                ("  clean: {}\n", ""),
+            ):
+                assert long in text
+                text = text.replace(long, short)
+            grid.write_text(text)
+    report = (tmp_path / "out" / "incast" / "report.html").read_text()
+    for transport in ("SRD", "TCP cubic", "TCP BBR", "MPTCP"):
+        assert f"</span>{transport}</td>" in report
+    assert (tmp_path / "incast.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out" / "reference" / "report.html").exists()

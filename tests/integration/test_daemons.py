@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from netns.lab.state import ROOT
 from netns.netem.shape import Shape
 from netns.topology.dumbbell import dumbbell
 from netns.topology.model import leaf_spine
-from tests.srd.cli.processes import Process, command, names, sparse
+from tests.srd.cli.processes import Process, command, long_file, names
 from tests.srd.loopback import content
 
 pytestmark = pytest.mark.root
@@ -167,13 +168,13 @@ def test_daemons__a_spine_dies_in_the_middle(lab: Lab, tmp_path: Path, output: P
 def test_daemons__a_killed_receiver_ends_the_sender(lab: Lab, tmp_path: Path, output: Path) -> None:
     with receiver(lab, output) as there:
         there.event("listening")
-        with sender(lab, sparse(tmp_path)) as here:
+        with sender(lab, long_file(tmp_path)) as here:
             there.event("progress")
             there.kill(signal.SIGKILL)
             assert here.wait() == 1
             (error,) = here.stderr.all()
             assert "no packet for" in error
-    assert "sparse.bin" not in names(output)
+    assert "long.bin" not in names(output)
 
 
 def test_daemons__nothing_is_left_after_down(tmp_path: Path, output: Path) -> None:
@@ -192,7 +193,7 @@ def test_daemons__nothing_is_left_after_down(tmp_path: Path, output: Path) -> No
     try:
         with receiver(made, output) as there:
             there.event("listening")
-            with sender(made, sparse(tmp_path)) as here:
+            with sender(made, long_file(tmp_path)) as here:
                 there.event("progress")
                 made.down()
                 assert there.wait() != 0
@@ -200,4 +201,42 @@ def test_daemons__nothing_is_left_after_down(tmp_path: Path, output: Path) -> No
     finally:
         made.down()
     assert machine() == before
-    assert "sparse.bin" not in names(output)
+    assert "long.bin" not in names(output)
+
+
+def test_daemons__a_limited_directory_and_a_pipe_cross_a_lossy_fabric(lab: Lab, tmp_path: Path, output: Path) -> None:
+    """--limit holds over the whole directory, which takes the time that it needs at that rate."""
+    tree, limit_bps = tmp_path / "tree", 8_000_000
+    for number in range(30):
+        (tree / f"d{number % 3}").mkdir(parents=True, exist_ok=True)
+        (tree / f"d{number % 3}" / f"{number}.bin").write_bytes(content(100_000 * (number % 2), seed=number))
+    (tree / "large.bin").write_bytes(content(2 << 20, seed=SEED))
+    size_bytes = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
+    with receiver(lab, output, "--once") as there:
+        there.event("listening")
+        argv = command("send", str(tree), target(lab), "--json", "--limit", f"{limit_bps // 1_000_000}mbit")
+        with Process(lab.command("h1", argv)) as here:
+            summary = here.event("summary")
+            assert here.wait() == 0
+        assert there.wait() == 0
+    assert (summary["delivered"], summary["bytes"], summary["failed"]) == (31, size_bytes, 0)
+    assert summary["seconds"] >= (size_bytes - (1 << 20)) * 8 / limit_bps  # one chunk may go at once
+    sent, arrived = (
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        for root in (tree, output / "tree")
+    )
+    assert arrived == sent
+    assert any(counters["dropped"] for counters in uplinks(lab).values()), "nothing was lost: this test shows nothing"
+    payload = content(3 << 20, seed=SEED)
+    with Process(lab.command("h2", ["sh", "-c", f"{shlex.join(to_stdout(lab))} > {output}/piped"])) as there:
+        assert ", file goes to standard output" in (there.stderr.next() or "")
+        (tmp_path / "piped").write_bytes(payload)
+        send = f"cat {tmp_path}/piped | {shlex.join(command('send', '-', target(lab)))}"
+        with Process(lab.command("h1", ["sh", "-c", send])) as here:
+            assert here.wait() == 0
+        assert there.wait() == 0
+    assert (output / "piped").read_bytes() == payload
+
+
+def to_stdout(lab: Lab) -> list[str]:
+    return command("recv", "--listen", target(lab), "--output", "-")

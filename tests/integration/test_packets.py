@@ -35,7 +35,18 @@ def test_transfer__is_understood_by_tshark(tmp_path: Path) -> None:
             assert capture.stderr is not None
             assert capture.stderr.readline() == "capturing h1-leaf1 into -\n"
             fields = [part for field in FIELDS for part in ("-e", field)]
-            reading = ["tshark", "-X", f"lua_script:{DISSECTOR}", "-r", "-", "-Y", "udp", "-T", "fields", *fields]
+            reading = [
+                "tshark",
+                "-X",
+                f"lua_script:{DISSECTOR}",
+                "-r",
+                "-",
+                "-Y",
+                "udp && !icmp",
+                "-T",
+                "fields",
+                *fields,
+            ]
             with subprocess.Popen(reading, stdin=capture.stdout, stdout=subprocess.PIPE, text=True) as reader:
                 transfer(lab, target, tmp_path)
                 capture.send_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ from blake3 import blake3
 from srd.file_transfer.protocol import CHUNK_BYTES
 from tests.nitro_emu.card_process import devices_of, loopback_vf, running_card
 from tests.nitro_emu.processes import card_file, nitro_card
-from tests.srd.cli.processes import Process, assert_fails, command, names, sparse, srd
+from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, srd
 from tests.srd.loopback import content
 
 PLAIN = "security: {mode: plain}"
@@ -188,13 +188,13 @@ def test_recv__a_disk_that_is_too_small_or_fills_up_is_one_line_at_each_end(inpu
     with receiver(tiny) as (process, target):
         assert_fails(send(str(file_of(inputs, 9 << 20)), target), status=1, error="bytes; the receiver has")
         assert "bytes; the receiver has" in (process.stderr.next() or "")
-        with Process(sending(str(sparse(inputs, size_bytes=6 << 20)), target)) as sender:
+        with Process(sending(str(long_file(inputs, size_bytes=6 << 20)), target)) as sender:
             (tiny / "other").write_bytes(bytes(7 << 20))
             if sender.wait():  # or it was faster, and the other's bytes would not have fitted
                 assert len(sender.stderr.all()) == 1
                 assert "the receiver" in sender.stderr.all()[0]
         (tiny / "other").unlink(missing_ok=True)
-        (tiny / "sparse.bin").unlink(missing_ok=True)
+        (tiny / "long.bin").unlink(missing_ok=True)
         assert send(str(file_of(inputs, 5, name="c.bin")), target).returncode == 0
         process.kill(signal.SIGTERM)
         assert process.wait() == 0
@@ -234,7 +234,7 @@ def test_send__a_signal_in_the_middle_and_the_receiver_goes_on(
     inputs: Path, output: Path, number: signal.Signals
 ) -> None:
     with receiver(output) as (process, target):
-        with Process(sending(str(sparse(inputs)), target)) as sender:
+        with Process(sending(str(long_file(inputs)), target)) as sender:
             process.event("progress")
             sender.kill(number)
             assert sender.wait() == 1
@@ -247,7 +247,7 @@ def test_send__a_signal_in_the_middle_and_the_receiver_goes_on(
 
 @pytest.mark.usefixtures("used")
 def test_recv__a_signal_in_the_middle_leaves_nothing(inputs: Path, output: Path) -> None:
-    with receiver(output) as (process, target), Process(sending(str(sparse(inputs)), *AT_ONCE, target)) as sender:
+    with receiver(output) as (process, target), Process(sending(str(long_file(inputs)), *AT_ONCE, target)) as sender:
         process.event("progress")
         process.kill(signal.SIGTERM)
         assert process.wait() == 1
@@ -257,12 +257,12 @@ def test_recv__a_signal_in_the_middle_leaves_nothing(inputs: Path, output: Path)
             assert names(output) == []
         assert sender.wait() == 1
         (error,) = sender.stderr.all()
-        assert "sparse.bin" in error
+        assert "long.bin" in error
 
 
 @pytest.mark.usefixtures("used")
 def test_send__a_killed_receiver_is_a_clear_error(inputs: Path, output: Path) -> None:
-    with receiver(output) as (process, target), Process(sending(str(sparse(inputs)), *AT_ONCE, target)) as sender:
+    with receiver(output) as (process, target), Process(sending(str(long_file(inputs)), *AT_ONCE, target)) as sender:
         process.event("progress")
         process.kill(signal.SIGKILL)
         assert sender.wait() == 1
@@ -275,7 +275,7 @@ def test_send__a_killed_receiver_is_a_clear_error(inputs: Path, output: Path) ->
 def test_recv__a_killed_sender_is_reported_and_serving_goes_on(inputs: Path, output: Path) -> None:
     file = file_of(inputs, 1 << 20)
     with receiver(output) as (process, target):
-        with Process(sending(str(sparse(inputs)), *AT_ONCE, target)) as sender:
+        with Process(sending(str(long_file(inputs)), *AT_ONCE, target)) as sender:
             process.event("progress")
             sender.kill(signal.SIGKILL)
             sender.wait()
@@ -314,7 +314,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, C
 def test_send__the_receivers_card_dies_bad_flow(inputs: Path, output: Path, two: dict[str, Card]) -> None:
     two[SENDER]()
     card = two[RECEIVER]()
-    with receiver(output) as (process, target), Process(sending(str(sparse(inputs)), *AT_ONCE, target)) as sender:
+    with receiver(output) as (process, target), Process(sending(str(long_file(inputs)), *AT_ONCE, target)) as sender:
         process.event("progress")
         card.kill(signal.SIGKILL)
         assert process.wait() == 1
@@ -329,7 +329,7 @@ def test_send__its_own_card_dies_bad_flow(inputs: Path, output: Path, two: dict[
     card = two[SENDER]()
     two[RECEIVER]()
     with receiver(output) as (process, target):
-        with Process(sending(str(sparse(inputs)), *AT_ONCE, target)) as sender:
+        with Process(sending(str(long_file(inputs)), *AT_ONCE, target)) as sender:
             process.event("progress")
             card.kill(signal.SIGKILL)
             assert sender.wait() == 1

@@ -6,9 +6,12 @@ without the start of the processes. `*_line_gbps`: goodput of bulk messages from
 (veth/worker/bulk.py). `*_over_line_ratio`: the one over the other. `cpu_s_per_gb`: CPU time of both processes, user and
 system, with their start, per 10^9 bytes.
 
+`small_files_s`: the time of `srd send` of a directory with SMALL_FILES files of up to 8 KiB, encrypted, each synced and
+named at the receiver. It is bound by the file system, which makes three entries for each, more than by the network.
+
 The file is in the page cache and synced. The received file finds memory in the page cache that was touched before
 (scripts/harness/warm_memory.py). Each received file is compared with the source byte by byte after its transfer, and
-removed.
+removed; so is each small one.
 """
 
 from __future__ import annotations
@@ -31,10 +34,15 @@ from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import VethPair, veth_pair
 from scripts.harness.warm_memory import warm_memory
 
-WANTED: Final = (Wanted("file_over_line_ratio", ">=", 0.4, over="median"),)
+WANTED: Final = (
+    Wanted("file_over_line_ratio", ">=", 0.4, over="median"),
+    Wanted("small_files_s", "<=", 2.0, over="median"),
+)
 SECONDS: Final = 2.0
 """Of the bulk messages."""
 FILE_BYTES: Final = 1 << 30
+SMALL_FILES: Final = 1000
+_SMALL_BYTES: Final = 8 << 10
 DIRECTORY: Final = Path("/var/tmp")  # noqa: S108 - a directory of its own is made in it
 """Where the files go by default: on a disk, as /tmp often is not."""
 SLOWEST_BPS: Final = 100e6
@@ -54,6 +62,8 @@ def rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
     ):
         source = Path(made, "source.bin")
         _write(source)
+        small = Path(made, "small")
+        _write_small(small)
         for number in range(count):
             figures = dict[str, float]()
             for name, plain in sorted(_MODES.items(), reverse=bool(number % 2)):
@@ -67,6 +77,7 @@ def rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
                     f"{name}_line_gbps": line_gbps,
                     f"{name}_cpu_s_per_gb": cpu_s_per_gb,
                 }
+            figures["small_files_s"] = _transfer_small(two, small)
             yield Round(number + 1, figures)
 
 
@@ -89,6 +100,31 @@ def _write(path: Path) -> None:
             file.write(random.bytes(_BLOCK_BYTES))
         file.flush()
         os.fsync(file.fileno())
+
+
+def _write_small(directory: Path) -> None:
+    random = np.random.default_rng(_SEED)
+    directory.mkdir()
+    for number in range(SMALL_FILES):
+        (directory / f"{number}.bin").write_bytes(random.bytes(int(random.integers(_SMALL_BYTES))))
+
+
+def _transfer_small(two: VethPair, source: Path) -> float:
+    """Return the time for a directory of small files. Raises BenchError for a damaged or missing one."""
+    with TemporaryDirectory(prefix="received-", dir=source.parent) as output:
+        _, sent = run_both(
+            two,
+            server=python("srd", "recv", "--listen", f"{two.receiver}:0", "--output", output, "--once", "--json"),
+            client=lambda host, port: python("srd", "send", str(source), f"{host}:{port}", "--json"),
+            bound_s=START_S + 60.0,
+        )
+        names = os.listdir(source)  # noqa: PTH208 - names, not paths
+        _, mismatch, errors = filecmp.cmpfiles(source, Path(output, source.name), names, shallow=False)
+        if mismatch or errors:
+            raise BenchError(
+                f"srd recv stored {len(mismatch)} other files than were sent, and {len(errors)} not at all"
+            )
+    return float(sent["seconds"])
 
 
 def _transfer(two: VethPair, source: Path, *, plain: bool) -> tuple[float, float]:

@@ -16,7 +16,8 @@
 -- 4. A PSN names a packet's content for ever, and (path, path sequence) one transmission. So a PSN that was seen before
 --    with another path sequence is a retransmission; the same path sequence is the same datagram again.
 -- 5. What is found at the first pass over a capture is kept by frame, as Wireshark dissects a frame whenever it is shown.
--- 6. Captures show what the kernel joined (GSO, GRO) as one datagram: it is split where the next header is.
+-- 6. An ICMP error quotes the packet that it is about: that one is shown, but was not sent once more.
+-- 7. Captures show what the kernel joined (GSO, GRO) as one datagram: it is split where the next header is.
 
 local srd = Proto("srd", "Scalable Reliable Datagram")
 
@@ -230,6 +231,7 @@ local E = {
   refused = ProtoExpert.new("srd.refused", "Refused", expert.group.RESPONSE_CODE, expert.severity.WARN),
   reset = ProtoExpert.new("srd.reset_received", "The other end does not know this peer", expert.group.SEQUENCE, expert.severity.WARN),
 }
+local ICMP_TYPES = { Field.new("icmp.type"), Field.new("icmpv6.type") } -- in a frame: what follows is quoted
 local experts = {}
 for _, each in pairs(E) do experts[#experts + 1] = each end
 srd.experts = experts
@@ -574,7 +576,7 @@ end
 
 -- What was found of the packet at the first pass; nil for one that is malformed.
 local function result_of(packet, tvb, pinfo)
-  if packet.reason then return nil end
+  if packet.reason or packet.is_quoted then return nil end
   local key = pinfo.number .. "/" .. packet.at
   if not pinfo.visited or not state.results[key] then
     local result = analyse(packet, tvb, pinfo, learn(packet, tvb, pinfo))
@@ -805,7 +807,8 @@ local function show(packet, tvb, tree, result)
   end
   if packet.unused > 0 then branch:add(F.unused, tvb(packet.at + packet.size - packet.unused, packet.unused)) end
   add_verdict(branch, packet)
-  if packet.reason then return end
+  if packet.is_quoted then branch:append_text(" (quoted in an ICMP error)") end
+  if not result then return end
   local stream = result.direction.stream
   generated(branch, F.stream, stream.number)
   if result.direction.peer then
@@ -838,14 +841,14 @@ end
 
 function srd.dissector(tvb, pinfo, tree)
   local at, stop, count, info = 0, tvb:len(), 0, nil
-  local is_limited = tvb:reported_len() > stop
+  local is_limited, is_quoted = tvb:reported_len() > stop, ICMP_TYPES[1]() or ICMP_TYPES[2]()
   pinfo.cols.protocol = "SRD"
   while at < stop do
     local stream = known_stream(tvb, at)
     local ends = end_of(tvb, at, stop)
     local has_key_phase = ends - at >= PREFIX_BYTES and tvb(at + 2, 1):uint() >= KEY_PHASE
     local packet = packet_at(tvb, at, ends, has_key_phase or stream.security)
-    packet.is_limited = is_limited
+    packet.is_limited, packet.is_quoted = is_limited, is_quoted
     local result = result_of(packet, tvb, pinfo)
     show(packet, tvb, tree, result)
     info = info or marks_of(result) .. summary_of(packet, tvb)

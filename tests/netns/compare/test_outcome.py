@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -35,14 +36,11 @@ def test_together__adds_receivers_up() -> None:
     assert together([]) == ((0.0, 0),)
 
 
-@given(st.lists(st.lists(st.integers(1, 1000), max_size=600), max_size=4))
+@given(st.lists(st.lists(st.integers(1, 1000), max_size=150), max_size=4))
 def test_together__ends_with_everything_and_never_falls(arrivals: list[list[int]]) -> None:
-    progress, total = [], 0
-    for each in arrivals:
-        total += sum(each)
-        progress.append([(0.01 * (index + 1), sum(each[: index + 1])) for index in range(len(each))])
+    progress = [[(0.01 * number, size) for number, size in enumerate(accumulate(each), 1)] for each in arrivals]
     found = together(progress)
-    assert found[-1][1] == total
+    assert found[-1][1] == sum(map(sum, arrivals))
     assert list(found) == sorted(found)
     assert len(found) <= MAX_SAMPLES + 1
 

@@ -61,6 +61,7 @@ def test_throughput__by_windows() -> None:
     times, mbit = throughput(done(2.0), window_s=1.0)
     assert times == [0.5, 1.5]
     assert mbit == pytest.approx([8e-6 * (1 << 19)] * 2)
+    assert throughput(done(2.0), window_s=0.75) == throughput(done(2.0), window_s=1.0)  # no short one at the end
     assert throughput(hung(), window_s=1.0)[1][-1] == 0.0  # nothing arrived in the end
     assert throughput(done(0.0), window_s=1.0) == ([], [])
 

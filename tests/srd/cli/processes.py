@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,8 +16,8 @@ from typing import IO, Any, Self
 
 from tests.patience import PATIENCE_S
 
-SPARSE_BYTES = 2 << 30
-"""Size of a sparse file that takes longer to send than any test runs."""
+LONG_BYTES = 2 << 30
+"""Size of a file that takes longer to send than any test runs."""
 
 
 def command(*arguments: str) -> list[str]:
@@ -134,10 +135,11 @@ def assert_fails(result: subprocess.CompletedProcess[str], *, status: int, error
     assert error in lines[0], lines[0]
 
 
-def sparse(directory: Path, *, size_bytes: int = SPARSE_BYTES) -> Path:
-    path = directory / "sparse.bin"
+def long_file(directory: Path, *, size_bytes: int = LONG_BYTES) -> Path:
+    """A file of allocated blocks, which are no hole though nothing was written to them."""
+    path = directory / "long.bin"
     with path.open("wb") as file:
-        file.truncate(size_bytes)
+        os.posix_fallocate(file.fileno(), 0, size_bytes)
     return path
 
 

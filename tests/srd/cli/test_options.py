@@ -75,7 +75,7 @@ def test_duration__bad_flow(text: str, message: str) -> None:
 
 
 NOT_HOST_PORT = [
-    *("", "host", "host:", "host:x", "host:-1", "host:65536", "host:19870 ", "host: 7000", "host:+7", "host:0x1"),
+    *("", "host", "host:", "host:x", "host:-1", "host:65536", "host:19870 ", "host: 19870", "host:+7", "host:0x1"),
     *("host:1_0", "host:1e3", "host:\u0667", "host:\u00b2", "[::1]", "::1", "192.0.2.1:19870:", "h:" + "1" * 5000),
 ]
 

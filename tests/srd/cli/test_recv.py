@@ -20,7 +20,7 @@ import pytest
 from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import CONTROL_MESSAGE, encode
 from tests.patience import PATIENCE_S
-from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
+from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, receiver, srd
 from tests.srd.file_transfer.ends import digest_of, offer_fields
 from tests.srd.loopback import SMALL, content, receive, send
 
@@ -252,7 +252,7 @@ def test_recv__a_signal_ends_an_idle_one_with_0(output: Path, number: signal.Sig
 def test_recv__a_signal_in_the_middle_ends_with_1_and_leaves_nothing(
     inputs: Path, output: Path, number: signal.Signals
 ) -> None:
-    argv = command("send", str(sparse(inputs)), "--retry-for", "0")
+    argv = command("send", str(long_file(inputs)), "--retry-for", "0")
     with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")
         process.kill(number)
@@ -261,12 +261,12 @@ def test_recv__a_signal_in_the_middle_ends_with_1_and_leaves_nothing(
         assert names(output) == []
         assert sender.wait() == 1
         assert len(sender.stderr.all()) == 1
-        assert "sparse.bin" in sender.stderr.all()[0]
+        assert "long.bin" in sender.stderr.all()[0]
 
 
 def test_recv__a_killed_sender_is_reported_and_serving_goes_on(inputs: Path, output: Path) -> None:
     with receiver(output) as (process, target):
-        with Process(command("send", str(sparse(inputs)), target, "--retry-for", "0")) as sender:
+        with Process(command("send", str(long_file(inputs)), target, "--retry-for", "0")) as sender:
             process.event("progress")
             assert len(names(output)) == 1
             sender.kill(signal.SIGKILL)
@@ -459,7 +459,7 @@ def leave(directory: Path, transfer: str, *, age_s: float) -> Path:
 
 def test_recv__removes_leftovers_of_a_killed_receiver_and_not_files_in_use(inputs: Path, output: Path) -> None:
     leave(output, "0" * 32, age_s=1000)
-    with receiver(output) as (first, target), Process(command("send", str(sparse(inputs)), target)) as sender:
+    with receiver(output) as (first, target), Process(command("send", str(long_file(inputs)), target)) as sender:
         assert (first.stderr.next() or "").endswith("its sender did not come back; what there was of it is removed")
         first.event("progress")
         (live,) = output.glob("*.part")

@@ -20,7 +20,7 @@ from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, encode
 from srd.peer import PathStats
 from srd.proto.paths.path import PathCounters, PathState
 from tests.patience import PATIENCE_S
-from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
+from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, receiver, srd
 from tests.srd.file_transfer.ends import digest_of
 from tests.srd.loopback import SMALL, closed_port, content, send
 
@@ -207,7 +207,7 @@ def test_send__ipv6(file: Path, output: Path) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--devmem", "--plain"]], ids=str)
 def test_send__a_file_that_shrinks_bad_flow(inputs: Path, output: Path, options: list[str]) -> None:
-    path = sparse(inputs)
+    path = long_file(inputs)
     with (
         receiver(output, *options[1:]) as (process, target),
         Process(command("send", str(path), target, *options)) as sender,
@@ -285,7 +285,7 @@ def test_send__a_signal_in_the_middle_ends_with_1_and_the_receiver_goes_on(
     inputs: Path, output: Path, file: Path, number: signal.Signals
 ) -> None:
     with receiver(output) as (process, target):
-        with Process(command("send", str(sparse(inputs)), target)) as sender:
+        with Process(command("send", str(long_file(inputs)), target)) as sender:
             process.event("progress")
             sender.kill(number)
             assert sender.wait() == 1
@@ -298,13 +298,13 @@ def test_send__a_signal_in_the_middle_ends_with_1_and_the_receiver_goes_on(
 
 
 def test_send__a_killed_receiver_is_a_clear_error(inputs: Path, output: Path) -> None:
-    argv = command("send", str(sparse(inputs)), "--retry-for", "0")
+    argv = command("send", str(long_file(inputs)), "--retry-for", "0")
     with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")
         process.kill(signal.SIGKILL)
         assert sender.wait() == 1
         (error,) = sender.stderr.all()
-        assert error.startswith(f"srd: {inputs / 'sparse.bin'}: {target}: no packet for ")
+        assert error.startswith(f"srd: {inputs / 'long.bin'}: {target}: no packet for ")
         assert error.endswith("; the file was not delivered")
         assert sender.events() == []
     assert [name for name in names(output) if not name.endswith(".part")] == []
@@ -312,7 +312,7 @@ def test_send__a_killed_receiver_is_a_clear_error(inputs: Path, output: Path) ->
 
 def test_send__a_signal_ends_it_though_the_receiver_has_stopped(inputs: Path, output: Path) -> None:
     """The orderly close waits for posted requests, but not without limit."""
-    with receiver(output) as (process, target), Process(command("send", str(sparse(inputs)), target)) as sender:
+    with receiver(output) as (process, target), Process(command("send", str(long_file(inputs)), target)) as sender:
         process.event("progress")
         process.kill(signal.SIGSTOP)
         sender.kill(signal.SIGTERM)
@@ -326,7 +326,7 @@ def test_send__one_signal_ends_it_though_the_receiver_releases_nothing(inputs: P
 
     async def scenario() -> tuple[int, list[str]]:
         async with asyncio.timeout(PATIENCE_S), await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as endpoint:
-            argv = command("send", str(sparse(inputs)), f"127.0.0.1:{endpoint.address[1]}")
+            argv = command("send", str(long_file(inputs)), f"127.0.0.1:{endpoint.address[1]}")
             with Process(argv) as sender:
                 peer = await endpoint.accept()
                 (await peer.recv()).release()
@@ -394,14 +394,14 @@ def test_send__resumes_with_a_restarted_receiver(
 
 
 def test_send__ends_when_the_receiver_does_not_return_bad_flow(inputs: Path, output: Path) -> None:
-    argv = command("send", str(sparse(inputs)), "--retry-for", "1s")
+    argv = command("send", str(long_file(inputs)), "--retry-for", "1s")
     with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")
         process.kill(signal.SIGKILL)
         assert sender.wait() == 1
         lost, error = sender.stderr.all()
         assert lost.endswith("; trying again for 1 s")
-        assert error.startswith(f"srd: {inputs / 'sparse.bin'}: {target}: no packet for ")
+        assert error.startswith(f"srd: {inputs / 'long.bin'}: {target}: no packet for ")
         assert error.endswith("; tried again for 1 s; the file was not delivered")
 
 

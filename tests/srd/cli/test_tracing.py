@@ -16,7 +16,7 @@ from srd.proto.trace import ProbeSent
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
 from srd.qlog.summary import PeerSummary, summarise
-from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
+from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, receiver, srd
 from tests.srd.file_transfer.ends import digest_of
 from tests.srd.loopback import content
 
@@ -71,7 +71,7 @@ def test_tracing__a_signal_leaves_whole_files(
 ) -> None:
     there, here = tmp_path / "recv.sqlog", tmp_path / "send.sqlog"
     with receiver(output, "--trace", str(there)) as (process, target):
-        with Process(command("send", str(sparse(inputs)), target, "--trace", str(here))) as sender:
+        with Process(command("send", str(long_file(inputs)), target, "--trace", str(here))) as sender:
             process.event("progress")
             sender.kill(number)
             assert sender.wait() == 1
@@ -85,7 +85,7 @@ def test_tracing__a_signal_leaves_whole_files(
 def test_tracing__a_killed_process_leaves_a_readable_file(inputs: Path, output: Path, tmp_path: Path) -> None:
     here = tmp_path / "send.sqlog"
     with receiver(output) as (process, target):
-        argv = command("send", str(sparse(inputs)), target, "--trace", str(here))
+        argv = command("send", str(long_file(inputs)), target, "--trace", str(here))
         with Process(argv) as sender:
             while process.event("progress")["bytes"] < 40 << 20:
                 pass  # a trace of several buffers

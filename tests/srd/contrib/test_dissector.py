@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from netns.observe.pcapng import PcapngFile
 from srd.contrib.scapy import SRD, SRDData, SRDProtected
 from srd.proto.wire.control import (
     Accept,
@@ -27,7 +28,7 @@ from srd.proto.wire.control import (
 from srd.proto.wire.data import ABORTED
 from srd.proto.wire.protected import KEY_PHASE
 from srd.proto.wire.status import Status
-from tests.srd.contrib.tshark import Fields, Frame, dissect, tshark, write
+from tests.srd.contrib.tshark import Fields, Frame, dissect, ethernet, tshark, write
 
 ONE, OTHER = 0xAAAA_0000_0000_0001, 0xBBBB_0000_0000_0002  # contexts of the initiator and the responder
 SIZE = 600
@@ -340,6 +341,25 @@ def test_second_pass__says_the_same(tmp_path: Path) -> None:
         {name: values for name, values in packet.items() if name in first}
         for (packet,), (first,) in zip(twice, once, strict=True)
     ]
+
+
+def test_icmp__quotes_a_packet_that_was_not_sent_again(tmp_path: Path) -> None:
+    """Port unreachable, with the first bytes of the datagram that it is about."""
+    sent = data(0)
+    quoted = ethernet(sent)[14 : 14 + 28 + 60]
+    error = ethernet(replace(back(b""), payload=bytes([3, 3]) + bytes(6) + quoted))
+    icmp = error[:23] + b"\x01" + error[24:34] + error[42:]  # no UDP header
+    icmp = icmp[:16] + (len(icmp) - 14).to_bytes(2, "big") + icmp[18:]
+    path = tmp_path / "icmp.pcapng"
+    with PcapngFile(path, interfaces=("test",), comment="") as file:
+        for frame in (*map(ethernet, (*OPENING, sent)), icmp):
+            file.packet(frame, interface=0, at_ns=10**18, length_bytes=len(frame))
+    (shown,) = dissect(path)[-1]
+    assert shown["srd.data.psn"] == ["0"]
+    assert not any(name.startswith("srd.analysis") for name in shown)
+    line = tshark("-r", path).splitlines()[-1]
+    assert "Destination unreachable (Port unreachable)" in line
+    assert "srd.malformed" not in shown
 
 
 def test_heuristic__leaves_others_alone(tmp_path: Path) -> None:

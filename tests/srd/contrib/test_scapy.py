@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import random
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
-from scapy.packet import Raw
+from scapy.packet import Raw, fuzz
 
 import srd.contrib.scapy as layers
 from srd.contrib.scapy import SRD, SRDAck, SRDData, SRDHello, SRDNack, SRDProbe, SRDProtected, SRDRefuse, SRDReport
@@ -166,6 +167,13 @@ def test_answers__an_ack_to_the_probe_of_its_receiver() -> None:
     assert SRD(Ack(2, 0, 0, 0, 0, ()).encode()).answers(probe)
     assert not SRD(Nack(1, 0, 0).encode()).answers(probe)
     assert not SRD(Nack(0, 0, 0).encode()).answers(SRD(Nack(0, 0, 0).encode()))
+
+
+@pytest.mark.parametrize("kind", PacketType, ids=lambda kind: kind.name)
+def test_fuzz__makes_every_type(kind: PacketType) -> None:
+    random.seed(kind)  # scapy's
+    for _ in range(20):
+        assert bytes(SRD() / fuzz(layer_of(bytes([VERSION, kind]))()))[1] == kind
 
 
 def test_import__without_scapy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,8 +40,10 @@ def file_digest(payload: bytes | bytearray, *, name: str = "blake3") -> str:
 
 
 @contextmanager
-def chunk_file(directory: Path, size: int, *, file_hash: str = "blake3") -> Iterator[ChunkFile]:
-    offer = Offer("a.bin", size, CHUNK_BYTES, "0" * 32, file_hash=file_hash)
+def chunk_file(
+    directory: Path, size: int, *, file_hash: str = "blake3", data_bytes: int | None = None
+) -> Iterator[ChunkFile]:
+    offer = Offer("a.bin", size, CHUNK_BYTES, "0" * 32, file_hash=file_hash, data_bytes=data_bytes)
     file = ChunkFile(offer, stop=threading.Event())
     fd = os.open(directory / "part", os.O_RDWR | os.O_CREAT)
     try:

@@ -16,6 +16,7 @@ from srd.file_transfer.protocol import (
     MAX_CONTROL_BYTES,
     MAX_DIGESTS,
     MAX_FILES,
+    MAX_RANGES,
     MAX_RETRY_S,
     MAX_TEXT,
     Offer,
@@ -25,8 +26,10 @@ from srd.file_transfer.protocol import (
     encode,
     entries_untrusted,
     entry,
+    holes_untrusted,
     offers_untrusted,
     pipe_chunks_untrusted,
+    ranges_untrusted,
     reason_of,
 )
 
@@ -38,7 +41,7 @@ JSON = st.recursive(
 FILE: dict[str, Any] = {"name": "a.bin", "size": 10, "transfer": "0123456789abcdef" * 2}
 OFFER: dict[str, Any] = {"kind": "offer", "files": [FILE], "sender": "5" * 32, "chunk_bytes": CHUNK_BYTES}
 OFFER |= {"retry_for_s": 60, "files_left": 2, "bytes_left": 7}
-FILE_FIELDS = ("name", "size", "transfer", "mode", "mtime_ns", "if_differs", "directory", "pipe")
+FILE_FIELDS = ("name", "size", "transfer", "mode", "mtime_ns", "if_differs", "directory", "pipe", "data_bytes")
 OFFER_FIELDS = ("files", "sender", "chunk_bytes", "retry_for_s", "files_left", "bytes_left", "file_hash")
 
 
@@ -145,6 +148,36 @@ def test_digests_untrusted__raises_transfer_error_or_returns_digests(message: di
     assert {len(digest) for digest in digests} <= {16}
 
 
+@given(message=st.fixed_dictionaries({"kind": st.just("holes")}, optional={"first": JSON, "chunks": JSON}))
+@example(message={"kind": "holes", "first": 0, "chunks": 0})
+@example(message={"kind": "holes", "first": 1, "chunks": CONTROL_MESSAGE})
+@example(message={"kind": "holes", "first": 1, "chunks": 2})
+def test_holes_untrusted__raises_transfer_error_or_returns_chunks(message: dict[str, Any]) -> None:
+    try:
+        first, chunks = holes_untrusted(message)
+    except TransferError:
+        return
+    assert 0 <= first < first + chunks <= CONTROL_MESSAGE
+
+
+@given(
+    value=JSON | st.lists(st.lists(st.integers(-1, 9) | JSON, max_size=3), max_size=4),
+    first=st.integers(0, 5),
+    end=st.integers(5, 9),
+)
+@example(value=[[0, 1]] * (MAX_RANGES + 1), first=0, end=9)
+@example(value=[[0, 1], [1, 1]], first=0, end=2)
+@example(value=[[1, 1], [0, 1]], first=0, end=2)
+def test_ranges_untrusted__raises_transfer_error_or_returns_ranges(value: object, first: int, end: int) -> None:
+    try:
+        ranges = ranges_untrusted(value, first=first, end=end)
+    except TransferError:
+        return
+    chunks = [chunk for start, count in ranges for chunk in range(start, start + count)]
+    assert chunks == sorted(set(chunks))
+    assert all(first <= chunk < end for chunk in chunks)
+
+
 # -- offers ---------------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +202,7 @@ CHANGED_FILES = st.fixed_dictionaries({}, optional=dict.fromkeys(FILE_FIELDS, JS
 @example(changed={}, files=[{"pipe": True, "transfer": FILE["transfer"]}])
 @example(changed={}, files=[{**FILE, "pipe": True, "name": "../a"}])
 @example(changed={"files_left": 0}, files=[FILE, {**FILE, "pipe": True, "size": 1 << 61, "if_differs": True}])
+@example(changed={}, files=[{**FILE, "data_bytes": 1 << 70}])
 @example(changed={"chunk_bytes": 0}, files=[FILE])
 @example(changed={"file_hash": []}, files=[FILE])
 @example(changed={"file_hash": {}}, files=[FILE])
@@ -187,6 +221,7 @@ def test_offers_untrusted__raises_transfer_error_or_returns_offers(
         assert 0 <= offer.chunks <= CONTROL_MESSAGE
         assert not offer.is_pipe or (offer is offers.offers[-1] and not offers.files_left)
         assert not offer.is_pipe or (offer.size, offer.if_differs, offer.is_directory) == (0, False, False)
+        assert offer.data_bytes is None or 0 <= offer.data_bytes <= offer.size
         assert offer.mode is None or 0 <= offer.mode <= 0o777
         assert offer.is_directory is not bool(offer.transfer)
 
@@ -236,6 +271,8 @@ def test_offers_untrusted__names_of_other_directories_bad_flow(name: str) -> Non
         {"files_left": True},
         {"bytes_left": -1},
         {"file_hash": "md5"},
+        {"data_bytes": -1},
+        {"data_bytes": "1"},
     ],
     ids=str,
 )

@@ -538,11 +538,12 @@ async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: 
     second = Inbox(Directory(output, overwrite=False)) if is_restarted else first
     async with sharing(second) as (sender, _, record):
         sender_id = {"sender": "6" * 32} if is_another_sender else {}
-        assert (await begin(sender, **KEPT, **sender_id))["chunks"] == 2
-        await put_chunks(sender, 2, 3, 4)
+        accepted = await begin(sender, **KEPT, **sender_id)
+        assert (accepted["chunks"], accepted["beyond"]) == (2, [[4, 1]])
+        await put_chunks(sender, 2, 3)
         await end(sender, FIVE)
         assert "digest" in await answered(sender)
-        assert [resumed_bytes for _, resumed_bytes in record.resumed] == [2048]
+        assert [resumed_bytes for _, resumed_bytes in record.resumed] == [3072]
     assert names(output) == ["a.bin"]
     assert (output / "a.bin").read_bytes() == FIVE
     for inbox in {first, second}:

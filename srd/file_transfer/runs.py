@@ -1,0 +1,50 @@
+"""What a sender does with a file's chunks, in runs: it sends data, names holes, and hashes what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+Range = tuple[int, int]
+"""First chunk and number."""
+
+
+class Kind(Enum):
+    """Of a run."""
+
+    DATA = auto()
+    """To be sent."""
+    HOLE = auto()
+    """Zeros that are not stored."""
+    THERE = auto()
+    """The receiver has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Successive chunks of one kind."""
+
+    kind: Kind
+    first: int
+    end: int
+
+
+def runs(chunks: int, *, holes: Sequence[Range], there: Sequence[Range]) -> Iterator[Run]:
+    """Yield the runs of a file of so many chunks. Ranges are in order and do not overlap; what is there goes first."""
+    at = 0
+    for first, count in there:
+        yield from _with_holes(at, first, holes)
+        yield Run(Kind.THERE, first, at := first + count)
+    yield from _with_holes(at, chunks, holes)
+
+
+def _with_holes(at: int, end: int, holes: Sequence[Range]) -> Iterator[Run]:
+    for first, count in holes:
+        hole, hole_end = max(first, at), min(first + count, end)
+        if hole < hole_end:
+            if at < hole:
+                yield Run(Kind.DATA, at, hole)
+            yield Run(Kind.HOLE, hole, at := hole_end)
+    if at < end:
+        yield Run(Kind.DATA, at, end)
