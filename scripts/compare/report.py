@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from netns.compare.errors import ResultsError
+from netns.compare.tables import write as write_whole
 from scripts.compare.errors import CompareError
 from scripts.compare.experiment import Results
 from scripts.compare.outcome import summary
@@ -50,16 +51,10 @@ def write(report: Report, path: Path) -> None:
 
 def write_bytes(data: bytes, path: Path) -> None:
     """Write `data` to `path`, whole or not at all, making its directory. Raises CompareError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise CompareError(f"{path}: {error.strerror}") from None
+        write_whole(path, data)
+    except ResultsError as error:
+        raise CompareError(str(error)) from None
 
 
 def read(path: Path) -> Report:
