@@ -28,8 +28,6 @@ from srd.tunnel import vnet
 HEADER: Final = Struct("!HHIBx")
 FRAME_BYTES: Final = HEADER.size + vnet.HEADER_BYTES
 """Of the header, with virtio's."""
-MAX_PACKET_BYTES: Final = 65_535
-MAX_FRAME_BYTES: Final = FRAME_BYTES + MAX_PACKET_BYTES
 VNET_AT: Final = HEADER.size
 """Where in a frame begins what is read from a TUN interface, and written to it."""
 ORDERED: Final = 1

@@ -8,6 +8,7 @@ it the interface is a link. Packets between two clients pass the listener's kern
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -17,16 +18,19 @@ from srd.tunnel import vnet
 from srd.tunnel.allowed import AllowedAddresses
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
-from srd.tunnel.frames import CONTROL, FRAME_BYTES, MAX_PACKET_BYTES, ORDERED, VNET_AT
+from srd.tunnel.frames import CONTROL, FRAME_BYTES, ORDERED, VNET_AT
 from srd.tunnel.member import SMALL_BYTES, Member, Outgoing
 from srd.tunnel.packets import InnerPacketError, parse_untrusted
 from srd.tunnel.segments import segments
 from srd.tunnel.send_memory import SendMemory
+from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.tun import MAX_READ_BYTES, Tun, WriteDrop
 
 READ_BYTES: Final = VNET_AT + MAX_READ_BYTES
 PACKETS_PER_TURN: Final = 64
 """Packets read from a queue of the interface before the event loop looks at the network again: 4 MiB at most."""
+SEED_BYTES: Final = 16
+"""Of the hash of flows."""
 PAUSE_S: Final = 0.001
 """Until memory is looked for again."""
 
@@ -66,6 +70,7 @@ class Gateway:
         self._on_failure = on_failure
         self._memory = SendMemory()
         self._loop = asyncio.get_running_loop()
+        self._seed = os.urandom(SEED_BYTES)
         self._reads = False
         self._paused: asyncio.TimerHandle | None = None
         self.read_from(tun)
@@ -95,7 +100,7 @@ class Gateway:
     def _take(self, frame: memoryview, *, now: float) -> Member | None:
         """Queue a packet that was read to the free part of the memory; return for whom."""
         try:
-            inner = parse_untrusted(frame[FRAME_BYTES:], with_flow=True)
+            inner = parse_untrusted(frame[FRAME_BYTES:], seed=self._seed)
         except InnerPacketError as error:
             self.counters.dropped[error.reason] += 1
             return None
