@@ -46,7 +46,9 @@ class AddressType(click.ParamType[Interface]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Interface:
         """Return address and network; fail with one line that describes the error."""
         if "/" not in str(value):
-            self.fail(f"{value!r}: has no prefix length, which says what is behind the tunnel, as in 10.88.0.1/24", param, ctx)
+            self.fail(
+                f"{value!r}: has no prefix length, which says what is behind the tunnel, as in 10.88.0.1/24", param, ctx
+            )
         try:
             return ipaddress.ip_interface(value)
         except ValueError as error:
@@ -94,8 +96,12 @@ def common_options(command: _F) -> _F:
                 multiple=True,
                 help="Route this network to the interface, too; may be repeated.",
             ),
-            click.option("--mtu", type=click.IntRange(MIN_MTU, MAX_MTU), help="Of the interface.  [default: of an SRD packet]"),
-            click.option("--queues", type=click.IntRange(1, 256), default=1, show_default=True, help="Of the interface."),
+            click.option(
+                "--mtu", type=click.IntRange(MIN_MTU, MAX_MTU), help="Of the interface.  [default: of an SRD packet]"
+            ),
+            click.option(
+                "--queues", type=click.IntRange(1, 256), default=1, show_default=True, help="Of the interface."
+            ),
             click.option("--key", type=_FILE, help="Use the private key in this file instead of the user's."),
             security_options,
             metrics_option,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from srd.endpoint import Endpoint
-from srd.errors import PeerError, SrdError
+from srd.errors import PeerError
 from srd.io.addresses import host_port_text
 from srd.proto.wire.status import Status
 from srd.tunnel.device import Device
@@ -87,6 +87,7 @@ class Connector:
         self._left.clear()
         self._answer = asyncio.get_running_loop().create_future()
         member = self._gateway.add(peer)
+        member.attach()
         try:
             post_control(peer, hello([each.ip for each in self._device.addresses]))
             async with asyncio.timeout(GREETING_WITHIN_S):
@@ -119,5 +120,4 @@ class Connector:
         """Take note of the listener's end."""
         self._left.set()
         if self._answer is not None and not self._answer.done():
-            error = member.peer.error()
-            self._answer.set_exception(error if isinstance(error, SrdError) else TunnelError(str(error)))
+            self._answer.set_exception(member.peer.error())

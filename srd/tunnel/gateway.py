@@ -175,7 +175,7 @@ class Gateway:
     # -- members ------------------------------------------------------------------------------------------------------
 
     def add(self, peer: Peer) -> Member:
-        """Make a peer a member; packets pass once it has joined."""
+        """Make a peer a member, to be attached; packets pass once it has joined."""
         member = Member(peer, config=self._config, memory=self._memory, interface=self)
         self.members.append(member)
         return member

@@ -116,7 +116,10 @@ class Member:
         self._age_check: asyncio.TimerHandle | None = None
         self._order = FlowOrder[Landed](limit_bytes=config.reorder_bytes)
         self._order_timer: asyncio.TimerHandle | None = None
-        peer.attach(self)
+
+    def attach(self) -> None:
+        """Take what has come from the peer, and comes from now on."""
+        self.peer.attach(self)
 
     @property
     def queued_packets(self) -> int:
@@ -349,7 +352,7 @@ class Member:
                 timer.cancel()
         for landed in self._order.flush():
             self._write(landed)
-        self._queue.clear()
+        self._queue.flush()
         if self._next is not None:
             self._drop(self._next, "peer_ended")
             self._next = None

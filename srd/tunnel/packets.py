@@ -174,9 +174,7 @@ def _ipv6(packet: memoryview | bytes, *, size_bytes: int, seed: bytes | None) ->
         raise _truncated(packet, needed=length)
     header_bytes, is_fragment = IPV6_BYTES, False
     if protocol not in (TCP, UDP):
-        protocol, header_bytes, is_fragment = _walk_extensions(
-            packet, first=protocol, length=min(length, len(packet))
-        )
+        protocol, header_bytes, is_fragment = _walk_extensions(packet, first=protocol, length=min(length, len(packet)))
     return _inner_packet(
         packet,
         version=6,
@@ -230,10 +228,10 @@ def _inner_packet(
     traffic_class: int,
     seed: bytes | None,
 ) -> InnerPacket:
-    payload_at, ports = header_bytes, memoryview(b"")
+    payload_at, ports = header_bytes, b""
     if not is_fragment and protocol in (TCP, UDP):
         payload_at = _payload_at(packet, protocol=protocol, header_bytes=header_bytes, length=length)
-        ports = memoryview(packet)[header_bytes : header_bytes + 4]
+        ports = bytes(packet[header_bytes : header_bytes + 4])
     flow = 0
     if seed is not None:
         flow_id = b"%c%b%b%b" % (protocol, source, destination, ports)
