@@ -101,7 +101,7 @@ class InnerPacket:
     payload_at: int
     """Offset of the payload of TCP or UDP; else, and in a fragment, `header_bytes`."""
     flow: int
-    """16-bit hash of the flow."""
+    """16-bit hash of the flow; 0 if it was not asked for."""
     is_fragment: bool
     ecn: int
     """The two bits of RFC 3168."""
@@ -114,19 +114,26 @@ class InnerPacket:
         return self.protocol == TCP and not self.is_fragment
 
 
-def parse_untrusted(packet: memoryview | bytes, *, seed: bytes = b"") -> InnerPacket:
-    """Read the headers of an inner packet. `seed`: a secret of at most 64 bytes. Raises InnerPacketError."""
+def parse_untrusted(
+    packet: memoryview | bytes, *, size_bytes: int | None = None, seed: bytes | None = None
+) -> InnerPacket:
+    """Read the headers of an inner packet. Raises InnerPacketError.
+
+    `size_bytes`: of the whole packet, if `packet` is only its beginning, which must hold the headers; `seed`: a secret
+    of at most 64 bytes; without one the flow is not hashed, and is 0.
+    """
+    size_bytes = len(packet) if size_bytes is None else size_bytes
     if len(packet) == 0:
         raise InnerPacketError("a packet of 0 bytes", reason=DropReason.TRUNCATED)
     version = packet[0] >> 4
     if version == 4:
-        return _ipv4(packet, seed=seed)
+        return _ipv4(packet, size_bytes=size_bytes, seed=seed)
     if version == 6:
-        return _ipv6(packet, seed=seed)
+        return _ipv6(packet, size_bytes=size_bytes, seed=seed)
     raise InnerPacketError(f"version {version} is not IP's", reason=DropReason.BAD_VERSION)
 
 
-def _ipv4(packet: memoryview | bytes, *, seed: bytes) -> InnerPacket:
+def _ipv4(packet: memoryview | bytes, *, size_bytes: int, seed: bytes | None) -> InnerPacket:
     if len(packet) < IPV4_BYTES:
         raise _truncated(packet, needed=IPV4_BYTES)
     start, tos, length, _, fragment, _, protocol, _, source, destination = _IPV4.unpack_from(packet)
@@ -135,7 +142,7 @@ def _ipv4(packet: memoryview | bytes, *, seed: bytes) -> InnerPacket:
         raise InnerPacketError(
             f"an IPv4 header of {header_bytes} bytes in a packet of {length}", reason=DropReason.BAD_LENGTH
         )
-    if length > len(packet):
+    if length > size_bytes or header_bytes > len(packet):
         raise _truncated(packet, needed=length)
     # 2^16 is 1 modulo 65,535: the remainder is the ones' complement sum of the 16-bit words, which has to be 0.
     if int.from_bytes(packet[:header_bytes], "big") % _ONES_COMPLEMENT:
@@ -154,7 +161,7 @@ def _ipv4(packet: memoryview | bytes, *, seed: bytes) -> InnerPacket:
     )
 
 
-def _ipv6(packet: memoryview | bytes, *, seed: bytes) -> InnerPacket:
+def _ipv6(packet: memoryview | bytes, *, size_bytes: int, seed: bytes | None) -> InnerPacket:
     if len(packet) < IPV6_BYTES:
         raise _truncated(packet, needed=IPV6_BYTES)
     start, payload_bytes, protocol, _, source, destination = _IPV6.unpack_from(packet)
@@ -163,11 +170,11 @@ def _ipv6(packet: memoryview | bytes, *, seed: bytes) -> InnerPacket:
         raise InnerPacketError("an IPv6 jumbo payload", reason=DropReason.JUMBO)
     if length > MAX_PACKET_BYTES:
         raise InnerPacketError(f"an IPv6 packet of {length} bytes", reason=DropReason.BAD_LENGTH)
-    if length > len(packet):
+    if length > size_bytes:
         raise _truncated(packet, needed=length)
     header_bytes, is_fragment = IPV6_BYTES, False
     if protocol not in (TCP, UDP):
-        protocol, header_bytes, is_fragment = _walk_extensions(packet, first=protocol, length=length)
+        protocol, header_bytes, is_fragment = _walk_extensions(packet, first=protocol, length=min(length, len(packet)))
     return _inner_packet(
         packet,
         version=6,
@@ -219,13 +226,16 @@ def _inner_packet(
     header_bytes: int,
     is_fragment: bool,
     traffic_class: int,
-    seed: bytes,
+    seed: bytes | None,
 ) -> InnerPacket:
-    flow = b"%c%b%b" % (protocol, source, destination)
-    payload_at = header_bytes
+    payload_at, ports = header_bytes, b""
     if not is_fragment and protocol in (TCP, UDP):
         payload_at = _payload_at(packet, protocol=protocol, header_bytes=header_bytes, length=length)
-        flow += packet[header_bytes : header_bytes + 4]
+        ports = bytes(packet[header_bytes : header_bytes + 4])
+    flow = 0
+    if seed is not None:
+        flow_id = b"%c%b%b%b" % (protocol, source, destination, ports)
+        flow = int.from_bytes(hashlib.blake2b(flow_id, digest_size=_FLOW_BYTES, key=seed).digest(), "big")
     return InnerPacket(
         version,
         protocol,
@@ -234,7 +244,7 @@ def _inner_packet(
         length,
         header_bytes,
         payload_at,
-        int.from_bytes(hashlib.blake2b(flow, digest_size=_FLOW_BYTES, key=seed).digest(), "big"),
+        flow,
         is_fragment,
         traffic_class & 0b11,
         traffic_class >> 2,
@@ -243,7 +253,7 @@ def _inner_packet(
 
 def _payload_at(packet: memoryview | bytes, *, protocol: int, header_bytes: int, length: int) -> int:
     payload_at = header_bytes + (TCP_BYTES if protocol == TCP else UDP_BYTES)
-    if payload_at > length:
+    if payload_at > min(length, len(packet)):
         raise _truncated(packet, needed=payload_at)
     if protocol == TCP:
         tcp_bytes = (packet[header_bytes + 12] >> 4) * 4

@@ -99,6 +99,13 @@ def parse_untrusted(data: memoryview | bytes, *, packet: InnerPacket) -> VnetHea
     return header
 
 
+def segment_count(header: VnetHeader, *, packet: InnerPacket) -> int:
+    """Return how many packets a packet is on a wire."""
+    if header.gso_type == GSO_NONE or header.gso_size == 0:
+        return 1
+    return max(-(-(packet.length - packet.payload_at) // header.gso_size), 1)
+
+
 def _check_checksum(header: VnetHeader, packet: InnerPacket) -> None:
     """Check that the checksum is behind the IP header; not where, as it may be that of a packet inside the packet."""
     if not packet.header_bytes <= header.csum_start <= packet.length - 2 - header.csum_offset:
