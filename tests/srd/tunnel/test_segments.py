@@ -123,6 +123,7 @@ def test_segments__any_content(name: str, payload: bytes, segment_bytes: int, po
     packet[TCP if packet.haslayer(TCP) else UDP].dport = ports
     header, data = offloaded(packet, segment_bytes=segment_bytes)
     found = segments(header, memoryview(data))
+    assert len(found) == vnet.segment_count(header, packet=parse_untrusted(data))
     assert found == wire_segments(packet, segment_bytes=segment_bytes)
     assert b"".join(segment[parse_untrusted(segment).payload_at :] for segment in found) == payload
 
