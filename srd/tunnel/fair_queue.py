@@ -214,7 +214,7 @@ class FairQueue(Generic[T]):
         return packet
 
     def _next(self, flow: _Flow[T], now: float) -> tuple[T, int, float] | None:
-        """The RFC's dodequeue(). Afterwards `now` is at least `first_above_at` if it is all right to drop the packet."""
+        """The RFC's dodequeue(). The packet may be dropped if `now` is at least `first_above_at` afterwards."""
         if not flow.packets:
             flow.first_above_at = math.inf
             return None

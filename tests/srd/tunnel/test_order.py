@@ -273,13 +273,12 @@ class OrderMachine(RuleBasedStateMachine):
 
     @invariant()
     def same_counters(self) -> None:
-        if self.arrivals:
-            assert self.flows.held_bytes == self.held_bytes() <= self.limit_bytes
-            assert (self.flows.late, self.flows.given_up) == (self.late, self.given_up)
-            assert self.flows.overflows == self.overflows
-            assert self.flows.next_at == min((packet.due_at for packet in self.held), default=None)
-            assert all(packet.number > self.expected[packet.flow] for packet in self.held), "held for no gap"
-            assert len(self.handed_over) + len(self.held) == self.arrivals, "each exactly once"
+        assert self.flows.held_bytes == self.held_bytes() <= self.limit_bytes
+        assert (self.flows.late, self.flows.given_up) == (self.late, self.given_up)
+        assert self.flows.overflows == self.overflows
+        assert self.flows.next_at == min((packet.due_at for packet in self.held), default=None)
+        assert all(packet.number > self.expected[packet.flow] for packet in self.held), "held for no gap"
+        assert len(self.handed_over) + len(self.held) == self.arrivals, "each exactly once"
 
     def check(self, got: Sequence[Arrival], expected: list[Arrival]) -> None:
         assert list(got) == expected
