@@ -237,20 +237,20 @@ def test_fairness__a_sparse_flow_goes_before_bulk(bulk_flows: int) -> None:
 
 
 def test_fairness__new_flows_do_not_starve_old_ones() -> None:
-    """A flow whose queue is empty at each turn is not new each time."""
+    """Two flows in turns send a little less than a quantum while the other's queue is empty: not new for ever."""
     queue = Queue()
-    for _ in range(10):
+    for _ in range(3):
         queue.push(Packet(0, SUPER_BYTES))
+    queue.pop()  # it was new itself
     sent: Counter[int] = Counter()
-    for _ in range(200):
-        if not any(flow.packets for flow in queue.fair._flows.values() if flow.index == 1):
-            queue.push(Packet(1, QUANTUM_BYTES))
+    for turn in range(600):
+        queue.push(Packet(1 + turn % 2, QUANTUM_BYTES - 1))
         packet = queue.pop()
         assert packet is not None
         sent[packet.flow] += packet.size_bytes
         if packet.flow == 0:
             queue.push(packet)
-    assert abs(sent[0] - sent[1]) <= 2 * SUPER_BYTES
+    assert sent[0] > 0.3 * sum(sent.values())
 
 
 # -- overload ----------------------------------------------------------------------------------------------------------
