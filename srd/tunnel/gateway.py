@@ -18,17 +18,18 @@ from srd.tunnel import vnet
 from srd.tunnel.allowed import AllowedAddresses
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
+from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.frames import CONTROL, FRAME_BYTES, ORDERED, VNET_AT
 from srd.tunnel.member import SMALL_BYTES, Member, Outgoing
 from srd.tunnel.packets import InnerPacketError, parse_untrusted
 from srd.tunnel.segments import segments
 from srd.tunnel.send_memory import SendMemory
-from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.tun import MAX_READ_BYTES, Tun, WriteDrop
 
 READ_BYTES: Final = VNET_AT + MAX_READ_BYTES
 PACKETS_PER_TURN: Final = 64
 """Packets read from a queue of the interface before the event loop looks at the network again: 4 MiB at most."""
+NOTHING_LEFT: Final = vnet.NONE.pack()
 SEED_BYTES: Final = 16
 """Of the hash of flows."""
 PAUSE_S: Final = 0.001
@@ -151,8 +152,7 @@ class Gateway:
         if reason is WriteDrop.REFUSED and vnet.parse(parts[0]) != vnet.NONE:
             whole = memoryview(b"".join(parts))
             pieces = segments(vnet.parse(whole), whole[vnet.HEADER_BYTES :])
-            if all([tun.write((vnet.NONE.pack(), piece)) for piece in pieces]):
-                return None
+            reason = next(filter(None, [tun.write((NOTHING_LEFT, piece)) for piece in pieces]), None)
         return reason
 
     def is_from(self, member: Member, source: bytes) -> bool:

@@ -68,7 +68,6 @@ class Listener:
             if before is not None and before is not member:
                 self._dismiss(before, "its key has connected again")
         self._gateway.allowed.add(member, networks)
-        self._device.add_routes(networks)
         self._device.fit_mtu(member.peer.batch_bytes)
         member.join()
         post_control(member.peer, welcome([each.network for each in self._device.addresses]))
