@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
-from srd.errors import PeerError
+from srd.errors import SrdError
 from srd.peer import Peer
 from srd.tunnel import vnet
 from srd.tunnel.allowed import AllowedAddresses
@@ -199,9 +200,7 @@ class Gateway:
             self._paused.cancel()
 
 
-def post_control(peer: Peer, message: bytes) -> asyncio.Task[None] | None:
-    """Send a control message; None: the peer has ended."""
-    try:
-        return asyncio.ensure_future(peer.send(message, immediate=CONTROL))
-    except PeerError:
-        return None
+async def send_control(peer: Peer, message: bytes) -> None:
+    """Send a control message, unless the peer has ended: whoever waits for an answer is told of that anyway."""
+    with suppress(SrdError):
+        await peer.send(message, immediate=CONTROL)
