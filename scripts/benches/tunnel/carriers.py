@@ -20,11 +20,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from netns.processes import processes_in
-from scripts.benches.tunnel.ends import Ends
+from scripts.benches.tunnel.ends import Ends, require_running
 from scripts.benches.veth import wireguard
 from scripts.harness.process import ManagedProcess, ProcessSet
 from scripts.harness.veth_pair import RECEIVER, SENDER
 
+_PORT: Final = 19880
 _INNER: Final = {SENDER: "10.88.0.2", RECEIVER: "10.88.0.1"}
 _OPENVPN_INNER: Final = {SENDER: "10.89.0.2", RECEIVER: "10.89.0.1"}
 _OPENVPN_OVERHEAD_BYTES: Final = 60
@@ -40,11 +41,15 @@ def srd_tunnel(ends: Ends, *options: str) -> Iterator[Ends]:
     srd = (sys.executable, "-m", "srd", "tunnel")
     processes = list[ManagedProcess]()
     with ProcessSet() as pipes:
-        for node, what in ((RECEIVER, ("listen",)), (SENDER, ("connect", ends.receiver))):
+        for node, what in (
+            (RECEIVER, ("listen", "--port", str(_PORT))),
+            (SENDER, ("connect", f"{ends.receiver}:{_PORT}")),
+        ):
             argv = ends.command(node, [*srd, *what, "--address", f"{_INNER[node]}/24", *options])
             processes.append(pipes.add(ManagedProcess.start(f"srd tunnel {what[0]}", command=argv)))
         inner.await_answer(*processes)
         yield inner
+        require_running(processes)  # else packets went around the tunnel, maybe
 
 
 @contextmanager
@@ -84,6 +89,7 @@ def openvpn(ends: Ends, *, mtu: int) -> Iterator[Ends]:
             processes.append(pipes.add(ManagedProcess.start("openvpn", command=argv)))
         inner.await_answer(*processes)
         yield inner
+        require_running(processes)  # else packets went around the tunnel, maybe
 
 
 def _certificate(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, Self
@@ -51,14 +51,15 @@ class Ends:
         return self.lab.command(self.nodes[0] if node == SENDER else self.nodes[1], argv)
 
     def await_answer(self, *processes: ManagedProcess) -> None:
-        """Wait until the receiver's address answers a ping. Raises BenchError if it does not, or a process ends."""
+        """Wait until the receiver's address answers a ping. Raises BenchError if it does not, or a process ends.
+
+        The ping is from the sender's address, so that it is from its interface: the receiver's host answers for the
+        address inside a tunnel also to packets that come around the tunnel.
+        """
         give_up_at = time.monotonic() + READY_S
-        argv = self.command(SENDER, ["ping", "-n", "-c", "1", "-W", "0.2", self.receiver])
+        argv = self.command(SENDER, ["ping", "-n", "-c", "1", "-W", "0.2", "-I", self.sender, self.receiver])
         while subprocess.run(argv, capture_output=True, check=False).returncode:
-            for process in processes:
-                if process.exit_status is not None:
-                    process.stop()
-                    raise BenchError(f"{process.name}: {process.last_error or f'status {process.exit_status}'}")
+            require_running(processes)
             if time.monotonic() >= give_up_at:
                 raise BenchError(f"{self.receiver}: no answer through the tunnel within {READY_S:g} s")
             time.sleep(0.05)
@@ -71,3 +72,11 @@ class Ends:
         if not found:
             raise BenchError(f"ping: no answer: {(done.stderr or done.stdout).strip() or f'status {done.returncode}'}")
         return median(found)
+
+
+def require_running(processes: Iterable[ManagedProcess]) -> None:
+    """Raise BenchError if one has ended."""
+    for process in processes:
+        if process.exit_status is not None:
+            process.stop()
+            raise BenchError(f"{process.name}: {process.last_error or f'status {process.exit_status}'}")
