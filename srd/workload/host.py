@@ -17,6 +17,7 @@ from srd.perf.payload import Source
 from srd.perf.running import first
 from srd.perf.tcp_socket import BBR, CUBIC, why_unavailable
 from srd.workload.arrivals import Arrivals, Carrier
+from srd.workload.events import emit
 from srd.workload.plan import BLOCK_BYTES, Flow, Plan
 from srd.workload.srd_carrier import SrdCarrier
 from srd.workload.tcp_carrier import TcpCarrier
@@ -25,11 +26,6 @@ PROGRESS_S: Final = 0.02
 _LINE_BYTES: Final = 64 << 20  # a plan
 SRD, MPTCP = "srd", "mptcp"
 TRANSPORTS: Final = (SRD, CUBIC, BBR, MPTCP)
-
-
-def emit(event: str, **fields: Any) -> None:
-    """Print a line."""
-    print(json.dumps({"event": event, **fields}), flush=True)
 
 
 def about() -> dict[str, Any]:

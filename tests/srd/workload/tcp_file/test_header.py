@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.compare.errors import TransferError
-from scripts.compare.tcp_header import Header, Verification, receive_header, receive_verification, send_record
+from srd.workload.tcp_file.errors import TransferError
+from srd.workload.tcp_file.header import Header, Verification, receive_header, receive_verification, send_record
 
 SHA = "ab" * 32
 

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from scripts.compare.errors import TransferError
-from scripts.compare.meter import PROGRESS_INTERVAL_S, Meter
-from scripts.compare.tcp_header import Header, Verification, receive_header, send_record
-from scripts.harness.events import emit
+from srd.workload.events import emit
+from srd.workload.tcp_file.errors import TransferError
+from srd.workload.tcp_file.header import Header, Verification, receive_header, send_record
+from srd.workload.tcp_file.meter import PROGRESS_INTERVAL_S, Meter
 
 _READ_BYTES: Final = 1 << 20
 

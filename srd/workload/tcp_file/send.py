@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scripts.compare.errors import TransferError
-from scripts.compare.tcp_header import Header, receive_verification, send_record
-from scripts.harness.events import emit
 from srd.perf.tcp_info import Sent, sent_by
+from srd.workload.events import emit
+from srd.workload.tcp_file.errors import TransferError
+from srd.workload.tcp_file.header import Header, receive_verification, send_record
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 

@@ -1,10 +1,4 @@
-"""One file over kernel TCP or MPTCP: the baseline that SRD is compared with. Run inside a namespace, as a process.
-
-    python -m scripts.compare.tcp_file receive --listen HOST:PORT --output DIR
-    python -m scripts.compare.tcp_file send FILE HOST:PORT [--algorithm cubic|bbr] [--mptcp] [--bind ADDRESS]
-
-Prints events (scripts/harness/events.py). Exit status: 0 when every byte was verified, 1 otherwise, 2 for wrong usage.
-"""
+"""`python -m srd.workload.tcp_file`; see the package's docstring."""
 
 from __future__ import annotations
 
@@ -15,11 +9,11 @@ from typing import NoReturn
 
 import click
 
-from scripts.compare.errors import CompareError
-from scripts.compare.tcp_receive import receive_file
-from scripts.compare.tcp_send import Stopped, read_source, send_file
-from srd.perf.errors import PerfError
+from srd.errors import SrdError
 from srd.perf.tcp_socket import CUBIC, make_socket
+from srd.workload.tcp_file.errors import TransferError
+from srd.workload.tcp_file.receive import receive_file
+from srd.workload.tcp_file.send import Stopped, read_source, send_file
 
 DIRECTORY = click.Path(exists=True, file_okay=False, writable=True, path_type=Path)
 
@@ -53,7 +47,7 @@ def receive(*, listen: tuple[str, int], output: Path, algorithm: str, mptcp: boo
         try:
             listener.bind(listen)
         except OSError as error:
-            raise CompareError(f"{listen[0]}:{listen[1]}: {error.strerror}") from None
+            raise TransferError(f"{listen[0]}:{listen[1]}: {error.strerror}") from None
         receive_file(listener, directory=output)
 
 
@@ -79,7 +73,7 @@ def run() -> int:
     except click.ClickException as error:
         error.show()
         return 2
-    except (CompareError, PerfError, OSError) as error:
+    except (SrdError, OSError) as error:
         print(f"tcp_file: {error}", file=sys.stderr)
         return 1
     except Stopped:

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import pytest
 
-from scripts.compare.tcp_header import Header, send_record
 from srd.perf.tcp_socket import CUBIC, why_unavailable
+from srd.workload.tcp_file.header import Header, send_record
 from tests.patience import PATIENCE_S
 
-TOOL: Final = [sys.executable, "-m", "scripts.compare.tcp_file"]
+TOOL: Final = [sys.executable, "-m", "srd.workload.tcp_file"]
 Process = subprocess.Popen[str]
 
 

@@ -15,7 +15,7 @@ import struct
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from scripts.compare.errors import TransferError
+from srd.workload.tcp_file.errors import TransferError
 
 _LENGTH: Final = struct.Struct("!I")
 _MAX_BYTES: Final = 4096

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.compare.meter import PROGRESS_INTERVAL_S, Meter
+from srd.workload.tcp_file.meter import PROGRESS_INTERVAL_S, Meter
 
 
 def test_meter__a_stall_lies_between_arrivals() -> None:
