@@ -18,7 +18,7 @@ from netns.topology.model import Topology
 TRANSPORTS: Final = {"srd": "SRD", "cubic": "TCP cubic", "bbr": "TCP BBR", "mptcp": "MPTCP"}
 """By key: the display names."""
 
-_MEASURED_BY: Final = 1
+_MEASURED_BY: Final = 2
 """Part of each digest; greater when cells are measured in another way, so that what is old is measured again."""
 
 
@@ -48,6 +48,24 @@ class Condition:
         }
 
 
+FIGURES: Final = ("goodput", "sent_again")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A bound of a figure, of the median over the seeds."""
+
+    transport: str
+    figure: str
+    """One of FIGURES: of `sent_again` a share."""
+    over: str | None = None
+    """The figure is over that of this transport."""
+    least: float | None = None
+    most: float | None = None
+    conditions: tuple[str, ...] = ()
+    """In which; all if empty."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One measurement."""
@@ -74,6 +92,10 @@ class Grid:
     seeds: tuple[int, ...]
     timeout_s: float
     """How long a cell's flows may take."""
+    wanted: tuple[Wanted, ...] = ()
+    """What is checked, and said."""
+    must_complete: tuple[str, ...] = ()
+    """Transports of which each cell must be ok, or the command fails."""
 
     def __len__(self) -> int:
         """Return the number of cells."""

@@ -1,13 +1,12 @@
-"""The file that crosses the fabric, and the memory that both receivers write it to.
+"""The file of a workload, and the memory that its receivers write it to.
 
-Everything lies in one directory of a tmpfs, so that no disk is measured. Its name is fixed, so that a run removes what
-a killed one left. A lock allows one run at a time.
+Everything lies in one directory of a tmpfs, so that no disk is measured. The directory's name has this process's id, so
+that a later run finds and removes what a killed one left.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import random
@@ -15,113 +14,128 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
-from scripts.compare.errors import CompareError
+from netns.compare.errors import PayloadError
+from netns.compare.traffic import File
 
-TMPFS: Final = Path("/dev/shm")  # noqa: S108  what we make there is 0700, checked to be ours, and never followed as a link
+TMPFS: Final = Path("/dev/shm")  # noqa: S108  what we make there is 0700, and never followed as a link
+_NAME: Final = "srd-compare-"
+_SEED: Final = 1
+"""Of random bytes: which ones they are makes no difference."""
 _CHUNK_BYTES: Final = 1 << 20
+_SPARE_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The file to send, and the directory that receives it."""
+    """A file to send, and the directory that receives it."""
 
     source: Path
-    """The file."""
-
-    byte_count: int
-    """Its size."""
-
+    size_bytes: int
     sha256: str
-    """Its SHA-256, in hex."""
-
+    """In hex."""
     output: Path
-    """An empty directory on a tmpfs."""
+    """A directory on a tmpfs."""
 
     def landed_intact(self) -> bool:
-        """Read back the received file, independently of what the daemons report."""
+        """Read back the received file, independently of what its receiver says."""
         path = self.output / self.source.name
         return path.is_file() and _sha256(path) == self.sha256
 
     def clear(self) -> None:
-        """Remove the received files."""
+        """Remove what was received."""
         for path in self.output.iterdir():
             path.unlink()
 
 
-@contextlib.contextmanager
-def prepared(*, name: str, file: Path | None, byte_count: int, seed: int) -> Iterator[Payload]:
-    """Yield the payload: the user's `file`, or `byte_count` random bytes from `seed`. All is removed afterwards.
+class Payloads:
+    """Has the file of the workload that is being measured; a context manager that removes it."""
 
-    Raises CompareError when the file cannot be read, the tmpfs is too small, or another run uses it.
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._made: tuple[File, Payload] | None = None
+
+    def of(self, file: File) -> Payload:
+        """Return a workload's file: made at its first cell, and kept until another one's. Raises PayloadError."""
+        if self._made is None or self._made[0] != file:
+            self._made = None
+            self._stack.close()
+            self._made = file, self._stack.enter_context(prepared(file))
+        return self._made[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def prepared(file: File) -> Iterator[Payload]:
+    """Yield a workload's file: the user's, or random bytes. All that was made is removed afterwards.
+
+    Raises PayloadError when the file cannot be read, or the tmpfs is too small.
     """
-    if file is not None:
-        byte_count = _readable_size(file)
-    with _workspace(TMPFS / f"srd-{name}") as directory:
-        _check_room(directory, byte_count=byte_count if file else 2 * byte_count)
+    with _workspace(TMPFS) as directory:
+        _check_room(directory, needed_bytes=file.size_bytes if file.path else 2 * file.size_bytes)
         output = directory / "out"
         output.mkdir()
-        source = file.resolve() if file else _random_file(directory / "payload.bin", byte_count=byte_count, seed=seed)
-        yield Payload(source=source, byte_count=byte_count, sha256=_sha256(source), output=output)
+        try:
+            source = (
+                Path(file.path) if file.path else _random_file(directory / "payload.bin", size_bytes=file.size_bytes)
+            )
+            payload = Payload(source, file.size_bytes, sha256=_sha256(source), output=output)
+        except OSError as error:
+            raise PayloadError(f"{error.filename}: {error.strerror}") from None
+        yield payload
 
 
 @contextlib.contextmanager
-def _workspace(directory: Path) -> Iterator[Path]:
-    """Make `directory`, remove what a killed run left, and lock it; remove it at the end."""
+def _workspace(tmpfs: Path) -> Iterator[Path]:
+    """Make a directory, after removing what killed runs have left; remove it at the end."""
+    for left in tmpfs.glob(f"{_NAME}*"):
+        if _is_left(left):
+            shutil.rmtree(left, ignore_errors=True)
+    directory = tmpfs / f"{_NAME}{os.getpid()}"
     try:
-        directory.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        directory.mkdir(mode=0o700)
     except OSError as error:
-        raise CompareError(f"{directory}: {error.strerror}") from None
+        raise PayloadError(f"{directory}: {error.strerror}") from None
     try:
-        if os.fstat(descriptor).st_uid != os.geteuid():
-            raise CompareError(f"{directory}: belongs to another user; remove it")
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CompareError(f"{directory}: another run is using it; wait until it ends") from None
-        _empty(directory)
-        try:
-            yield directory
-        finally:
-            shutil.rmtree(directory)
+        yield directory
     finally:
-        os.close(descriptor)
+        shutil.rmtree(directory)
 
 
-def _empty(directory: Path) -> None:
-    for path in directory.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _is_left(path: Path) -> bool:
+    """Whether a directory is ours, and of a process that runs no more."""
+    process_id = path.name.removeprefix(_NAME)
+    return (
+        process_id.isdecimal()
+        and not Path(f"/proc/{process_id}").exists()
+        and not path.is_symlink()
+        and path.stat().st_uid == os.geteuid()
+    )
 
 
-def _check_room(directory: Path, *, byte_count: int) -> None:
-    free = shutil.disk_usage(directory).free
-    if free < byte_count + (16 << 20):
-        raise CompareError(
-            f"{TMPFS}: {free >> 20} MiB free, {byte_count >> 20} MiB needed; use a smaller --size, "
+def _check_room(directory: Path, *, needed_bytes: int) -> None:
+    free_bytes = shutil.disk_usage(directory).free
+    if free_bytes < needed_bytes + _SPARE_BYTES:
+        raise PayloadError(
+            f"{TMPFS}: {free_bytes >> 20} MiB free, {needed_bytes >> 20} MiB needed; give a smaller --size, "
             f"or enlarge it: mount -o remount,size=2G {TMPFS}"
         )
 
 
-def _readable_size(file: Path) -> int:
-    try:
-        with file.open("rb") as opened:
-            if not file.is_file():
-                raise CompareError(f"{file}: not a regular file")
-            return os.fstat(opened.fileno()).st_size
-    except OSError as error:
-        raise CompareError(f"{file}: {error.strerror}") from None
-
-
-def _random_file(path: Path, *, byte_count: int, seed: int) -> Path:
-    source = random.Random(seed)  # noqa: S311  reproducible filling, no secret
+def _random_file(path: Path, *, size_bytes: int) -> Path:
+    source = random.Random(_SEED)  # noqa: S311  reproducible filling, no secret
     with path.open("wb") as file:
-        for start in range(0, byte_count, _CHUNK_BYTES):
-            file.write(source.randbytes(min(_CHUNK_BYTES, byte_count - start)))
+        for start in range(0, size_bytes, _CHUNK_BYTES):
+            file.write(source.randbytes(min(_CHUNK_BYTES, size_bytes - start)))
     return path
 
 

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Final
 
 from srd.build import BUILD
@@ -29,11 +30,12 @@ TRANSPORTS: Final = (SRD, CUBIC, BBR, MPTCP)
 
 
 def about() -> dict[str, Any]:
-    """Return version and build, and for each transport that this machine lacks the reason in one line."""
+    """Return versions and build, and for each transport that this machine lacks the reason in one line."""
     reasons = {algorithm: why_unavailable(algorithm=algorithm, mptcp=False) for algorithm in (CUBIC, BBR)}
     reasons[MPTCP] = why_unavailable(algorithm=CUBIC, mptcp=True)
+    build = f"{program().removeprefix('open-srd').strip()} {BUILD}".strip()
     return {
-        "build": f"{program().removeprefix('open-srd').strip()} {BUILD}".strip(),
+        "environment": {"open-srd": build, "numpy": version("numpy"), "uvloop": version("uvloop")},
         "unavailable": {transport: reason for transport, reason in reasons.items() if reason is not None},
     }
 
