@@ -9,7 +9,7 @@ from typing import Final
 from netns.compare.grid import TRANSPORTS, Grid
 from netns.compare.outcome import State
 from netns.compare.summary import Summary
-from netns.compare.traffic import Bulk, File
+from netns.compare.traffic import Bulk, File, describe
 
 MISSING: Final = "-"
 
@@ -44,6 +44,29 @@ def columns(grid: Grid, workload: str) -> tuple[Column, ...]:
     )
 
 
+def words(grid: Grid, workload: str) -> str:
+    """Return a workload in one line."""
+    parameters = describe(grid.workloads[workload])
+    size = f"{parameters.get('size_bytes', 0) / 2**20:.4g} MiB"
+    match parameters["kind"]:
+        case "Bulk":
+            return f"One host sends {size} to one of another rack."
+        case "File" if parameters["path"] is not None:
+            return f"One host sends {parameters['path']} ({size}) to one of another rack."
+        case "File":
+            return f"One host sends a file of {size} to one of another rack."
+        case "Incast":
+            return f"{parameters['senders']} hosts send {size} each to one host of another rack, at once."
+        case "AllToAll":
+            return f"Every host sends {size} to every host of another rack, at once."
+        case _:
+            scaled = "" if parameters["scale"] == 1 else f", sizes times {parameters['scale']:g}"
+            return (
+                f"Messages with the sizes of {parameters['sizes']}{scaled}, between random hosts of different racks at "
+                f"random times (Poisson) for {parameters['duration_s']:g} s, at {100 * parameters['load']:g} % load."
+            )
+
+
 def is_one_flow(grid: Grid, workload: str) -> bool:
     """Whether a workload is a single flow."""
     return isinstance(grid.workloads[workload], Bulk | File)
@@ -68,7 +91,7 @@ def end(summary: Summary, *, seeds: int) -> str:
 
 
 def headlines(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
-    """Return a line for each condition of a single flow: SRD compared with the capacity, and with the default, cubic."""
+    """Return a line for each condition of a single flow: SRD beside the capacity, and beside the default, cubic."""
     by_point = {summary.point: summary for summary in summaries}
     lines = []
     for point, srd in by_point.items():

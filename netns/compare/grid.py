@@ -39,6 +39,17 @@ class Condition:
     base: Path = Path()
     """The directory for relative names of files in `shape`."""
 
+    def __str__(self) -> str:
+        parts = [f"each link from a spine: {', '.join(f'{key} {value}' for key, value in self.shape.items())}"]
+        parts = parts if self.shape else []
+        parts += map(str, self.events)
+        if self.busiest_link_fails_at is not None:
+            parts.append(
+                f"when {100 * self.busiest_link_fails_at:g} % of all bytes have arrived, the link between switches "
+                "that carried most drops everything, silently, for good"
+            )
+        return "; ".join(parts) or "the fabric as it is"
+
     def describe(self) -> dict[str, Any]:
         """Return it for digests and reports."""
         return {

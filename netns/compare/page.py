@@ -50,7 +50,7 @@ def _section(grid: Grid, summaries: Sequence[Summary], *, fabric: str, workload:
     columns = figures.columns(grid, workload)
     return {
         "title": f"{workload} on {fabric}" if len(grid.fabrics) > 1 else workload,
-        "what": words(report_of(grid, workload)),
+        "what": figures.words(grid, workload),
         "heads": [column.head for column in columns],
         "rows": [
             {
@@ -70,31 +70,3 @@ def _section(grid: Grid, summaries: Sequence[Summary], *, fabric: str, workload:
             for caption, draw in panels(grid, workload).values()
         ],
     }
-
-
-def report_of(grid: Grid, workload: str) -> dict[str, Any]:
-    """Return a workload's parameters."""
-    found: dict[str, Any] = grid.describe()["workloads"][workload]
-    return found
-
-
-def words(parameters: Mapping[str, Any]) -> str:
-    """Return a workload in one line."""
-    size = f"{parameters.get('size_bytes', 0) / 2**20:g} MiB"
-    match parameters["kind"]:
-        case "Bulk":
-            return f"One host sends {size} to one of another rack."
-        case "File" if parameters["path"] is not None:
-            return f"One host sends {parameters['path']} ({size}) to one of another rack."
-        case "File":
-            return f"One host sends a file of {size} to one of another rack."
-        case "Incast":
-            return f"{parameters['senders']} hosts send {size} each to one host of another rack, at once."
-        case "AllToAll":
-            return f"Every host sends {size} to every host of another rack, at once."
-        case _:
-            scaled = "" if parameters["scale"] == 1 else f", sizes times {parameters['scale']:g}"
-            return (
-                f"Messages with the sizes of {parameters['sizes']}{scaled}, between random hosts of different racks at "
-                f"random times (Poisson) for {parameters['duration_s']:g} s, at {100 * parameters['load']:g} % load."
-            )

@@ -112,16 +112,13 @@ def describe(cell: Cell, outcome: Outcome) -> str:
 def table(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
     """Return all points as lines, with rich's markup."""
     found = []
-    for (fabric, workload), own in groupby(summaries, key=lambda each: (each.point.fabric, each.point.workload)):
-        shown = figures.columns(grid, workload)
+    for (fabric, workload), group in groupby(summaries, key=lambda each: (each.point.fabric, each.point.workload)):
+        own, shown = list(group), figures.columns(grid, workload)
         heads = "".join(f"{column.head:>{column.width}}" for column in shown)
-        found += [
-            "",
-            f"[bold]{workload}[/bold] on {fabric}{_over(grid)}",
-            f"[dim]{'':13}{heads}  {PATHS:12}  end[/dim]",
-        ]
+        found += ["", f"[bold]{workload}[/bold] on {_where(grid, fabric, own)}: {figures.words(grid, workload)}"]
+        found.append(f"[dim]{'':13}{heads}  {PATHS:12}  end[/dim]")
         for condition, points in groupby(own, key=lambda each: each.point.condition):
-            found.append(f" {condition}")
+            found.append(f" {condition}  [dim]{grid.conditions[condition]}[/dim]")
             for summary in points:
                 texts = (column.text(summary) if summary.measured else "n/a" for column in shown)
                 aligned = "".join(f"{text:>{column.width}}" for text, column in zip(texts, shown, strict=True))
@@ -131,6 +128,13 @@ def table(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
     return found
 
 
+def _where(grid: Grid, fabric: str, summaries: Sequence[Summary]) -> str:
+    """Return a fabric, what carries its links, and over how many seeds figures are medians."""
+    backends = sorted({summary.typical.backend for summary in summaries} - {""})
+    over = [f"medians of {len(grid.seeds)} seeds"] if len(grid.seeds) > 1 else []
+    return ", ".join([fabric, *backends, *over])
+
+
 def remarks(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
     """Return what follows the table: SRD in a line for each condition, loads, and what is wanted."""
     return [
@@ -138,10 +142,6 @@ def remarks(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
         *figures.loads(summaries),
         *map(str, checks(grid.wanted, summaries)),
     ]
-
-
-def _over(grid: Grid) -> str:
-    return f", medians of {len(grid.seeds)} seeds" if len(grid.seeds) > 1 else ""
 
 
 def _remark(summary: Summary) -> str:

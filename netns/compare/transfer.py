@@ -1,8 +1,8 @@
 """Measure one cell of a workload of a file: a receiver and a sender, as a user runs them, and a loop that watches both.
 
 The receiver starts first and says its port; then the sender starts. SRD's are `srd recv` and `srd send`, TCP's are
-those of srd.workload.tcp_file, which print the same events. The time limit starts at the first byte: what hangs is stopped,
-and its progress until then is its result. Times of events are from the first byte on, too.
+those of srd.workload.tcp_file, which print the same events. The time limit starts at the first byte: what hangs is
+stopped, and its progress until then is its result. Times of events are from the first byte on, too.
 """
 
 from __future__ import annotations
