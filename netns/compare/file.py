@@ -159,7 +159,7 @@ def _grid(file: _File, *, default_name: str, base: Path) -> Grid:
         seeds=_seeds(file.seeds),
         timeout_s=_quantity(_seconds, file.timeout, at="timeout", least=0.1, most=MAX_TIMEOUT_S),
         wanted=tuple(
-            _wanted(given, at=f"wanted.{index}", conditions=file.conditions) for index, given in enumerate(file.wanted)
+            _wanted(given, at=f"wanted[{index}]", conditions=file.conditions) for index, given in enumerate(file.wanted)
         ),
         must_complete=tuple(file.must_complete),
     )

@@ -44,10 +44,8 @@ class Condition:
         parts = parts if self.shape else []
         parts += map(str, self.events)
         if self.busiest_link_fails_at is not None:
-            parts.append(
-                f"when {100 * self.busiest_link_fails_at:g} % of all bytes have arrived, the link between switches "
-                "that carried most drops everything, silently, for good"
-            )
+            share = f"{100 * self.busiest_link_fails_at:g} %"
+            parts.append(f"the link between switches that carried most dies at {share}, silently")
         return "; ".join(parts) or "the fabric as it is"
 
     def describe(self) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Worker:
     partial: bytes = b""
     errors: bytes = b""
     open_pipes: int = 2
+    _taken: int = 0
 
     @property
     def ended(self) -> bool:
@@ -63,6 +64,11 @@ class Worker:
     def last(self, kind: str) -> Event | None:
         """Return the last event of a kind."""
         return next((event for event in reversed(self.events) if event["event"] == kind), None)
+
+    def fresh(self) -> list[Event]:
+        """Return what it said since the last call."""
+        fresh, self._taken = self.events[self._taken :], len(self.events)
+        return fresh
 
     def say(self, **fields: Any) -> None:
         """Write a line to its stdin."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from netns.compare.counters import Reading
 from netns.compare.errors import CellError
 from netns.compare.fabric import Ideal
 from netns.compare.faults import Faults
 from netns.compare.grid import Condition
-from netns.compare.hosts import PYTHON, Hosts, Worker
+from netns.compare.hosts import PYTHON, Event, Hosts
 from netns.compare.outcome import Outcome
 from netns.compare.payload import Payload
 from netns.compare.progress import OnProgress, Progress
@@ -131,13 +131,14 @@ class Transfer:
                     raise CellError(f"nothing arrived within {FIRST_BYTE_WITHIN_S:g} s")
                 return
             if not self._faults.step():
-                for worker, event in hosts.wait(until=min(until, now + _TICK_S, self._faults.next_at or until)):
-                    self._note(worker, event)
+                hosts.wait(until=min(until, now + _TICK_S, self._faults.next_at or until))
+            for event in hosts.workers[self._flow.destination].fresh():
+                if event["event"] == "progress":
+                    self._note_progress(event)
 
-    def _note(self, worker: Worker, event: dict[str, Any]) -> None:
-        if worker.host != self._flow.destination or event["event"] != "progress":
-            return
-        seconds, size_bytes = float(event["seconds"]), int(event["bytes"])
+    def _note_progress(self, event: Event) -> None:
+        seconds = float(event["seconds"])
+        size_bytes = min(int(event["bytes"]), self._payload.size_bytes)  # srd recv counts the file's name, too
         if self._first_at is None:
             self._first_at = time.monotonic() - seconds
             self._faults.begin(at=self._first_at, since=self._before)

@@ -1,3 +1,5 @@
+"""The file of a workload: what is made, found again, and removed."""
+
 from __future__ import annotations
 
 import hashlib
@@ -9,8 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from scripts.compare.errors import CompareError
-from scripts.compare.payload import Payload, prepared
+from netns.compare import payload as payload_module
+from netns.compare.errors import PayloadError
+from netns.compare.payload import Payload, Payloads, prepared
+from netns.compare.traffic import File
 
 
 @pytest.fixture(autouse=True)
@@ -18,27 +22,34 @@ def tmpfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory in place of the tmpfs; it must be empty at the end."""
     directory = tmp_path / "tmpfs"
     directory.mkdir()
-    monkeypatch.setattr("scripts.compare.payload.TMPFS", directory)
+    monkeypatch.setattr(payload_module, "TMPFS", directory)
     yield directory
     assert list(directory.iterdir()) == []
 
 
-def test_prepared__random_bytes_from_the_seed() -> None:
-    def digest(seed: int) -> str:
-        with prepared(name="t", file=None, byte_count=(1 << 20) + 5, seed=seed) as payload:
+def nobody() -> int:
+    """Return the id of a process that runs no more."""
+    process_id = os.posix_spawn("/bin/true", ["/bin/true"], {})
+    os.waitpid(process_id, 0)
+    return process_id
+
+
+def test_prepared__random_bytes_which_are_the_same_each_time() -> None:
+    def digest() -> str:
+        with prepared(File((1 << 20) + 5)) as payload:
             data = payload.source.read_bytes()
-            assert len(data) == payload.byte_count == (1 << 20) + 5
+            assert len(data) == payload.size_bytes == (1 << 20) + 5
             assert hashlib.sha256(data).hexdigest() == payload.sha256
             return payload.sha256
 
-    assert digest(1) == digest(1) != digest(2)
+    assert digest() == digest()
 
 
 def test_prepared__own_file_is_not_moved(tmp_path: Path) -> None:
     own = tmp_path / "own.iso"
     own.write_bytes(b"abc")
-    with prepared(name="t", file=own, byte_count=999, seed=1) as payload:
-        assert (payload.source, payload.byte_count) == (own, 3)
+    with prepared(File(3, str(own))) as payload:
+        assert (payload.source, payload.size_bytes) == (own, 3)
         shutil.copy(own, payload.output)
         assert payload.landed_intact()
         (payload.output / own.name).write_bytes(b"abd")
@@ -48,68 +59,55 @@ def test_prepared__own_file_is_not_moved(tmp_path: Path) -> None:
     assert own.read_bytes() == b"abc"
 
 
-def test_prepared__clears_remainders_of_a_killed_run(tmpfs: Path) -> None:
-    (tmpfs / "srd-t" / "out").mkdir(parents=True)
-    (tmpfs / "srd-t" / "payload.bin").write_bytes(b"old")
-    (tmpfs / "srd-t" / "out" / "payload.bin").write_bytes(b"old")
-    with prepared(name="t", file=None, byte_count=0, seed=1) as payload:
-        assert payload.source.read_bytes() == b""
-        assert list(payload.output.iterdir()) == []
+def test_payloads__one_for_all_cells_of_a_workload() -> None:
+    with Payloads() as payloads:
+        first = payloads.of(File(10))
+        assert payloads.of(File(10)) is first
+        second = payloads.of(File(20))
+        assert (second.size_bytes, second.source.stat().st_size) == (20, 20)
+        assert payloads.of(File(10)) is not first
+
+
+def test_prepared__removes_what_a_killed_run_has_left_and_nothing_else(tmpfs: Path) -> None:
+    left, running = tmpfs / f"srd-compare-{nobody()}", tmpfs / f"srd-compare-{os.getppid()}"
+    others = [running, tmpfs / "srd-compare-x", tmpfs / "something"]
+    for directory in (left, *others):
+        (directory / "out").mkdir(parents=True)
+    link = tmpfs / f"srd-compare-{nobody()}"
+    link.symlink_to(tmpfs / "something")
+    with prepared(File(1)):
+        assert not left.exists()
+    assert all((directory / "out").exists() for directory in others)
+    link.unlink()
+    for directory in others:
+        shutil.rmtree(directory)
 
 
 def test_prepared__removes_all_after_an_error() -> None:
     def fail(_payload: Payload) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), prepared(name="t", file=None, byte_count=10, seed=1) as payload:
+    with pytest.raises(KeyboardInterrupt), prepared(File(10)) as payload:
         fail(payload)
 
 
-def test_prepared__second_run_bad_flow() -> None:
-    with (
-        prepared(name="t", file=None, byte_count=10, seed=1) as first,
-        pytest.raises(CompareError, match="another run is using it"),
-        prepared(name="t", file=None, byte_count=10, seed=1),
-    ):
-        pass
-    assert not first.source.exists()
-
-
 def test_prepared__missing_file_bad_flow(tmp_path: Path) -> None:
-    with (
-        pytest.raises(CompareError, match=r"nowhere: No such file"),
-        prepared(name="t", file=tmp_path / "nowhere", byte_count=1, seed=1),
-    ):
+    with pytest.raises(PayloadError, match=r"nowhere: No such file"), prepared(File(1, str(tmp_path / "nowhere"))):
         pass
 
 
-def test_prepared__no_regular_file_bad_flow() -> None:
-    with (
-        pytest.raises(CompareError, match="not a regular file"),
-        prepared(name="t", file=Path("/dev/null"), byte_count=1, seed=1),
-    ):
+def test_prepared__something_in_its_place_bad_flow(tmpfs: Path, tmp_path: Path) -> None:
+    place = tmpfs / f"srd-compare-{os.getpid()}"
+    place.symlink_to(tmp_path)
+    with pytest.raises(PayloadError, match="File exists"), prepared(File(1)):
         pass
-
-
-def test_prepared__a_link_in_its_place_bad_flow(tmpfs: Path, tmp_path: Path) -> None:
-    (tmpfs / "srd-t").symlink_to(tmp_path)
-    with pytest.raises(CompareError, match="srd-t"), prepared(name="t", file=None, byte_count=1, seed=1):
-        pass
-    (tmpfs / "srd-t").unlink()
+    place.unlink()
 
 
 def test_prepared__too_little_memory_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=64 << 20))
     with (
-        pytest.raises(CompareError, match=r"64 MiB free, 512 MiB needed; use a smaller --size"),
-        prepared(name="t", file=None, byte_count=256 << 20, seed=1),
+        pytest.raises(PayloadError, match=r"64 MiB free, 512 MiB needed; give a smaller --size"),
+        prepared(File(256 << 20)),
     ):
         pass
-
-
-def test_prepared__foreign_directory_bad_flow(tmpfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmpfs / "srd-t").mkdir()
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(CompareError, match="another user"), prepared(name="t", file=None, byte_count=1, seed=1):
-        pass
-    (tmpfs / "srd-t").rmdir()
