@@ -194,7 +194,9 @@ class Measurement:
             progress=progress,
             longest_stall_ms=stall_ms,
             resent_fraction=resent_fraction,
-            path_shares=after.path_shares(self._lab, since=self._before),
+            path_shares=after.path_shares(
+                self._lab, since=self._before, senders={flow.source for flow in self._flows.values()}
+            ),
             events=tuple(self._faults.events),
             note=(self._faults.untested(elapsed_s) if state is State.OK else None) or self._lacking_subflows(hosts),
             backend=self._lab.backend,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from netns.compare.fabric import links_that_can_fail
+from netns.compare.fabric import links_that_can_fail, ways_up
 from netns.compare.outcome import Loads, shares
 from netns.lab.lab import Lab
 from netns.observe.machine import Ticks
@@ -51,14 +51,12 @@ class Reading:
 
         return max(links_that_can_fail(lab.topology), key=carried)
 
-    def path_shares(self, lab: Lab, *, since: Reading) -> dict[str, float]:
-        """Return each spine's share of the bytes that were sent to the spines since then."""
-        return shares(
-            {
-                spine: sum(sent - since.sent_bytes[pair] for pair, sent in self.sent_bytes.items() if pair[1] == spine)
-                for spine in lab.topology.spines
-            }
-        )
+    def path_shares(self, lab: Lab, *, since: Reading, senders: Collection[str]) -> dict[str, float]:
+        """Return each spine's share of the bytes that the switches over the senders have sent up since then."""
+        sent = dict.fromkeys(lab.topology.spines, 0)
+        for switch, spine in ways_up(lab.topology, senders):
+            sent[spine] += self.sent_bytes[switch, spine] - since.sent_bytes[switch, spine]
+        return shares(sent)
 
     def loads(self, *, since: Reading) -> Loads:
         """Return how busy the machine was since then."""

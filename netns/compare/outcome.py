@@ -80,7 +80,7 @@ class Outcome:
     resent_fraction: float | None = None
     """Share of what was sent that had been sent before: packets (SRD), or bytes (TCP)."""
     path_shares: Mapping[str, float] = field(default_factory=dict)
-    """Each spine's share of the bytes that were sent to the spines, what a dead link swallowed included."""
+    """Each spine's share of the bytes that the switches over the senders sent up, into a dead link included."""
     events: tuple[tuple[float, str], ...] = ()
     """What happened to the fabric: seconds since the start, and what."""
     note: str | None = None

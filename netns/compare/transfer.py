@@ -164,7 +164,7 @@ class Transfer:
             watched_s=0.0 if self._first_at is None else after.at - self._first_at,
             timeout_s=self._timeout_s,
             ideal_s=Ideal(self._lab.topology).seconds(flow.source, flow.destination, size_bytes=flow.size_bytes),
-            path_shares=after.path_shares(self._lab, since=self._before),
+            path_shares=after.path_shares(self._lab, since=self._before, senders=[flow.source]),
             loads=after.loads(since=self._from_first_byte),
             events=tuple(self._faults.events),
             untested=None if sent is None else self._faults.untested(float(sent["seconds"])),

@@ -38,9 +38,9 @@ def test_reading__counts_the_spine_that_was_taken(lab: Lab) -> None:
     ping(lab, lab.pinned_addresses("h2")["spine3"])
     after = Reading.take(lab)
     assert after.sent_bytes["leaf1", "spine3"] - before.sent_bytes["leaf1", "spine3"] >= 20 * 1000
-    shares = after.path_shares(lab, since=before)
+    shares = after.path_shares(lab, since=before, senders=["h1"])
     assert list(shares) == list(lab.topology.spines)
-    assert max(shares, key=lambda spine: shares[spine]) == "spine3"
+    assert shares["spine3"] > 0.95  # and none of the answers
     assert sum(shares.values()) == pytest.approx(1, abs=0.001)
     assert "spine3" in after.busiest_link(lab, since=before)
     if lab.backend == "relay":
