@@ -39,6 +39,8 @@ def render(grid: Grid, summaries: Sequence[Summary], *, report: Mapping[str, Any
         loads=figures.loads(summaries),
         checks=checks(grid.wanted, summaries),
         sends_files=any(isinstance(traffic, File) for traffic in grid.workloads.values()),
+        one_flow=any(figures.is_one_flow(grid, workload) for workload in grid.workloads),
+        many_flows=not all(figures.is_one_flow(grid, workload) for workload in grid.workloads),
         sends_flows=any(not isinstance(traffic, File) for traffic in grid.workloads.values()),
         backends=sorted({summary.typical.backend for summary in summaries} - {""}),
     )

@@ -197,22 +197,23 @@ def _mark_events(
 
 
 def throughput(outcome: Outcome, *, window_s: float) -> tuple[list[float], list[float]]:
-    """Return middle (s) and rate (Mbit/s) of windows of at least this length, until the cell ended."""
-    if not outcome.progress or outcome.elapsed_s <= 0:
-        return [], []
-    count = max(1, int(outcome.elapsed_s / window_s))
-    edges = np.linspace(0, outcome.elapsed_s, count + 1)
+    """Return middle (s) and rate (Mbit/s) of windows of at least this length, until all had arrived, or the end."""
     times = [seconds for seconds, _ in outcome.progress]
+    end_s = times[-1] if times and outcome.state is State.OK else outcome.elapsed_s
+    if not times or end_s <= 0:
+        return [], []
+    edges = np.linspace(0, end_s, max(1, int(end_s / window_s)) + 1)
     arrived = np.interp(edges, times, [size_bytes for _, size_bytes in outcome.progress])
     rates = 8e-6 * np.diff(arrived) / np.diff(edges)
     return [float(each) for each in (edges[:-1] + edges[1:]) / 2], [float(rate) for rate in rates]
 
 
 def _shown_s(outcomes: Sequence[Outcome]) -> float:
-    """Return how long a plot over time is: until the last that reached its end, and a quarter; else all of it."""
+    """Return how long a plot over time is: until the last end or event, and a quarter; all of it if nothing is ok."""
     ok = [outcome.elapsed_s for outcome in outcomes if outcome.state is State.OK]
+    events = [at_s for outcome in outcomes for at_s, _ in outcome.events]
     longest = max((outcome.elapsed_s for outcome in outcomes), default=1.0)
-    return max(1e-3, min(1.25 * max(ok), longest) if ok else longest)
+    return max(1e-3, min(1.25 * max(ok + events), longest) if ok else longest)
 
 
 def _seconds_cdf(axes: Axes, summaries: Sequence[Summary]) -> None:
