@@ -46,7 +46,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
         "nitro_emu.config",
         "nitro_emu.cli.verify",
     ),
-    "pyroute2": "netns",
+    "pyroute2": ("netns", "srd.tunnel.interface"),
     "uvloop": ("srd", "nitro_emu.daemon"),
     "prometheus_client": ("nitro_emu.metrics", "srd.metrics.exposition", "netns.observe.lab_metrics"),
     "matplotlib": ("srd.qlog.plot", "netns.compare.plots"),
@@ -55,7 +55,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
 }
 
 SOURCES = sorted(chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES))
-ALL_SOURCES = sorted(chain(SOURCES, (ROOT / "scripts").rglob("*.py"), (ROOT / "tests").rglob("*.py")))
+ALL_SOURCES = sorted(chain(SOURCES, *((ROOT / folder).rglob("*.py") for folder in ("examples", "scripts", "tests"))))
 
 
 def module_of(path: Path) -> str:
