@@ -29,12 +29,13 @@ from netns.lab.lab import Lab
 from netns.topology.model import reference
 from scripts.benches.cases.tail import has_mptcp
 from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.reference_fabric import RECEIVER, SENDER
 from scripts.benches.tunnel import redis
 from scripts.benches.tunnel.carriers import Usage, openvpn, srd_tunnel, wireguard_go
 from scripts.benches.tunnel.ends import Ends
+from scripts.benches.tunnel.fabric import dead, loss, uplink_bytes
 from scripts.benches.tunnel.streams import OMIT_S, START_S, WORKER, Sockets, stream
 from scripts.benches.veth import iperf
-from scripts.compare.fabric import RECEIVER, SENDER, Fabric
 from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
@@ -81,7 +82,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
             bare(Ends.of_veth(pair), found, seconds=seconds)
         Drops.read(()).require_none_since(before, during="tunnel")
         with Lab.up(reference(name=f"bench-tunnel-{os.getpid()}")) as lab:
-            four_paths(Fabric(lab), Ends.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
+            four_paths(Ends.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
             _require_relay(lab)
             relay = int(lab.backend == "relay")
         ours = found.pop(OURS)
@@ -145,68 +146,63 @@ def connections(ends: Ends) -> dict[str, float]:
     return {"connections": right, "connections_seconds": exchanged["seconds"]}
 
 
-def four_paths(fabric: Fabric, ends: Ends, found: Found, *, seconds: float) -> None:
+def four_paths(ends: Ends, found: Found, *, seconds: float) -> None:
     """Measure over the reference fabric. Raises BenchError where this kernel has no MPTCP."""
-    if not has_mptcp(fabric):
+    lab, spines = ends.lab, ends.lab.topology.spines
+    if not has_mptcp(lab):
         raise BenchError("this kernel has no MPTCP with a subflow over each spine (CONFIG_MPTCP)")
-    spine = fabric.spines[0]
-    pinned = replace(ends, receiver=fabric.pinned_address(RECEIVER, spine))
-    multipath = Sockets(mptcp=True, bind=fabric.pinned_address(SENDER, spine))
-    found["mptcp"] = one_flow(fabric, ends, multipath, seconds=seconds) | stall(fabric, ends, multipath)
-    found["tcp"] |= one_flow(fabric, ends, Sockets(), seconds=seconds) | stall(fabric, pinned, Sockets())
-    found["tcp"] |= beside_bulk(
-        fabric, ends, [replace(ends, receiver=fabric.pinned_address(RECEIVER, each)) for each in fabric.spines]
-    )
+    pinned = [replace(ends, receiver=lab.pinned_addresses(RECEIVER)[spine]) for spine in spines]
+    multipath = Sockets(mptcp=True, bind=lab.pinned_addresses(SENDER)[spines[0]])
+    found["mptcp"] = one_flow(ends, multipath, seconds=seconds) | stall(ends, multipath)
+    found["tcp"] |= one_flow(ends, Sockets(), seconds=seconds) | stall(pinned[0], Sockets())
+    found["tcp"] |= beside_bulk(ends, pinned)
     with srd_tunnel(ends) as inner:
-        found[OURS] |= one_flow(fabric, inner, Sockets(), seconds=seconds) | stall(fabric, inner, Sockets())
-        found[OURS] |= beside_bulk(fabric, inner, [inner] * len(fabric.spines))
+        found[OURS] |= one_flow(inner, Sockets(), seconds=seconds) | stall(inner, Sockets())
+        found[OURS] |= beside_bulk(inner, [inner] * len(spines))
 
 
-def one_flow(fabric: Fabric, ends: Ends, sockets: Sockets, *, seconds: float) -> dict[str, float]:
+def one_flow(ends: Ends, sockets: Sockets, *, seconds: float) -> dict[str, float]:
     """Measure a stream without loss and with it."""
     found = {}
     for name, percent in (("one_flow_mbps", 0.0), ("one_flow_loss_mbps", LOSS_PERCENT)):
-        fabric.set_loss(percent)
-        with stream(ends, sockets, seconds=OMIT_S + seconds) as ended:
+        with loss(ends.lab, percent), stream(ends, sockets, seconds=OMIT_S + seconds) as ended:
             found[name] = ended().mbps()
-    fabric.restore()
     return found
 
 
-def stall(fabric: Fabric, ends: Ends, sockets: Sockets) -> dict[str, float]:
+def stall(ends: Ends, sockets: Sockets) -> dict[str, float]:
     """Let the first spine drop everything under a stream; return the longest time without data, before and after."""
     with stream(ends, sockets, seconds=OMIT_S + BEFORE_FAULT_S + AFTER_FAULT_S) as ended:
-        _await_bytes(fabric)
+        _await_bytes(ends.lab)
         time.sleep(OMIT_S + BEFORE_FAULT_S)
-        fabric.blackhole(fabric.spines[0])
-        failed_at = time.monotonic()
-        seen = ended()
-    fabric.restore()
+        with dead(ends.lab, ends.lab.topology.spines[0]):
+            failed_at = time.monotonic()
+            seen = ended()
     return {
         "stall_ms": seen.longest_stall_ms(since=failed_at, until=seen.ended_at),
         "stall_before_ms": seen.longest_stall_ms(since=failed_at - BEFORE_FAULT_S, until=failed_at),
     }
 
 
-def _await_bytes(fabric: Fabric) -> None:
+def _await_bytes(lab: Lab) -> None:
     """Wait until a stream has begun."""
-    before, give_up_at = sum(fabric.uplink_bytes()), time.monotonic() + START_S
-    while sum(fabric.uplink_bytes()) - before < STREAM_BYTES:
+    before, give_up_at = sum(uplink_bytes(lab).values()), time.monotonic() + START_S
+    while sum(uplink_bytes(lab).values()) - before < STREAM_BYTES:
         if time.monotonic() >= give_up_at:
             raise BenchError(f"no stream within {START_S:g} s")
         time.sleep(0.02)
 
 
-def beside_bulk(fabric: Fabric, ends: Ends, bulk: Sequence[Ends]) -> dict[str, float]:
+def beside_bulk(ends: Ends, bulk: Sequence[Ends]) -> dict[str, float]:
     """Measure redis beside bulk flows; return its latencies, and what all together sent."""
     with ExitStack() as stack:
         for each in bulk:
             stack.enter_context(stream(each, Sockets(), seconds=BULK_S))
-        _await_bytes(fabric)
+        _await_bytes(ends.lab)
         time.sleep(OMIT_S)
-        before, began_at = sum(fabric.uplink_bytes()), time.monotonic()
+        before, began_at = sum(uplink_bytes(ends.lab).values()), time.monotonic()
         found = redis.latencies(ends, requests=REQUESTS)
-        sent_bytes, seconds = sum(fabric.uplink_bytes()) - before, time.monotonic() - began_at
+        sent_bytes, seconds = sum(uplink_bytes(ends.lab).values()) - before, time.monotonic() - began_at
         if seconds > BULK_S - OMIT_S:
             raise BenchError(f"redis took {seconds:.0f} s, longer than the bulk flows beside it")
     return found | {"bulk_mbps": 8e-6 * sent_bytes / seconds}

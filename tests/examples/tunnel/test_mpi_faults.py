@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from examples.tunnel import mpi
-from scripts.compare.fabric import Fabric
+from scripts.benches.tunnel.fabric import dead, loss, uplink_bytes
 from tests.examples.tunnel.conftest import Network
 from tests.patience import PATIENCE_S
 
@@ -20,18 +20,19 @@ CALLS = 40
 
 
 def test_mpi__with_loss(tunnelled: Network) -> None:
-    Fabric(tunnelled.lab).set_loss(1.0)
-    assert len(mpi.run(tunnelled.server, tunnelled.client, tunnelled.address, sizes=SIZES, calls=10)) == 2
+    with loss(tunnelled.lab, 1.0):
+        assert len(mpi.run(tunnelled.server, tunnelled.client, tunnelled.address, sizes=SIZES, calls=10)) == 2
 
 
 def test_mpi__while_a_spine_dies(tunnelled: Network) -> None:
     """Silently: no route changes. Over the fabric alone a connection on that spine never goes on."""
-    fabric = Fabric(tunnelled.lab)
+    lab = tunnelled.lab
+    spine = lab.topology.spines[0]
     with ThreadPoolExecutor(1) as pool:
         ran = pool.submit(mpi.run, tunnelled.server, tunnelled.client, tunnelled.address, sizes=SIZES, calls=CALLS)
         give_up_at = time.monotonic() + PATIENCE_S
-        while fabric.uplink_bytes()[0] < BEGUN_BYTES:
+        while uplink_bytes(lab)[spine] < BEGUN_BYTES:
             assert time.monotonic() < give_up_at
-        fabric.blackhole(fabric.spines[0])
-        assert not ran.done(), "it was over before the spine died: make more calls"
-        assert len(ran.result(timeout=PATIENCE_S)) == 2
+        with dead(lab, spine):
+            assert not ran.done(), "it was over before the spine died: make more calls"
+            assert len(ran.result(timeout=PATIENCE_S)) == 2
