@@ -51,13 +51,14 @@ class KeptPackets:
         """Return where packets are to go."""
         return {packet.destination for packet in self._packets.values()}
 
-    def take(self, destinations: set[bytes], *, now: float) -> list[bytes]:
-        """Return the packets to these destinations, which are kept no more; those that are too old are given up."""
+    def take(self, destinations: set[bytes], *, now: float) -> tuple[list[bytes], int]:
+        """Keep the packets to these destinations no more; return them, and how many are given up as too old."""
         taken = [flow for flow, packet in self._packets.items() if packet.destination in destinations]
         packets = [self._packets[flow] for flow in taken]
         for flow in taken:
             self._forget(flow)
-        return [packet.frame for packet in packets if packet.at >= now - MAX_AGE_S]
+        frames = [packet.frame for packet in packets if packet.at >= now - MAX_AGE_S]
+        return frames, len(packets) - len(frames)
 
     def _forget(self, flow: int) -> bool:
         packet = self._packets.pop(flow, None)
