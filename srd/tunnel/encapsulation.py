@@ -301,7 +301,9 @@ class Encapsulation:
         self._outers[owner] = Outer(address, local, _version(address))
 
 
-def _opened(family: socket.AddressFamily, address: Address, *, act: Callable[[socket.socket, Address], None]) -> socket.socket:
+def _opened(
+    family: socket.AddressFamily, address: Address, *, act: Callable[[socket.socket, Address], None]
+) -> socket.socket:
     """Return a non-blocking socket that tells each datagram's TOS and own address, and sets DF."""
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
