@@ -105,8 +105,8 @@ def common_options(command: _F) -> _F:
             click.option(
                 "--fallback",
                 is_flag=True,
-                help="Carry packets in plain UDP, unencrypted, where SRD does not answer, at the port behind SRD's; both "
-                "ends need it.",
+                help="Carry packets in plain UDP, unencrypted, where SRD does not answer, at the port behind SRD's. "
+                "Both ends need it.",
             ),
             click.option(
                 "--express-for",
@@ -240,7 +240,7 @@ async def _listen(
         _log.info("%s", title)
         if tunnel.gateway.encapsulation is not None:
             _log.warning(
-                "packets in plain UDP are taken at %s: unencrypted, and from whoever names a client's address as source",
+                "packets in plain UDP are taken at %s: unencrypted, from whoever names a client's address as source",
                 tunnel.gateway.encapsulation.name,
             )
         _log.info("connect with: srd tunnel connect %s --address %s", target, _example(options.addresses[0]))

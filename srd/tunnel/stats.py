@@ -23,8 +23,8 @@ SOCKETS: Final = Path("/proc/net/unix")
 TIMEOUT_S: Final = 5.0
 MAX_ANSWER_BYTES: Final = 16 << 20
 ENA_SRD_MODE: Final = 3
-"""Of AWS' values (0: off; 1: ENA Express is on, without UDP; 2: it is off, and was on for UDP; 3: it is on, and UDP uses
-it) the one that describes a tunnel. It says what is switched on; the counters say what goes over SRD."""
+"""A tunnel's of AWS' values: 0: off; 1: ENA Express is on, without UDP; 2: it is off, and was on for UDP; 3: it is on,
+and UDP uses it. It says what is switched on; the counters say what goes over SRD."""
 _MEANINGS: Final = {
     "ena_srd_mode": "ENA Express's mode: 3, it is on, and UDP uses it.",
     "ena_srd_resource_utilization": "Memory for messages in use, percent.",
