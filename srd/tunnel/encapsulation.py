@@ -183,7 +183,7 @@ class Encapsulation:
         if outer is None:
             self._counters.dropped["no_peer"] += 1
             return 0
-        header, packet = vnet.parse(frame), frame[vnet.HEADER_BYTES :]
+        header, packet = vnet.parse(frame), frame[vnet.HEADER_BYTES :][: inner.length]
         if header.gso_type != vnet.GSO_NONE:
             return self._send_segments(segments(header, packet), outer)
         complete_checksum(header, packet)
@@ -223,16 +223,14 @@ class Encapsulation:
         if segment_bytes:
             controls.append((socket.SOL_UDP, syscalls.UDP_SEGMENT, struct.pack("=H", segment_bytes)))
         try:
-            self._sock.sendmsg(pieces, controls, 0, outer.address) if outer.address else self._sock.sendmsg(
-                pieces, controls
-            )
+            self._sock.sendmsg(pieces, controls, 0, outer.address)
         except OSError as error:
             return error.errno or errno.EIO
         return 0
 
     def _too_long(self, packet: memoryview | bytes, outer: Outer) -> int:
         """Answer a packet that is too long for the path, or send it in fragments; return how many were sent."""
-        mtu = self._path_mtu(outer) - outer.overhead_bytes
+        mtu = min(self._path_mtu(outer), MAX_DATAGRAM_BYTES) - outer.overhead_bytes
         inner = parse_untrusted(packet)
         if pieces := fragments(packet, inner, mtu=mtu):
             codes = [self._send_datagrams([piece], outer) for piece in pieces]
@@ -307,7 +305,7 @@ def _opened(
     """Return a non-blocking socket that tells each datagram's TOS and own address, and sets DF."""
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
-        for name in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        for name in (syscalls.SO_SNDBUFFORCE, syscalls.SO_RCVBUFFORCE):  # who has a tunnel has CAP_NET_ADMIN
             sock.setsockopt(socket.SOL_SOCKET, name, BUFFER_BYTES)
         for option, value in ((syscalls.IP_MTU_DISCOVER, IP_PMTUDISC_DO), (socket.IP_RECVTOS, 1), (IP_PKTINFO, 1)):
             sock.setsockopt(socket.IPPROTO_IP, option, value)  # an IPv6 socket carries IPv4, too

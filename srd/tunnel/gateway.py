@@ -141,7 +141,7 @@ class Gateway:
         """Send a packet without SRD, or keep it until there is a peer."""
         way = self.encapsulation
         if way is None or (is_eligible and not way.is_active):
-            self.counters.dropped["no_peer"] += self._kept.keep(frame, inner, now=now)
+            self._give_up(self._kept.keep(frame, inner, now=now))
             return
         try:
             sent = way.send(frame[VNET_AT:], inner)
@@ -152,13 +152,17 @@ class Gateway:
         if is_eligible:
             self.counters.ena_srd_eligible_tx_pkts += sent
 
+    def _give_up(self, packets: int) -> None:
+        if packets:
+            self.counters.dropped["no_peer"] += packets
+
     def send_kept(self) -> None:
         """Send what was kept for peers that are there now, or if there is a way around them now."""
         now = self._loop.time()
         is_around = self.encapsulation is not None and self.encapsulation.is_active
         ready = {each for each in self._kept.destinations() if is_around or self.allowed.find(each) is not None}
         frames, given_up = self._kept.take(ready, now=now)
-        self.counters.dropped["no_peer"] += given_up
+        self._give_up(given_up)
         for frame in frames:
             room = self._memory.room(len(frame))
             if room is None:

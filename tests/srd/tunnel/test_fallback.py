@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from netns.backends.relay.tap import inside
-from tests.patience import PATIENCE_S
 from tests.srd.tunnel.cable import ip
-from tests.srd.tunnel.two_ends import TARGET_PORT, Connection, Ends, ends, exchange, inner, outer
+from tests.srd.tunnel.two_ends import TARGET_PORT, Connection, Ends, ends, exchange
 
 pytestmark = pytest.mark.root
 
