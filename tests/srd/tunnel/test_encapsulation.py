@@ -136,11 +136,8 @@ def test_ecn__all_pairs_by_the_table_of_rfc_6040(version: int, inner: int) -> No
                 for outer_ecn, ecn in enumerate(row):
                     data = packet(tos=0xB8 | inner_ecn, version=inner)
                     send_with_tos(sock, data, outer_ecn, (LOOPBACK[version], port_of(made)))
-                    if ecn is None:
-                        while not kernel.counters.dropped["congestion"]:
-                            await asyncio.sleep(0.001)
-                        continue
-                    assert await kernel.read() == packet(tos=0xB8 | ecn, version=inner)
+                    if ecn is not None:
+                        assert await kernel.read() == packet(tos=0xB8 | ecn, version=inner)
         assert kernel.counters.dropped == {"congestion": 1}
         assert kernel.counters.encapsulated_rx_pkts == 15
 

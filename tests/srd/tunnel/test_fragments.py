@@ -18,7 +18,7 @@ from tests.srd.tunnel.inner import hostile, ipv4, ipv6, udp
 )
 def test_fragments__hold_the_packet(payload: bytes, mtu: int, offset: int, *, more: bool) -> None:
     """Of a fragment, too: with `more` its own fragments are all followed by another."""
-    packet = bytes(ipv4(tos=0xBB, id=7, frag=offset, flags="MF" if more else 0, proto=17) / Raw(payload))
+    packet = bytes(ipv4(tos=0xBB, id=7, frag=offset, flags="MF" if more else 0, proto=253) / Raw(payload))
     pieces = fragments(packet, parse_untrusted(packet), mtu=mtu)
     at = offset * 8
     for index, piece in enumerate(pieces):
