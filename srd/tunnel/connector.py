@@ -111,7 +111,7 @@ class Connector:
             self._on_connected(member)
             self._return_to_srd()
             await self._left.wait()
-            _log.warning("lost %s: %s", self.name, member.peer.error())
+            _log.warning("lost %s", member.peer.error())
 
     def _fall_back_later(self) -> None:
         around = self._around

@@ -6,7 +6,7 @@ the queue that bulk flows make is where flows take turns and CoDel sees it. A pa
 leaves the queue, as one that is dropped there must not be waited for. A large packet is a message and is sent from the
 memory that it was read to. Small ones are copied into a message that one SRD packet carries.
 
-A message that was not acknowledged for `max_age_s` is cancelled.
+A message that was not acknowledged for `max_age_s` is cancelled; a peer that acknowledges none at all is ended.
 
 Receiving. A message is written to the interface from the memory where it landed, unless it has to wait for others of
 its flow. Small packets that share a message are copied first, as they may be released at different times.
@@ -123,6 +123,7 @@ class Member:
         self._posted_bytes = self._last_bytes = 0
         self._ages: deque[tuple[float, int]] = deque()  # requests in the order of posting
         self._age_check: asyncio.TimerHandle | None = None
+        self._unanswered_since: float | None = None  # since then messages were given up, and none was acknowledged
         self._order = FlowOrder[Landed](limit_bytes=config.reorder_bytes)
         self._order_timer: asyncio.TimerHandle | None = None
 
@@ -216,6 +217,7 @@ class Member:
         if not self._posted:
             self._last_bytes = 0
         if status is Status.OK:
+            self._unanswered_since = None
             counters.ena_srd_tx_pkts += posted.packets
             counters.ena_srd_eligible_tx_pkts += posted.packets
             counters.tx_messages += 1
@@ -229,13 +231,19 @@ class Member:
             self.pump(now=self._loop.time())
 
     def _check_ages(self) -> None:
-        """Cancel what is older than it may be."""
+        """Cancel what is older than it may be; end a peer that acknowledges nothing."""
         self._age_check = None
-        ages, oldest_at = self._ages, self._loop.time() - self._config.max_age_s
+        now = self._loop.time()
+        ages, oldest_at = self._ages, now - self._config.max_age_s
         while ages and (ages[0][1] not in self._posted or ages[0][0] < oldest_at):
-            _, request = ages.popleft()
+            posted_at, request = ages.popleft()
             if request in self._posted:
                 self.peer.cancel(request)
+                if self._unanswered_since is None:
+                    self._unanswered_since = posted_at
+                elif now - self._unanswered_since >= self._config.unanswered_s:
+                    self.peer.fail(f"nothing acknowledged for {now - self._unanswered_since:.1f} s")
+                    return
         if ages:
             self._age_check = self._loop.call_later(AGE_CHECK_S, self._check_ages)
 
