@@ -85,7 +85,7 @@ class Connector:
             _, address = await resolve(self._host, port=self._port + 1, passive=False)
             gateway = self._gateway
             self._around = gateway.encapsulation = Encapsulation.connect(
-                address, networks=self._networks, write=gateway.write, counters=gateway.counters
+                address, networks=self._networks, interface=gateway
             )
         try:
             await self._run()

@@ -73,6 +73,18 @@ class Owners(Protocol):
         """Return which peer an inner address belongs to; None: it is nobody's."""
 
 
+class Interface(Protocol):
+    """What is needed of the gateway."""
+
+    counters: Counters
+
+    def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
+        """Give a packet to the kernel; return why it refuses, None: it has taken it."""
+
+    def send_kept(self) -> None:
+        """Send what was kept for those that can be reached now."""
+
+
 class Outer(NamedTuple):
     """Where datagrams for a peer go."""
 
@@ -111,13 +123,11 @@ class Encapsulation:
         *,
         owners: Owners,
         listener: Hashable | None,
-        write: Callable[[Sequence[memoryview | bytes]], str | None],
-        counters: Counters,
+        interface: Interface,
     ) -> None:
         """Take over the socket; see `listen` and `connect`.
 
-        `listener`: the owner that a connected socket leads to; `write` gives a packet to the kernel, and returns why it
-        was not taken.
+        `listener`: the owner that a connected socket leads to; None: the socket takes datagrams from everywhere.
         """
         self.is_active = listener is None
         """Whether packets take this way that could go over SRD: a listener's, whenever they have no SRD peer."""
@@ -127,8 +137,8 @@ class Encapsulation:
         self._outers: dict[Hashable, Outer] = {}
         if listener is not None:
             self._outers[listener] = Outer(None, (), _version(sock.getpeername()))
-        self._write = write
-        self._counters = counters
+        self._interface = interface
+        self._counters = interface.counters
         self._has_segments = True
         self._buffer = memoryview(bytearray(MAX_DATAGRAM_BYTES))
         self._loop = asyncio.get_running_loop()
@@ -140,12 +150,11 @@ class Encapsulation:
         address: tuple[str, int],
         *,
         owners: Owners,
-        write: Callable[[Sequence[memoryview | bytes]], str | None],
-        counters: Counters,
+        interface: Interface,
     ) -> Encapsulation:
         """Take datagrams at an address. Raises TunnelError."""
         sock = _opened(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, address, act=socket.socket.bind)
-        return cls(sock, owners=owners, listener=None, write=write, counters=counters)
+        return cls(sock, owners=owners, listener=None, interface=interface)
 
     @classmethod
     def connect(
@@ -153,14 +162,13 @@ class Encapsulation:
         address: Address,
         *,
         networks: Iterable[Network],
-        write: Callable[[Sequence[memoryview | bytes]], str | None],
-        counters: Counters,
+        interface: Interface,
     ) -> Encapsulation:
         """Exchange datagrams with one address, which `networks` are behind. Raises TunnelError."""
         owners = AllowedAddresses[str]()
         owners.add("listener", networks)
         sock = _opened(socket.AF_INET if len(address) == 2 else socket.AF_INET6, address, act=socket.socket.connect)
-        return cls(sock, owners=owners, listener="listener", write=write, counters=counters)
+        return cls(sock, owners=owners, listener="listener", interface=interface)
 
     @property
     def name(self) -> str:
@@ -174,15 +182,16 @@ class Encapsulation:
 
     # -- to the network -----------------------------------------------------------------------------------------------
 
+    def reaches(self, destination: bytes) -> bool:
+        """Whether it is known where packets to an inner address go."""
+        return self._owners.find(destination) in self._outers
+
     def send(self, frame: memoryview, inner: InnerPacket) -> int:
         """Send a packet that was read from the interface; return how many were sent, a super-packet's segments.
 
-        `frame`: virtio's header and the packet, which may be changed.
+        `frame`: virtio's header and the packet, which may be changed. Its destination is one that this `reaches`.
         """
-        outer = self._outers.get(self._owners.find(inner.destination))
-        if outer is None:
-            self._counters.dropped["no_peer"] += 1
-            return 0
+        outer = self._outers[self._owners.find(inner.destination)]
         header, packet = vnet.parse(frame), frame[vnet.HEADER_BYTES :][: inner.length]
         if header.gso_type != vnet.GSO_NONE:
             return self._send_segments(segments(header, packet), outer)
@@ -239,7 +248,7 @@ class Encapsulation:
         if mtu >= MIN_MTU[inner.version]:
             answer = packet_too_big(packet, mtu=mtu, source=inner.destination)
             if answer is not None:
-                self._write((_NOTHING_LEFT, answer))
+                self._interface.write((_NOTHING_LEFT, answer))
         return 0
 
     def _path_mtu(self, outer: Outer) -> int:
@@ -284,7 +293,7 @@ class Encapsulation:
         self._counters.encapsulated_rx_pkts += 1
         if self._learns:
             self._learn(owner, address, controls)
-        refusal = self._write((_NOTHING_LEFT, packet))
+        refusal = self._interface.write((_NOTHING_LEFT, packet))
         if refusal is not None:
             dropped[refusal] += 1
 
@@ -297,6 +306,7 @@ class Encapsulation:
         if len(self._outers) >= MAX_PEERS:
             del self._outers[next(iter(self._outers))]
         self._outers[owner] = Outer(address, local, _version(address))
+        self._interface.send_kept()
 
 
 def _opened(

@@ -35,8 +35,8 @@ def fragments(packet: memoryview | bytes, inner: InnerPacket, *, mtu: int) -> li
 def _fragment(packet: memoryview | bytes, part: memoryview | bytes, *, field: int, at: int, is_last: bool) -> bytes:
     header = bytearray(packet[:IPV4_BYTES])
     header[2:4] = (IPV4_BYTES + len(part)).to_bytes(2, "big")
-    place = (field & _OFFSET) + at // _UNIT_BYTES
-    header[6:8] = (place | (field & _MORE if is_last else _MORE)).to_bytes(2, "big")
+    offset = (field & _OFFSET) + at // _UNIT_BYTES
+    header[6:8] = (offset | (field & _MORE if is_last else _MORE)).to_bytes(2, "big")
     header[10:12] = bytes(2)
     header[10:12] = (0xFFFF - int.from_bytes(header, "big") % 0xFFFF).to_bytes(2, "big")
     return bytes(header) + bytes(part)

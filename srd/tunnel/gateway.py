@@ -122,10 +122,9 @@ class Gateway:
         except InnerPacketError as error:
             self.counters.dropped[error.reason] += 1
             return None
-        is_eligible = self._all_eligible or self._eligible.find(inner.destination) is not None
-        member = self.allowed.find(inner.destination) if is_eligible else None
+        member = self._member_for(inner.destination)
         if member is None:
-            self._around(frame, inner, is_eligible=is_eligible, now=now)
+            self._send_around(frame, inner, now=now)
             return None
         packets = vnet.segment_count(vnet.parse(frame[VNET_AT:]), packet=inner)
         flags = ORDERED if inner.is_ordered else 0
@@ -137,32 +136,48 @@ class Gateway:
         member.send(packet, now=now)
         return member
 
-    def _around(self, frame: memoryview, inner: InnerPacket, *, is_eligible: bool, now: float) -> None:
-        """Send a packet without SRD, or keep it until there is a peer."""
-        way = self.encapsulation
-        if way is None or (is_eligible and not way.is_active):
-            self._give_up(self._kept.keep(frame, inner, now=now))
+    def _is_eligible(self, destination: bytes) -> bool:
+        return self._all_eligible or self._eligible.find(destination) is not None
+
+    def _member_for(self, destination: bytes) -> Member | None:
+        return self.allowed.find(destination) if self._is_eligible(destination) else None
+
+    def _encapsulation_for(self, destination: bytes) -> Encapsulation | None:
+        """Return what sends to an address without SRD, if that may be and is possible now."""
+        found = self.encapsulation
+        if found is None or not found.reaches(destination):
+            return None
+        return found if found.is_active or not self._is_eligible(destination) else None
+
+    def _send_around(self, frame: memoryview, inner: InnerPacket, *, now: float) -> None:
+        """Send a packet without SRD, or keep it until there is somebody to send it to."""
+        encapsulation = self._encapsulation_for(inner.destination)
+        if encapsulation is None:
+            self._drop(self._kept.keep(frame, inner, now=now))
             return
         try:
-            sent = way.send(frame[VNET_AT:], inner)
+            sent = encapsulation.send(frame[VNET_AT:], inner)
         except InnerPacketError as error:
             self.counters.dropped[error.reason] += 1
             return
         self.counters.encapsulated_tx_pkts += sent
-        if is_eligible:
+        if self._is_eligible(inner.destination):
             self.counters.ena_srd_eligible_tx_pkts += sent
 
-    def _give_up(self, packets: int) -> None:
+    def _drop(self, packets: int) -> None:
         if packets:
             self.counters.dropped["no_peer"] += packets
 
     def send_kept(self) -> None:
-        """Send what was kept for peers that are there now, or if there is a way around them now."""
+        """Send what was kept for those that can be reached now."""
         now = self._loop.time()
-        is_around = self.encapsulation is not None and self.encapsulation.is_active
-        ready = {each for each in self._kept.destinations() if is_around or self.allowed.find(each) is not None}
-        frames, given_up = self._kept.take(ready, now=now)
-        self._give_up(given_up)
+        ready = {
+            each
+            for each in self._kept.destinations()
+            if self._member_for(each) is not None or self._encapsulation_for(each) is not None
+        }
+        frames, too_old = self._kept.take(ready, now=now)
+        self._drop(too_old)
         for frame in frames:
             room = self._memory.room(len(frame))
             if room is None:

@@ -37,22 +37,22 @@ class KeptPackets:
         return len(self._packets)
 
     def keep(self, frame: memoryview, inner: InnerPacket, *, now: float) -> int:
-        """Keep a copy of a packet; return how many packets are given up, which may be this one."""
+        """Keep a copy of a packet; return how many packets are dropped, which may be this one."""
         if not inner.is_ordered:
             return 1
-        given_up = int(self._forget(inner.flow))
+        dropped = int(self._forget(inner.flow))
         self._packets[inner.flow] = Packet(bytes(frame), inner.destination, now)
         self._bytes += len(frame)
         while len(self._packets) > MAX_FLOWS or self._bytes > MAX_BYTES:
-            given_up += self._forget(next(iter(self._packets)))
-        return given_up
+            dropped += self._forget(next(iter(self._packets)))
+        return dropped
 
     def destinations(self) -> set[bytes]:
         """Return where packets are to go."""
         return {packet.destination for packet in self._packets.values()}
 
     def take(self, destinations: set[bytes], *, now: float) -> tuple[list[bytes], int]:
-        """Keep the packets to these destinations no more; return them, and how many are given up as too old."""
+        """Keep the packets to these destinations no more; return them, and how many are dropped as too old."""
         taken = [flow for flow, packet in self._packets.items() if packet.destination in destinations]
         packets = [self._packets[flow] for flow in taken]
         for flow in taken:

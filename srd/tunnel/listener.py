@@ -50,7 +50,7 @@ class Listener:
         if falls_back:
             host, port = endpoint.address
             gateway.encapsulation = Encapsulation.listen(
-                (host, port + 1), owners=self._owners(peers), write=gateway.write, counters=gateway.counters
+                (host, port + 1), owners=self._owners(peers), interface=gateway
             )
 
     def _owners(self, peers: Mapping[bytes, Sequence[Network]] | None) -> Owners:

@@ -55,11 +55,11 @@ def test_kept__not_longer_than_is_of_use() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 2 * MAX_FLOWS), st.integers(0, 60_000)), max_size=40))
 def test_kept__within_the_bounds_and_each_is_counted(sent: list[tuple[int, int]]) -> None:
-    packets, given_up = KeptPackets(), 0
+    packets, dropped = KeptPackets(), 0
     for port, size in sent:
-        given_up += keep(packets, segment(port=port, payload=bytes(size)))
+        dropped += keep(packets, segment(port=port, payload=bytes(size)))
     frames, _ = packets.take({THERE}, now=0.0)
-    assert len(frames) + given_up == len(sent)
+    assert len(frames) + dropped == len(sent)
     assert len(frames) <= MAX_FLOWS
     assert sum(map(len, frames)) <= MAX_BYTES
 
