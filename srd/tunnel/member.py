@@ -7,7 +7,7 @@ leaves the queue, as one that is dropped there must not be waited for. Large pac
 were read to; those of one flow that lie one behind another are one message. Small ones are copied into a message that
 one SRD packet carries.
 
-A message that was not acknowledged for `max_age_s` is cancelled.
+A message that was not acknowledged for `max_age_s` is cancelled; a peer that acknowledges none at all is ended.
 
 Receiving. A message is written to the interface from the memory where it landed, unless it has to wait for others of
 its flow. A message of one SRD packet is copied first: that costs less than to hold its memory.
@@ -144,6 +144,7 @@ class Member:
         self._posted_bytes = self._last_bytes = 0
         self._ages: deque[tuple[float, int]] = deque()  # requests in the order of posting
         self._age_check: asyncio.TimerHandle | None = None
+        self._unanswered_since: float | None = None  # since then messages were given up, and none was acknowledged
         self._order = FlowOrder[Landed](limit_bytes=config.reorder_bytes)
         self._order_timer: asyncio.TimerHandle | None = None
 
@@ -256,6 +257,7 @@ class Member:
         if not self._posted:
             self._last_bytes = 0
         if status is Status.OK:
+            self._unanswered_since = None
             counters.ena_srd_tx_pkts += posted.packets
             counters.ena_srd_eligible_tx_pkts += posted.packets
             counters.tx_messages += 1
@@ -273,13 +275,19 @@ class Member:
             self._memory.give_back(place)
 
     def _check_ages(self) -> None:
-        """Cancel what is older than it may be."""
+        """Cancel what is older than it may be; end a peer that acknowledges nothing."""
         self._age_check = None
-        ages, oldest_at = self._ages, self._loop.time() - self._config.max_age_s
+        now = self._loop.time()
+        ages, oldest_at = self._ages, now - self._config.max_age_s
         while ages and (ages[0][1] not in self._posted or ages[0][0] < oldest_at):
-            _, request = ages.popleft()
+            posted_at, request = ages.popleft()
             if request in self._posted:
                 self.peer.cancel(request)
+                if self._unanswered_since is None:
+                    self._unanswered_since = posted_at
+                elif now - self._unanswered_since >= self._config.unanswered_s:
+                    self.peer.fail(f"nothing acknowledged for {now - self._unanswered_since:.1f} s")
+                    return
         if ages:
             self._age_check = self._loop.call_later(AGE_CHECK_S, self._check_ages)
 
