@@ -65,7 +65,6 @@ MAX_DETOURED: Final = (RULES - 2) // 2
 MAX_NOTIFICATIONS: Final = 64
 """Notifications read before the state is looked at."""
 BANDS: Final = 180
-"""Two interfaces whose numbers differ by a multiple of this share priorities, which does no harm."""
 
 # linux/if.h, linux/sockios.h, linux/rtnetlink.h, linux/if_addr.h, linux/fib_rules.h, linux/if_link.h
 IFF_UP, IFF_MULTICAST = 0x1, 0x1000
@@ -126,9 +125,10 @@ class Interface:
     ) -> None:
         """Set the MTU, add the addresses and routes, and take the interface up. Takes about 30 ms. Raises TunnelError.
 
-        After an error, too, the rules are deleted by `close`. `outside` are the addresses at which the other end is reached: they are not routed into the tunnel.
+        After an error, too, the rules are deleted by `close`. `outside` are the addresses at which the other end
+        is reached: they are not routed into the tunnel.
         """
-        outside = [_unmapped(address) for address in outside]
+        outside = tuple(dict.fromkeys(_unmapped(address) for address in outside))
         _check(addresses, mtu_bytes=mtu_bytes, outside=outside)
         detours = [
             detour
@@ -143,7 +143,7 @@ class Interface:
     def set_mtu(self, mtu_bytes: int) -> None:
         """Change the MTU; raises TunnelError."""
         _check(self._addresses, mtu_bytes=mtu_bytes)
-        _in_thread(partial(self._set_link, f"MTU {mtu_bytes}", mtu=mtu_bytes))
+        _in_thread(lambda netlink: self._set_link(netlink, f"MTU {mtu_bytes}", mtu=mtu_bytes))
 
     def state(self) -> InterfaceState:
         """Return the present state; raises InterfaceGoneError if there is no such interface any more."""
@@ -189,7 +189,7 @@ class Interface:
             _in_thread(partial(_delete_rules, rules=rules))
 
     def _configure(self, netlink: IPRoute, *, mtu_bytes: int, detours: Sequence[_Detour]) -> None:
-        _delete_left_rules(netlink)
+        taken = _delete_left_rules(netlink)
         quiet = {"flags": 0, "change": IFF_MULTICAST}
         self._set_link(netlink, f"MTU {mtu_bytes}", mtu=mtu_bytes, txqlen=QUEUE_PACKETS, **quiet)
         with suppress(NetlinkError):  # a kernel without IPv6
@@ -198,7 +198,7 @@ class Interface:
             self._add_address(netlink, address)
         self._set_link(netlink, "the tunnel's interface cannot be taken up", state="up")
         for detour in detours:
-            self._add_rules(netlink, detour)
+            self._add_rules(netlink, detour, band=_free_band(taken, first=self.index))
         for route in self._tables:
             self._add_route(netlink, route)
 
@@ -220,8 +220,8 @@ class Interface:
         with _explained(f"route to {route.destination}"):
             netlink.route("add", oif=self.index, table=self._tables[route], **options)
 
-    def _add_rules(self, netlink: IPRoute, detour: _Detour) -> None:
-        for rule in detour.rules():
+    def _add_rules(self, netlink: IPRoute, detour: _Detour, *, band: int) -> None:
+        for rule in detour.rules(FIRST_PRIORITY + band * RULES):
             with _explained(f"rule for the route to {detour.routes[0].destination}"):
                 netlink.rule("add", **rule)
             self._rules.append(rule)
@@ -277,12 +277,11 @@ class _Detour:
     def table(self) -> int:
         return FIRST_TABLE + self.index
 
-    def rules(self) -> Iterator[dict[str, Any]]:
-        """Return the rules in the order in which they are added, and deleted.
+    def rules(self, first: int) -> Iterator[dict[str, Any]]:
+        """Return the rules from priority `first` on, in the order in which they are added, and deleted.
 
         The lookup in the own table is first: added, the table is still empty; deleted, no rule leads into the tunnel.
         """
-        first = FIRST_PRIORITY + self.index % BANDS * RULES
         end = first + RULES - 1
         rule = {"family": self.family, "protocol": RULE_PROTOCOL}
         within = [rule | _to(route.destination) for route in self.routes]
@@ -355,9 +354,13 @@ def _check(addresses: Sequence[OwnAddress], *, mtu_bytes: int, outside: Sequence
                 raise TunnelError(f"address {address}: its network contains the other end's address {other}")
 
 
-def _delete_left_rules(netlink: IPRoute) -> None:
-    """Delete the rules that killed processes left: those among which no table is one of an interface that exists."""
+def _delete_left_rules(netlink: IPRoute) -> set[int]:
+    """Delete the rules that killed processes left; return the bands of priorities that other tunnels use.
+
+    Left are the rules of a band in which no table is one of an interface that exists.
+    """
     tables = {FIRST_TABLE + index for index, _ in socket.if_nameindex()}
+    taken: set[int] = set()
     for family in _FAMILIES.values():
         with suppress(NetlinkError):  # a kernel without this family, or without rules
             rules = [
@@ -365,6 +368,16 @@ def _delete_left_rules(netlink: IPRoute) -> None:
             ]
             alive = {_band(rule) for rule in rules if rule.get_attr("FRA_TABLE") in tables}
             _delete_rules(netlink, rules=[_as_options(rule) for rule in rules if _band(rule) not in alive])
+            taken |= alive
+    return taken
+
+
+def _free_band(taken: set[int], *, first: int) -> int:
+    """Return a band that is not taken, from `first` on, so that tunnels that start at once take different ones."""
+    for number in range(first, first + BANDS):
+        if number % BANDS not in taken:
+            return number % BANDS
+    raise TunnelError(f"{BANDS} tunnels of this host have routes that contain the other end's address; no more can")
 
 
 def _delete_rules(netlink: IPRoute, *, rules: Sequence[dict[str, Any]]) -> None:
@@ -392,14 +405,11 @@ def _in_thread(work: Callable[[IPRoute], T]) -> T:
 
 
 def _use_netlink(work: Callable[[IPRoute], T]) -> T:
-    loop = asyncio.SelectorEventLoop()  # not that of a policy, which may be uvloop's
     try:
-        with IPRoute(use_event_loop=loop) as netlink:
+        with IPRoute() as netlink:
             return work(netlink)
     except OSError as error:
         raise TunnelError(f"cannot ask the kernel for interfaces (rtnetlink): {error.strerror or error}") from None
-    finally:
-        loop.close()
 
 
 @contextmanager

@@ -171,8 +171,8 @@ class Tun:
         except OSError as error:
             raise _ended(error) from None
 
-    def write(self, views: Sequence[memoryview | bytes], *, queue: int = 0) -> bool:
-        """Write one packet, its header first, from up to 1,024 pieces; return whether the interface took it.
+    def write(self, views: Sequence[memoryview | bytes], *, queue: int = 0) -> WriteDrop | None:
+        """Write one packet, its header first, from up to 1,024 pieces; return why it was dropped, None: it was not.
 
         Raises InterfaceGoneError.
         """
@@ -181,9 +181,10 @@ class Tun:
         except OSError as error:
             if error.errno in _GONE:
                 raise _ended(error) from None
-            self.dropped[_DROPS.get(error.errno or 0, WriteDrop.REFUSED)] += 1
-            return False
-        return True
+            reason = _DROPS.get(error.errno or 0, WriteDrop.REFUSED)
+            self.dropped[reason] += 1
+            return reason
+        return None
 
     def close(self) -> None:
         """Delete the interface, with its addresses and routes."""

@@ -14,7 +14,7 @@ import pytest
 
 from netns.backends.relay.tap import inside
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
-from srd.tunnel.interface import Address, Interface, InterfaceState, OwnAddress, Route
+from srd.tunnel.interface import Interface, InterfaceState, OwnAddress, Route
 from srd.tunnel.tun import Tun
 from tests.patience import PATIENCE_S
 from tests.srd.tunnel.cable import ip, namespaces, open_in
@@ -30,28 +30,26 @@ class Host:
 
     def __init__(self, name: str) -> None:
         self.netns = name
-        for number in ("0", "1"):
-            where = ["eth0", "type", "veth", "peer", "name", "wire"] if number == "0" else []
-            if where:
-                self.ip("link", "add", *where)
+        self.ip("link", "add", "eth0", "type", "veth", "peer", "name", "wire")
         for link in ("wire", "eth0"):
-            self.ip("link", "set", link, "up")
+            self.ip("link", "set", link, "addrgenmode", "none", "up")
         self.ip("address", "add", "192.0.2.2/24", "dev", "eth0")
         self.ip("address", "add", "2001:db8::2/64", "dev", "eth0", "nodad")
-        self.set_default_routes()
+        self.ip("-6", "route", "add", "default", "via", GATEWAY6)
+        self.route_over(GATEWAY)
         self.tun = open_in(name)
         self.interface = self.another(self.tun)
 
     def close(self) -> None:
-        self.interface.close()
+        with inside(self.netns):
+            self.interface.close()
         self.tun.close()
 
     def ip(self, *arguments: str) -> str:
         return ip(*arguments, netns=self.netns)
 
-    def set_default_routes(self, *, gateway: str = GATEWAY) -> None:
+    def route_over(self, gateway: str) -> None:
         self.ip("route", "replace", "default", "via", gateway)
-        self.ip("-6", "route", "replace", "default", "via", GATEWAY6)
 
     def another(self, tun: Tun) -> Interface:
         with inside(self.netns):
@@ -87,6 +85,10 @@ class Host:
         (route,) = json.loads(self.ip("-j", "route", "get", destination))
         device: str = route["dev"]
         return device
+
+    def disable_ipv6(self, name: str) -> None:
+        setting = f"net.ipv6.conf.{name}.disable_ipv6=1"
+        subprocess.run(["ip", "netns", "exec", self.netns, "sysctl", "-qw", setting], check=True)
 
     def rules(self) -> list[str]:
         lines = self.ip("rule").splitlines() + self.ip("-6", "rule").splitlines()
@@ -191,8 +193,7 @@ def test_configure__what_exists_is_not_replaced(
 
 
 def test_configure__without_ipv6(host: Host) -> None:
-    with inside(host.netns):
-        subprocess.run(["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"], check=True)
+    host.disable_ipv6("all")
     with pytest.raises(TunnelError, match=r"^address fd88::1/64: IPv6 is disabled \(sysctl .*\); enable it or leave"):
         host.configure("10.88.0.1/24", "fd88::1/64")
 
@@ -223,14 +224,14 @@ def test_configure__default_routes_do_not_capture_the_other_end(host: Host) -> N
 
 def test_configure__the_other_end_is_routed_as_the_host_routes_at_that_time(host: Host) -> None:
     host.configure("10.88.0.1/24", routes=["0.0.0.0/0"], outside=(PEER,))
-    host.set_default_routes(gateway="192.0.2.9")
+    host.route_over("192.0.2.9")
     assert "via 192.0.2.9 dev eth0" in host.ip("route", "get", PEER)
     host.ip("link", "set", "eth0", "down")
     with pytest.raises(subprocess.CalledProcessError):
         host.ip("route", "get", PEER)
     assert host.device("203.0.113.9") == "srd0"
     host.ip("link", "set", "eth0", "up")
-    host.set_default_routes()
+    host.route_over(GATEWAY)
     assert f"via {GATEWAY} dev eth0" in host.ip("route", "get", PEER)
 
 
@@ -243,7 +244,8 @@ def test_configure__two_tunnels_with_default_routes(host: Host) -> None:
         host.configure("10.89.0.1/24", routes=["203.0.0.0/16"], outside=(other_peer,), interface=second)
         assert [host.device(address) for address in (PEER, "203.0.1.1")] == ["eth0", "srd0"]
         assert len(host.rules()) == 8
-        second.close()
+        with inside(host.netns):
+            second.close()
         assert len(host.rules()) == 4
     assert host.device(PEER) == "eth0"
 
@@ -257,13 +259,7 @@ def test_configure__a_network_with_the_other_ends_address(host: Host) -> None:
 def test_configure__too_many_routes_with_the_other_ends_address(host: Host) -> None:
     routes = [f"{PEER}/{length}" for length in range(1, 33)]
     with pytest.raises(TunnelError, match=r"^32 routes contain the other end's address; use 31 at most$"):
-        with inside(host.netns):
-            host.interface.configure(
-                mtu_bytes=1500,
-                addresses=[],
-                routes=[Route(ip_network(route, strict=False)) for route in routes],
-                outside=[ip_address(PEER)],
-            )
+        host.configure(routes=[str(ip_network(route, strict=False)) for route in routes], outside=(PEER,))
 
 
 HOLD = f"""
@@ -375,7 +371,7 @@ async def test_watch__puts_back_what_a_short_down_took(host: Host) -> None:
         host.ip("link", "set", "srd0", "up")
         assert sorted(snapshot(host)) != before
         async with asyncio.timeout(PATIENCE_S):
-            while sorted(snapshot(host)) != before:
+            while sorted(snapshot(host)) != before:  # noqa: ASYNC110 - nothing reports it
                 await asyncio.sleep(0.01)
 
 
@@ -396,7 +392,7 @@ async def test_watch__says_what_cannot_be_put_back(host: Host) -> None:
     async with watching(host) as (watch, _):
         host.ip("link", "set", "srd0", "down")
         await watch.until(lambda state: not state.is_up)
-        subprocess.run(["sysctl", "-qw", "net.ipv6.conf.srd0.disable_ipv6=1"], check=True)
+        host.disable_ipv6("srd0")
         host.ip("link", "set", "srd0", "up")
         state = await watch.until(lambda state: state.is_up)
         assert [line.split(":")[0] for line in state.missing] == ["address fd88"]

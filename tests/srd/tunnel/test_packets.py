@@ -144,6 +144,24 @@ def test_parse_untrusted__cuts_padding() -> None:
         assert padded.length == len(plain)
 
 
+@pytest.mark.parametrize("packet", [ipv4() / tcp() / bytes(1000), ipv6() / udp() / bytes(1000)], ids=["ipv4", "ipv6"])
+def test_parse_untrusted__of_the_beginning_of_a_packet(packet: Packet) -> None:
+    whole = bytes(packet)
+    expected = parse_untrusted(whole, seed=SEED)
+    for beginning in range(expected.payload_at, len(whole)):
+        assert parse_untrusted(whole[:beginning], size_bytes=len(whole), seed=SEED) == expected
+        with pytest.raises(InnerPacketError):
+            parse_untrusted(whole[:beginning], size_bytes=len(whole) - 1)
+    for beginning in range(expected.header_bytes + 8):
+        with pytest.raises(InnerPacketError) as error:
+            parse_untrusted(whole[:beginning], size_bytes=len(whole))
+        assert error.value.reason == DropReason.TRUNCATED
+
+
+def test_parse_untrusted__without_a_seed_no_flow_is_hashed() -> None:
+    assert parse_untrusted(bytes(ipv4() / tcp())).flow == 0
+
+
 def test_parse_untrusted__up_to_65535_bytes() -> None:
     assert parsed(ipv4() / tcp() / Raw(bytes(65_535 - 40))).length == 65_535
     assert parsed(ipv6() / tcp() / Raw(bytes(65_535 - 60))).length == 65_535
@@ -196,12 +214,13 @@ def test_parse_untrusted__accepts_what_scapy_builds(packet: bytes, data: st.Data
     reason_of(packet[: data.draw(st.integers(0, len(packet) - 1))])
 
 
-@given(hostile)
-@example(bytes(40))
-def test_parse_untrusted__raises_nothing_else(packet: bytes) -> None:
+@given(packet=hostile, more_bytes=st.just(0) | st.integers(0, 70_000))
+@example(packet=bytes(40), more_bytes=0)
+def test_parse_untrusted__raises_nothing_else(packet: bytes, more_bytes: int) -> None:
     try:
-        found = parse_untrusted(memoryview(packet), seed=SEED)
+        found = parse_untrusted(memoryview(packet), size_bytes=len(packet) + more_bytes, seed=SEED)
     except InnerPacketError:
         return
-    assert 20 <= found.header_bytes <= found.payload_at <= found.length <= len(packet)
+    assert 20 <= found.header_bytes <= found.payload_at <= found.length <= len(packet) + more_bytes
+    assert found.header_bytes <= len(packet)
     assert 0 <= found.flow <= 0xFFFF

@@ -181,14 +181,14 @@ def test_tun__flows_are_spread_over_queues(netns: str) -> None:
 def test_write__of_any_length(netns: str, bytes_: int) -> None:
     with open_in(netns) as tun:
         ip("link", "set", tun.name, "up", netns=netns)
-        assert tun.write((HEADER, IPV4 + bytes(bytes_))) is True
-        assert tun.write((HEADER, IPV4[:1], (IPV4 + bytes(bytes_))[1:])) is True, "in several pieces"
+        assert tun.write((HEADER, IPV4 + bytes(bytes_))) is None
+        assert tun.write((HEADER, IPV4[:1], (IPV4 + bytes(bytes_))[1:])) is None, "in several pieces"
         assert set(tun.dropped.values()) == {0}
 
 
 def test_write__drops_are_counted_by_reason(netns: str) -> None:
     with open_in(netns) as tun:
-        assert tun.write((HEADER, IPV4)) is False
+        assert tun.write((HEADER, IPV4)) is WriteDrop.DOWN
         assert tun.dropped == {WriteDrop.DOWN: 1, WriteDrop.FULL: 0, WriteDrop.NO_MEMORY: 0, WriteDrop.REFUSED: 0}
         ip("link", "set", tun.name, "up", netns=netns)
         refused = [
@@ -200,7 +200,7 @@ def test_write__drops_are_counted_by_reason(netns: str) -> None:
             (struct.pack("<BBHHHH", 0, 77, 0, 0, 0, 0), IPV4),
             (struct.pack("<BBHHHH", 0, GSO_TCPV4, 20, 0, 0, 0), IPV4),
         ]
-        assert not any(tun.write(views) for views in refused)
+        assert {tun.write(views) for views in refused} == {WriteDrop.REFUSED}
         assert tun.dropped[WriteDrop.REFUSED] == len(refused)
         assert tun.dropped[WriteDrop.DOWN] == 1
 
@@ -243,7 +243,7 @@ def test_tun__renamed_downed_and_up_again_while_in_use() -> None:
         send_over_tcp(pair, version=4, megabytes=1)
         name, index = pair.tuns[0].name, pair.tuns[0].index
         ip("link", "set", name, "down", netns=pair.netns[0])
-        assert pair.tuns[0].write((HEADER, IPV4)) is False
+        assert pair.tuns[0].write((HEADER, IPV4)) is WriteDrop.DOWN
         ip("link", "set", name, "name", "other", netns=pair.netns[0])
         assert (pair.tuns[0].name, pair.tuns[0].index) == ("other", index)
         ip("link", "set", "other", "up", netns=pair.netns[0])

@@ -107,6 +107,16 @@ def test_parse_untrusted__cut() -> None:
             vnet.parse_untrusted(bytes(length), packet=inner)
 
 
+@pytest.mark.parametrize(
+    ("payload_bytes", "gso_size", "count"), [(0, 1448, 1), (1448, 1448, 1), (1449, 1448, 2), (2896, 1448, 2), (9, 0, 1)]
+)
+def test_segment_count(payload_bytes: int, gso_size: int, count: int) -> None:
+    inner = parse_untrusted(bytes(ipv4() / tcp() / bytes(payload_bytes)))
+    header = VnetHeader(gso_type=vnet.GSO_TCPV4, gso_size=gso_size)
+    assert vnet.segment_count(header, packet=inner) == count
+    assert vnet.segment_count(vnet.NONE, packet=inner) == 1
+
+
 _edges = st.sampled_from([0, 1, 6, 16, 20, 40, 100, 0xFFFF]) | st.integers(0, 0xFFFF)
 _flags = st.sampled_from([0, 1, 2, 3]) | st.integers(0, 255)
 _types = st.sampled_from([0, 1, 3, 4, 5, 0x81, 0x84]) | st.integers(0, 255)
