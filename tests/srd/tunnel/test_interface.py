@@ -11,6 +11,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
 
 import pytest
+import uvloop
 
 from netns.backends.relay.tap import inside
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
@@ -297,6 +298,14 @@ def test_configure__deletes_what_a_killed_process_left(host: Host) -> None:
     assert snapshot(host) == before
 
 
+def test_configure__a_network_of_another_interface(host: Host) -> None:
+    with pytest.raises(TunnelError) as caught:
+        host.configure("192.0.2.77/24")
+    assert str(caught.value) == "address 192.0.2.77/24: eth0 is in its network already; choose another network"
+    with pytest.raises(TunnelError, match=r"^address 2001:db8::77/64: eth0 is in its network already; "):
+        host.configure("2001:db8::77/64")
+
+
 # -- watching ---------------------------------------------------------------------------------------------------
 
 
@@ -360,6 +369,36 @@ async def test_watch__puts_back_what_a_down_took(host: Host) -> None:
         state = await watch.until(lambda state: state.is_up)
         assert state.missing == ()
         assert sorted(snapshot(host)) == sorted(before)
+
+
+async def test_watch__puts_back_deleted_rules(host: Host) -> None:
+    """systemd-networkd deletes foreign rules when it starts."""
+    host.configure("10.88.0.1/24", routes=["0.0.0.0/0", "::/0"], outside=(PEER, PEER6))
+    before = sorted(host.rules())
+    async with watching(host):
+        for family in ("-4", "-6"):
+            for line in host.ip(family, "rule").splitlines():
+                if "proto 83" in line:
+                    host.ip(family, "rule", "delete", "priority", line.split(":")[0])
+        assert host.rules() == []
+        async with asyncio.timeout(PATIENCE_S):
+            while sorted(host.rules()) != before:  # noqa: ASYNC110 - nothing reports it
+                await asyncio.sleep(0.01)
+        assert [host.device(address) for address in (PEER, PEER6, "203.0.113.9")] == ["eth0", "eth0", "srd0"]
+
+
+def test_watch__on_uvloop(host: Host) -> None:
+    async def down_and_up() -> None:
+        async with watching(host) as (watch, _):
+            host.ip("link", "set", "srd0", "down")
+            await watch.until(lambda state: not state.is_up)
+            host.ip("link", "set", "srd0", "up")
+            await watch.until(lambda state: state.is_up)
+            assert host.addresses() == {"10.88.0.1/24", "fd88::1/64"}
+
+    host.configure("10.88.0.1/24", "fd88::1/64")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(down_and_up())
 
 
 async def test_watch__puts_back_what_a_short_down_took(host: Host) -> None:
