@@ -25,10 +25,10 @@ from srd.metrics.serving import serving
 from srd.sd_notify import notifying_systemd
 from srd.secure.config import Keys
 from srd.secure.keys import load
-from srd.tunnel.allowed import read_peers
+from srd.tunnel.allowed import is_within, read_peers
 from srd.tunnel.config import MAX_MTU, MIN_MTU, TunnelConfig
 from srd.tunnel.connector import Connector
-from srd.tunnel.greeting import Interface, Network
+from srd.tunnel.greeting import Network, OwnAddress
 from srd.tunnel.listener import Listener
 from srd.tunnel.running import PORT, Running, Settings, connecting, listening
 from srd.tunnel.stats import ask, describe, names, serving_stats
@@ -38,12 +38,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _log: Final = logging.getLogger(__name__)
 
 
-class AddressType(click.ParamType[Interface]):
+class AddressType(click.ParamType[OwnAddress]):
     """ADDRESS/PREFIX of an interface."""
 
     name = "ADDRESS/PREFIX"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Interface:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OwnAddress:
         """Return address and network; fail with one line that describes the error."""
         if "/" not in str(value):
             self.fail(
@@ -116,7 +116,7 @@ def common_options(command: _F) -> _F:
 class Common:
     """Options of both ends."""
 
-    addresses: tuple[Interface, ...]
+    addresses: tuple[OwnAddress, ...]
     name: str | None
     routes: tuple[Network, ...]
     mtu: int | None
@@ -183,6 +183,11 @@ def listen(*, port: int, bind: str | None, peers: Path | None, **common: Any) ->
         raise click.UsageError(str(error)) from error
     settings = options.settings()
     if allowed is not None:
+        own = [each.network for each in options.addresses]
+        behind = {
+            each for networks in allowed.values() for each in networks if not any(is_within(each, net) for net in own)
+        }
+        settings = replace(settings, routes=[*options.routes, *sorted(behind, key=str)])
         security = settings.endpoint.security
         if not isinstance(security, Keys):
             raise click.UsageError("--peers names public keys; leave --plain, --psk-file and --cert out")
@@ -213,7 +218,7 @@ async def _listen(
     return 0
 
 
-def _example(own: Interface) -> str:
+def _example(own: OwnAddress) -> str:
     """Return another address of the same network."""
     another = own.ip + (1 if own.ip + 1 in own.network and own.ip + 1 != own.network.broadcast_address else -1)
     return f"{another}/{own.network.prefixlen}"

@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeVar
 from srd.errors import UsageError
 from srd.secure.config import Identity
 from srd.secure.keys import parse_public, trusted_lines
-from srd.tunnel.greeting import Address, Interface, Network
+from srd.tunnel.greeting import Address, Network, OwnAddress
 
 MAX_CACHED: Final = 65_536
 """Addresses whose peer is remembered; then all are forgotten."""
@@ -29,6 +29,13 @@ Peer = TypeVar("Peer", bound=Hashable)
 def host_network(address: Address) -> Network:
     """Return the network of one address."""
     return ipaddress.ip_network(address)
+
+
+def is_within(network: Network, other: Network) -> bool:
+    """Whether a network is a part of another, or the same."""
+    if isinstance(network, ipaddress.IPv4Network):
+        return isinstance(other, ipaddress.IPv4Network) and network.subnet_of(other)
+    return isinstance(other, ipaddress.IPv6Network) and network.subnet_of(other)
 
 
 def read_peers(path: Path) -> dict[bytes, tuple[Network, ...]]:
@@ -53,7 +60,7 @@ class Admission:
 
     def __init__(
         self,
-        own: Sequence[Interface],
+        own: Sequence[OwnAddress],
         *,
         peers: Mapping[bytes, Sequence[Network]] | None,
         user_of: Callable[[Address], bytes | None],

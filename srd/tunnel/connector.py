@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from srd.endpoint import Endpoint
-from srd.errors import PeerError
+from srd.errors import PeerError, SrdError
 from srd.io.addresses import host_port_text
 from srd.proto.wire.status import Status
 from srd.tunnel.device import Device
 from srd.tunnel.errors import TunnelError
-from srd.tunnel.gateway import Gateway, post_control
+from srd.tunnel.gateway import Gateway, send_control
 from srd.tunnel.greeting import Network, hello, welcome_untrusted
 from srd.tunnel.member import Member
 
@@ -24,8 +24,15 @@ GREETING_WITHIN_S: Final = 5.0
 """How long the listener may take to answer."""
 RETRY_S: Final = (0.1, 0.2, 0.4, 0.8, 1.0)
 """Pauses between the tries to connect; the last repeats."""
-LATER: Final = frozenset({Status.LOCAL_ERROR_UNRESP_REMOTE, Status.LOCAL_ERROR_UNREACH_REMOTE})
-"""How a try ends when there may be somebody later."""
+LATER: Final = frozenset(
+    {
+        Status.LOCAL_ERROR_UNRESP_REMOTE,
+        Status.LOCAL_ERROR_UNREACH_REMOTE,
+        Status.REMOTE_ERROR_UNKNOWN_PEER,
+        Status.REMOTE_ERROR_ABORT,
+    }
+)
+"""How the first try may end where a listener may be later; other ends are errors."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -64,19 +71,20 @@ class Connector:
 
     async def run(self) -> None:
         """Connect, and again, until cancelled. Raises SrdError if the listener refuses, or is another one."""
-        tries = 0
+        failures: list[str] = []  # since the last success
+        was_connected = False
         while True:
             try:
                 member = await self._join()
-            except PeerError as error:
-                if error.status not in LATER:
+            except SrdError as error:
+                if not was_connected and not (isinstance(error, PeerError) and error.status in LATER):
                     raise
-                if tries == 0:
+                if str(error) not in failures:
                     _log.warning("%s; trying again until it answers", error)
-                await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
-                tries += 1
+                await asyncio.sleep(RETRY_S[min(len(failures), len(RETRY_S) - 1)])
+                failures = [*failures, str(error)][-len(RETRY_S) :]
                 continue
-            tries = 0
+            failures, was_connected = [], True
             self._on_connected(member)
             await self._left.wait()
             _log.warning("lost %s: %s", self.name, member.peer.error())
@@ -89,8 +97,8 @@ class Connector:
         member = self._gateway.add(peer)
         member.attach()
         try:
-            post_control(peer, hello([each.ip for each in self._device.addresses]))
             async with asyncio.timeout(GREETING_WITHIN_S):
+                await send_control(peer, hello([each.ip for each in self._device.addresses]))
                 refused = await self._answer
         except TimeoutError:
             await peer.close()

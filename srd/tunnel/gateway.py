@@ -10,25 +10,27 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
-from srd.errors import PeerError
+from srd.errors import SrdError
 from srd.peer import Peer
 from srd.tunnel import vnet
 from srd.tunnel.allowed import AllowedAddresses
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
+from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.frames import CONTROL, FRAME_BYTES, ORDERED, VNET_AT
 from srd.tunnel.member import SMALL_BYTES, Member, Outgoing
 from srd.tunnel.packets import InnerPacketError, parse_untrusted
 from srd.tunnel.segments import segments
 from srd.tunnel.send_memory import SendMemory
-from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.tun import MAX_READ_BYTES, Tun, WriteDrop
 
 READ_BYTES: Final = VNET_AT + MAX_READ_BYTES
 PACKETS_PER_TURN: Final = 64
 """Packets read from a queue of the interface before the event loop looks at the network again: 4 MiB at most."""
+NOTHING_LEFT: Final = vnet.NONE.pack()
 SEED_BYTES: Final = 16
 """Of the hash of flows."""
 PAUSE_S: Final = 0.001
@@ -151,8 +153,7 @@ class Gateway:
         if reason is WriteDrop.REFUSED and vnet.parse(parts[0]) != vnet.NONE:
             whole = memoryview(b"".join(parts))
             pieces = segments(vnet.parse(whole), whole[vnet.HEADER_BYTES :])
-            if all([tun.write((vnet.NONE.pack(), piece)) for piece in pieces]):
-                return None
+            reason = next(filter(None, [tun.write((NOTHING_LEFT, piece)) for piece in pieces]), None)
         return reason
 
     def is_from(self, member: Member, source: bytes) -> bool:
@@ -199,9 +200,7 @@ class Gateway:
             self._paused.cancel()
 
 
-def post_control(peer: Peer, message: bytes) -> asyncio.Task[None] | None:
-    """Send a control message; None: the peer has ended."""
-    try:
-        return asyncio.ensure_future(peer.send(message, immediate=CONTROL))
-    except PeerError:
-        return None
+async def send_control(peer: Peer, message: bytes) -> None:
+    """Send a control message, unless the peer has ended: whoever waits for an answer is told of that anyway."""
+    with suppress(SrdError):
+        await peer.send(message, immediate=CONTROL)

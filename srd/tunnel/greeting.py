@@ -20,7 +20,7 @@ MAX_ADDRESSES: Final = 64
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+OwnAddress = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
 def hello(addresses: Sequence[Address]) -> bytes:

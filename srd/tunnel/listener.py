@@ -11,7 +11,7 @@ from srd.endpoint import Endpoint
 from srd.io.addresses import host_port_text
 from srd.tunnel.allowed import Admission
 from srd.tunnel.device import Device
-from srd.tunnel.gateway import Gateway, post_control
+from srd.tunnel.gateway import Gateway, send_control
 from srd.tunnel.greeting import Address, Network, hello_untrusted, refusal, welcome
 from srd.tunnel.member import Member
 
@@ -68,16 +68,18 @@ class Listener:
             if before is not None and before is not member:
                 self._dismiss(before, "its key has connected again")
         self._gateway.allowed.add(member, networks)
-        self._device.add_routes(networks)
         self._device.fit_mtu(member.peer.batch_bytes)
         member.join()
-        post_control(member.peer, welcome([each.network for each in self._device.addresses]))
+        self._later(send_control(member.peer, welcome([each.network for each in self._device.addresses])))
         _log.info("%s: joined with %s", host_port_text(*member.peer.address), ", ".join(map(str, networks)))
 
     def _refuse(self, member: Member, reason: str) -> None:
         _log.warning("%s: refused: %s", host_port_text(*member.peer.address), reason)
-        post_control(member.peer, refusal(reason))
-        self._later(member.peer.close())
+        self._later(self._say_and_close(member, refusal(reason)))
+
+    async def _say_and_close(self, member: Member, message: bytes) -> None:
+        await send_control(member.peer, message)
+        await member.peer.close()
 
     def _dismiss(self, member: Member, reason: str) -> None:
         self._newcomers.pop(member, None)

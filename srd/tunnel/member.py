@@ -35,7 +35,7 @@ from srd.tunnel.rewrite import mark_ce
 from srd.tunnel.send_memory import Place, SendMemory
 
 SMALL_BYTES: Final = 1024
-"""Packets up to this length are copied to share a message: an ACK costs as much to send as a super-packet, otherwise."""
+"""Packets up to this length are copied to share a message: else an ACK costs as much to send as a super-packet."""
 HEADERS_BYTES: Final = 256
 """What holds a frame's header and its packet's, but for long chains of IPv6 extension headers."""
 AGE_CHECK_S: Final = 0.1

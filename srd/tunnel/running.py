@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from srd.config import EndpointConfig
-from srd.endpoint import Endpoint
+from srd.endpoint import Endpoint, resolve
 from srd.errors import SrdError
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.device import Device
-from srd.tunnel.errors import InterfaceGoneError
+from srd.tunnel.errors import InterfaceGoneError, TunnelError
 from srd.tunnel.gateway import Gateway, Owner
-from srd.tunnel.greeting import Network
-from srd.tunnel.greeting import Interface as InterfaceAddress
+from srd.tunnel.greeting import Address, Network, OwnAddress
 
 PORT: Final = 19880
 """Of a listener, UDP; above SRD's own, which Wireshark takes for it."""
@@ -27,7 +27,7 @@ _ANY: Final = ("::", "0.0.0.0")  # noqa: S104 - a listener listens everywhere by
 class Settings:
     """How an end is to be."""
 
-    addresses: Sequence[InterfaceAddress]
+    addresses: Sequence[OwnAddress]
     """Of its interface."""
     name: str | None
     """Of its interface; None: the kernel numbers it."""
@@ -40,24 +40,30 @@ class Settings:
 class Running:
     """One end of a tunnel, from its opening to `close`."""
 
-    def __init__(self, endpoint: Endpoint, settings: Settings) -> None:
-        """Make the interface. Raises TunnelError."""
+    def __init__(self, endpoint: Endpoint, settings: Settings, *, outside: Sequence[Address]) -> None:
+        """Make the interface; `outside`: where the other end is reached. Raises TunnelError."""
         self.endpoint = endpoint
         self.device = Device(
-            name=settings.name, addresses=settings.addresses, routes=settings.routes, config=settings.tunnel
+            name=settings.name,
+            addresses=settings.addresses,
+            routes=settings.routes,
+            outside=outside,
+            config=settings.tunnel,
         )
         self.gateway = Gateway(self.device.tun, config=settings.tunnel, on_failure=self._on_failure)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _on_failure(self, error: Exception) -> None:
         """Make the interface again if it was deleted; else fail."""
-        try:
-            if not isinstance(error, InterfaceGoneError):
-                raise error
-            self.gateway.read_from(self.device.reopen())
-        except Exception as again:  # noqa: BLE001 - `run` raises it
-            if not self._failed.done():
-                self._failed.set_exception(again)
+        if isinstance(error, InterfaceGoneError):
+            try:
+                self.gateway.read_from(self.device.reopen())
+            except TunnelError as again:
+                error = again
+            else:
+                return
+        if not self._failed.done():
+            self._failed.set_exception(error)
 
     async def run(self, owner: Owner) -> None:
         """Carry packets until cancelled. Raises SrdError when that cannot go on."""
@@ -85,22 +91,23 @@ class Running:
 async def listening(host: str | None, port: int, *, settings: Settings) -> AsyncIterator[Running]:
     """Open the end that others connect to, for `Listener`. Raises SrdError."""
     endpoint = await _listen(host, port, config=settings.endpoint)
-    async with _running(endpoint, settings) as running:
+    async with _running(endpoint, settings, outside=()) as running:
         yield running
 
 
 @asynccontextmanager
 async def connecting(host: str, *, settings: Settings) -> AsyncIterator[Running]:
     """Open the end that connects, for `Connector`. Raises SrdError."""
+    _, address = await resolve(host, port=0, passive=False)
     endpoint = await Endpoint.open(towards=host, config=settings.endpoint)
-    async with _running(endpoint, settings) as running:
+    async with _running(endpoint, settings, outside=[ipaddress.ip_address(address[0])]) as running:
         yield running
 
 
 @asynccontextmanager
-async def _running(endpoint: Endpoint, settings: Settings) -> AsyncIterator[Running]:
+async def _running(endpoint: Endpoint, settings: Settings, *, outside: Sequence[Address]) -> AsyncIterator[Running]:
     try:
-        running = Running(endpoint, settings)
+        running = Running(endpoint, settings, outside=outside)
     except BaseException:
         await endpoint.close()
         raise
