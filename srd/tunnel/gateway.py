@@ -113,10 +113,10 @@ class Gateway:
         packets = vnet.segment_count(vnet.parse(frame[VNET_AT:]), packet=inner)
         flags = ORDERED if inner.is_ordered else 0
         if inner.length <= SMALL_BYTES:
-            packet = Outgoing(memoryview(bytearray(frame)), None, inner.flow, flags, packets)
+            packet = Outgoing(memoryview(bytearray(frame)), place=None, flow=inner.flow, flags=flags, packets=packets)
         else:
             place = self._memory.take(len(frame))
-            packet = Outgoing(place.view, place, inner.flow, flags, packets)
+            packet = Outgoing(place.view, place=place, flow=inner.flow, flags=flags, packets=packets)
         member.send(packet, now=now)
         return member
 
