@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from netns.backends.relay.tap import in_nameless_namespace
+from srd.tunnel.packets import parse_untrusted
+from srd.tunnel.vnet import HEADER_BYTES
 from tests.patience import PATIENCE_S
 
 # linux/if_tun.h
@@ -40,7 +42,7 @@ ALL_OFFLOADS: Final = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN | TUN
 SIOCETHTOOL: Final = 0x8946
 ETHTOOL_GLINK: Final = 0x0000000A
 
-_READ_BYTES: Final = 10 + 65_536
+_READ_BYTES: Final = HEADER_BYTES + 65_536
 
 
 @dataclass(slots=True)
@@ -84,10 +86,14 @@ class Tun:
         except BlockingIOError:
             return found
 
-    def read(self) -> list[bytes]:
-        """The same, after waiting for something."""
-        assert select.select([self.fd], [], [], PATIENCE_S)[0]
-        return self.read_waiting()
+    def read_from(self, source: str, *, count: int) -> list[bytes]:
+        """Return the next packets of one sender, after waiting for them. The kernel sends others of its own."""
+        address, found = ip_address(source).packed, list[bytes]()
+        while len(found) < count:
+            assert select.select([self.fd], [], [], PATIENCE_S)[0], f"{len(found)} of {count} packets"
+            packets = [data[HEADER_BYTES:] for data in self.read_waiting()]
+            found += [packet for packet in packets if parse_untrusted(packet).source == address]
+        return found
 
     def write(self, header: bytes, packet: bytes | memoryview) -> None:
         """Hand a packet to the kernel, which handles it before this returns."""
