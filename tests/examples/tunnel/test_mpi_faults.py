@@ -16,7 +16,7 @@ pytestmark = pytest.mark.root
 SIZES = (65_536,)
 BEGUN_BYTES = 300_000
 """On the wire of the spine that dies: MPI has begun with its collectives."""
-CALLS = 40
+CALLS = 20
 
 
 def test_mpi__with_loss(tunnelled: Network) -> None:
