@@ -6,7 +6,7 @@
      |       |          └── faults · counters     what a cell does to its lab, and what it did to lab and machine
      |       └── results                          one line for each finished cell
      ├── file ── choice ── grid ── traffic · fabric    the YAML; parts of it; cells; flows; topologies in a condition
-     └── summary ── wanted · figures ── screen · tables · page ── plots    what is said, and where: texts, CSV, JSON, HTML
+     └── summary ── wanted · figures ── screen · tables · page ── plots    texts, CSV, JSON, HTML
 
 Fairness is the theory of operation.
 1. A cell is one transport on one fabric in one condition with one workload and one seed. Each has a lab of its own,
