@@ -34,8 +34,6 @@ from srd.tunnel.packets import DropReason, InnerPacket, InnerPacketError, parse_
 from srd.tunnel.rewrite import mark_ce
 from srd.tunnel.send_memory import Place, SendMemory
 
-SMALL_BYTES: Final = 1024
-"""Packets up to this length are copied to share a message: else an ACK costs as much to send as a super-packet."""
 HEADERS_BYTES: Final = 256
 """What holds a frame's header and its packet's, but for long chains of IPv6 extension headers."""
 AGE_CHECK_S: Final = 0.1
@@ -103,6 +101,8 @@ class Member:
         self.counters = Counters()
         self.has_joined = False
         """Whether the greeting is over: packets pass."""
+        self.small_bytes = peer.batch_bytes // 2 - FRAME_BYTES
+        """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs."""
         self._config = config
         self._memory = memory
         self._interface = interface
@@ -171,7 +171,7 @@ class Member:
 
     def _post_small(self, packet: Outgoing | None, *, now: float) -> None:
         """Post one message with this packet and the small ones behind it, as one SRD packet."""
-        most_bytes = max(self.peer.batch_bytes, SMALL_BYTES + FRAME_BYTES)
+        most_bytes = self.peer.batch_bytes
         room = self._memory.room(most_bytes)
         if room is None:
             assert packet is not None  # noqa: S101 - given
