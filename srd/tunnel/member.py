@@ -150,6 +150,8 @@ class Member:
         self._unanswered_since: float | None = None  # since then messages were given up, and none was acknowledged
         self._order = FlowOrder[Landed](limit_bytes=config.reorder_bytes)
         self._order_timer: asyncio.TimerHandle | None = None
+        self._order_timer_at = 0.0
+        """Noted, as uvloop's handle of a time that has passed does not say it."""
 
     def attach(self) -> None:
         """Take what has come from the peer, and comes from now on."""
@@ -394,11 +396,11 @@ class Member:
     def _set_order_timer(self) -> None:
         """Have `_expire` called in time; a call that comes too early does no harm."""
         next_at = self._order.next_at
-        if next_at is None or (self._order_timer is not None and self._order_timer.when() <= next_at):
+        if next_at is None or (self._order_timer is not None and self._order_timer_at <= next_at):
             return
         if self._order_timer is not None:
             self._order_timer.cancel()
-        self._order_timer = self._loop.call_at(next_at, self._expire)
+        self._order_timer, self._order_timer_at = self._loop.call_at(next_at, self._expire), next_at
 
     def _expire(self) -> None:
         """Hand over what has waited for too long."""
