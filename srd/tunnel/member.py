@@ -1,11 +1,11 @@
 """One peer of a tunnel: what is sent to it, and what comes from it.
 
-Sending. Packets wait in a fair queue, and leave it when the network has room: as long as what was posted to SRD and is
-not acknowledged is less than the congestion window, but for the last message. So SRD always has something to send, and
-the queue that bulk flows make is where flows take turns and CoDel sees it. A packet gets its place in its flow when it
-leaves the queue, as one that is dropped there must not be waited for. Large packets are sent from the memory that they
-were read to; those of one flow that lie one behind another are one message. Small ones are copied into a message that
-one SRD packet carries.
+Sending. Packets wait in a fair queue, and leave it when the network has room: as long as what was posted to SRD and
+is not acknowledged is less than the congestion window, but for the last message, and not much more than is in flight.
+So SRD always has something to send, and the queue that bulk flows make is where flows take turns and CoDel sees it. A
+packet gets its place in its flow when it leaves the queue, as one that is dropped there must not be waited for. Large
+packets are sent from the memory that they were read to; those of one flow that lie one behind another are one
+message. Small ones are copied into a message that one SRD packet carries.
 
 A message that was not acknowledged for `max_age_s` is cancelled; a peer that acknowledges none at all is ended.
 
@@ -39,6 +39,9 @@ MERGED_BYTES: Final = 256 << 10
 """Most bytes of one flow in one message: a message costs the interpreter as much as some 20 KiB do."""
 WINDOW_PARTS: Final = 4
 """Such a message is at most this part of the congestion window, so that completions come evenly."""
+UNSENT_BYTES: Final = 512 << 10
+"""Most that SRD has beside what is in flight, where the processor and not the window is the limit. It covers what the
+driver sends in half a turn, and messages of which a part is acknowledged."""
 AGE_CHECK_S: Final = 0.1
 
 
@@ -175,7 +178,8 @@ class Member:
         if not self.has_joined:
             return
         window_bytes = self.peer.window_bytes
-        while self._posted_bytes - self._last_bytes < window_bytes:
+        most_bytes = min(window_bytes, self.peer.inflight_bytes + UNSENT_BYTES)
+        while self._posted_bytes - self._last_bytes < most_bytes:
             packet, self._next = self._next, None
             if packet is None and (packet := self._queue.pop(now=now)) is None:
                 return
