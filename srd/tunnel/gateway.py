@@ -34,8 +34,9 @@ from srd.tunnel.send_memory import SendMemory
 from srd.tunnel.tun import MAX_READ_BYTES, Tun, WriteDrop
 
 READ_BYTES: Final = VNET_AT + MAX_READ_BYTES
-PACKETS_PER_TURN: Final = 64
-"""Packets read from a queue of the interface before the event loop looks at the network again: 4 MiB at most."""
+PACKETS_PER_TURN: Final = 16
+"""Packets read from a queue of the interface before the event loop looks at the network again: 1 MiB at most, as much
+as the driver of the sockets sends in a turn (srd.io.driver.TURN_BYTES)."""
 NOTHING_LEFT: Final = vnet.NONE.pack()
 SEED_BYTES: Final = 16
 """Of the hash of flows."""
