@@ -384,7 +384,8 @@ class Member:
             landed, flow=header.flow, sequence=header.sequence, size_bytes=header.length, now=now, hold_s=hold_s
         ):
             self._write(ready)
-        self._set_order_timer()
+        if order.held_bytes:
+            self._set_order_timer()
 
     def _set_order_timer(self) -> None:
         """Have `_expire` called in time; a call that comes too early does no harm."""
