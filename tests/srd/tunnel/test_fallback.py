@@ -17,6 +17,7 @@ from netns.backends.relay.tap import inside
 from srd.io import syscalls
 from srd.tunnel.stats import ask
 from tests.patience import PATIENCE_S
+from tests.srd.cli.processes import assert_fails, srd
 from tests.srd.tunnel.cable import ip
 from tests.srd.tunnel.two_ends import TARGET_PORT, Connection, Ends, ends, exchange, inner
 
@@ -148,3 +149,23 @@ def test_express_for__other_packets_go_around(tmp_path: Path) -> None:
         for name, metric in METRICS.items():
             assert before[name] <= float(served[metric]) <= after[name]
         assert served["srd_tunnel_peers"] == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["h:1", "--express-for", "10.0.0.0/8"], "add --fallback"),
+        (["h:65535", "--fallback"], "no port behind 65535"),
+    ],
+)
+def test_options__that_cannot_be(arguments: list[str], error: str) -> None:
+    assert_fails(srd("tunnel", "connect", *arguments, "--address", "10.88.0.2/24"), status=2, error=error)
+
+
+def test_fallback__a_port_in_use(tmp_path: Path) -> None:
+    with ends(tmp_path) as made, inside(made.netns[0]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("0.0.0.0", TARGET_PORT + 1))  # noqa: S104 - in a namespace
+        done = made.run(0, "listen", "--address", f"{inner(0)}/24", "--fallback", "--bind", "0.0.0.0")  # noqa: S104
+        assert done.returncode == 1
+        assert f"--fallback: plain UDP at 0.0.0.0:{TARGET_PORT + 1}: Address already in use" in done.stderr
+        assert made.interfaces(0) == []
