@@ -1,11 +1,11 @@
 """One peer of a tunnel: what is sent to it, and what comes from it.
 
-Sending. Packets wait in a fair queue, and leave it when the network has room: as long as what was posted to SRD and is
-not acknowledged is less than the congestion window, but for the last message, and not much more than is in flight. So SRD always has something to send, and
-the queue that bulk flows make is where flows take turns and CoDel sees it. A packet gets its place in its flow when it
-leaves the queue, as one that is dropped there must not be waited for. Large packets are sent from the memory that they
-were read to; those of one flow that lie one behind another are one message. Small ones are copied into a message that
-one SRD packet carries.
+Sending. Packets wait in a fair queue, and leave it when the network has room: as long as what was posted to SRD and
+is not acknowledged is less than the congestion window, but for the last message, and not much more than is in flight.
+So SRD always has something to send, and the queue that bulk flows make is where flows take turns and CoDel sees it. A
+packet gets its place in its flow when it leaves the queue, as one that is dropped there must not be waited for. Large
+packets are sent from the memory that they were read to; those of one flow that lie one behind another are one
+message. Small ones are copied into a message that one SRD packet carries.
 
 A message that was not acknowledged for `max_age_s` is cancelled; a peer that acknowledges none at all is ended.
 
