@@ -117,6 +117,16 @@ class Host:
 HERE: Final = Host()
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Where an example runs: its server's host and its client's."""
+
+    server: Host
+    client: Host
+    address: str
+    """The server's, by which the client reaches it: what lies between the two depends on it."""
+
+
 def _end(process: subprocess.Popen[str]) -> None:
     try:
         process.communicate(timeout=END_S)  # closes its input
@@ -137,8 +147,8 @@ def require(condition: object, reason: str) -> None:
         raise ExampleError(reason)
 
 
-Run = Callable[[Host, Host, str], Sequence[Figures]]
-"""Takes the server's host, the client's, and the server's address; returns the rows of its table."""
+Run = Callable[[Pair], Sequence[Figures]]
+"""Runs an example; returns the rows of its table."""
 
 
 def table(rows: Sequence[Figures]) -> Table:
@@ -170,7 +180,7 @@ def main(run: Run, *, summary: str) -> None:
         rows: list[Figures] = []
         for address in addresses:
             try:
-                found = run(Host(tuple(shlex.split(server))), Host(tuple(shlex.split(client))), address)
+                found = run(Pair(Host(tuple(shlex.split(server))), Host(tuple(shlex.split(client))), address))
             except ExampleError as error:
                 click.echo(f"{address}: {error}", err=True)
                 sys.exit(1)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from examples.tunnel.hosts import Figures, Host, main, require
+from examples.tunnel.hosts import Figures, Pair, main, require
 
 PORT: Final = 5201
 SECONDS: Final = 5.0
@@ -28,20 +28,18 @@ SOCKETS_BYTES: Final = 64 << 20
 """More than the buffers of both ends hold."""
 
 
-def run(
-    server: Host, client: Host, address: str, *, seconds: float = SECONDS, tests: Sequence[str] = tuple(TESTS)
-) -> list[Figures]:
+def run(pair: Pair, *, seconds: float = SECONDS, tests: Sequence[str] = tuple(TESTS)) -> list[Figures]:
     """Run the tests one after the other; return a row for each."""
-    return [_test(server, client, address, name=name, seconds=seconds) for name in tests]
+    return [_test(pair, name=name, seconds=seconds) for name in tests]
 
 
-def _test(server: Host, client: Host, address: str, *, name: str, seconds: float) -> Figures:
+def _test(pair: Pair, *, name: str, seconds: float) -> Figures:
     """Run one test with a server of its own. One over UDP begins with a datagram that may be lost: so up to 3 times."""
-    listen = ("iperf3", "--server", "--bind", address, "--port", str(PORT))
-    send = ("iperf3", "--client", address, "--port", str(PORT), "--time", str(max(1, round(seconds))), "--json")
+    listen = ("iperf3", "--server", "--bind", pair.address, "--port", str(PORT))
+    send = ("iperf3", "--client", pair.address, "--port", str(PORT), "--time", str(max(1, round(seconds))), "--json")
     for _ in range(TRIES):
-        with server.serving(*listen, port=PORT):
-            report = json.loads(client.run(*send, *TESTS[name]))
+        with pair.server.serving(*listen, port=PORT):
+            report = json.loads(pair.client.run(*send, *TESTS[name]))
         if "error" not in report:
             break
     require("error" not in report, f"iperf3, {name}: {report.get('error')}")

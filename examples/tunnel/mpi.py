@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from examples.tunnel.hosts import Figures, Host, main, require
+from examples.tunnel.hosts import Figures, Host, Pair, main, require
 
 SIZES: Final = (8, 1024, 65_536, 1_048_576)
 CALLS: Final = 20
@@ -30,9 +30,10 @@ _FIXED: Final = {
 }
 
 
-def run(server: Host, client: Host, address: str, *, sizes: Sequence[int] = SIZES, calls: int = CALLS) -> list[Figures]:
+def run(pair: Pair, *, sizes: Sequence[int] = SIZES, calls: int = CALLS) -> list[Figures]:
     """Run the ranks; return a row for each collective and size."""
-    own, network = route_towards(client, address)
+    server, client = pair.server, pair.client
+    own, network = route_towards(pair.address, host=client)
     by_ssh = server.prefix and Path(server.prefix[0]).name == "ssh"
     agent = "ssh" if by_ssh else str(_HERE / "launch_agent")
     parameters = _FIXED | {"plm_rsh_agent": agent, "btl_tcp_if_include": network, "oob_tcp_if_include": network}
@@ -45,17 +46,17 @@ def run(server: Host, client: Host, address: str, *, sizes: Sequence[int] = SIZE
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         }
-        hosts = f"{own}:{RANKS_PER_HOST},{address}:{RANKS_PER_HOST}"
+        hosts = f"{own}:{RANKS_PER_HOST},{pair.address}:{RANKS_PER_HOST}"
         rank = (sys.executable, str(_HERE / "mpi_rank.py"), str(calls), *map(str, sizes))
         variables = [f"{name}={value}" for name, value in environment.items()]
         output = client.run("env", *variables, "mpirun", *flags, "--host", hosts, *rank)
     return _rows([json.loads(line) for line in output.splitlines() if line.startswith("{")], sizes=sizes)
 
 
-def route_towards(client: Host, address: str) -> tuple[str, str]:
-    """Return the client's own address towards another, and what MPI calls the network: CIDR, or the interface."""
-    (route,) = json.loads(client.run("ip", "-json", "route", "get", address))
-    (interface,) = json.loads(client.run("ip", "-json", "-4", "address", "show", "dev", route["dev"]))
+def route_towards(address: str, *, host: Host) -> tuple[str, str]:
+    """Return a host's own address towards another, and what MPI calls the network: CIDR, or the interface."""
+    (route,) = json.loads(host.run("ip", "-json", "route", "get", address))
+    (interface,) = json.loads(host.run("ip", "-json", "-4", "address", "show", "dev", route["dev"]))
     own = route["prefsrc"]
     for each in interface["addr_info"]:
         network = ipaddress.ip_network(f"{each['local']}/{each['prefixlen']}", strict=False)
@@ -63,7 +64,7 @@ def route_towards(client: Host, address: str) -> tuple[str, str]:
             return own, str(network)
     (holder,) = (
         each["ifname"]
-        for each in json.loads(client.run("ip", "-json", "-4", "address"))
+        for each in json.loads(host.run("ip", "-json", "-4", "address"))
         if own in [held["local"] for held in each["addr_info"]]
     )
     return own, holder

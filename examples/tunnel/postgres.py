@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from examples.tunnel.hosts import Figures, Host, main, require
+from examples.tunnel.hosts import Figures, Pair, main, require
 
 PORT: Final = 5433
 SECONDS: Final = 10.0
@@ -43,32 +43,31 @@ seq 1 "$1" | awk '{ printf "%d\\t%s-%d\\n", $1, "a row of some length, which is 
 class Client:
     """What programs of PostgreSQL's need on the client's host."""
 
-    host: Host
-    address: str
-    """The server's."""
+    pair: Pair
     directory: str
+    """On the client's host."""
 
     def run(self, program: str, *arguments: str) -> str:
         """Run a program, connected to the server."""
-        where = ("-h", self.address, "-p", str(PORT), "-U", USER)
+        where = ("-h", self.pair.address, "-p", str(PORT), "-U", USER)
         pass_file = f"{self.directory}/password"
-        return self.host.shell(_PATH + _AS_CLIENT, pass_file, program, *arguments, *where, DATABASE)
+        return self.pair.client.shell(_PATH + _AS_CLIENT, pass_file, program, *arguments, *where, DATABASE)
 
     def psql(self, command: str) -> str:
         """Run one statement of SQL, or one command of psql's."""
         return self.run("psql", "--no-psqlrc", "-qAt", "-c", command).strip()
 
 
-def run(server: Host, client: Host, address: str, *, seconds: float = SECONDS, rows: int = ROWS) -> list[Figures]:
+def run(pair: Pair, *, seconds: float = SECONDS, rows: int = ROWS) -> list[Figures]:
     """Run pgbench and COPY; return a row for each."""
-    password = secrets.token_hex()
+    password, server, client = secrets.token_hex(), pair.server, pair.client
     with server.directory() as there, client.directory() as here:
         server.shell(_PATH + _INIT + _AS_USER + _INIT_END, there, USER, given=password)
         client.shell('umask 077; cat > "$1"', f"{here}/password", given=f"*:*:*:*:{password}")
         settings = [word for each in _SETTINGS for word in ("-c", each)]
-        postgres = ("postgres", "-D", f"{there}/data", "-h", address, "-p", str(PORT), *settings)
+        postgres = ("postgres", "-D", f"{there}/data", "-h", pair.address, "-p", str(PORT), *settings)
         with server.serving("sh", "-euc", f'{_PATH}{_AS_USER}exec "$@"', "sh", *postgres, port=PORT, end_by="INT"):
-            connected = Client(client, address, here)
+            connected = Client(pair, here)
             return [_pgbench(connected, seconds=seconds), *_copy(connected, rows=rows)]
 
 
@@ -85,18 +84,18 @@ def _pgbench(client: Client, *, seconds: float) -> Figures:
 
 def _copy(client: Client, *, rows: int) -> list[Figures]:
     sent, back = f"{client.directory}/sent", f"{client.directory}/back"
-    client.host.shell(_ROWS, str(rows), sent)
+    client.pair.client.shell(_ROWS, str(rows), sent)
     client.psql("CREATE TABLE copied (number int, words text)")
     found = [
-        _copied("rows to the server", rf"\copy copied FROM '{sent}'", client=client, rows=rows),
-        _copied("rows from the server", rf"\copy copied TO '{back}'", client=client, rows=rows),
+        _copied("rows to the server", command=rf"\copy copied FROM '{sent}'", client=client, rows=rows),
+        _copied("rows from the server", command=rf"\copy copied TO '{back}'", client=client, rows=rows),
     ]
-    differs = client.host.shell('cmp "$1" "$2" || true', sent, back)
+    differs = client.pair.client.shell('cmp "$1" "$2" || true', sent, back)
     require(not differs, f"COPY: other rows came back: {differs.strip()}")
     return found
 
 
-def _copied(test: str, command: str, *, client: Client, rows: int) -> Figures:
+def _copied(test: str, *, command: str, client: Client, rows: int) -> Figures:
     began_at = time.monotonic()
     client.psql(command)
     seconds = time.monotonic() - began_at

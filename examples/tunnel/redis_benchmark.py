@@ -9,7 +9,7 @@ import csv
 import hashlib
 from typing import Final
 
-from examples.tunnel.hosts import Figures, Host, main, require
+from examples.tunnel.hosts import Figures, Pair, main, require
 
 PORT: Final = 6379
 REQUESTS: Final = 100_000
@@ -19,27 +19,26 @@ PIPELINE: Final = 16
 LARGE_BYTES: Final = 8_000_000
 
 
-def run(
-    server: Host, client: Host, address: str, *, requests: int = REQUESTS, large_bytes: int = LARGE_BYTES
-) -> list[Figures]:
+def run(pair: Pair, *, requests: int = REQUESTS, large_bytes: int = LARGE_BYTES) -> list[Figures]:
     """Run the benchmark, with a multiple of PIPELINE requests; return a row for each command."""
     options = ("--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no")
+    command = ("redis-server", "--bind", pair.address, "--port", str(PORT), *options)
     with (
-        server.directory() as directory,
-        server.serving("redis-server", "--bind", address, "--port", str(PORT), "--dir", directory, *options, port=PORT),
+        pair.server.directory() as directory,
+        pair.server.serving(*command, "--dir", directory, port=PORT),
     ):
-        rows = [row for pipeline in (1, PIPELINE) for row in _benchmark(client, address, requests, pipeline=pipeline)]
-        calls = _calls(client.run("redis-cli", "-h", address, "-p", str(PORT), "INFO", "commandstats"))
+        rows = [row for pipeline in (1, PIPELINE) for row in _benchmark(pair, requests=requests, pipeline=pipeline)]
+        calls = _calls(_redis_cli(pair, "INFO", "commandstats"))
         for name in ("set", "get"):
             require(calls[name] == 2 * requests, f"redis: {calls[name]} of {2 * requests} {name.upper()}s were made")
-        _large(client, address, large_bytes)
+        _large(pair, size_bytes=large_bytes)
     return rows
 
 
-def _benchmark(client: Host, address: str, requests: int, *, pipeline: int) -> list[Figures]:
+def _benchmark(pair: Pair, *, requests: int, pipeline: int) -> list[Figures]:
     arguments = {"-n": requests, "-c": CONNECTIONS, "-d": VALUE_BYTES, "-P": pipeline, "-t": "set,get"}
-    flags = [str(each) for pair in arguments.items() for each in pair]
-    output = client.run("redis-benchmark", "-h", address, "-p", str(PORT), *flags, "--csv")
+    flags = [str(word) for option in arguments.items() for word in option]
+    output = pair.client.run("redis-benchmark", "-h", pair.address, "-p", str(PORT), *flags, "--csv")
     lines = [line for line in output.splitlines() if line.startswith('"')]  # before them come warnings
     return [
         {
@@ -59,12 +58,15 @@ def _calls(stats: str) -> dict[str, int]:
     return {name.removeprefix("cmdstat_"): int(rest.split(",")[0].split("=")[1]) for name, rest in lines}
 
 
-def _large(client: Host, address: str, size_bytes: int) -> None:
+def _large(pair: Pair, *, size_bytes: int) -> None:
     """Set and get one large value."""
     value = hashlib.shake_128(b"redis").hexdigest(size_bytes // 2)
-    redis_cli = ("redis-cli", "-h", address, "-p", str(PORT))
-    client.run(*redis_cli, "-x", "SET", "large", given=value)
-    require(client.run(*redis_cli, "GET", "large").rstrip("\n") == value, "redis: another large value came back")
+    _redis_cli(pair, "-x", "SET", "large", given=value)
+    require(_redis_cli(pair, "GET", "large").rstrip("\n") == value, "redis: another large value came back")
+
+
+def _redis_cli(pair: Pair, *arguments: str, given: str | None = None) -> str:
+    return pair.client.run("redis-cli", "-h", pair.address, "-p", str(PORT), *arguments, given=given)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from examples.tunnel.hosts import Figures, Host, main, require
+from examples.tunnel.hosts import Figures, Host, Pair, main, require
 
 PORT: Final = 2222
 FILES: Final = 20
@@ -41,10 +41,9 @@ _DIGESTS: Final = 'cd "$1" && sha256sum *'
 _KEY: Final = 'ssh-keygen -q -t ed25519 -N "" -f "$1"; cat "$1.pub"'
 
 
-def run(
-    server: Host, client: Host, address: str, *, files: int = FILES, total_bytes: int = TOTAL_BYTES
-) -> list[Figures]:
+def run(pair: Pair, *, files: int = FILES, total_bytes: int = TOTAL_BYTES) -> list[Figures]:
     """Copy there and back; return a row for each."""
+    server, client, address = pair.server, pair.client, pair.address
     with server.directory() as there, client.directory() as here:
         server.write(f"{there}/sshd_config", _SSHD_CONFIG.format(directory=there, address=address, port=PORT))
         server.write(f"{there}/authorized_keys", client.shell(_KEY, f"{here}/key"))
@@ -57,7 +56,7 @@ def run(
             ssh = f"ssh -F none -p {PORT} -l {user} -i {here}/key -o IdentitiesOnly=yes -o BatchMode=yes"
             ssh += f" -o UserKnownHostsFile={here}/known_hosts -o GlobalKnownHostsFile=none"
             seconds = {
-                name: _rsync(client, source, target, ssh=ssh)
+                name: _rsync(client, source=source, target=target, ssh=ssh)
                 for name, source, target in (
                     ("to the server", f"{here}/sent/", remote),
                     ("from the server", remote, f"{here}/back/"),
@@ -77,7 +76,7 @@ def run(
     ]
 
 
-def _rsync(client: Host, source: str, target: str, *, ssh: str) -> float:
+def _rsync(client: Host, *, source: str, target: str, ssh: str) -> float:
     """Copy; return the seconds that it took, the connection's start included."""
     began_at = time.monotonic()
     client.run("rsync", "--recursive", "--whole-file", "--rsh", ssh, source, target)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from examples.tunnel.hosts import Figures, Host, main, require
+from examples.tunnel.hosts import Figures, Host, Pair, main, require
 
 PORT: Final = 8080
 OBJECTS: Final = 10_000
@@ -43,10 +43,9 @@ http {{
 _DIGESTS: Final = 'cd "$1" && find . -type f -exec sha256sum {} + | sort'
 
 
-def run(
-    server: Host, client: Host, address: str, *, objects: int = OBJECTS, programs: Sequence[str] = SERVERS
-) -> list[Figures]:
+def run(pair: Pair, *, objects: int = OBJECTS, programs: Sequence[str] = SERVERS) -> list[Figures]:
     """Fetch all objects from each server program; return a row for each."""
+    server, address = pair.server, pair.address
     with server.directory() as directory:
         server.run("python3", "-c", _MAKE, f"{directory}/objects", str(objects))
         digests = server.shell(_DIGESTS, f"{directory}/objects")
@@ -62,11 +61,11 @@ def run(
         found = []
         for name in programs:
             with server.serving(*commands[name], port=PORT):
-                found.append(_fetch(client, host, name=name, objects=objects, digests=digests))
+                found.append(_fetch(pair.client, host=host, name=name, objects=objects, digests=digests))
         return found
 
 
-def _fetch(client: Host, host: str, *, name: str, objects: int, digests: str) -> Figures:
+def _fetch(client: Host, *, host: str, name: str, objects: int, digests: str) -> Figures:
     with client.directory() as directory:
         url = f"http://{host}:{PORT}/[0-{objects - 1}]"
         options = ("--parallel", "--parallel-max", str(PARALLEL), "--silent", "--show-error", "--fail")
@@ -74,11 +73,11 @@ def _fetch(client: Host, host: str, *, name: str, objects: int, digests: str) ->
         client.run("curl", *options, "--noproxy", "*", "--output", f"{directory}/#1", url)
         seconds = time.monotonic() - began_at
         fetched = client.shell(_DIGESTS, directory)
-    require(fetched == digests, f"curl, {name}: {_differing(fetched, digests)} of {objects} objects are wrong")
+    require(fetched == digests, f"curl, {name}: {_differing(fetched, digests=digests)} of {objects} objects are wrong")
     return {"server": name, "objects": objects, "seconds": seconds, "objects_per_s": objects / seconds}
 
 
-def _differing(fetched: str, digests: str) -> int:
+def _differing(fetched: str, *, digests: str) -> int:
     return len(set(digests.splitlines()) - set(fetched.splitlines()))
 
 

@@ -12,7 +12,7 @@ from itertools import count
 
 import pytest
 
-from examples.tunnel.hosts import Host
+from examples.tunnel.hosts import Host, Pair
 from netns.lab.lab import Lab
 from netns.topology.model import reference
 from tests.patience import PATIENCE_S
@@ -23,18 +23,16 @@ SERVER, CLIENT = "h2", "h1"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A lab, and the server's address in it."""
+    """A lab, and where the examples run in it."""
 
     lab: Lab
-    address: str
+    pair: Pair
 
-    @property
-    def server(self) -> Host:
-        return Host(tuple(self.lab.command(SERVER, [])))
-
-    @property
-    def client(self) -> Host:
-        return Host(tuple(self.lab.command(CLIENT, [])))
+    @classmethod
+    def of(cls, lab: Lab, *, address: str) -> Network:
+        """The lab's two hosts, the server reached by an address."""
+        server, client = (Host(tuple(lab.command(host, []))) for host in (SERVER, CLIENT))
+        return cls(lab, Pair(server, client, address))
 
     @property
     def processes(self) -> list[str]:
@@ -100,11 +98,11 @@ def network(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Network]:
     """The two hosts without and with a tunnel; whatever an example starts has ended when it returns."""
     with ExitStack() as stack:
         if request.param == "tunnel":
-            made = Network(lab, stack.enter_context(tunnel(lab)))
+            made = Network.of(lab, address=stack.enter_context(tunnel(lab)))
         else:
             for host in (SERVER, CLIENT):
                 own_interface(lab, host)
-            made = Network(lab, lab.address(SERVER))
+            made = Network.of(lab, address=lab.address(SERVER))
         before = made.processes
         yield made
         assert made.processes == before
@@ -114,4 +112,4 @@ def network(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Network]:
 def tunnelled(lab: Lab) -> Iterator[Network]:
     """The two hosts with a tunnel."""
     with tunnel(lab) as address:
-        yield Network(lab, address)
+        yield Network.of(lab, address=address)

@@ -22,8 +22,8 @@ def test_iperf3__no_datagram_arrived() -> None:
 
 def test_web__an_object_that_differs() -> None:
     digests = "aa  ./0\nbb  ./1\ncc  ./2\n"
-    assert web._differing(digests, digests) == 0
-    assert web._differing("aa  ./0\nbx  ./1\n", digests) == 2
+    assert web._differing(digests, digests=digests) == 0
+    assert web._differing("aa  ./0\nbx  ./1\n", digests=digests) == 2
 
 
 def test_redis__counts_of_the_server() -> None:
@@ -54,4 +54,4 @@ def test_mpi__results_that_are_wrong_or_missing() -> None:
 
 
 def test_mpi__its_network_is_the_interface_towards_the_other_host() -> None:
-    assert mpi.route_towards(HERE, "127.0.0.1") == ("127.0.0.1", "127.0.0.0/8")
+    assert mpi.route_towards("127.0.0.1", host=HERE) == ("127.0.0.1", "127.0.0.0/8")

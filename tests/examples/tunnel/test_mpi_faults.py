@@ -16,12 +16,12 @@ pytestmark = pytest.mark.root
 SIZES = (65_536,)
 BEGUN_BYTES = 300_000
 """On the wire of the spine that dies: MPI has begun with its collectives."""
-CALLS = 40
+CALLS = 20
 
 
 def test_mpi__with_loss(tunnelled: Network) -> None:
     with loss(tunnelled.lab, 1.0):
-        assert len(mpi.run(tunnelled.server, tunnelled.client, tunnelled.address, sizes=SIZES, calls=10)) == 2
+        assert len(mpi.run(tunnelled.pair, sizes=SIZES, calls=10)) == 2
 
 
 def test_mpi__while_a_spine_dies(tunnelled: Network) -> None:
@@ -29,7 +29,7 @@ def test_mpi__while_a_spine_dies(tunnelled: Network) -> None:
     lab = tunnelled.lab
     spine = lab.topology.spines[0]
     with ThreadPoolExecutor(1) as pool:
-        ran = pool.submit(mpi.run, tunnelled.server, tunnelled.client, tunnelled.address, sizes=SIZES, calls=CALLS)
+        ran = pool.submit(mpi.run, tunnelled.pair, sizes=SIZES, calls=CALLS)
         give_up_at = time.monotonic() + PATIENCE_S
         while uplink_bytes(lab)[spine] < BEGUN_BYTES:
             assert time.monotonic() < give_up_at
