@@ -25,9 +25,10 @@ from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.queue_pair import QueuePair
-from nitro_emu.device.remote import Remote, RemoteState
+from nitro_emu.device.remote import Remote
 from nitro_emu.device.requester import Requester
 from nitro_emu.device.responder import Responder
+from nitro_emu.device.sources import Sources
 from nitro_emu.device.tables import Table
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import AbiError, CardError
@@ -124,19 +125,19 @@ class VirtualFunction:
             on_room=self.run_later,
             run_soon=poller.run_soon,
         )
+        self.sources = Sources(engine=self.engine, outgoing=self._outgoing, on_added=self._on_source)
         self.responder = Responder(
             engine=self.engine,
             counters=self.port,
             find_queue_pair=self.tables.queue_pairs.get,
             find_memory=self.tables.memory.get,
             find_remote_memory=self.tables.by_rkey.get,
-            is_outgoing=self._outgoing.__contains__,
-            awaits_welcome=self._awaits_welcome,
+            sources=self.sources,
             on_introduction=self._on_introduction,
             on_broken=self.break_queue_pair,
         )
         self.introducer = Introducer(
-            engine=self.engine, trust=trust, responder=self.responder, outgoing=self._outgoing, log=self.log
+            engine=self.engine, trust=trust, sources=self.sources, outgoing=self._outgoing, log=self.log
         )
         self._sq_share = SQ_SHARE
         self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
@@ -404,7 +405,7 @@ class VirtualFunction:
         self._cores[event.peer] = self.engine().peer(event.peer)
         self.responder.choose_prediction()
         if event.incoming:
-            self.responder.add_source(event.peer)
+            self.sources.add(event.peer)
             self.engine().accepted(event.peer)
             return
         remote = self._outgoing.get(event.peer)
@@ -413,9 +414,8 @@ class VirtualFunction:
         remote.on_opened()
         self.introducer.say_hello(event.peer, remote)
 
-    def _awaits_welcome(self, peer: int) -> bool:
-        remote = self._outgoing.get(peer)
-        return remote is not None and remote.state is RemoteState.NAMING
+    def _on_source(self) -> None:
+        self.responder.choose_prediction()
 
     def _on_introduction(self, peer: int, message: bytes) -> None:
         self.introducer.on_introduction(peer, message)
