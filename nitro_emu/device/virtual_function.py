@@ -116,7 +116,7 @@ class VirtualFunction:
         self._outgoing: dict[int, Remote] = {}  # by number of the peer that this end opened
         self._cores: dict[int, PeerCore] = {}  # of all peers, for their counters
         is_encrypted = not isinstance(trust.security, Plain)
-        self.mtu_bytes = self._datagram_bytes() - HEADER_BYTES - TAG_BYTES * is_encrypted
+        self.mtu_bytes = datagram_bytes(config) - HEADER_BYTES - TAG_BYTES * is_encrypted
         self.requester = Requester(
             engine=self.engine,
             counters=self.port,
@@ -160,7 +160,7 @@ class VirtualFunction:
             protocol=protocol,
             receive_region_bytes=config.memory_bytes,
             chunk_bytes=config.chunk_bytes,
-            datagram_bytes=self._datagram_bytes(),
+            datagram_bytes=datagram_bytes(config),
             security=self._trust.security,
             allowance=config.allowance,
         )
@@ -171,16 +171,6 @@ class VirtualFunction:
             )  # fmt: skip
         except SrdError as error:
             raise CardError(f"{config.name}: {error}") from error
-
-    def _datagram_bytes(self) -> int:
-        config = self.config
-        if config.mtu is not None:
-            return config.mtu
-        mtu = interface_mtu(config.address)
-        if mtu is None:
-            return MAX_DATAGRAM_BYTES
-        family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
-        return min(mtu - _IP_UDP_BYTES[family], MAX_DATAGRAM_BYTES)
 
     def engine(self) -> Engine:
         """Return the engine. Raises CardError before `start`."""
@@ -443,7 +433,7 @@ class VirtualFunction:
         core = self._cores.pop(event.peer, None)
         if core is not None:  # it was open
             _add(self.port, core, is_incoming=event.peer not in self._outgoing)
-            _add_security(self._security, core)
+            add_security(self._security, core)
 
     def counters(self) -> PortCounters:
         """Return the port's counters as of now."""
@@ -457,7 +447,7 @@ class VirtualFunction:
         """Return the packets of open peers that were forged or replayed."""
         total = replace(self._security)
         for core in self._cores.values():
-            _add_security(total, core)
+            add_security(total, core)
         return total
 
     def allowance_counters(self) -> AllowanceCounters:
@@ -470,7 +460,19 @@ class VirtualFunction:
         )
 
 
-def _add_security(total: SecurityCounters, core: PeerCore) -> None:
+def datagram_bytes(config: VfConfig) -> int:
+    """Return the largest datagram of a virtual function: as it is set, or of its interface's MTU."""
+    if config.mtu is not None:
+        return config.mtu
+    mtu = interface_mtu(config.address)
+    if mtu is None:
+        return MAX_DATAGRAM_BYTES
+    family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
+    return min(mtu - _IP_UDP_BYTES[family], MAX_DATAGRAM_BYTES)
+
+
+def add_security(total: SecurityCounters, core: PeerCore) -> None:
+    """Add a peer's packets that were not authentic."""
     if core.protection is not None:
         total.forged_pkts += core.protection.forged
         total.replayed_pkts += core.protection.replayed

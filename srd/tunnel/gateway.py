@@ -22,7 +22,7 @@ from srd.tunnel.counters import Counters
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.frames import CONTROL, FRAME_BYTES, ORDERED, VNET_AT
 from srd.tunnel.member import SMALL_BYTES, Member, Outgoing
-from srd.tunnel.packets import InnerPacketError, parse_untrusted
+from srd.tunnel.packets import InnerPacket, InnerPacketError, parse_untrusted
 from srd.tunnel.segments import segments
 from srd.tunnel.send_memory import SendMemory
 from srd.tunnel.tun import MAX_READ_BYTES, Tun, WriteDrop
@@ -50,6 +50,40 @@ class Owner(Protocol):
         """Take note of a member's end."""
 
 
+class Routing(Protocol):
+    """Which packets pass, and where to. A reason is the name of the counter of dropped packets."""
+
+    def member_for(self, inner: InnerPacket, packet: memoryview) -> Member | str:
+        """Return who a packet of the interface goes to, or why it is dropped. `packet` begins with its IP header."""
+
+    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
+        """Return why a packet of a member is dropped; None: it is not. `packet` has all headers, and may end there."""
+
+    def remove(self, member: Member) -> None:
+        """Forget a member that has ended."""
+
+
+class CryptokeyRouting:
+    """WireGuard's: packets go to the member that their destination is behind, and come from whom their source is."""
+
+    def __init__(self) -> None:
+        self.allowed = AllowedAddresses[Member]()
+
+    def member_for(self, inner: InnerPacket, packet: memoryview) -> Member | str:
+        """Return who a packet of the interface goes to."""
+        del packet
+        return self.allowed.find(inner.destination) or "no_peer"
+
+    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
+        """Return why a packet of a member is dropped."""
+        del packet
+        return None if self.allowed.find(inner.source) is member else "forged_source"
+
+    def remove(self, member: Member) -> None:
+        """Forget a member."""
+        self.allowed.remove(member)
+
+
 class Gateway:
     """An interface and the peers behind it."""
 
@@ -59,14 +93,20 @@ class Gateway:
         *,
         config: TunnelConfig,
         on_failure: Callable[[Exception], None],
+        routing: Routing | None = None,
     ) -> None:
-        """Begin to read. `on_failure` is told that the interface is gone, and nothing is read any more."""
+        """Begin to read. `on_failure` is told that the interface is gone, and nothing is read any more.
+
+        `routing`: None for that by the addresses in `allowed`.
+        """
         self.owner: Owner | None = None
         """Who takes control messages, and is told of members that leave."""
         self.counters = Counters()
         """Of members that have left, and of packets that no member is for."""
         self.members: list[Member] = []
-        self.allowed = AllowedAddresses[Member]()
+        by_address = CryptokeyRouting()
+        self.allowed = by_address.allowed
+        self._routing: Routing = routing or by_address
         self._tun = tun
         self._config = config
         self._on_failure = on_failure
@@ -106,9 +146,9 @@ class Gateway:
         except InnerPacketError as error:
             self.counters.dropped[error.reason] += 1
             return None
-        member = self.allowed.find(inner.destination)
-        if member is None:
-            self.counters.dropped["no_peer"] += 1
+        member = self._routing.member_for(inner, frame[FRAME_BYTES:])
+        if isinstance(member, str):
+            self.counters.dropped[member] += 1
             return None
         packets = vnet.segment_count(vnet.parse(frame[VNET_AT:]), packet=inner)
         flags = ORDERED if inner.is_ordered else 0
@@ -156,9 +196,9 @@ class Gateway:
             reason = next(filter(None, [tun.write((NOTHING_LEFT, piece)) for piece in pieces]), None)
         return reason
 
-    def is_from(self, member: Member, source: bytes) -> bool:
-        """Whether a member may send from this address."""
-        return self.allowed.find(source) is member
+    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
+        """Return why a packet of a member is dropped; None: it is not."""
+        return self._routing.refusal_untrusted(member, inner, packet)
 
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
         """Take a control message. Raises PacketError."""
@@ -168,7 +208,7 @@ class Gateway:
     def on_left(self, member: Member) -> None:
         """Forget a member."""
         self.members.remove(member)
-        self.allowed.remove(member)
+        self._routing.remove(member)
         self.counters.add(member.counters)
         if self.owner is not None:
             self.owner.on_left(member)
@@ -187,6 +227,11 @@ class Gateway:
         for each in (self.counters, *(member.counters for member in self.members)):
             totals.add(each)
         return totals
+
+    @property
+    def now(self) -> float:
+        """The event loop's time."""
+        return self._loop.time()
 
     @property
     def used_fraction(self) -> float:
