@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from netns.backends.relay.tap import inside
 from nitro_emu.control import ask
@@ -262,11 +261,3 @@ def test_card__leaves_nothing_in_the_namespace(tmp_path: Path) -> None:
         assert not re.search("eth0|172.31", ip("address", netns=left.netns) + ip("route", netns=left.netns))
         left.card.start()
         assert "eth0" in ip("link", netns=left.netns)
-
-
-@pytest.mark.parametrize(("netns", "reason"), [("missing-ns", "No such file"), (999_999_999, "No such file")])
-def test_namespace__that_is_not_there_is_one_line(tmp_path: Path, netns: str | int, reason: str) -> None:
-    with pytest.raises(AssertionError) as failed, vpc_cards(tmp_path, {"card-a": [vf_of(0, "red", LOW, netns=netns)]}):
-        pass
-    assert f"interface.netns: {netns}" in str(failed.value)
-    assert reason in str(failed.value)
