@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from netns.backends.relay.tap import inside
 from nitro_emu.control import ask
@@ -22,8 +25,8 @@ from tests.srd.tunnel.cable import ip, namespaces
 
 LOW, HIGH = "172.31.0.5", "172.31.0.6"
 """The addresses that both VPCs have."""
-EVERYONE = {"cidr": "0.0.0.0/0"}
-ALL = {"protocol": "all", **EVERYONE}
+VPCS = ("red", "blue")
+ALL = {"protocol": "all", "cidr": "0.0.0.0/0"}
 
 
 class Tenant:
@@ -61,29 +64,57 @@ class Tenant:
         return count
 
 
-@contextmanager
-def tenants(
-    directory: Path, vpcs: Sequence[str] = ("red",), *, pushes: bool = True
-) -> Iterator[tuple[ControlPlane, dict[tuple[str, str], Tenant]]]:
+@dataclass
+class World:
     """Two cards; of each VPC, LOW is on card-a and HIGH on card-b, which knows its namespaces by processes in them."""
+
+    control_plane: ControlPlane
+    tenants: dict[tuple[str, str], Tenant]
+
+    def pair(self, vpc: str) -> tuple[Tenant, Tenant]:
+        return self.tenants[vpc, LOW], self.tenants[vpc, HIGH]
+
+    @contextmanager
+    def other_map(self) -> Iterator[dict[str, Any]]:
+        """Change VPC red in the block and push it; afterwards it is as it was."""
+        vpcs = self.control_plane.vpcs
+        before = copy.deepcopy(vpcs["red"])
+        try:
+            yield vpcs["red"]
+        finally:
+            vpcs["red"] = before
+            self.control_plane.push()
+
+
+@contextmanager
+def two_cards(directory: Path) -> Iterator[World]:
+    """A world without a mapping."""
     with ExitStack() as stack:
-        names = stack.enter_context(namespaces(2 * len(vpcs)))
-        low, high = names[: len(vpcs)], names[len(vpcs) :]
-        pids = [stack.enter_context(sleeping(each)) for each in high]
+        names = stack.enter_context(namespaces(4))
+        places: list[str | int] = [*names[:2], *(stack.enter_context(sleeping(each)) for each in names[2:])]
         wanted = {
-            "card-a": [vf_of(number, vpc, LOW, netns=low[number]) for number, vpc in enumerate(vpcs)],
-            "card-b": [vf_of(number, vpc, HIGH, netns=pids[number]) for number, vpc in enumerate(vpcs)],
+            card: [vf_of(number, vpc, address, netns=place) for number, (vpc, place) in enumerate(where)]
+            for card, address, where in (
+                ("card-a", LOW, zip(VPCS, places[:2], strict=True)),
+                ("card-b", HIGH, zip(VPCS, places[2:], strict=True)),
+            )
         }
         control_plane, cards = stack.enter_context(vpc_cards(directory, wanted, pushes=False))
-        for vpc in vpcs:
+        tenants = {}
+        for number, vpc in enumerate(VPCS):
             control_plane.vpcs[vpc]["groups"]["efa"] = {"ingress": [ALL], "egress": [ALL]}
-        if pushes:
-            control_plane.push()
-        found = {}
-        for number, vpc in enumerate(vpcs):
-            found[vpc, LOW] = Tenant(low[number], cards["card-a"], f"ena_{number}")
-            found[vpc, HIGH] = Tenant(high[number], cards["card-b"], f"ena_{number}")
-        yield control_plane, found
+            tenants[vpc, LOW] = Tenant(names[number], cards["card-a"], f"ena_{number}")
+            tenants[vpc, HIGH] = Tenant(names[2 + number], cards["card-b"], f"ena_{number}")
+        yield World(control_plane, tenants)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with two_cards(tmp_path_factory.mktemp("world")) as made:
+        assert not made.tenants["red", LOW].ping(HIGH, "-W", "1"), "there is no mapping yet"
+        assert made.tenants["red", LOW].dropped("no_mapping") > 0
+        made.control_plane.push()
+        yield made
 
 
 @contextmanager
@@ -129,45 +160,42 @@ def read_all(end: socket.socket, length: int) -> bytes:
     return bytes(found)
 
 
-def test_programs__of_two_vpcs_with_the_same_addresses(tmp_path: Path) -> None:
-    with tenants(tmp_path, ("red", "blue")) as (_, by_place):
-        red, blue = (by_place["red", LOW], by_place["red", HIGH]), (by_place["blue", LOW], by_place["blue", HIGH])
-        shown = ip("address", "show", "eth0", netns=red[0].netns)
-        assert f"inet {LOW}/16" in shown
-        assert "mtu 8900" in shown
-        for left, right in (red, blue):
-            assert left.ping(HIGH)
-            assert right.ping(LOW)
-        servers = [
-            threading.Thread(target=stream, args=pair, kwargs={"seed": seed}) for seed, pair in enumerate((red, blue))
-        ]
-        for server in servers:
-            server.start()
-        for server in servers:
-            server.join()
-        stream(*red, seed=2)
-        assert red[0].ping(HIGH, "-s", "60000"), "in fragments"
-        before = blue[1].stats()["ena"]["ena_srd_rx_pkts"]
-        assert red[0].ping(HIGH)
-        assert blue[1].stats()["ena"]["ena_srd_rx_pkts"] == before
-        for tenant in (*red, *blue):
-            found = tenant.stats()
-            assert found["dropped"].keys() <= {"queue"}, "CoDel's only"
-            assert found["ena"]["ena_srd_tx_pkts"] == found["ena"]["ena_srd_eligible_tx_pkts"] > 0
+def test_programs__of_two_vpcs_with_the_same_addresses(world: World) -> None:
+    red, blue = world.pair("red"), world.pair("blue")
+    shown = ip("address", "show", "eth0", netns=red[0].netns)
+    assert f"inet {LOW}/16" in shown
+    assert "mtu 8900" in shown
+    for left, right in (red, blue):
+        assert left.ping(HIGH)
+        assert right.ping(LOW)
+    streams = [threading.Thread(target=stream, args=pair, kwargs={"seed": n}) for n, pair in enumerate((red, blue))]
+    for each in streams:
+        each.start()
+    for each in streams:
+        each.join()
+    assert red[0].ping(HIGH, "-s", "60000"), "in fragments"
+    before = blue[1].stats()["ena"]["ena_srd_rx_pkts"]
+    assert red[0].ping(HIGH)
+    assert blue[1].stats()["ena"]["ena_srd_rx_pkts"] == before
+    for tenant in (*red, *blue):
+        found = tenant.stats()
+        assert found["dropped"].keys() <= {"queue", "no_mapping"}, "CoDel's only, once there was a mapping"
+        assert found["ena"]["ena_srd_tx_pkts"] == found["ena"]["ena_srd_eligible_tx_pkts"] > 0
 
 
-def test_address_of_another_vpc__is_never_reached(tmp_path: Path) -> None:
-    with tenants(tmp_path, ("red", "blue")) as (control_plane, by_place):
-        del control_plane.vpcs["red"]["interfaces"]["card-b-ena-0"]
-        control_plane.push()
-        left, other = by_place["red", LOW], by_place["blue", HIGH]
+def test_address_of_another_vpc__is_never_reached(world: World) -> None:
+    left, other = world.tenants["red", LOW], world.tenants["blue", HIGH]
+    with world.other_map() as red:
+        del red["interfaces"]["card-b-ena-0"]
+        world.control_plane.push()
+        before = other.stats()["ena"]["ena_srd_rx_pkts"]
         assert not left.ping(HIGH, "-W", "1"), "only VPC blue has it now"
         assert left.dropped("no_interface") > 0
-        assert other.stats()["ena"]["ena_srd_rx_pkts"] == 0
-        assert by_place["blue", LOW].ping(HIGH)
+        assert other.stats()["ena"]["ena_srd_rx_pkts"] == before
+    assert left.ping(HIGH)
 
 
-def refused(left: Tenant, port: int) -> bool:
+def is_refused(left: Tenant, port: int) -> bool:
     """Whether a connection attempt is not answered; it is repeated once, after a second."""
     with left.socket() as client:
         client.settimeout(1.5)
@@ -178,86 +206,70 @@ def refused(left: Tenant, port: int) -> bool:
     return False
 
 
-def test_security_groups__of_inner_packets(tmp_path: Path) -> None:
-    with tenants(tmp_path, pushes=False) as (control_plane, by_place):
-        left, right = by_place["red", LOW], by_place["red", HIGH]
-        assert not left.ping(HIGH, "-W", "1"), "there is no mapping yet"
-        assert left.dropped("no_mapping") > 0
-        groups = control_plane.vpcs["red"]["groups"]
-        groups["client"] = {"egress": [{"protocol": "tcp", "ports": "80-81", "group": "server"}]}
-        groups["server"] = {
-            "ingress": [
-                {"protocol": "tcp", "ports": 80, "group": "client"},
-                {"protocol": "icmp", "icmp_type": 13, "group": "client"},
-            ],
-            "egress": [],
-        }
-        interfaces = control_plane.vpcs["red"]["interfaces"]
-        interfaces["card-a-ena-0"]["groups"], interfaces["card-b-ena-0"]["groups"] = ["client"], ["server"]
-        control_plane.push()
+def test_security_groups__of_inner_packets(world: World) -> None:
+    left, right = world.pair("red")
+    with world.other_map() as red:
+        red["groups"]["client"] = {"egress": [{"protocol": "tcp", "ports": "80-81", "group": "server"}]}
+        red["groups"]["server"] = {"ingress": [{"protocol": "tcp", "ports": 80, "group": "client"}]}
+        red["interfaces"]["card-a-ena-0"]["groups"] = ["client"]
+        red["interfaces"]["card-b-ena-0"]["groups"] = ["server"]
+        world.control_plane.push()
+        dropped = left.dropped("security_group"), right.dropped("security_group")
         stream(left, right, seed=1)
-        assert not left.dropped("security_group")
+        assert (left.dropped("security_group"), right.dropped("security_group")) == dropped
         with right.listener(82):
-            assert refused(left, 82), "no egress rule"
-            assert left.dropped("security_group") > 0
-            assert right.dropped("security_group") == 0
+            assert is_refused(left, 82), "no egress rule"
+            assert left.dropped("security_group") > dropped[0]
+            assert right.dropped("security_group") == dropped[1]
         with right.listener(81):
-            assert refused(left, 81), "no ingress rule"
-            assert right.dropped("security_group") > 0
+            assert is_refused(left, 81), "no ingress rule"
+            assert right.dropped("security_group") > dropped[1]
         assert not right.ping(LOW, "-W", "1"), "no egress rule of the server's"
 
 
-def test_rule__that_is_withdrawn_stops_what_is_open_and_what_is_new(tmp_path: Path) -> None:
-    with tenants(tmp_path) as (control_plane, by_place):
-        left, right = by_place["red", LOW], by_place["red", HIGH]
-        assert left.ping(HIGH)
-        with right.listener(80) as listener, left.socket() as client:
-            client.connect((HIGH, 80))
-            server, _ = listener.accept()
+def test_rule__that_is_withdrawn_stops_what_is_open_and_what_is_new(world: World) -> None:
+    left, right = world.pair("red")
+    assert left.ping(HIGH)
+    with right.listener(80) as listener, left.socket() as client:
+        client.connect((HIGH, 80))
+        server, _ = listener.accept()
+        server.settimeout(PATIENCE_S)
+        with server, world.other_map() as red:
             client.sendall(b"before")
             assert server.recv(16) == b"before"
-            group = control_plane.vpcs["red"]["groups"]["efa"]
-            group["ingress"] = []
-            control_plane.push()
+            red["groups"]["efa"]["ingress"] = []
+            world.control_plane.push()
             dropped = right.dropped("security_group")
             client.sendall(b"after")
             wait_for(lambda: right.dropped("security_group") > dropped, "the flow's next packet is judged again")
             assert not left.ping(HIGH, "-W", "1")
-            group["ingress"] = [ALL]
-            control_plane.push()
-            server.settimeout(PATIENCE_S)
+            red["groups"]["efa"]["ingress"] = [ALL]
+            world.control_plane.push()
             assert server.recv(16) == b"after", "TCP has sent it again"
-            server.close()
 
 
-def test_source__that_is_not_the_interface_s_is_dropped(tmp_path: Path) -> None:
-    with tenants(tmp_path) as (_, by_place):
-        left, right = by_place["red", LOW], by_place["red", HIGH]
-        ip("address", "add", "172.31.0.99/32", "dev", "eth0", netns=left.netns)
-        assert not left.ping(HIGH, "-W", "1", "-I", "172.31.0.99")
-        assert left.dropped("spoofed_source") > 0
-        assert right.stats()["ena"]["ena_srd_rx_pkts"] == 0
-        assert left.ping(HIGH)
+def test_source__that_is_not_the_interface_s_is_dropped(world: World) -> None:
+    left, right = world.pair("red")
+    ip("address", "add", "172.31.0.99/32", "dev", "eth0", netns=left.netns)
+    before = right.stats()["ena"]["ena_srd_rx_pkts"]
+    assert not left.ping(HIGH, "-W", "1", "-I", "172.31.0.99")
+    assert left.dropped("spoofed_source") > 0
+    assert right.stats()["ena"]["ena_srd_rx_pkts"] == before
+    assert left.ping(HIGH)
 
 
-def test_interface__that_its_tenant_deletes_harms_no_other(tmp_path: Path) -> None:
-    with tenants(tmp_path, ("red", "blue")) as (_, by_place):
-        left = by_place["red", LOW]
+def test_interface__that_its_tenant_deletes_harms_no_other_and_nothing_is_left_of_a_killed_card(tmp_path: Path) -> None:
+    with two_cards(tmp_path) as world:
+        world.control_plane.push()
+        left, right = world.pair("red")
         assert left.ping(HIGH)
         ip("link", "delete", "eth0", netns=left.netns)
-        wait_for(
-            lambda: ask(left.card.run_dir, "status")["vfs"]["ena_0"]["interface"] is None, "the card notices its end"
-        )
-        assert by_place["red", HIGH].run("ping", "-c", "1", "-W", "1", LOW).returncode != 0
+        status = left.card.run_dir
+        wait_for(lambda: ask(status, "status")["vfs"]["ena_0"]["interface"] is None, "the card notices its end")
+        assert not right.ping(LOW, "-W", "1")
         assert left.dropped("down") > 0
-        stream(by_place["blue", LOW], by_place["blue", HIGH], seed=3)
-
-
-def test_card__leaves_nothing_in_the_namespace(tmp_path: Path) -> None:
-    with tenants(tmp_path) as (_, by_place):
-        left = by_place["red", LOW]
-        assert "eth0" in ip("link", netns=left.netns)
+        neighbour, other = world.pair("blue")
+        stream(neighbour, other, seed=3, length=100_000)
         left.card.kill()
-        assert not re.search("eth0|172.31", ip("address", netns=left.netns) + ip("route", netns=left.netns))
-        left.card.start()
-        assert "eth0" in ip("link", netns=left.netns)
+        shown = ip("address", netns=neighbour.netns) + ip("route", netns=neighbour.netns)
+        assert not re.search(r"eth1|172\.31", shown)
