@@ -377,10 +377,12 @@ class VfConfig(_Strict):
         return self
 
     def _check_kind(self) -> None:
-        if (self.kind == "ena-express") is not (self.interface is not None):
-            raise ValueError(f"interface: belongs to kind ena-express, and kind is {self.kind}; give both, or none")
         if self.interface is None:
+            if self.kind == "ena-express":
+                raise ValueError("kind ena-express needs interface: with its subnet")
             return
+        if self.kind != "ena-express":
+            raise ValueError(f"interface stands beside kind {self.kind}, which has none; remove one of the two")
         if self.private_address is None:
             raise ValueError("kind ena-express needs vpc and private_address, by whose rules its packets go")
         if ipaddress.ip_address(self.private_address) not in ipaddress.ip_network(self.interface.subnet):

@@ -60,6 +60,23 @@ def test_examples__by_name_unless_there_is_a_file_of_that_name(tmp_path: Path, m
     assert file_named("none.yaml") == Path("none.yaml")
 
 
+def in_vpc(more: str, *, name: str = "a") -> str:
+    vf = f"name: {name}, address: 127.0.0.1, vpc: red, private_address: 10.9.0.5, {more}"
+    return f"control_plane: {{key: a.pem}}\nvfs: [{{{vf}}}]"
+
+
+def express(interface: str, *, name: str = "a") -> str:
+    return in_vpc(f"kind: ena-express, interface: {{{interface}}}", name=name)
+
+
+def test_interface(tmp_path: Path) -> None:
+    config = load(file_in(tmp_path, express("subnet: 10.9.0.0/24, netns: 4711, routes: [10.8.0.0/16], max_flows: 1K")))
+    interface = config.with_run_dir(tmp_path).vfs[0].interface
+    assert interface is not None
+    assert (interface.netns, interface.mtu, interface.name, interface.routes) == (4711, 8900, None, ("10.8.0.0/16",))
+    assert interface.max_flows == 1000
+
+
 def test_defaults(tmp_path: Path) -> None:
     config = load(file_in(tmp_path, f"vfs: [{VF}]", name="card-7.yaml"))
     vf = config.vfs[0]
@@ -109,6 +126,23 @@ def test_defaults(tmp_path: Path) -> None:
         (f"vfs: [{VF}]\nmetrics: ::1:9100", "metrics: '::1:9100' is not ADDR:PORT"),
         (f"vfs: [{VF}]\ncolour: 1", "colour: no such key; the known ones here are name, run_dir, vfs"),
         (f"1: 2\nvfs: [{VF}]", ": 1 Keys should be strings"),
+        (in_vpc("kind: ena-express"), "vfs[0]: kind ena-express needs interface: with its subnet"),
+        (in_vpc("interface: {subnet: 10.9.0.0/24}"), "vfs[0]: interface stands beside kind efa, which has none"),
+        (in_vpc("kind: ena"), "vfs[0].kind: 'ena' should be 'efa' or 'ena-express'"),
+        (
+            "vfs: [{name: a, address: 127.0.0.1, kind: ena-express, interface: {subnet: 10.9.0.0/24}}]",
+            "kind ena-express needs vpc and private_address",
+        ),
+        (express("subnet: 10.8.0.0/24"), "interface.subnet: 10.8.0.0/24 does not have 10.9.0.5"),
+        (express("subnet: 10.9.0.1/24"), "10.9.0.1/24 has host bits set; give an address range"),
+        (express("subnet: 10.9.0.0/24, mtu: 500"), "vfs[0].interface.mtu: 500 should be greater than or equal to 1280"),
+        (express("subnet: 10.9.0.0/24, netns: a/b"), "vfs[0].interface.netns"),
+        (express("subnet: 10.9.0.0/24, name: sixteen-letters-"), "vfs[0].interface.name: 'sixteen-letters-' String"),
+        (express("subnet: 10.9.0.0/24", name="sixteen-letters-"), "sixteen-letters- has more than 15 characters; give"),
+        (
+            express("subnet: 10.9.0.0/24, colour: red"),
+            "vfs[0].interface.colour: no such key; the known ones here are subnet, routes, netns",
+        ),
     ],
 )
 def test_mistakes_are_one_line_with_file_key_and_value(tmp_path: Path, text: str, message: str) -> None:

@@ -35,14 +35,14 @@ class Tenant:
     def __init__(self, netns: str, card: Card, vf: str) -> None:
         self.netns, self.card, self.vf = netns, card, vf
 
-    def socket(self, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+    def stream_socket(self) -> socket.socket:
         with inside(self.netns):
-            made = socket.socket(socket.AF_INET, kind)
+            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         made.settimeout(PATIENCE_S)
         return made
 
     def listener(self, port: int) -> socket.socket:
-        made = self.socket()
+        made = self.stream_socket()
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(("0.0.0.0", port))  # noqa: S104 - in a namespace of its own
         made.listen()
@@ -135,7 +135,7 @@ def vf_of(number: int, vpc: str, address: str, *, netns: str | int) -> Vf:
 def stream(left: Tenant, right: Tenant, *, seed: int, length: int = 3_000_000, port: int = 80) -> None:
     """Send bytes both ways over one TCP connection from left to right, and compare all of them."""
     data = np.random.default_rng(seed).bytes(length)
-    with right.listener(port) as listener, left.socket() as client:
+    with right.listener(port) as listener, left.stream_socket() as client:
         client.connect((HIGH, port))
         server, _ = listener.accept()
         server.settimeout(PATIENCE_S)
@@ -197,7 +197,7 @@ def test_address_of_another_vpc__is_never_reached(world: World) -> None:
 
 def is_refused(left: Tenant, port: int) -> bool:
     """Whether a connection attempt is not answered; it is repeated once, after a second."""
-    with left.socket() as client:
+    with left.stream_socket() as client:
         client.settimeout(1.5)
         try:
             client.connect((HIGH, port))
@@ -230,7 +230,7 @@ def test_security_groups__of_inner_packets(world: World) -> None:
 def test_rule__that_is_withdrawn_stops_what_is_open_and_what_is_new(world: World) -> None:
     left, right = world.pair("red")
     assert left.ping(HIGH)
-    with right.listener(80) as listener, left.socket() as client:
+    with right.listener(80) as listener, left.stream_socket() as client:
         client.connect((HIGH, 80))
         server, _ = listener.accept()
         server.settimeout(PATIENCE_S)
