@@ -17,7 +17,6 @@ from typing import Final
 from nitro_emu.config import InterfaceFields
 from nitro_emu.errors import CardError
 from srd.tunnel.errors import TunnelError
-from srd.tunnel.interface import Interface, Route
 from srd.tunnel.tun import Tun
 
 NAMES: Final = Path("/run/netns")
@@ -33,6 +32,8 @@ def open_interface(fields: InterfaceFields, *, name: str, address: str) -> Tun:
 
 
 def _open(fields: InterfaceFields, name: str, address: str) -> Tun:
+    from srd.tunnel.interface import Interface, Route  # noqa: PLC0415 - slow to load, and only this kind needs it
+
     if fields.netns is not None:
         _enter(fields.netns)
     prefix = ipaddress.ip_network(fields.subnet).prefixlen

@@ -22,6 +22,8 @@ from nitro_emu.config import (
 from nitro_emu.errors import ConfigError
 from nitro_emu.examples import DIRECTORY as EXAMPLES
 from nitro_emu.examples import NAMES, file_named
+from nitro_emu.vpc.model import load as load_vpc
+from nitro_emu.vpc.rules import Mapping
 from nitro_emu.verbs.discovery import DEFAULT_DIRECTORY, DIRECTORY_VARIABLE
 from srd.config import EndpointConfig
 from srd.proto.config import ProtocolConfig
@@ -49,6 +51,21 @@ def test_examples_are_two_cards_that_can_run_side_by_side() -> None:
     assert [vf.name for vf in a.vfs] == [vf.name for vf in b.vfs] == ["efa_0", "efa_1"]
     assert [(vf.address, vf.port) for vf in a.vfs] == [("10.0.1.1", 19875), ("10.0.1.1", 19876)]
     assert {vf.address for vf in b.vfs} == {"10.0.2.1"}
+
+
+def test_examples_of_interfaces_fit_their_vpc() -> None:
+    mapping = Mapping(load_vpc(EXAMPLES / "express-vpc.yaml"), version=1)
+    client, server = (load(EXAMPLES / f"express-card-{name}.yaml") for name in ("a", "b"))
+    for card in (client, server):
+        vf = card.vfs[0]
+        interface = mapping.find(str(vf.vpc), str(vf.private_address))
+        assert interface is not None
+        assert (interface.card.name, interface.card.address, interface.port) == (card.name, vf.address, vf.port)
+    there, back = (mapping.find("red", str(card.vfs[0].private_address)) for card in (server, client))
+    assert there is not None
+    assert back is not None
+    assert mapping.allows(back, there, protocol="tcp", port=5201)
+    assert not mapping.allows(there, back, protocol="tcp", port=5201)
 
 
 def test_examples__by_name_unless_there_is_a_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
