@@ -15,6 +15,7 @@ its flow. Small packets that share a message are copied first, as they may be re
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -125,6 +126,7 @@ class Member:
         self._age_check: asyncio.TimerHandle | None = None
         self._order = FlowOrder[Landed](limit_bytes=config.reorder_bytes)
         self._order_timer: asyncio.TimerHandle | None = None
+        self._order_timer_at = math.inf  # uvloop's handles do not know it if it is near
 
     def attach(self) -> None:
         """Take what has come from the peer, and comes from now on."""
@@ -343,15 +345,16 @@ class Member:
     def _set_order_timer(self) -> None:
         """Have `_expire` called in time; a call that comes too early does no harm."""
         next_at = self._order.next_at
-        if next_at is None or (self._order_timer is not None and self._order_timer.when() <= next_at):
+        if next_at is None or self._order_timer_at <= next_at:
             return
         if self._order_timer is not None:
             self._order_timer.cancel()
+        self._order_timer_at = next_at
         self._order_timer = self._loop.call_at(next_at, self._expire)
 
     def _expire(self) -> None:
         """Hand over what has waited for too long."""
-        self._order_timer = None
+        self._order_timer, self._order_timer_at = None, math.inf
         for landed in self._order.expire(now=self._loop.time()):
             self._write(landed)
         self._set_order_timer()
