@@ -22,9 +22,9 @@ from nitro_emu.config import (
 from nitro_emu.errors import ConfigError
 from nitro_emu.examples import DIRECTORY as EXAMPLES
 from nitro_emu.examples import NAMES, file_named
+from nitro_emu.verbs.discovery import DEFAULT_DIRECTORY, DIRECTORY_VARIABLE
 from nitro_emu.vpc.model import load as load_vpc
 from nitro_emu.vpc.rules import Mapping
-from nitro_emu.verbs.discovery import DEFAULT_DIRECTORY, DIRECTORY_VARIABLE
 from srd.config import EndpointConfig
 from srd.proto.config import ProtocolConfig
 from srd.secure.config import Keys, Plain, Psk
