@@ -392,14 +392,11 @@ def _in_thread(work: Callable[[IPRoute], T]) -> T:
 
 
 def _use_netlink(work: Callable[[IPRoute], T]) -> T:
-    loop = asyncio.SelectorEventLoop()  # not that of a policy, which may be uvloop's
     try:
-        with IPRoute(use_event_loop=loop) as netlink:
+        with IPRoute() as netlink:
             return work(netlink)
     except OSError as error:
         raise TunnelError(f"cannot ask the kernel for interfaces (rtnetlink): {error.strerror or error}") from None
-    finally:
-        loop.close()
 
 
 @contextmanager
