@@ -285,7 +285,7 @@ class Peer:
         self._engine.cancel(self.number, request=request)
 
     def fail(self, reason: str) -> None:
-        """End the peer at once, as it has sent what no conforming one does."""
+        """End the peer at once, as it has sent what no conforming one does, or answers no more."""
         self._engine.fail_peer(self.number, reason=reason)
 
     @property
