@@ -55,12 +55,10 @@ from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.gateway import Gateway
-from srd.tunnel.member import Member
+from srd.tunnel.member import MERGED_BYTES, Member
 from srd.tunnel.packets import InnerPacket, InnerPacketError
 from srd.tunnel.tun import Tun
 
-MESSAGE_BYTES: Final = 128 << 10
-"""Longest message: a super-packet of 64 KiB with its headers."""
 ENA_SRD_MODE: Final = 3
 """ENA Express is on, and UDP uses it, too."""
 EXCEEDED: Final = frozenset({CONNTRACK_EXCEEDED})
@@ -120,7 +118,7 @@ class ExpressFunction:
             protocol=ProtocolConfig(
                 paths=config.paths,
                 receive_window_bytes=config.receive_window_bytes,
-                max_message_bytes=min(MESSAGE_BYTES, config.receive_window_bytes),
+                max_message_bytes=MERGED_BYTES,
             ),
             receive_region_bytes=config.memory_bytes,
             chunk_bytes=config.chunk_bytes,

@@ -123,8 +123,9 @@ class Member:
         self.counters = Counters()
         self.has_joined = False
         """Whether the greeting is over: packets pass."""
-        self.small_bytes = peer.batch_bytes // 2 - FRAME_BYTES
-        """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs."""
+        self.small_bytes = 0
+        """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs. Known once the
+        peer is open."""
         self._config = config
         self._memory = memory
         self._interface = interface
@@ -162,6 +163,7 @@ class Member:
     def join(self) -> None:
         """Let packets pass, now that the greeting is over."""
         self.has_joined = True
+        self.small_bytes = self.peer.batch_bytes // 2 - FRAME_BYTES
         self.pump(now=self._loop.time())
 
     # -- sending ------------------------------------------------------------------------------------------------------
