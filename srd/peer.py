@@ -294,6 +294,11 @@ class Peer:
         return self._core.sender.controller.window_bytes if self._core.sender else 0.0
 
     @property
+    def inflight_bytes(self) -> int:
+        """Bytes sent that are neither acknowledged nor lost."""
+        return self._core.sender.inflight_bytes if self._core.sender else 0
+
+    @property
     def smoothed_rtt_s(self) -> float:
         """Smoothed round trip over the paths in use."""
         return self._core.sender.rtt_s if self._core.sender else 0.0

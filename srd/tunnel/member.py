@@ -1,11 +1,11 @@
 """One peer of a tunnel: what is sent to it, and what comes from it.
 
-Sending. Packets wait in a fair queue, and leave it when the network has room: as long as what was posted to SRD and is
-not acknowledged is less than the congestion window, but for the last message. So SRD always has something to send, and
-the queue that bulk flows make is where flows take turns and CoDel sees it. A packet gets its place in its flow when it
-leaves the queue, as one that is dropped there must not be waited for. Large packets are sent from the memory that they
-were read to; those of one flow that lie one behind another are one message. Small ones are copied into a message that
-one SRD packet carries.
+Sending. Packets wait in a fair queue, and leave it when the network has room: as long as what was posted to SRD and
+is not acknowledged is less than the congestion window, but for the last message, and not much more than is in flight.
+So SRD always has something to send, and the queue that bulk flows make is where flows take turns and CoDel sees it. A
+packet gets its place in its flow when it leaves the queue, as one that is dropped there must not be waited for. Large
+packets are sent from the memory that they were read to; those of one flow that lie one behind another are one
+message. Small ones are copied into a message that one SRD packet carries.
 
 A message that was not acknowledged for `max_age_s` is cancelled; a peer that acknowledges none at all is ended.
 
@@ -16,7 +16,6 @@ its flow. A message of one SRD packet is copied first: that costs less than to h
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -40,6 +39,9 @@ MERGED_BYTES: Final = 256 << 10
 """Most bytes of one flow in one message: a message costs the interpreter as much as some 20 KiB do."""
 WINDOW_PARTS: Final = 4
 """Such a message is at most this part of the congestion window, so that completions come evenly."""
+UNSENT_BYTES: Final = 512 << 10
+"""Most that SRD has beside what is in flight, where the processor and not the window is the limit. It covers what the
+driver sends in half a turn, and messages of which a part is acknowledged."""
 AGE_CHECK_S: Final = 0.1
 
 
@@ -149,7 +151,8 @@ class Member:
         self._unanswered_since: float | None = None  # since then messages were given up, and none was acknowledged
         self._order = FlowOrder[Landed](limit_bytes=config.reorder_bytes)
         self._order_timer: asyncio.TimerHandle | None = None
-        self._order_timer_at = math.inf  # uvloop's handles do not know it if it is near
+        self._order_timer_at = 0.0
+        """Noted, as uvloop's handle of a time that has passed does not say it."""
 
     def attach(self) -> None:
         """Take what has come from the peer, and comes from now on."""
@@ -177,7 +180,8 @@ class Member:
         if not self.has_joined:
             return
         window_bytes = self.peer.window_bytes
-        while self._posted_bytes - self._last_bytes < window_bytes:
+        most_bytes = min(window_bytes, self.peer.inflight_bytes + UNSENT_BYTES)
+        while self._posted_bytes - self._last_bytes < most_bytes:
             packet, self._next = self._next, None
             if packet is None and (packet := self._queue.pop(now=now)) is None:
                 return
@@ -405,16 +409,15 @@ class Member:
     def _set_order_timer(self) -> None:
         """Have `_expire` called in time; a call that comes too early does no harm."""
         next_at = self._order.next_at
-        if next_at is None or self._order_timer_at <= next_at:
+        if next_at is None or (self._order_timer is not None and self._order_timer_at <= next_at):
             return
         if self._order_timer is not None:
             self._order_timer.cancel()
-        self._order_timer_at = next_at
-        self._order_timer = self._loop.call_at(next_at, self._expire)
+        self._order_timer, self._order_timer_at = self._loop.call_at(next_at, self._expire), next_at
 
     def _expire(self) -> None:
         """Hand over what has waited for too long."""
-        self._order_timer, self._order_timer_at = None, math.inf
+        self._order_timer = None
         for landed in self._order.expire(now=self._loop.time()):
             self._write(landed)
         self._set_order_timer()

@@ -15,7 +15,7 @@ import uvloop
 
 from netns.backends.relay.tap import inside
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
-from srd.tunnel.interface import Interface, InterfaceState, OwnAddress, Route
+from srd.tunnel.interface import BANDS, Interface, InterfaceState, OwnAddress, Route, _free_band
 from srd.tunnel.tun import Tun
 from tests.patience import PATIENCE_S
 from tests.srd.tunnel.cable import ip, namespaces, open_in
@@ -249,6 +249,14 @@ def test_configure__two_tunnels_with_default_routes(host: Host) -> None:
             second.close()
         assert len(host.rules()) == 4
     assert host.device(PEER) == "eth0"
+
+
+def test_free_band() -> None:
+    assert _free_band(set(), first=5) == 5
+    assert _free_band({5, 6}, first=5 + BANDS) == 7
+    assert _free_band({BANDS - 1}, first=BANDS - 1) == 0
+    with pytest.raises(TunnelError, match=r"^180 tunnels of this host have routes that contain the other end's "):
+        _free_band(set(range(BANDS)), first=7)
 
 
 def test_configure__a_network_with_the_other_ends_address(host: Host) -> None:
