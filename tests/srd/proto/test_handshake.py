@@ -172,7 +172,13 @@ def test_add_size__what_anybody_may_have_sent_is_bounded() -> None:
 
 def test_poll_hello__announces_this_ends_limits() -> None:
     assert initiator(600).poll_hello(now=10.0) == Hello(
-        own_context=5, credit_bytes=99, credit_messages=55, max_message_bytes=88, window_packets=77, datagram_bytes=600
+        own_context=5,
+        credit_bytes=99,
+        credit_messages=55,
+        max_message_bytes=88,
+        window_packets=77,
+        datagram_bytes=600,
+        paths=4,
     )
 
 
