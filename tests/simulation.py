@@ -340,7 +340,8 @@ class Network:
         while self._late and self._late[0][0] <= self.now:
             _, _, source, target, packet = heapq.heappop(self._late)
             if self.nat is not None and target[0] == "a":
-                target = str(self.nat.inbound(target, source, now=self.now) or "nobody")
+                inside = self.nat.inbound(target, source, now=self.now)
+                target = "nobody" if inside is None else str(inside)
             if target[0] in batches:  # else it is for an address of a test's crafted packets
                 batches[target[0]].append((source, packet))
                 if self.keeps_carried:

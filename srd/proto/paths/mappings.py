@@ -1,8 +1,8 @@
 """The mappings of a NAT in front of this end: one for each local port, which are to be kept while nothing is sent.
 
 Theory of operation. A NAT forgets a mapping that no packet has left through for some time (RFC 4787, section 4.3). The
-next packet makes another one, with another external port (rebinding). The other end learns a mapping's address from the
-DATA and PROBEs that come through it, and sends data there (`paths.validation`). So a PROBE leaves from each primary
+next packet makes another one, with another external port (rebinding). The other end learns a mapping's address from
+the DATA and PROBEs that come through it, and sends data there (`paths.validation`). So a PROBE leaves from each primary
 path:
 
 1. When the peer is open, so that the other end can use all of them at once.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import count
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,9 +31,9 @@ KEY = 12
 MODES = pytest.mark.parametrize("mode", ["plain", "secure"])
 
 
-def nat(**fields: object) -> Nat:
+def nat(**fields: Any) -> Nat:
     ports = count(1000)
-    return Nat(lambda: f"a:{next(ports)}", **fields)  # type: ignore[arg-type]
+    return Nat(lambda: f"a:{next(ports)}", **fields)
 
 
 def behind_nat(
@@ -42,7 +43,7 @@ def behind_nat(
     paths: int = PATHS,
     shape: Shape | None = None,
     knows_sources: bool = True,
-    **fields: object,
+    **fields: Any,
 ) -> Network:
     network = Network(
         seed=seed,
@@ -348,7 +349,7 @@ STEPS = st.lists(
     STEPS, st.integers(0, 1 << 16), st.fixed_dictionaries({"maps_by_remote": st.booleans(), "filters": st.booleans()})
 )
 def test_anything__every_message_arrives(
-    steps: list[tuple[str, float | int | str]], seed: int, kind_of_nat: dict[str, bool]
+    steps: list[tuple[str, float | int | str]], seed: int, kind_of_nat: dict[str, Any]
 ) -> None:
     """Messages of random lengths both ways, idle times and rebindings, with loss, in any order."""
     shape = Shape(delay_us=500, loss_percent=1)
