@@ -20,6 +20,10 @@ COMPILED := tests/srd/proto tests/srd/secure tests/srd/io tests/srd/sim $(wildca
 	tests/netns/backends/virtual tests/netns/backends/relay tests/netns/backends/test_same_departures.py tests/nitro_emu/device \
 	$(shell grep -rl --include="*.py" "mark.compiled" tests)
 
+# What the examples of examples/tunnel run.
+PROGRAMS := curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server redis-server:redis-server \
+	redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
+
 .PHONY: setup demo demo-card test test-unbuilt check-sources check format clean
 
 setup:
@@ -37,7 +41,7 @@ demo-card:
 
 test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
-	@PYTHON="$(PYTHON)" scripts/setup --dependencies chromium:chromium groff:groff-base linux.uml:user-mode-linux insmod:kmod openssl:openssl wireguard-go:wireguard-go tshark:tshark
+	@PYTHON="$(PYTHON)" scripts/setup --dependencies chromium:chromium groff:groff-base linux.uml:user-mode-linux insmod:kmod openssl:openssl wireguard-go:wireguard-go tshark:tshark $(PROGRAMS)
 	@$(MAKE) --no-print-directory -j3 setup check-sources test-unbuilt
 	@$(BIN)/python -m pytest -m "not compiled" $(WORKERS) --cov --cov-append --cov-report=term $(PYTEST_FLAGS) $(UNBUILT:%=--ignore=%)
 	@$(BIN)/python scripts/coverage_floor.py

@@ -30,6 +30,21 @@ COMPILED = (
     "srd/peer.py",
     "srd/rx_queues.py",
     "srd/notify.py",
+    *(
+        f"srd/tunnel/{name}.py"
+        for name in (
+            "allowed",
+            "fair_queue",
+            "frames",
+            "gateway",
+            "member",
+            "order",
+            "packets",
+            "send_memory",
+            "tun",
+            "vnet",
+        )
+    ),
     "devmem/pool.py",
     "nitro_emu/abi/io.py",
     "nitro_emu/counters.py",

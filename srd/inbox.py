@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from srd.batch import MessageBatch
+from srd.handler import PeerHandler
 from srd.message import Message, WriteNotification
 from srd.notify import Notify
 from srd.proto.lazy_deque import LazyDeque
@@ -14,19 +15,23 @@ from srd.proto.wire.status import Status
 class Inbox:
     """Filled by the endpoint, emptied by its `Peer`; `changed` is notified after every change."""
 
-    __slots__ = ("changed", "closing", "ended", "messages", "requests", "views", "writes")
+    __slots__ = ("changed", "closing", "ended", "handler", "messages", "requests", "views", "writes")
 
     def __init__(self) -> None:
         self.requests: dict[int, asyncio.Future[Status]] = {}
         self.views: dict[int, memoryview] = {}  # of open requests: a view keeps its region from being closed
         self.messages = LazyDeque[Message | MessageBatch]()
         self.writes = LazyDeque[WriteNotification]()
+        self.handler: PeerHandler | None = None  # takes messages, and the completions of requests without a future
         self.changed = Notify()
         self.closing = False  # whether the application receives no more
         self.ended = False  # whether `end` was called, after all other events
 
     def deliver(self, message: Message | MessageBatch) -> None:
-        """Queue a message, or several that arrived together."""
+        """Queue a message, or several that arrived together, if there is no handler for them."""
+        if self.handler is not None:
+            self.handler.on_message(message)
+            return
         self.messages.append(message)
         self.changed.notify()
 
@@ -36,9 +41,12 @@ class Inbox:
         self.changed.notify()
 
     def complete(self, request: int, *, status: Status) -> bool:
-        """Set the result of a request that has a future; return whether it has one."""
+        """Set the result of a request that has a future, or tell the handler; return whether there is either."""
         self.release_view(request)
         future = self.requests.pop(request, None)
+        if future is None and self.handler is not None:
+            self.handler.on_completion(request, status=status)
+            return True
         if future is not None and not future.done():
             future.set_result(status)
         return future is not None
@@ -53,7 +61,17 @@ class Inbox:
         self.ended = True
         if self.closing:
             self.release_messages()
+        if self.handler is not None:
+            self.handler.on_ended()
         self.changed.notify()
+
+    def attach(self, handler: PeerHandler) -> None:
+        """Give the handler what waits, and all that comes."""
+        self.handler = handler
+        while self.messages:
+            handler.on_message(self.messages.popleft())
+        if self.ended:
+            handler.on_ended()
 
     @property
     def has_unreceived(self) -> bool:

@@ -13,6 +13,7 @@ from devmem.registry import Registration
 from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.engine import Engine
 from srd.errors import PacketError, PeerError, RequestError, UsageError
+from srd.handler import PeerHandler
 from srd.inbox import Inbox
 from srd.io.addresses import host_port_text, host_text
 from srd.message import Message, WriteNotification
@@ -257,6 +258,44 @@ class Peer:
         if request in self._inbox.requests:
             self._engine.cancel(self.number, request=request)
             self._inbox.release_view(request)  # at once: the caller may close the region before the completion arrives
+
+    # -- without futures, for owners with a callback for each message ------------------------------------------------
+
+    def attach(self, handler: PeerHandler) -> None:
+        """Have `handler` take the messages, the completions of `post`, and the end; `recv` returns nothing any more."""
+        self._inbox.attach(handler)
+
+    def post(self, address: int, *, length: int, immediate: int | None = None) -> int:
+        """Send memory of this process as one message; return the request's number, for the handler's `on_completion`.
+
+        The owner keeps the memory, unchanged, until then. Raises UsageError for what is no message, PeerError when the
+        peer has ended or is being closed.
+        """
+        self._check_open()
+        request = self._next_request
+        self._engine.post(self.number, WorkRequest(request, length, address, immediate=immediate))
+        self._next_request = request + 1
+        return request
+
+    def cancel(self, request: int) -> None:
+        """End a request of `post` with FLUSHED. What is missing of it at the other end is not sent any more."""
+        self._engine.cancel(self.number, request=request)
+
+    def fail(self, reason: str) -> None:
+        """End the peer at once, as it has sent what no conforming one does."""
+        self._engine.fail_peer(self.number, reason=reason)
+
+    @property
+    def window_bytes(self) -> float:
+        """Congestion window: how much may be in flight now; 0 after the peer has ended."""
+        return self._core.sender.controller.window_bytes if self._core.sender else 0.0
+
+    @property
+    def smoothed_rtt_s(self) -> float:
+        """Smoothed round trip over the paths in use."""
+        return self._core.sender.rtt_s if self._core.sender else 0.0
+
+    # -- messages that have arrived ---------------------------------------------------------------------------------
 
     async def recv(self) -> Message:
         """Return the next message, in the order of completion. Raises PeerError when the peer has ended."""

@@ -55,7 +55,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
 }
 
 SOURCES = sorted(chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES))
-ALL_SOURCES = sorted(chain(SOURCES, (ROOT / "scripts").rglob("*.py"), (ROOT / "tests").rglob("*.py")))
+ALL_SOURCES = sorted(chain(SOURCES, *((ROOT / folder).rglob("*.py") for folder in ("examples", "scripts", "tests"))))
 
 
 def module_of(path: Path) -> str:

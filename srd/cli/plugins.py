@@ -34,7 +34,7 @@ def _loaded(found: EntryPoint) -> click.Command:
     try:
         command: click.Command = found.load()
     except ModuleNotFoundError as error:
-        lacks = f"needs {error.name}; install it: pip install 'open-srd[cli,lab,report]'"
+        lacks = f"needs {error.name}; install it: pip install 'open-srd[cli,lab,report,tunnel]'"
         return _lacking(found.name, lacks)
     return command
 

@@ -1,0 +1,1 @@
+"""Programs that are not ours, run over what is."""

@@ -1,0 +1,274 @@
+"""`srd tunnel`: unmodified programs over SRD, through a TUN interface at each end."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from srd.cli.log import log_level, log_options, logging_to_stderr
+from srd.cli.metrics import metrics_option
+from srd.cli.options import run
+from srd.cli.security import Target, known_hosts_option, security_config, security_options
+from srd.config import EndpointConfig
+from srd.errors import UsageError
+from srd.io.addresses import host_port_text
+from srd.metrics.serving import serving
+from srd.sd_notify import notifying_systemd
+from srd.secure.config import Keys
+from srd.secure.keys import load
+from srd.tunnel.allowed import is_within, read_peers
+from srd.tunnel.config import MAX_MTU, MIN_MTU, TunnelConfig
+from srd.tunnel.connector import Connector
+from srd.tunnel.greeting import Network, OwnAddress
+from srd.tunnel.listener import Listener
+from srd.tunnel.running import PORT, Running, Settings, connecting, listening
+from srd.tunnel.stats import ask, describe, names, serving_stats
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_log: Final = logging.getLogger(__name__)
+
+
+class AddressType(click.ParamType[OwnAddress]):
+    """ADDRESS/PREFIX of an interface."""
+
+    name = "ADDRESS/PREFIX"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OwnAddress:
+        """Return address and network; fail with one line that describes the error."""
+        if "/" not in str(value):
+            self.fail(
+                f"{value!r}: has no prefix length, which says what is behind the tunnel, as in 10.88.0.1/24", param, ctx
+            )
+        try:
+            return ipaddress.ip_interface(value)
+        except ValueError as error:
+            self.fail(f"{error}; give an address such as 10.88.0.1/24 or fd88::1/64", param, ctx)
+
+
+class NetworkType(click.ParamType[Network]):
+    """NETWORK/PREFIX."""
+
+    name = "NETWORK"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Network:
+        """Return the network; fail with one line that describes the error."""
+        try:
+            return ipaddress.ip_network(value)
+        except ValueError as error:
+            self.fail(f"{error}; give a network such as 10.1.0.0/16", param, ctx)
+
+
+@click.group()
+def tunnel() -> None:
+    """Carry the packets of unmodified programs over SRD, as ENA Express does: TCP, UDP, all of IP.
+
+    Each end has a TUN interface, which exists as long as the command runs. It needs root, or CAP_NET_ADMIN.
+    """
+
+
+def common_options(command: _F) -> _F:
+    """Add the options that both ends have."""
+    for option in reversed(
+        (
+            click.option(
+                "--address",
+                "addresses",
+                type=AddressType(),
+                multiple=True,
+                required=True,
+                help="Of the interface, IPv4 or IPv6; may be repeated.",
+            ),
+            click.option("--name", metavar="INTERFACE", help="Of the interface.  [default: srd0, srd1 ...]"),
+            click.option(
+                "--route",
+                "routes",
+                type=NetworkType(),
+                multiple=True,
+                help="Route this network to the interface, too; may be repeated.",
+            ),
+            click.option(
+                "--mtu", type=click.IntRange(MIN_MTU, MAX_MTU), help="Of the interface.  [default: of an SRD packet]"
+            ),
+            click.option(
+                "--queues", type=click.IntRange(1, 256), default=1, show_default=True, help="Of the interface."
+            ),
+            click.option("--key", type=_FILE, help="Use the private key in this file instead of the user's."),
+            security_options,
+            metrics_option,
+            log_options,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Options of both ends."""
+
+    addresses: tuple[OwnAddress, ...]
+    name: str | None
+    routes: tuple[Network, ...]
+    mtu: int | None
+    queues: int
+    key: Path | None
+    plain: bool
+    psk_file: Path | None
+    cert: Path | None
+    ca: Path | None
+    metrics: tuple[str, int] | None
+    verbose: bool
+    quiet: bool
+
+    def settings(self, **more: Any) -> Settings:
+        """Return the settings; `more`: of `security_config`. Raises click.UsageError."""
+        security = security_config(plain=self.plain, psk_file=self.psk_file, cert=self.cert, ca=self.ca, **more)
+        if self.key is not None:
+            if not isinstance(security, Keys):
+                raise click.UsageError("--key belongs to public keys; leave it out, or --plain, --psk-file and --cert")
+            try:
+                security = replace(security, private_key=load(self.key))
+            except UsageError as error:
+                raise click.UsageError(str(error)) from error
+        return Settings(
+            addresses=self.addresses,
+            name=self.name,
+            routes=self.routes,
+            tunnel=TunnelConfig(mtu=self.mtu, queues=self.queues),
+            endpoint=EndpointConfig(security=security),
+        )
+
+    def logging(self, command: str) -> AbstractContextManager[None]:
+        """Log to stderr. Raises click.UsageError."""
+        return logging_to_stderr(command, level=log_level(verbose=self.verbose, quiet=self.quiet))
+
+    @asynccontextmanager
+    async def serving(self, tunnel: Running, *, title: str) -> AsyncIterator[None]:
+        """Answer those who ask for statistics, and tell systemd that it runs."""
+        async with (
+            serving(self.metrics, tunnel.endpoint, title=title, say=_log.info),
+            serving_stats(tunnel),
+            notifying_systemd(title),
+        ):
+            yield
+
+
+@tunnel.command()
+@click.option("-p", "--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="UDP port; 0: any.")
+@click.option("-B", "--bind", metavar="HOST", help="Address to listen on.  [default: all]")
+@click.option("--peers", type=_FILE, help="Accept only the clients in this file, a line each: KEY ADDRESS,NETWORK...")
+@common_options
+def listen(*, port: int, bind: str | None, peers: Path | None, **common: Any) -> int:
+    """Be the end that others connect to.
+
+    Each client has addresses of the interface's networks, or those that --peers gives to its key, and sends with no
+    other source. Clients reach each other, and networks beyond, if this host forwards (sysctl net.ipv4.ip_forward=1).
+
+    Without --peers, --psk-file or --cert any client may connect.
+    """
+    options = Common(**common)
+    try:
+        allowed = None if peers is None else read_peers(peers)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+    settings = options.settings()
+    if allowed is not None:
+        own = [each.network for each in options.addresses]
+        behind = {
+            each for networks in allowed.values() for each in networks if not any(is_within(each, net) for net in own)
+        }
+        settings = replace(settings, routes=[*options.routes, *sorted(behind, key=str)])
+        security = settings.endpoint.security
+        if not isinstance(security, Keys):
+            raise click.UsageError("--peers names public keys; leave --plain, --psk-file and --cert out")
+        authorized = replace(security, authorized=frozenset(allowed))
+        settings = replace(settings, endpoint=replace(settings.endpoint, security=authorized))
+    with options.logging("srd tunnel listen"):
+        return run(_listen(options, settings, (bind, port), allowed))
+
+
+async def _listen(
+    options: Common,
+    settings: Settings,
+    where: tuple[str | None, int],
+    peers: dict[bytes, tuple[Network, ...]] | None,
+) -> int:
+    host, port = where
+    async with listening(host, port, settings=settings) as tunnel:
+        listener = Listener(tunnel.endpoint, device=tunnel.device, gateway=tunnel.gateway, peers=peers)
+        bound_host, bound_port = tunnel.endpoint.address
+        code = tunnel.endpoint.identity.fingerprint
+        reached_as = socket.gethostname() if bound_host in ("0.0.0.0", "::") else bound_host  # noqa: S104 - compared, not bound
+        target = f"{host_port_text(reached_as, bound_port)}{'#' * bool(code)}{code}"
+        title = f"listening on {host_port_text(bound_host, bound_port)}, interface {tunnel.device.name}"
+        _log.info("%s", title)
+        _log.info("connect with: srd tunnel connect %s --address %s", target, _example(options.addresses[0]))
+        async with options.serving(tunnel, title=title):
+            await tunnel.run(listener)
+    return 0
+
+
+def _example(own: OwnAddress) -> str:
+    """Return another address of the same network."""
+    another = own.ip + (1 if own.ip + 1 in own.network and own.ip + 1 != own.network.broadcast_address else -1)
+    return f"{another}/{own.network.prefixlen}"
+
+
+@tunnel.command()
+@click.argument("target", type=Target())
+@common_options
+@known_hosts_option
+def connect(*, target: tuple[str, int, str | None], known_hosts: Path | None, **common: Any) -> int:
+    """Connect to an `srd tunnel listen` at HOST:PORT, as that prints it.
+
+    The interface stays when the other end is lost, until it answers again: what is connected inside goes on.
+    """
+    options = Common(**common)
+    settings = options.settings(known_hosts=known_hosts)
+    with options.logging("srd tunnel connect"):
+        return run(_connect(options, settings, target))
+
+
+async def _connect(options: Common, settings: Settings, target: tuple[str, int, str | None]) -> int:
+    async with connecting(target[0], settings=settings) as tunnel:
+        title = f"{host_port_text(*target[:2])}, interface {tunnel.device.name}"
+        connector = Connector(
+            tunnel.endpoint,
+            target=target,
+            device=tunnel.device,
+            gateway=tunnel.gateway,
+            routes=options.routes,
+            on_connected=lambda _: _log.info("connected to %s", title),
+        )
+        async with options.serving(tunnel, title=f"connected to {title}"):
+            await tunnel.run(connector)
+    return 0
+
+
+@tunnel.command()
+@click.argument("interface", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def stats(*, interface: str | None, as_json: bool) -> int:
+    """Show what the tunnels of this network namespace have counted, or the one with INTERFACE.
+
+    Counters whose names begin with ena_srd_ are those of ENA Express (ethtool -S).
+    """
+    found = [ask(name) for name in ([interface] if interface else names())]
+    if as_json:
+        click.echo(json.dumps(found))
+        return 0
+    if not found:
+        raise click.ClickException("no tunnel runs in this network namespace; start one with srd tunnel listen")
+    for each in found:
+        click.echo(describe(each), nl=False)
+    return 0

@@ -1,0 +1,131 @@
+"""The end of a tunnel that connects, and connects again whenever the other end is lost.
+
+The interface stays meanwhile, so connections inside go on when the other end is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from srd.endpoint import Endpoint
+from srd.errors import PeerError, SrdError
+from srd.io.addresses import host_port_text
+from srd.proto.wire.status import Status
+from srd.tunnel.device import Device
+from srd.tunnel.errors import TunnelError
+from srd.tunnel.gateway import Gateway, send_control
+from srd.tunnel.greeting import Network, hello, welcome_untrusted
+from srd.tunnel.member import Member
+
+GREETING_WITHIN_S: Final = 5.0
+"""How long the listener may take to answer."""
+RETRY_S: Final = (0.1, 0.2, 0.4, 0.8, 1.0)
+"""Pauses between the tries to connect; the last repeats."""
+LATER: Final = frozenset(
+    {
+        Status.LOCAL_ERROR_UNRESP_REMOTE,
+        Status.LOCAL_ERROR_UNREACH_REMOTE,
+        Status.REMOTE_ERROR_UNKNOWN_PEER,
+        Status.REMOTE_ERROR_ABORT,
+    }
+)
+"""How the first try may end where a listener may be later; other ends are errors."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Connector:
+    """Keeps one peer open."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        target: tuple[str, int, str | None],
+        device: Device,
+        gateway: Gateway,
+        routes: Sequence[Network],
+        on_connected: Callable[[Member], None],
+    ) -> None:
+        """Take where to connect.
+
+        `target`: host, port and fingerprint; `routes`: networks behind the listener, beside the interface's own;
+        `on_connected` is called each time that packets begin to pass.
+        """
+        self._on_connected = on_connected
+        self._endpoint = endpoint
+        self._host, self._port, self._fingerprint = target
+        self._device = device
+        self._gateway = gateway
+        self._networks = [*(each.network for each in device.addresses), *routes]
+        self._answer: asyncio.Future[str | None] | None = None  # why the listener refuses; None: it does not
+        self._left = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """The listener's host and port."""
+        return host_port_text(self._host, self._port)
+
+    async def run(self) -> None:
+        """Connect, and again, until cancelled. Raises SrdError if the listener refuses, or is another one."""
+        failures: list[str] = []  # since the last success
+        was_connected = False
+        while True:
+            try:
+                member = await self._join()
+            except SrdError as error:
+                if not was_connected and not (isinstance(error, PeerError) and error.status in LATER):
+                    raise
+                if str(error) not in failures:
+                    _log.warning("%s; trying again until it answers", error)
+                await asyncio.sleep(RETRY_S[min(len(failures), len(RETRY_S) - 1)])
+                failures = [*failures, str(error)][-len(RETRY_S) :]
+                continue
+            failures, was_connected = [], True
+            self._on_connected(member)
+            await self._left.wait()
+            _log.warning("lost %s: %s", self.name, member.peer.error())
+
+    async def _join(self) -> Member:
+        """Connect, and agree on the addresses. Raises SrdError."""
+        peer = await self._endpoint.connect(self._host, self._port, fingerprint=self._fingerprint)
+        self._left.clear()
+        self._answer = asyncio.get_running_loop().create_future()
+        member = self._gateway.add(peer)
+        member.attach()
+        try:
+            async with asyncio.timeout(GREETING_WITHIN_S):
+                await send_control(peer, hello([each.ip for each in self._device.addresses]))
+                refused = await self._answer
+        except TimeoutError:
+            await peer.close()
+            raise PeerError(f"{self.name}: is no srd tunnel", status=Status.LOCAL_ERROR_UNRESP_REMOTE) from None
+        except BaseException:
+            await peer.close()
+            raise
+        if refused is not None:
+            await peer.close()
+            raise TunnelError(f"{self.name}: refuses: {refused}")
+        return member
+
+    def on_control_untrusted(self, member: Member, message: bytes) -> None:
+        """Take the listener's answer. Raises PacketError."""
+        answer = welcome_untrusted(message)
+        if self._answer is None or self._answer.done():
+            return
+        if isinstance(answer, str):
+            self._answer.set_result(answer)
+            return
+        self._gateway.allowed.add(member, self._networks)
+        self._device.fit_mtu(member.peer.batch_bytes)
+        member.join()
+        self._answer.set_result(None)
+
+    def on_left(self, member: Member) -> None:
+        """Take note of the listener's end."""
+        self._left.set()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(member.peer.error())

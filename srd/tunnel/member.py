@@ -1,0 +1,359 @@
+"""One peer of a tunnel: what is sent to it, and what comes from it.
+
+Sending. Packets wait in a fair queue, and leave it when the network has room: as long as what was posted to SRD and is
+not acknowledged is less than the congestion window, but for the last message. So SRD always has something to send, and
+the queue that bulk flows make is where flows take turns and CoDel sees it. A packet gets its place in its flow when it
+leaves the queue, as one that is dropped there must not be waited for. A large packet is a message and is sent from the
+memory that it was read to. Small ones are copied into a message that one SRD packet carries.
+
+A message that was not acknowledged for `max_age_s` is cancelled.
+
+Receiving. A message is written to the interface from the memory where it landed, unless it has to wait for others of
+its flow. Small packets that share a message are copied first, as they may be released at different times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from srd.batch import MessageBatch
+from srd.errors import PacketError, PeerError
+from srd.message import Message
+from srd.peer import Peer
+from srd.proto.wire.status import Status
+from srd.tunnel import frames, vnet
+from srd.tunnel.config import TunnelConfig
+from srd.tunnel.counters import Counters
+from srd.tunnel.fair_queue import FairQueue
+from srd.tunnel.frames import FRAME_BYTES, VNET_AT
+from srd.tunnel.order import FlowOrder
+from srd.tunnel.packets import DropReason, InnerPacket, InnerPacketError, parse_untrusted
+from srd.tunnel.rewrite import mark_ce
+from srd.tunnel.send_memory import Place, SendMemory
+
+SMALL_BYTES: Final = 1024
+"""Packets up to this length are copied to share a message: else an ACK costs as much to send as a super-packet."""
+HEADERS_BYTES: Final = 256
+"""What holds a frame's header and its packet's, but for long chains of IPv6 extension headers."""
+AGE_CHECK_S: Final = 0.1
+
+
+class Outgoing(NamedTuple):
+    """A packet on its way to a peer: frame header, virtio's header, packet."""
+
+    frame: memoryview
+    place: Place | None
+    """Where it lies in the send memory; None: it is small, and lies elsewhere."""
+    flow: int
+    flags: int
+    packets: int
+    """On a wire: a super-packet's segments."""
+
+
+class Posted(NamedTuple):
+    """A message that SRD has."""
+
+    place: Place
+    packets: int
+    at: float
+
+
+class Landed(NamedTuple):
+    """A packet that has arrived."""
+
+    parts: Sequence[memoryview | bytes]
+    """virtio's header and the packet."""
+    message: Message | None
+    """To be released when it was written; None: it was copied."""
+
+
+class Interface(Protocol):
+    """What a member needs of the gateway."""
+
+    def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
+        """Give a packet to the kernel; return why it refuses, None: it has taken it."""
+
+    def is_from(self, member: Member, source: bytes) -> bool:
+        """Whether a member may send from this address."""
+
+    def on_control_untrusted(self, member: Member, message: bytes) -> None:
+        """Take a control message. Raises PacketError."""
+
+    def on_left(self, member: Member) -> None:
+        """Take note that a member's peer has ended."""
+
+
+class Member:
+    """A peer of the tunnel; a `PeerHandler`."""
+
+    def __init__(self, peer: Peer, *, config: TunnelConfig, memory: SendMemory, interface: Interface) -> None:
+        self.peer = peer
+        self.counters = Counters()
+        self.has_joined = False
+        """Whether the greeting is over: packets pass."""
+        self._config = config
+        self._memory = memory
+        self._interface = interface
+        self._loop = asyncio.get_running_loop()
+        self._queue = FairQueue[Outgoing](
+            limit_bytes=config.queue_bytes,
+            limit_packets=config.queue_packets,
+            target_s=config.target_s,
+            interval_s=config.interval_s,
+            quantum_bytes=config.quantum_bytes,
+            buckets=config.buckets,
+            mark=self._mark,
+            drop=self._drop,
+        )
+        self._next: Outgoing | None = None  # left the queue, and had no room in the message before it
+        self._sequences: dict[int, int] = {}  # of each flow: of the next packet
+        self._posted: dict[int, Posted] = {}  # by request
+        self._posted_bytes = self._last_bytes = 0
+        self._ages: deque[tuple[float, int]] = deque()  # requests in the order of posting
+        self._age_check: asyncio.TimerHandle | None = None
+        self._order = FlowOrder[Landed](limit_bytes=config.reorder_bytes)
+        self._order_timer: asyncio.TimerHandle | None = None
+
+    def attach(self) -> None:
+        """Take what has come from the peer, and comes from now on."""
+        self.peer.attach(self)
+
+    @property
+    def queued_packets(self) -> int:
+        """Packets that wait for the network."""
+        return len(self._queue) + (self._next is not None)
+
+    def join(self) -> None:
+        """Let packets pass, now that the greeting is over."""
+        self.has_joined = True
+        self.pump(now=self._loop.time())
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def send(self, packet: Outgoing, *, now: float) -> None:
+        """Queue a packet; `pump` sends it."""
+        self._queue.push(packet, flow=packet.flow, size_bytes=len(packet.frame), now=now)
+
+    def pump(self, *, now: float) -> None:
+        """Post what the network has room for."""
+        if not self.has_joined:
+            return
+        window_bytes = self.peer.window_bytes
+        while self._posted_bytes - self._last_bytes < window_bytes:
+            packet, self._next = self._next, None
+            if packet is None and (packet := self._queue.pop(now=now)) is None:
+                return
+            if packet.place is None:
+                self._post_small(packet, now=now)
+            else:
+                self._number(packet)
+                self._post(packet.place, packets=packet.packets, now=now)
+
+    def _number(self, packet: Outgoing) -> None:
+        """Write the frame's header, with the packet's place in its flow."""
+        flow = packet.flow
+        sequence = self._sequences.get(flow, 0)
+        self._sequences[flow] = (sequence + 1) & 0xFFFFFFFF
+        frames.HEADER.pack_into(packet.frame, 0, len(packet.frame) - FRAME_BYTES, flow, sequence, packet.flags)
+
+    def _post_small(self, packet: Outgoing | None, *, now: float) -> None:
+        """Post one message with this packet and the small ones behind it, as one SRD packet."""
+        most_bytes = max(self.peer.batch_bytes, SMALL_BYTES + FRAME_BYTES)
+        room = self._memory.room(most_bytes)
+        if room is None:
+            assert packet is not None  # noqa: S101 - given
+            self._drop(packet, "memory")
+            return
+        at = packets = 0
+        while packet is not None:
+            if packet.place is not None or at + len(packet.frame) > most_bytes:
+                self._next = packet
+                break
+            self._number(packet)
+            end = at + len(packet.frame)
+            room[at:end] = packet.frame
+            at = end
+            packets += packet.packets
+            packet = self._queue.pop(now=now)
+        self._post(self._memory.take(at), packets=packets, now=now)
+
+    def _post(self, place: Place, *, packets: int, now: float) -> None:
+        length = len(place.view)
+        try:
+            request = self.peer.post(place.address, length=length)
+        except PeerError:  # it is being closed
+            self._memory.give_back(place)
+            self.counters.dropped["peer_closed"] += packets
+            return
+        self._posted[request] = Posted(place, packets, now)
+        self._posted_bytes += length
+        self._last_bytes = length
+        self._ages.append((now, request))
+        if self._age_check is None:
+            self._age_check = self._loop.call_later(AGE_CHECK_S, self._check_ages)
+
+    def on_completion(self, request: int, *, status: Status) -> None:
+        """Free a message's memory, and post what has room now."""
+        posted = self._posted.pop(request, None)
+        if posted is None:  # a control message's
+            return
+        counters, length = self.counters, len(posted.place.view)
+        self._memory.give_back(posted.place)
+        self._posted_bytes -= length
+        if not self._posted:
+            self._last_bytes = 0
+        if status is Status.OK:
+            counters.ena_srd_tx_pkts += posted.packets
+            counters.ena_srd_eligible_tx_pkts += posted.packets
+            counters.tx_messages += 1
+            counters.tx_bytes += length
+        elif status is Status.FLUSHED:
+            counters.expired += 1
+            counters.dropped["expired"] += posted.packets
+        else:
+            counters.dropped[status.name.lower()] += posted.packets
+        if self._next is not None or len(self._queue):
+            self.pump(now=self._loop.time())
+
+    def _check_ages(self) -> None:
+        """Cancel what is older than it may be."""
+        self._age_check = None
+        ages, oldest_at = self._ages, self._loop.time() - self._config.max_age_s
+        while ages and (ages[0][1] not in self._posted or ages[0][0] < oldest_at):
+            _, request = ages.popleft()
+            if request in self._posted:
+                self.peer.cancel(request)
+        if ages:
+            self._age_check = self._loop.call_later(AGE_CHECK_S, self._check_ages)
+
+    def _mark(self, packet: Outgoing) -> bool:
+        if not mark_ce(packet.frame[FRAME_BYTES:]):
+            return False
+        self.counters.ce_marked += packet.packets
+        return True
+
+    def _drop(self, packet: Outgoing, reason: str = "queue") -> None:
+        self.counters.dropped[reason] += packet.packets
+        if packet.place is not None:
+            self._memory.give_back(packet.place)
+
+    # -- receiving ----------------------------------------------------------------------------------------------------
+
+    def on_message(self, message: Message | MessageBatch) -> None:
+        """Take a message of the peer. One that no tunnel sends ends the peer."""
+        try:
+            if isinstance(message, MessageBatch):
+                rows = [bytes(row) for row in message.rows()]
+                message.release()
+                for row in rows:
+                    self._take_copied_untrusted(row, immediate=message.immediate)
+            elif message.immediate is not None:
+                self._take_copied_untrusted(message.data(), immediate=message.immediate)
+            else:
+                self._take_untrusted(message)
+        except PacketError as error:
+            self.counters.dropped["malformed"] += 1
+            self.peer.fail(str(error))
+
+    def _take_copied_untrusted(self, message: bytes, *, immediate: int | None) -> None:
+        if immediate is not None:
+            self._interface.on_control_untrusted(self, message)
+            return
+        self.counters.rx_messages += 1
+        for header, packet in frames.frames_untrusted(memoryview(message)):
+            self._arrived_untrusted(header, [packet], message=None)
+
+    def _take_untrusted(self, message: Message) -> None:
+        parts = list(message.views())
+        first = parts[0] if parts else memoryview(b"")
+        if len(first) >= min(HEADERS_BYTES, message.length) and message.length >= FRAME_BYTES:
+            header = frames.header_untrusted(first, at=0, length=message.length)
+            if FRAME_BYTES + header.length == message.length:
+                parts[0] = first[VNET_AT:]
+                self.counters.rx_messages += 1
+                self._arrived_untrusted(header, parts, message=message)
+                return
+        self._take_copied_untrusted(message.data(), immediate=None)
+
+    def _arrived_untrusted(
+        self, header: frames.FrameHeader, parts: list[memoryview], *, message: Message | None
+    ) -> None:
+        """Hand a packet to the kernel, or let it wait."""
+        try:
+            inner, packets = self._parse_untrusted(parts, length=header.length)
+        except InnerPacketError as error:
+            self._refuse(message, error.reason)
+            return
+        if not self.has_joined or not self._interface.is_from(self, inner.source):
+            self._refuse(message, "forged_source")
+            return
+        self.counters.ena_srd_rx_pkts += packets
+        self.counters.rx_bytes += header.length
+        landed = Landed(parts, message)
+        if header.flags & frames.ORDERED:
+            self._write_in_order(landed, header)
+        else:
+            self._write(landed)
+
+    def _parse_untrusted(self, parts: list[memoryview], *, length: int) -> tuple[InnerPacket, int]:
+        """Return what a packet is, and how many it is on a wire. Raises InnerPacketError."""
+        packet = parts[0][vnet.HEADER_BYTES :]
+        try:
+            inner = parse_untrusted(packet, size_bytes=length)
+        except InnerPacketError as error:
+            if error.reason is not DropReason.TRUNCATED or len(parts) == 1:
+                raise
+            inner = parse_untrusted(b"".join(parts)[vnet.HEADER_BYTES :])
+        return inner, vnet.segment_count(vnet.parse_untrusted(parts[0], packet=inner), packet=inner)
+
+    def _write_in_order(self, landed: Landed, header: frames.FrameHeader) -> None:
+        config, now = self._config, self._loop.time()
+        hold_s = min(
+            max(config.reorder_round_trips * self.peer.smoothed_rtt_s, config.reorder_least_s), config.reorder_most_s
+        )
+        order = self._order
+        for ready in order.take(
+            landed, flow=header.flow, sequence=header.sequence, size_bytes=header.length, now=now, hold_s=hold_s
+        ):
+            self._write(ready)
+        if self._order_timer is None and order.next_at is not None:
+            self._order_timer = self._loop.call_at(order.next_at, self._expire)
+
+    def _expire(self) -> None:
+        """Hand over what has waited for too long."""
+        self._order_timer = None
+        for landed in self._order.expire(now=self._loop.time()):
+            self._write(landed)
+        if self._order.next_at is not None:
+            self._order_timer = self._loop.call_at(self._order.next_at, self._expire)
+
+    def _write(self, landed: Landed) -> None:
+        refusal = self._interface.write(landed.parts)
+        if refusal is not None:
+            self.counters.dropped[refusal] += 1
+        if landed.message is not None:
+            landed.message.release()
+
+    def _refuse(self, message: Message | None, reason: str) -> None:
+        self.counters.dropped[reason] += 1
+        if message is not None:
+            message.release()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def on_ended(self) -> None:
+        """Give everything back: what waits to be sent, and what waits to be handed over, which is handed over."""
+        self.has_joined = False
+        for timer in (self._age_check, self._order_timer):
+            if timer is not None:
+                timer.cancel()
+        for landed in self._order.flush():
+            self._write(landed)
+        self._queue.flush()
+        if self._next is not None:
+            self._drop(self._next, "peer_ended")
+            self._next = None
+        self._interface.on_left(self)

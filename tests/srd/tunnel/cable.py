@@ -1,0 +1,121 @@
+"""Two TUN interfaces in namespaces of their own, joined by a thread that hands over every packet as it was read."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from netns.backends.relay.tap import inside
+from srd.tunnel.errors import InterfaceGoneError
+from srd.tunnel.tun import ALL_OFFLOAD, MAX_READ_BYTES, Offload, Tun
+
+ADDRESSES: Final = {4: ("10.9.0.1", "10.9.0.2"), 6: ("fd09::1", "fd09::2")}
+_numbers = count()
+
+
+def ip(*arguments: str, netns: str | None = None) -> str:
+    where = ["-n", netns] if netns else []
+    return subprocess.run(["ip", *where, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+@contextmanager
+def namespaces(number: int) -> Iterator[list[str]]:
+    """Named namespaces with loopback up."""
+    names = [f"tu{os.getpid()}-{next(_numbers)}" for _ in range(number)]
+    with ExitStack() as undo:
+        for name in names:
+            ip("netns", "add", name)
+            undo.callback(ip, "netns", "delete", name)
+            ip("link", "set", "lo", "up", netns=name)
+        yield names
+
+
+@dataclass
+class Cable:
+    """Moves packets between two interfaces until it is closed or one of them is deleted."""
+
+    ends: tuple[Tun, Tun]
+    heads: list[tuple[int, bytes]] = field(default_factory=list)
+    """Bytes of each packet moved, without its header, and its first 60 bytes with the header."""
+
+    def __post_init__(self) -> None:
+        self._stop, self._stopper = os.pipe2(os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="cable")
+        self._thread.start()
+
+    def close(self) -> None:
+        os.close(self._stopper)
+        self._thread.join()
+        os.close(self._stop)
+
+    def _run(self) -> None:
+        one, two = self.ends
+        routes = {
+            fd: (here, there, queue) for here, there in ((one, two), (two, one)) for queue, fd in enumerate(here.fds)
+        }
+        poller = select.poll()
+        for fd in (self._stop, *routes):
+            poller.register(fd, select.POLLIN)
+        buffer = memoryview(bytearray(MAX_READ_BYTES))
+        while True:
+            for fd, _ in poller.poll():
+                if fd == self._stop:
+                    return
+                try:
+                    self._move(buffer, *routes[fd])
+                except InterfaceGoneError:
+                    return
+
+    def _move(self, buffer: memoryview, here: Tun, there: Tun, queue: int) -> None:
+        for _ in range(64):
+            length = here.read_into(buffer, queue=queue)
+            if length is None:
+                return
+            self.heads.append((length - 10, bytes(buffer[:60])))
+            there.write((buffer[:10], buffer[10:length]), queue=queue)
+
+
+@dataclass
+class Pair:
+    """Namespaces with an interface each: 10.9.0.1 and fd09::1, 10.9.0.2 and fd09::2."""
+
+    netns: list[str]
+    tuns: tuple[Tun, Tun]
+    cable: Cable
+
+    def inside(self, side: int, work: Callable[[], None]) -> threading.Thread:
+        """Start a thread in the namespace of a side."""
+
+        def run() -> None:
+            with inside(self.netns[side]):
+                work()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+
+def open_in(netns: str, name: str | None = None, *, queues: int = 1, offload: Offload = ALL_OFFLOAD) -> Tun:
+    with inside(netns):
+        return Tun.open(name, queues=queues, offload=offload)
+
+
+@contextmanager
+def pair_of_tuns(*, offload: Offload = ALL_OFFLOAD, queues: int = 1, mtu: int = 1500) -> Iterator[Pair]:
+    with ExitStack() as undo:
+        names = undo.enter_context(namespaces(2))
+        tuns = [undo.enter_context(open_in(name, queues=queues, offload=offload)) for name in names]
+        for side, (name, tun) in enumerate(zip(names, tuns, strict=True)):
+            ip("address", "add", f"{ADDRESSES[4][side]}/24", "dev", tun.name, netns=name)
+            ip("address", "add", f"{ADDRESSES[6][side]}/64", "dev", tun.name, "nodad", netns=name)
+            ip("link", "set", tun.name, "mtu", str(mtu), "txqueuelen", "2000", "up", netns=name)
+        cable = Cable((tuns[0], tuns[1]))
+        undo.callback(cable.close)
+        yield Pair(names, (tuns[0], tuns[1]), cable)

@@ -1,0 +1,125 @@
+"""Hosts of the tunnel's tests: nameless network namespaces, each with TUN interfaces that the test holds.
+
+A namespace ends with its last interface and socket, so that nothing is left of it whatever happens to the test.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import struct
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from netns.backends.relay.tap import in_nameless_namespace
+from tests.patience import PATIENCE_S
+
+# linux/if_tun.h
+TUNSETIFF: Final = 0x400454CA
+TUNSETOFFLOAD: Final = 0x400454D0
+TUNSETVNETLE: Final = 0x400454DC
+IFF_TUN: Final = 0x0001
+IFF_NO_PI: Final = 0x1000
+IFF_VNET_HDR: Final = 0x4000
+TUN_F_CSUM: Final = 0x01
+TUN_F_TSO4: Final = 0x02
+TUN_F_TSO6: Final = 0x04
+TUN_F_TSO_ECN: Final = 0x08
+TUN_F_USO4: Final = 0x20
+TUN_F_USO6: Final = 0x40
+ALL_OFFLOADS: Final = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN | TUN_F_USO4 | TUN_F_USO6
+
+_READ_BYTES: Final = 10 + 65_536
+
+
+@dataclass(slots=True)
+class Tun:
+    """A TUN interface with IFF_VNET_HDR: what is read and written has 10 bytes before the packet."""
+
+    name: str
+    networks: tuple[str, ...]
+    """Its addresses, with the length of their prefix."""
+    offloads: int = 0
+    mtu: int = 1500
+    fd: int = -1
+
+    def create(self) -> None:
+        """Make the interface in the calling thread's namespace."""
+        self.fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        fcntl.ioctl(self.fd, TUNSETIFF, struct.pack("16sH22x", self.name.encode(), IFF_TUN | IFF_NO_PI | IFF_VNET_HDR))
+        fcntl.ioctl(self.fd, TUNSETVNETLE, struct.pack("i", 1))
+        fcntl.ioctl(self.fd, TUNSETOFFLOAD, self.offloads)
+        for network in self.networks:
+            options = ("nodad",) if ":" in network else ()
+            subprocess.run(["ip", "address", "add", network, "dev", self.name, *options], check=True)
+        subprocess.run(["ip", "link", "set", self.name, "mtu", str(self.mtu), "up"], check=True)
+
+    def read_waiting(self) -> list[bytes]:
+        """Return what the kernel has handed over, each with its virtio_net_hdr."""
+        found = []
+        try:
+            while True:
+                found.append(os.read(self.fd, _READ_BYTES))
+        except BlockingIOError:
+            return found
+
+    def read(self) -> list[bytes]:
+        """The same, after waiting for something."""
+        assert select.select([self.fd], [], [], PATIENCE_S)[0]
+        return self.read_waiting()
+
+    def write(self, header: bytes, packet: bytes | memoryview) -> None:
+        """Hand a packet to the kernel, which handles it before this returns."""
+        os.write(self.fd, header + packet)
+
+
+@dataclass(slots=True)
+class Host:
+    """A namespace with TUN interfaces and sockets, for the block."""
+
+    tuns: tuple[Tun, ...]
+    sysctls: dict[str, int] = field(default_factory=dict)
+    sockets: tuple[socket.socket, ...] = ()
+    _statistics: list[int] = field(default_factory=list)
+
+    def open(self, *sockets: tuple[socket.AddressFamily, socket.SocketKind]) -> Self:
+        """Make the namespace, and sockets in it."""
+        in_nameless_namespace(lambda: self._make(sockets))
+        return self
+
+    def _make(self, sockets: tuple[tuple[socket.AddressFamily, socket.SocketKind], ...]) -> None:
+        for name, value in self.sysctls.items():
+            Path("/proc/sys/net", name).write_text(f"{value}\n")
+        for tun in self.tuns:
+            tun.create()
+        self.sockets = tuple(socket.socket(family, kind) for family, kind in sockets)
+        for name in ("snmp", "netstat", "snmp6"):
+            self._statistics.append(os.open(f"/proc/thread-self/net/{name}", os.O_RDONLY | os.O_CLOEXEC))
+
+    def counters(self) -> dict[str, int]:
+        """Return the namespace's counters, as /proc/net/snmp, netstat and snmp6 have them: Tcp.InErrs, Udp6InErrors."""
+        snmp, netstat, snmp6 = (os.pread(fd, 1 << 16, 0).decode() for fd in self._statistics)
+        lines = snmp.splitlines() + netstat.splitlines()
+        found = {name: int(value) for name, value in (line.split() for line in snmp6.splitlines())}
+        for names, values in zip(lines[::2], lines[1::2], strict=True):
+            group, *columns = names.split()
+            found |= {
+                f"{group[:-1]}.{name}": int(value) for name, value in zip(columns, values.split()[1:], strict=True)
+            }
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for sock in self.sockets:
+            sock.close()
+        for fd in (*self._statistics, *(tun.fd for tun in self.tuns)):
+            os.close(fd)
