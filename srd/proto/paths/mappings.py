@@ -1,12 +1,12 @@
 """The mappings of a NAT in front of this end: one for each local port, which are to be kept while nothing is sent.
 
 Theory of operation. A NAT forgets a mapping that no packet has left through for some time (RFC 4787, section 4.3). The
-next packet makes another one, with another external port (rebinding). The other end learns a mapping's address from
-the DATA and PROBEs that come through it, and sends data there (`paths.validation`). So a PROBE leaves from each primary
-path:
+next packet makes another one, with another external port (rebinding). The other end learns the address of a mapping
+from DATA and PROBEs that come through it, and sends data there (`paths.validation`). So a PROBE leaves from every
+primary path:
 
 1. When the peer is open, so that the other end can use all of them at once.
-2. In rounds of `nat_keepalive_s`, whether anything else was sent or not: that is cheap, and needs no record of what was.
+2. In rounds of `nat_keepalive_s`, whatever else is sent: that is cheap, and needs no record of what was.
 3. When the other end challenges an address of this end, but at most every `MIN_ROUND_S`: a mapping was replaced, and so
    may have been the others. Where only the other end has something to send, no packet would show it theirs.
 """
