@@ -95,8 +95,12 @@ class Masquerade:
 
     def set_lifetime(self, seconds: int) -> None:
         """Have the kernel forget a mapping that is not used for so long."""
-        paths = [f"net/netfilter/{name}" for name in LIFETIMES]
-        Inside(self.router, lambda: [_write_sysctl(path, seconds) for path in paths]).result()
+
+        def write() -> None:
+            for name in LIFETIMES:
+                _write_sysctl(f"net/netfilter/{name}", seconds)
+
+        Inside(self.router, write).result()
 
     def rebind(self) -> None:
         """Give the router another external address: the kernel forgets the mappings of the old one."""
