@@ -304,7 +304,9 @@ class PeerCore:
                 if self._mappings is not None:
                     self._mappings.on_challenge(now=now)
             case PathResponse():
-                self.receiver.handle_response(packet.path, token=packet.token, address=address)
+                is_valid = self.receiver.handle_response(packet.path, token=packet.token, address=address)
+                if is_valid and self.sender is not None:
+                    self.sender.on_valid_address(packet.path, now=now)
             case PullRequest():
                 self._handle_pull_request(packet, now=now)
             case Pull():

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 
-MIN_ROUND_S = 1.0
-"""Shortest time between two rounds: in the first one each path is challenged, and most round trips are shorter."""
+MIN_ROUND_S = 0.25
+"""Shortest time between two rounds, as between keepalive probes. Each path is challenged in the first one; where the
+round trip is longer, a second one follows in vain."""
 
 
 class Mappings:

@@ -100,6 +100,10 @@ class AddressValidation:
             return self.handshake_address, path
         return self._by_path.get(path % self._remote_paths, self.handshake_address), 0
 
+    def leads_to(self, path: int, *, remote_path: int) -> bool:
+        """Whether a path of this end leads to the address of that path of a peer behind a NAT."""
+        return self._remote_paths > 0 and path % self._remote_paths == remote_path
+
     def on_valid(self, path: int, address: Address) -> None:
         """Note that packets of a path of the peer come from an address that is valid."""
         if not self._remote_paths or self._by_path.get(path) == address:

@@ -469,11 +469,13 @@ class Receiver:
             self.validation.on_valid(path, address)
         return source
 
-    def handle_response(self, path: int, *, token: int, address: Address) -> None:
-        """Process the answer to a challenge; it counts only from the address that was challenged."""
+    def handle_response(self, path: int, *, token: int, address: Address) -> bool:
+        """Process the answer to a challenge; return whether it is right. It counts only from the challenged address."""
         rx_path = self._rx_paths.get(path)
-        if rx_path is not None and rx_path.source.address == address and rx_path.source.validate(token):
-            self.validation.on_valid(path, address)
+        if rx_path is None or rx_path.source.address != address or not rx_path.source.validate(token):
+            return False
+        self.validation.on_valid(path, address)
+        return True
 
     def answer_probe(
         self,

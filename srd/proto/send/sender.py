@@ -439,6 +439,12 @@ class Sender:
             path = paths[self._probe_turn % len(paths)]
         return path, path.allocate_probe_sequence()
 
+    def on_valid_address(self, remote_path: int, *, now: float) -> None:
+        """Note that an address of that path of the peer was validated: probe the paths that lead there now."""
+        for path in self._table.probed:
+            if self._addresses.leads_to(path.index, remote_path=remote_path):
+                self._table.probe_now(path, now=now)
+
     def probe_path(self, number: int) -> tuple[Path, int]:
         """Return a primary path, and the path sequence of a probe over it."""
         self._table.open_all()
