@@ -32,7 +32,7 @@ setup:
 demo:
 	@scripts/require-root "make demo" "builds network namespaces"
 	@PYTHON="$(PYTHON)" scripts/setup
-	@$(BIN)/python scripts/demo.py $(if $(FILE),--file "$(FILE)") $(DEMO_FLAGS)
+	@$(BIN)/srd compare demo --anew $(if $(FILE),--file "$(FILE)") $(DEMO_FLAGS)
 
 demo-card:
 	@scripts/require-root "make demo-card" "builds network namespaces"

@@ -15,3 +15,7 @@ class CellError(LabError):
 
 class ResultsError(LabError):
     """Results cannot be read or written."""
+
+
+class PayloadError(LabError):
+    """The file of a workload cannot be read, or there is no room for it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from netns.compare.grid import Condition
@@ -48,6 +48,19 @@ def uplink_bps(topology: Topology) -> float:
 def links_that_can_fail(topology: Topology) -> list[str]:
     """Return the names of the links between switches."""
     return [link.name for link in topology.links if link.a not in topology.hosts and link.b not in topology.hosts]
+
+
+def ways_up(topology: Topology, hosts: Collection[str]) -> list[tuple[str, str]]:
+    """Return (switch, spine) of each link to a spine from a switch over these hosts: leaf, or next above."""
+    leaves = {topology.switch_of(host) for host in hosts}
+    below = leaves | {link.other(leaf) for leaf in leaves for link in topology.links_of[leaf]}
+    below -= {*topology.hosts, *topology.spines}
+    return [
+        (switch, spine)
+        for spine in topology.spines
+        for link in topology.links_of[spine]
+        if (switch := link.other(spine)) in below
+    ]
 
 
 def directions(topology: Topology) -> Iterator[tuple[str, str, float, float]]:

@@ -18,7 +18,7 @@ from netns.topology.model import Topology
 TRANSPORTS: Final = {"srd": "SRD", "cubic": "TCP cubic", "bbr": "TCP BBR", "mptcp": "MPTCP"}
 """By key: the display names."""
 
-_MEASURED_BY: Final = 1
+_MEASURED_BY: Final = 2
 """Part of each digest; greater when cells are measured in another way, so that what is old is measured again."""
 
 
@@ -39,6 +39,15 @@ class Condition:
     base: Path = Path()
     """The directory for relative names of files in `shape`."""
 
+    def __str__(self) -> str:
+        parts = [f"each link from a spine: {', '.join(f'{key} {value}' for key, value in self.shape.items())}"]
+        parts = parts if self.shape else []
+        parts += map(str, self.events)
+        if self.busiest_link_fails_at is not None:
+            share = f"{100 * self.busiest_link_fails_at:g} %"
+            parts.append(f"the link between switches that carried most dies at {share}, silently")
+        return "; ".join(parts) or "the fabric as it is"
+
     def describe(self) -> dict[str, Any]:
         """Return it for digests and reports."""
         return {
@@ -46,6 +55,24 @@ class Condition:
             "events": [f"{event.at_us / 1e6:g} s: {event}, {event.direction}" for event in self.events],
             "busiest_link_fails_at": self.busiest_link_fails_at,
         }
+
+
+FIGURES: Final = ("goodput", "sent_again")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A bound of a figure, of the median over the seeds."""
+
+    transport: str
+    figure: str
+    """One of FIGURES: of `sent_again` a share."""
+    over: str | None = None
+    """The figure is over that of this transport."""
+    least: float | None = None
+    most: float | None = None
+    conditions: tuple[str, ...] = ()
+    """In which; all if empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +101,10 @@ class Grid:
     seeds: tuple[int, ...]
     timeout_s: float
     """How long a cell's flows may take."""
+    wanted: tuple[Wanted, ...] = ()
+    """What is checked, and said."""
+    must_complete: tuple[str, ...] = ()
+    """Transports of which each cell must be ok, or the command fails."""
 
     def __len__(self) -> int:
         """Return the number of cells."""

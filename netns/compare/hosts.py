@@ -1,4 +1,4 @@
-"""The workers of a cell: one process in each host's namespace, driven by lines of JSON (srd/workload/__init__.py).
+"""The processes of a cell: one in each host's namespace, which print lines of JSON (srd/workload/__init__.py).
 
 Each runs in a session of its own, so that a Ctrl-C at the terminal reaches only this process, and each dies with this
 process (PR_SET_PDEATHSIG), so that even a kill -9 leaves none.
@@ -12,7 +12,7 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -23,7 +23,9 @@ from netns.lab.lab import Lab
 from netns.programs import tool
 from netns.signals import undisturbed
 
-WORKER: Final = (sys.executable, "-m", "srd.workload")
+PYTHON: Final = (sys.executable, "-P", "-m")
+"""Runs a module that is installed beside this one, whatever lies in the working directory."""
+WORKER: Final = (*PYTHON, "srd.workload")
 GRACE_S: Final = 3.0
 _READ_BYTES: Final = 1 << 16
 _TAIL_BYTES: Final = 4000
@@ -41,12 +43,32 @@ class Worker:
     """All that it said so far."""
     partial: bytes = b""
     errors: bytes = b""
-    ended: bool = False
-    """Whether its output has ended."""
+    open_pipes: int = 2
+    _taken: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether its output has ended, errors included."""
+        return not self.open_pipes
+
+    @property
+    def status(self) -> int | None:
+        """Exit status; None while it runs. Negative: killed by that signal."""
+        return self.process.poll()
+
+    @property
+    def last_error(self) -> str:
+        """The last line of its stderr; empty if there is none."""
+        return (self.errors.decode(errors="replace").strip().splitlines() or [""])[-1]
 
     def last(self, kind: str) -> Event | None:
         """Return the last event of a kind."""
         return next((event for event in reversed(self.events) if event["event"] == kind), None)
+
+    def fresh(self) -> list[Event]:
+        """Return what it said since the last call."""
+        fresh, self._taken = self.events[self._taken :], len(self.events)
+        return fresh
 
     def say(self, **fields: Any) -> None:
         """Write a line to its stdin."""
@@ -59,8 +81,7 @@ class Worker:
         """Return in one line why it has ended too early."""
         if (event := self.last("failed")) is not None:
             return f"{self.host}: {event['reason']}"
-        lines = self.errors.decode(errors="replace").strip().splitlines()
-        return f"{self.host}: {lines[-1] if lines else 'the worker has ended'}"
+        return f"{self.host}: {self.last_error or 'the worker has ended'}"
 
 
 class Hosts:
@@ -70,12 +91,12 @@ class Hosts:
         self._selector = selectors.DefaultSelector()
         self.workers: dict[str, Worker] = {}
 
-    def start(self, lab: Lab, *, host: str, arguments: list[str]) -> None:
-        """Start the worker of a host."""
-        command = [tool("setpriv"), "--pdeathsig", "KILL", "--", *lab.command(host, [*WORKER, *arguments])]
+    def start(self, lab: Lab, *, host: str, command: Sequence[str]) -> None:
+        """Start the process of a host."""
+        argv = [tool("setpriv"), "--pdeathsig", "KILL", "--", *lab.command(host, command)]
         with undisturbed():
             process = subprocess.Popen(
-                command,
+                argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -94,7 +115,7 @@ class Hosts:
             data = os.read(key.fd, _READ_BYTES)
             if not data:
                 self._selector.unregister(key.fileobj)
-                worker.ended |= key.fileobj is worker.process.stdout
+                worker.open_pipes -= 1
             elif key.fileobj is worker.process.stderr:
                 worker.errors = (worker.errors + data)[-_TAIL_BYTES:]
             else:
@@ -126,8 +147,20 @@ class Hosts:
             if worker.process.stdin is not None:
                 with suppress(BrokenPipeError):
                     worker.process.stdin.close()
+        self._read_on(self.workers.values())
+
+    def stop(self) -> None:
+        """Tell all that still run to end (SIGTERM), the last one first, and read what they say last."""
+        for worker in reversed(self.workers.values()):
+            if worker.status is None:
+                worker.process.terminate()
+            self._read_on([worker])
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(GRACE_S)
+
+    def _read_on(self, workers: Collection[Worker]) -> None:
         give_up_at = time.monotonic() + GRACE_S
-        while not all(worker.ended for worker in self.workers.values()) and time.monotonic() < give_up_at:
+        while not all(worker.ended for worker in workers) and time.monotonic() < give_up_at:
             self.wait(until=give_up_at)
 
     def __enter__(self) -> Self:

@@ -1,15 +1,15 @@
 """The figures of a cell. Pure: from what its workers said.
 
 Rules. A cell is `ok` if every flow's sender has the receiver's confirmation that all bytes are right, within the time
-limit. Otherwise it has no completion time, and its goodput is what had arrived over the limit (`timeout`) or over the
-time until then (`failed`). Flows that did complete keep their times.
+limit; a file must have landed, too. Otherwise it has no completion time, and its goodput is what had arrived over the
+limit (`timeout`) or over the time until then (`failed`). Flows that did complete keep their times.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import groupby
 from typing import Any, Final
@@ -49,6 +49,18 @@ class FlowOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Loads:
+    """How busy the machine was while a cell was measured; None: not known."""
+
+    machine_busy: float | None = None
+    """Share of all cores that was in use, by any process."""
+    stolen: float | None = None
+    """Share of all cores that a hypervisor gave to others, which pauses this machine for milliseconds."""
+    relay_cpu: float | None = None
+    """Share of one core that the relay used; None without a relay, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """One cell."""
 
@@ -59,23 +71,23 @@ class Outcome:
     size_bytes: int = 0
     """What had arrived."""
     elapsed_s: float = 0.0
-    """From the start to the last confirmation; if not ok, to the end of watching."""
+    """From the start to the last confirmation; if not ok, to the end of watching. A file's start is its sender's
+    connect, or if not ok the first byte."""
     progress: Samples = ()
-    """Of all receivers together."""
+    """Of all receivers together; of a file from the first byte on."""
     longest_stall_ms: float | None = None
     """The longest time in which a receiver that had not everything got nothing."""
     resent_fraction: float | None = None
     """Share of what was sent that had been sent before: packets (SRD), or bytes (TCP)."""
     path_shares: Mapping[str, float] = field(default_factory=dict)
-    """Each spine's share of the bytes."""
+    """Each spine's share of the bytes that the switches over the senders sent up, into a dead link included."""
     events: tuple[tuple[float, str], ...] = ()
     """What happened to the fabric: seconds since the start, and what."""
     note: str | None = None
     """A remark on these figures."""
     backend: str = ""
     """What carried the links: kernel or relay."""
-    machine_busy: float | None = None
-    """Share of all cores that was in use."""
+    loads: Loads = Loads()
 
     @property
     def goodput_bps(self) -> float:
@@ -102,7 +114,7 @@ class Outcome:
             "events": [list(event) for event in self.events],
             "note": self.note,
             "backend": self.backend,
-            "machine_busy": self.machine_busy,
+            **asdict(self.loads),
             "flows": [[flow.size_bytes, flow.at_s, flow.seconds, flow.ideal_s] for flow in self.flows],
             "progress": [list(sample) for sample in self.progress],
         }
@@ -123,7 +135,7 @@ class Outcome:
             events=tuple((seconds, text) for seconds, text in fields["events"]),
             note=fields["note"],
             backend=fields["backend"],
-            machine_busy=fields["machine_busy"],
+            loads=Loads(fields["machine_busy"], fields["stolen"], fields["relay_cpu"]),
         )
 
 

@@ -9,10 +9,12 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup
 
-from netns.compare import screen
+from netns.compare import figures
 from netns.compare.grid import TRANSPORTS, Grid
 from netns.compare.plots import COLOURS, panel_svg, panels
 from netns.compare.summary import Summary
+from netns.compare.traffic import File
+from netns.compare.wanted import checks
 
 _TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
 
@@ -32,7 +34,14 @@ def render(grid: Grid, summaries: Sequence[Summary], *, report: Mapping[str, Any
         ],
         transports=TRANSPORTS,
         colours=COLOURS,
-        busiest=max((summary.machine_busy or 0.0 for summary in summaries), default=0.0),
+        busiest=max((summary.loads.machine_busy or 0.0 for summary in summaries), default=0.0),
+        headlines=figures.headlines(grid, summaries),
+        loads=figures.loads(summaries),
+        checks=checks(grid.wanted, summaries),
+        sends_files=any(isinstance(traffic, File) for traffic in grid.workloads.values()),
+        one_flow=any(figures.is_one_flow(grid, workload) for workload in grid.workloads),
+        many_flows=not all(figures.is_one_flow(grid, workload) for workload in grid.workloads),
+        sends_flows=any(not isinstance(traffic, File) for traffic in grid.workloads.values()),
         backends=sorted({summary.typical.backend for summary in summaries} - {""}),
     )
 
@@ -40,15 +49,19 @@ def render(grid: Grid, summaries: Sequence[Summary], *, report: Mapping[str, Any
 def _section(grid: Grid, summaries: Sequence[Summary], *, fabric: str, workload: str) -> dict[str, Any]:
     """Return what the page shows of one workload on one fabric."""
     own = [each for each in summaries if (each.point.fabric, each.point.workload) == (fabric, workload)]
+    columns = figures.columns(grid, workload)
     return {
         "title": f"{workload} on {fabric}" if len(grid.fabrics) > 1 else workload,
-        "what": words(report_of(grid, workload)),
+        "what": figures.words(grid, workload),
+        "heads": [column.head for column in columns],
         "rows": [
             {
                 "point": summary.point,
-                "figures": screen.figures(summary, seeds=len(grid.seeds)),
+                "figures": [column.text(summary) if summary.measured else "n/a" for column in columns],
+                "path_shares": [(spine, share, figures.percent(share)) for spine, share in summary.path_shares.items()],
+                "end": figures.end(summary, seeds=len(grid.seeds)),
                 "note": summary.note,
-                "busy": summary.machine_busy,
+                "busy": figures.percent(summary.loads.machine_busy),
                 "is_ok": set(summary.states) == {"ok"},
             }
             for summary in own
@@ -59,27 +72,3 @@ def _section(grid: Grid, summaries: Sequence[Summary], *, fabric: str, workload:
             for caption, draw in panels(grid, workload).values()
         ],
     }
-
-
-def report_of(grid: Grid, workload: str) -> dict[str, Any]:
-    """Return a workload's parameters."""
-    found: dict[str, Any] = grid.describe()["workloads"][workload]
-    return found
-
-
-def words(parameters: Mapping[str, Any]) -> str:
-    """Return a workload in one line."""
-    size = f"{parameters.get('size_bytes', 0) / 2**20:g} MiB"
-    match parameters["kind"]:
-        case "Bulk":
-            return f"One host sends {size} to one of another rack."
-        case "Incast":
-            return f"{parameters['senders']} hosts send {size} each to one host of another rack, at once."
-        case "AllToAll":
-            return f"Every host sends {size} to every host of another rack, at once."
-        case _:
-            scaled = "" if parameters["scale"] == 1 else f", sizes times {parameters['scale']:g}"
-            return (
-                f"Messages with the sizes of {parameters['sizes']}{scaled}, between random hosts of different racks at "
-                f"random times (Poisson) for {parameters['duration_s']:g} s, at {100 * parameters['load']:g} % load."
-            )

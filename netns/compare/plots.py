@@ -21,7 +21,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from netns.compare.grid import TRANSPORTS, Grid
 from netns.compare.outcome import Outcome, State
 from netns.compare.summary import Summary
-from netns.compare.traffic import Rpc
+from netns.compare.traffic import File, Rpc
 
 COLOURS: Final = {"srd": "#0072B2", "cubic": "#E69F00", "bbr": "#009E73", "mptcp": "#CC79A7"}
 """From Okabe and Ito's palette, which colour-blind readers can distinguish."""
@@ -35,11 +35,17 @@ _DASHES: Final[Mapping[str, Any]] = {
 _INK: Final = "#123456"  # a placeholder for currentColor until the SVG is written
 _PAPER_INK: Final = "#333333"
 _SVG_SETTINGS: Final = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9.5}
+_MIB: Final = 2**20
 _WINDOWS: Final = 50
 """Of a plot over time; fewer if they were shorter than MIN_WINDOW_S."""
 MIN_WINDOW_S: Final = 0.06
 """Three samples of each receiver: with fewer, a rate is that of the sampling."""
 
+_PROGRESS_CAPTION: Final = (
+    "What has arrived over time, and what an empty fabric could carry (thin); ✖ marks what happened to the fabric, "
+    "and a bar the end of what was stopped."
+)
+_THROUGHPUT_CAPTION: Final = "Throughput at the receivers over time; ✖ marks what happened to the fabric."
 Draw = Callable[[Axes, Sequence[Summary]], None]
 """Draws the transports of one condition."""
 
@@ -54,8 +60,10 @@ def panels(grid: Grid, workload: str) -> dict[str, tuple[str, Draw]]:
             ),
             "cdf": ("Slowdown of all messages; what is missing at the top was never complete.", _slowdown_cdf),
         }
+    if isinstance(grid.workloads[workload], File):
+        return {"progress": (_PROGRESS_CAPTION, _progress), "throughput": (_THROUGHPUT_CAPTION, _throughput)}
     return {
-        "throughput": ("Throughput at the receivers over time; ✖ marks what happened to the fabric.", _throughput),
+        "throughput": (_THROUGHPUT_CAPTION, _throughput),
         "cdf": ("Completion times of flows; what is missing at the top was never complete.", _seconds_cdf),
     }
 
@@ -100,6 +108,7 @@ def _row(figure: Any, summaries: Sequence[Summary], draw: Draw, *, conditions: S
     axes_row = figure.subplots(1, len(conditions), squeeze=False, sharey=True)[0]
     for axes, condition in zip(axes_row, conditions, strict=True):
         own = [summary for summary in summaries if summary.point.condition == condition]
+        axes.xaxis.label.set_color(ink)  # which a panel draws in what is no transport's
         draw(axes, own)
         axes.set_title(condition, fontsize=10, color=ink)
         _style(axes, ink=ink)
@@ -146,41 +155,65 @@ def _throughput(axes: Axes, summaries: Sequence[Summary]) -> None:
         outcome, transport = summary.typical, summary.point.transport
         times, mbit = throughput(outcome, window_s=max(MIN_WINDOW_S, shown_s / _WINDOWS))
         _line(axes, transport, times, mbit)
-        for at_s, _ in outcome.events:
-            if at_s <= shown_s:
-                level = float(np.interp(at_s, times, mbit)) if len(times) else 0.0
-                axes.plot(
-                    [at_s],
-                    [level],
-                    marker="X",
-                    markersize=8,
-                    color=COLOURS[transport],
-                    markeredgecolor="white",
-                    zorder=4,
-                )
+        _mark_events(axes, outcome, transport, times, mbit, shown_s=shown_s)
     axes.set_xlabel("seconds")
     axes.set_ylabel("Mbit/s received")
     axes.set_xlim(0, shown_s)
     axes.set_ylim(bottom=0)
 
 
+def _progress(axes: Axes, summaries: Sequence[Summary]) -> None:
+    known = [summary for summary in summaries if summary.measured]
+    shown_s = _shown_s([summary.typical for summary in known])
+    for flow in (flow for summary in known[:1] for flow in summary.flows[:1] if flow.ideal_s):
+        size_mib = flow.size_bytes / _MIB
+        ink = axes.xaxis.label.get_color()
+        axes.plot([0, flow.ideal_s], [0, size_mib], color=ink, alpha=0.45, linewidth=1, label="capacity")
+    for summary in known:
+        outcome, transport = summary.typical, summary.point.transport
+        times = [seconds for seconds, _ in outcome.progress]
+        mib = [size_bytes / _MIB for _, size_bytes in outcome.progress]
+        _line(axes, transport, times, mib)
+        _mark_events(axes, outcome, transport, times, mib, shown_s=shown_s)
+        if outcome.state is not State.OK and times and times[-1] <= shown_s:
+            axes.plot(
+                times[-1:], mib[-1:], marker="|", markersize=11, markeredgewidth=2, color=COLOURS[transport], zorder=4
+            )
+    axes.set_xlabel("seconds since the first byte")
+    axes.set_ylabel("MiB received")
+    axes.set_xlim(0, shown_s)
+    axes.set_ylim(bottom=0)
+
+
+def _mark_events(
+    axes: Axes, outcome: Outcome, transport: str, times: Sequence[float], levels: Sequence[float], *, shown_s: float
+) -> None:
+    """Mark what happened to the fabric on a transport's line."""
+    for at_s, _ in outcome.events:
+        if at_s <= shown_s:
+            level = float(np.interp(at_s, times, levels)) if len(times) else 0.0
+            colour = COLOURS[transport]
+            axes.plot([at_s], [level], marker="X", markersize=8, color=colour, markeredgecolor="white", zorder=4)
+
+
 def throughput(outcome: Outcome, *, window_s: float) -> tuple[list[float], list[float]]:
-    """Return middle (s) and rate (Mbit/s) of windows of at least this length, until the cell ended."""
-    if not outcome.progress or outcome.elapsed_s <= 0:
-        return [], []
-    count = max(1, int(outcome.elapsed_s / window_s))
-    edges = np.linspace(0, outcome.elapsed_s, count + 1)
+    """Return middle (s) and rate (Mbit/s) of windows of at least this length, until all had arrived, or the end."""
     times = [seconds for seconds, _ in outcome.progress]
+    end_s = times[-1] if times and outcome.state is State.OK else outcome.elapsed_s
+    if not times or end_s <= 0:
+        return [], []
+    edges = np.linspace(0, end_s, max(1, int(end_s / window_s)) + 1)
     arrived = np.interp(edges, times, [size_bytes for _, size_bytes in outcome.progress])
     rates = 8e-6 * np.diff(arrived) / np.diff(edges)
     return [float(each) for each in (edges[:-1] + edges[1:]) / 2], [float(rate) for rate in rates]
 
 
 def _shown_s(outcomes: Sequence[Outcome]) -> float:
-    """Return how long a plot over time is: until the last that reached its end, and a quarter; else all of it."""
+    """Return how long a plot over time is: until the last end or event, and a quarter; all of it if nothing is ok."""
     ok = [outcome.elapsed_s for outcome in outcomes if outcome.state is State.OK]
+    events = [at_s for outcome in outcomes for at_s, _ in outcome.events]
     longest = max((outcome.elapsed_s for outcome in outcomes), default=1.0)
-    return max(1e-3, min(1.25 * max(ok), longest) if ok else longest)
+    return max(1e-3, min(1.25 * max(ok + events), longest) if ok else longest)
 
 
 def _seconds_cdf(axes: Axes, summaries: Sequence[Summary]) -> None:

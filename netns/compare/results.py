@@ -19,12 +19,14 @@ FILE = "cells.jsonl"
 class Results:
     """The finished cells in a directory, by digest."""
 
-    def __init__(self, directory: Path) -> None:
-        """Make the directory, and read what is there. Raises ResultsError."""
+    def __init__(self, directory: Path, *, anew: bool = False) -> None:
+        """Make the directory, and read what is there, or remove it to begin anew. Raises ResultsError."""
         self.path = directory / FILE
         self._found: dict[str, Outcome] = {}
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            if anew:
+                self.path.unlink(missing_ok=True)
             text = self._whole_lines(self.path.read_text(encoding="utf-8")) if self.path.exists() else ""
         except (OSError, UnicodeDecodeError) as error:
             raise ResultsError(f"{self.path}: {error}; give another directory by --output") from None

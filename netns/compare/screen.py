@@ -11,10 +11,14 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from netns.compare import figures
 from netns.compare.grid import TRANSPORTS, Cell, Grid
 from netns.compare.outcome import Outcome, State
+from netns.compare.progress import Progress as Arrived
 from netns.compare.summary import Summary
+from netns.compare.wanted import checks
 
+PATHS: Final = "paths %"
 _COLOURS = {State.OK: "green", State.TIMEOUT: "yellow", State.FAILED: "red", State.UNAVAILABLE: "dim"}
 
 
@@ -64,6 +68,7 @@ class Screen:
             console=console,
             transient=True,
             disable=not console.is_terminal,
+            refresh_per_second=5,  # it takes time of the cores that are being measured
         )
         self._task = self._progress.add_task("", total=len(cells), left=clock(None))
 
@@ -80,6 +85,12 @@ class Screen:
         """See runner.Watch."""
         self._progress.update(self._task, description=str(cell))
 
+    def progress(self, cell: Cell, progress: Arrived) -> None:
+        """See runner.Watch."""
+        rate = f"{figures.mbit(8 * progress.size_bytes / progress.seconds)} Mbit/s" if progress.seconds > 0 else ""
+        what = f"{100 * progress.size_bytes / progress.total_bytes:.0f} %, {rate}  [yellow]{progress.event}[/yellow]"
+        self._progress.update(self._task, description=f"{cell}: {what}")
+
     def ended(self, cell: Cell, outcome: Outcome, *, took_s: float | None) -> None:
         """See runner.Watch."""
         self._left.remove(cell)
@@ -93,50 +104,45 @@ class Screen:
 def describe(cell: Cell, outcome: Outcome) -> str:
     """Return a cell's line, with rich's markup."""
     colour = _COLOURS[outcome.state]
-    figures = outcome.reason or f"{outcome.goodput_bps / 1e6:.1f} Mbit/s, {outcome.elapsed_s:.2f} s"
-    return f"[{colour}]{outcome.state.value:7}[/{colour}] {cell}: {figures}"
-
-
-_WIDTHS: Final = (9, 9, 9, 9, 12, 10)
-_HEADS: Final = ("Mbit/s", "time s", "p50", "p99", "sent again", "stall ms")
+    found = f"{figures.mbit(outcome.goodput_bps)} Mbit/s, {outcome.elapsed_s:.2f} s"
+    found += f", longest stall {figures.milliseconds(outcome.longest_stall_ms)} ms"
+    return f"[{colour}]{outcome.state.value:7}[/{colour}] {cell}: {outcome.reason or found}"
 
 
 def table(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
-    """Return all points as lines, with rich's markup; p50 and p99 are of the slowdown."""
+    """Return all points as lines, with rich's markup."""
     found = []
-    for group, own in groupby(summaries, key=lambda each: (each.point.fabric, each.point.workload)):
-        heads = _columns(_HEADS)
-        found += ["", f"[bold]{group[1]}[/bold] on {group[0]}", f"[dim]{'':14}{heads}  p50, p99: of the slowdown[/dim]"]
+    for (fabric, workload), group in groupby(summaries, key=lambda each: (each.point.fabric, each.point.workload)):
+        own, shown = list(group), figures.columns(grid, workload)
+        heads = "".join(f"{column.head:>{column.width}}" for column in shown)
+        found += ["", f"[bold]{workload}[/bold] on {_where(grid, fabric, own)}: {figures.words(grid, workload)}"]
+        found.append(f"[dim]{'':13}{heads}  {PATHS:12}  end[/dim]")
         for condition, points in groupby(own, key=lambda each: each.point.condition):
-            found.append(f"  {condition}")
+            found.append(f" {condition}  [dim]{grid.conditions[condition]}[/dim]")
             for summary in points:
-                *numbers, end = figures(summary, seeds=len(grid.seeds))
-                aligned = _columns(numbers)
-                found.append(f"    {TRANSPORTS[summary.point.transport]:10}{aligned}  {end}")
+                texts = (column.text(summary) if summary.measured else "n/a" for column in shown)
+                aligned = "".join(f"{text:>{column.width}}" for text, column in zip(texts, shown, strict=True))
+                end = figures.end(summary, seeds=len(grid.seeds))
+                name = f"   {TRANSPORTS[summary.point.transport]:10}"
+                found.append(f"{name}{aligned}  {figures.paths(summary):12}  {end}{_remark(summary)}".rstrip())
     return found
 
 
-def _columns(texts: Sequence[str]) -> str:
-    return "".join(f"{text:>{width}}" for text, width in zip(texts, _WIDTHS, strict=True))
+def _where(grid: Grid, fabric: str, summaries: Sequence[Summary]) -> str:
+    """Return a fabric, what carries its links, and over how many seeds figures are medians."""
+    backends = sorted({summary.typical.backend for summary in summaries} - {""})
+    over = [f"medians of {len(grid.seeds)} seeds"] if len(grid.seeds) > 1 else []
+    return ", ".join([fabric, *backends, *over])
 
 
-def figures(summary: Summary, *, seeds: int) -> list[str]:
-    """Return a point's figures as texts, for tables: `-` is what there is none of."""
-    states = ", ".join(
-        state if count == seeds else f"{state} {count} of {seeds}" for state, count in summary.states.items()
-    )
-    if not summary.measured:
-        return ["n/a"] * 6 + [summary.reason or ""]
+def remarks(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
+    """Return what follows the table: SRD in a line for each condition, loads, and what is wanted."""
     return [
-        _number(summary.goodput_bps, "{:.1f}", scale=1e-6),
-        _number(summary.seconds, "{:.2f}"),
-        _number(summary.p50, "{:.1f}"),
-        _number(summary.p99, "{:.1f}"),
-        _number(summary.resent_fraction, "{:.1f} %", scale=100),
-        _number(summary.longest_stall_ms, "{:.0f}"),
-        states if summary.reason is None else f"{states}: {summary.reason}",
+        *figures.headlines(grid, summaries),
+        *figures.loads(summaries),
+        *map(str, checks(grid.wanted, summaries)),
     ]
 
 
-def _number(value: float | None, form: str, *, scale: float = 1.0) -> str:
-    return "-" if value is None else form.format(scale * value)
+def _remark(summary: Summary) -> str:
+    return f" ({summary.note})" if summary.note else ""

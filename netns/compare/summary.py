@@ -10,11 +10,11 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from netns.compare.grid import Cell, Grid
-from netns.compare.outcome import FlowOutcome, Outcome, State
+from netns.compare.outcome import FlowOutcome, Loads, Outcome, State
 
 SIZE_BINS: Final = 10
 """Groups of flows by size, with equally many flows each."""
@@ -28,6 +28,9 @@ class Point:
     workload: str
     condition: str
     transport: str
+
+    def __str__(self) -> str:
+        return f"{self.fabric}, {self.condition}, {self.workload}: {self.transport}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,9 @@ class Summary:
     """Of the slowdown of all flows; None: never, or nothing is known."""
     longest_stall_ms: float | None
     resent_fraction: float | None
-    machine_busy: float | None
+    loads: Loads
+    path_shares: Mapping[str, float]
+    """Means."""
     bins: tuple[Bin, ...]
     typical: Outcome
     """The seed with the median goodput, for plots over time."""
@@ -73,11 +78,13 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
-        names = ("reason", "note", "goodput_bps", "seconds", "longest_stall_ms", "resent_fraction", "machine_busy")
+        names = ("reason", "note", "goodput_bps", "seconds", "longest_stall_ms", "resent_fraction")
         return {
             **{name: getattr(self.point, name) for name in Point.__dataclass_fields__},
             "states": dict(self.states),
             **{name: getattr(self, name) for name in names},
+            **asdict(self.loads),
+            "path_shares": dict(self.path_shares),
             "slowdown_p50": self.p50,
             "slowdown_p99": self.p99,
             "slowdown_by_size": [[each.most_bytes, each.p50, each.p99] for each in self.bins],
@@ -114,7 +121,12 @@ def _summary(point: Point, seeds: Sequence[Outcome]) -> Summary:
         p99=percentile(slowdowns, 99),
         longest_stall_ms=_median(outcome.longest_stall_ms for outcome in measured),
         resent_fraction=_median(outcome.resent_fraction for outcome in measured),
-        machine_busy=_median(outcome.machine_busy for outcome in measured),
+        loads=Loads(
+            _median(outcome.loads.machine_busy for outcome in measured),
+            _median(outcome.loads.stolen for outcome in measured),
+            _median(outcome.loads.relay_cpu for outcome in measured),
+        ),
+        path_shares=_mean_shares(measured),
         bins=by_size(flows),
         typical=sorted(seeds, key=lambda outcome: outcome.goodput_bps)[(len(seeds) - 1) // 2],
         flows=flows,
@@ -146,6 +158,11 @@ def _slowness(flow: FlowOutcome) -> float:
     if flow.seconds is None:
         return math.inf
     return flow.slowdown or 0.0
+
+
+def _mean_shares(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    known = [outcome.path_shares for outcome in outcomes if any(outcome.path_shares.values())]
+    return {name: round(statistics.mean(shares[name] for shares in known), 4) for name in (known[0] if known else ())}
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -61,6 +61,22 @@ class Bulk:
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """One host sends a file to one host of another leaf, the first to the last one, as `srd send` does.
+
+    It is measured in another way than all others: netns/compare/transfer.py.
+    """
+
+    size_bytes: int
+    path: str | None = None
+    """Where it is; None: random bytes."""
+
+    def flows(self, topology: Topology, *, capacity_bps: float, seed: int) -> tuple[Flow, ...]:
+        """Return the flow."""
+        return Bulk(self.size_bytes).flows(topology, capacity_bps=capacity_bps, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
 class Incast:
     """Several hosts send to the last host at once."""
 
@@ -121,7 +137,7 @@ class Rpc:
         return tuple(found)
 
 
-Traffic = Bulk | Incast | AllToAll | Rpc
+Traffic = Bulk | File | Incast | AllToAll | Rpc
 
 
 def describe(traffic: Traffic) -> dict[str, Any]:

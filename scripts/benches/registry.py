@@ -48,7 +48,6 @@ from scripts.benches.cases import (
     wild_lab,
 )
 from scripts.benches.outcome import Round, Wanted
-from scripts.compare.errors import CompareError
 from scripts.harness.errors import BenchError
 from srd.sim.errors import SimulationError
 
@@ -119,7 +118,7 @@ def _veth(
     def rounds(request: Request) -> Iterator[Round]:
         try:
             yield from measure(request.runs or ROUNDS, request.seconds or seconds)
-        except (LabError, CompareError) as error:
+        except LabError as error:
             raise BenchError(str(error)) from None
 
     return Case(name, summary, fabric, rounds, wanted, timed=bool(seconds), counted=True, seeded=False)

@@ -12,18 +12,20 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from netns.compare.fabric import conditioned
+from netns.compare.grid import Condition
 from netns.errors import LabError
 from netns.lab.lab import Lab
-from netns.topology.model import reference
+from netns.topology.model import Topology, reference
 from nitro_emu.control import ask
 from nitro_emu.errors import NitroError
 from scripts.card_demo import tables
@@ -31,7 +33,6 @@ from scripts.card_demo.checks import Check, attestation, denials, tampering
 from scripts.card_demo.pattern import pattern
 from scripts.card_demo.stage import CHIPS, INTERFACES, Interface, Stage
 from scripts.card_demo.wire import Capture, captured
-from scripts.compare.fabric import Fabric
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
 from srd.errors import SrdError
@@ -74,8 +75,7 @@ WORKS: Final = (
 def command(*, loss_percent: float, share: float) -> None:
     """Run two emulated EFA cards over a lossy four-path fabric, with two tenants who have the same addresses."""
     with ExitStack() as stack:
-        lab = stack.enter_context(_lab())
-        Fabric(lab).set_loss(loss_percent)
+        lab = stack.enter_context(Lab.up(_fabric(loss_percent)))
         directory = Path(tempfile.mkdtemp(prefix="card-demo-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         processes = stack.enter_context(ProcessSet())
@@ -87,10 +87,9 @@ def command(*, loss_percent: float, share: float) -> None:
         raise BenchError("not everything came out as expected")
 
 
-@contextmanager
-def _lab() -> Iterator[Lab]:
-    with Lab.up(replace(reference(), name=LAB_NAME)) as lab:
-        yield lab
+def _fabric(loss_percent: float) -> Topology:
+    fabric = reference()
+    return conditioned(fabric, Condition({"loss": f"{loss_percent:g}%"}), name=LAB_NAME, seed=fabric.seed)
 
 
 def _show(stage: Stage, *, share: float) -> bool:

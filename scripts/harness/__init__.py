@@ -1,1 +1,1 @@
-"""What benches, demo and profiles share: processes and their events, veth pairs, kernel counters, the environment."""
+"""What benches, demo-card and profiles share: processes and their events, veth pairs, counters, the environment."""

@@ -1,13 +1,7 @@
-"""Events: one JSON object per line, the common output format of all programs that transfer a file here.
+"""Events: one JSON object per line, the common output format of all programs that a bench runs.
 
-`srd recv --json`, `srd send --json` and the TCP tool all print them, so that the same code drives and measures all
-protocols:
-
-    listening {address, port}                           the receiver accepts connections
-    progress  {seconds, bytes}                          about every 50 ms from the first byte on
-    received  {bytes, seconds, hash, digest, longest_stall_ms, ...}   verified and in place
-    sent      {bytes, seconds, hash, digest, verified, ...}   the receiver has verified every byte
-    stopped   {retransmitted_fraction, ...}             the sender was ordered to stop (TCP tool only)
+`srd recv --json`, `srd send --json` and the workers of the benches print them, so that the same code drives all of
+them. The first of a server is `listening {address, port}`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.table import Table
 
 from netns.errors import LabError
-from scripts.compare.errors import CompareError
 from scripts.harness.client_server import run_both
 from scripts.harness.environment import environment
 from scripts.harness.errors import BenchError
@@ -68,7 +67,7 @@ def main(*, workload: str, mtu: int, seconds: float, top: int, as_json: bool) ->
             veth_pair(mtu=mtu, offload=True, name=LAB_NAME) as two,
         ):
             functions, calls = _measure(two, workload, seconds=seconds, directory=Path(directory))
-    except (BenchError, LabError, CompareError) as error:
+    except (BenchError, LabError) as error:
         raise click.ClickException(f"{workload}: {error}") from error
     for end in ENDS:
         console.print(_table(f"{workload}, {end}: functions (own time)", functions[end][:top]))

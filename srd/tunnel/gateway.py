@@ -21,7 +21,7 @@ from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.frames import CONTROL, FRAME_BYTES, ORDERED, VNET_AT
-from srd.tunnel.member import SMALL_BYTES, Member, Outgoing
+from srd.tunnel.member import Member, Outgoing
 from srd.tunnel.packets import InnerPacketError, parse_untrusted
 from srd.tunnel.segments import segments
 from srd.tunnel.send_memory import SendMemory
@@ -112,11 +112,11 @@ class Gateway:
             return None
         packets = vnet.segment_count(vnet.parse(frame[VNET_AT:]), packet=inner)
         flags = ORDERED if inner.is_ordered else 0
-        if inner.length <= SMALL_BYTES:
-            packet = Outgoing(memoryview(bytearray(frame)), None, inner.flow, flags, packets)
+        if inner.length <= member.small_bytes:
+            packet = Outgoing(memoryview(bytearray(frame)), place=None, flow=inner.flow, flags=flags, packets=packets)
         else:
             place = self._memory.take(len(frame))
-            packet = Outgoing(place.view, place, inner.flow, flags, packets)
+            packet = Outgoing(place.view, place=place, flow=inner.flow, flags=flags, packets=packets)
         member.send(packet, now=now)
         return member
 

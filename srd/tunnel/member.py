@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from srd.batch import MessageBatch
 from srd.errors import PacketError, PeerError
@@ -28,46 +28,53 @@ from srd.tunnel import frames, vnet
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
 from srd.tunnel.fair_queue import FairQueue
-from srd.tunnel.frames import FRAME_BYTES, VNET_AT
+from srd.tunnel.frames import FRAME_BYTES, ORDERED, VNET_AT
 from srd.tunnel.order import FlowOrder
 from srd.tunnel.packets import DropReason, InnerPacket, InnerPacketError, parse_untrusted
 from srd.tunnel.rewrite import mark_ce
 from srd.tunnel.send_memory import Place, SendMemory
 
-SMALL_BYTES: Final = 1024
-"""Packets up to this length are copied to share a message: else an ACK costs as much to send as a super-packet."""
 HEADERS_BYTES: Final = 256
 """What holds a frame's header and its packet's, but for long chains of IPv6 extension headers."""
 AGE_CHECK_S: Final = 0.1
 
 
-class Outgoing(NamedTuple):
-    """A packet on its way to a peer: frame header, virtio's header, packet."""
+class Outgoing:
+    """A packet on its way to a peer."""
 
-    frame: memoryview
-    place: Place | None
-    """Where it lies in the send memory; None: it is small, and lies elsewhere."""
-    flow: int
-    flags: int
-    packets: int
-    """On a wire: a super-packet's segments."""
+    __slots__ = ("flags", "flow", "frame", "packets", "place")
+
+    def __init__(self, frame: memoryview, *, place: Place | None, flow: int, flags: int, packets: int) -> None:
+        self.frame = frame
+        """Frame header, virtio's header, packet."""
+        self.place = place
+        """Where it lies in the send memory; None: it is small, and lies elsewhere."""
+        self.flow = flow
+        self.flags = flags
+        self.packets = packets
+        """On a wire: a super-packet's segments."""
 
 
-class Posted(NamedTuple):
+class Posted:
     """A message that SRD has."""
 
-    place: Place
-    packets: int
-    at: float
+    __slots__ = ("packets", "place")
+
+    def __init__(self, place: Place, *, packets: int) -> None:
+        self.place = place
+        self.packets = packets
 
 
-class Landed(NamedTuple):
+class Landed:
     """A packet that has arrived."""
 
-    parts: Sequence[memoryview | bytes]
-    """virtio's header and the packet."""
-    message: Message | None
-    """To be released when it was written; None: it was copied."""
+    __slots__ = ("message", "parts")
+
+    def __init__(self, parts: Sequence[memoryview | bytes], *, message: Message | None) -> None:
+        self.parts = parts
+        """virtio's header and the packet."""
+        self.message = message
+        """To be released when it was written; None: it was copied."""
 
 
 class Interface(Protocol):
@@ -94,6 +101,8 @@ class Member:
         self.counters = Counters()
         self.has_joined = False
         """Whether the greeting is over: packets pass."""
+        self.small_bytes = peer.batch_bytes // 2 - FRAME_BYTES
+        """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs."""
         self._config = config
         self._memory = memory
         self._interface = interface
@@ -153,15 +162,16 @@ class Member:
                 self._post(packet.place, packets=packet.packets, now=now)
 
     def _number(self, packet: Outgoing) -> None:
-        """Write the frame's header, with the packet's place in its flow."""
-        flow = packet.flow
-        sequence = self._sequences.get(flow, 0)
-        self._sequences[flow] = (sequence + 1) & 0xFFFFFFFF
+        """Write the frame's header, with the packet's place in its flow if it has an order."""
+        flow, sequence = packet.flow, 0
+        if packet.flags & ORDERED:
+            sequence = self._sequences.get(flow, 0)
+            self._sequences[flow] = (sequence + 1) & 0xFFFFFFFF
         frames.HEADER.pack_into(packet.frame, 0, len(packet.frame) - FRAME_BYTES, flow, sequence, packet.flags)
 
     def _post_small(self, packet: Outgoing | None, *, now: float) -> None:
         """Post one message with this packet and the small ones behind it, as one SRD packet."""
-        most_bytes = max(self.peer.batch_bytes, SMALL_BYTES + FRAME_BYTES)
+        most_bytes = self.peer.batch_bytes
         room = self._memory.room(most_bytes)
         if room is None:
             assert packet is not None  # noqa: S101 - given
@@ -188,7 +198,7 @@ class Member:
             self._memory.give_back(place)
             self.counters.dropped["peer_closed"] += packets
             return
-        self._posted[request] = Posted(place, packets, now)
+        self._posted[request] = Posted(place, packets=packets)
         self._posted_bytes += length
         self._last_bytes = length
         self._ages.append((now, request))
@@ -292,8 +302,8 @@ class Member:
             return
         self.counters.ena_srd_rx_pkts += packets
         self.counters.rx_bytes += header.length
-        landed = Landed(parts, message)
-        if header.flags & frames.ORDERED:
+        landed = Landed(parts, message=message)
+        if header.flags & ORDERED:
             self._write_in_order(landed, header)
         else:
             self._write(landed)
@@ -319,16 +329,23 @@ class Member:
             landed, flow=header.flow, sequence=header.sequence, size_bytes=header.length, now=now, hold_s=hold_s
         ):
             self._write(ready)
-        if self._order_timer is None and order.next_at is not None:
-            self._order_timer = self._loop.call_at(order.next_at, self._expire)
+        self._set_order_timer()
+
+    def _set_order_timer(self) -> None:
+        """Have `_expire` called in time; a call that comes too early does no harm."""
+        next_at = self._order.next_at
+        if next_at is None or (self._order_timer is not None and self._order_timer.when() <= next_at):
+            return
+        if self._order_timer is not None:
+            self._order_timer.cancel()
+        self._order_timer = self._loop.call_at(next_at, self._expire)
 
     def _expire(self) -> None:
         """Hand over what has waited for too long."""
         self._order_timer = None
         for landed in self._order.expire(now=self._loop.time()):
             self._write(landed)
-        if self._order.next_at is not None:
-            self._order_timer = self._loop.call_at(self._order.next_at, self._expire)
+        self._set_order_timer()
 
     def _write(self, landed: Landed) -> None:
         refusal = self._interface.write(landed.parts)

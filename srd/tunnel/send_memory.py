@@ -7,7 +7,7 @@ the chunk that is being filled starts again as soon as nothing in it is needed.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from devmem.region import Region
 
@@ -18,13 +18,16 @@ ALIGNMENT: Final = 64
 """A cache line's."""
 
 
-class Place(NamedTuple):
+class Place:
     """A piece of the memory that is in use."""
 
-    chunk: int
-    address: int
-    """In this process."""
-    view: memoryview
+    __slots__ = ("address", "chunk", "view")
+
+    def __init__(self, chunk: int, *, address: int, view: memoryview) -> None:
+        self.chunk = chunk
+        self.address = address
+        """In this process."""
+        self.view = view
 
 
 class SendMemory:
@@ -53,7 +56,7 @@ class SendMemory:
         start = self._current * self._chunk_bytes + self._at
         self._at += -(-size_bytes // ALIGNMENT) * ALIGNMENT
         self._used[self._current] += 1
-        return Place(self._current, self._region.address + start, self._whole[start : start + size_bytes])
+        return Place(self._current, address=self._region.address + start, view=self._whole[start : start + size_bytes])
 
     def give_back(self, place: Place) -> None:
         """Free a piece."""

@@ -1,7 +1,7 @@
 """One host's part of a workload: flows of given sizes at given times, over SRD, or kernel TCP or MPTCP.
 
     python -m srd.workload --transport srd|cubic|bbr|mptcp --listen ADDRESS [--bind ADDRESS]
-    python -m srd.workload --check            one JSON object: build, and what this machine lacks by transport
+    python -m srd.workload --check            one JSON object: versions, and what this machine lacks by transport
 
 A flow is a number of bytes from one host to another; it is complete when its sender has the receiver's confirmation
 that every byte has arrived and is the one that was sent. The same code schedules, verifies and counts for all

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Final
 
 from srd.build import BUILD
@@ -17,6 +18,7 @@ from srd.perf.payload import Source
 from srd.perf.running import first
 from srd.perf.tcp_socket import BBR, CUBIC, why_unavailable
 from srd.workload.arrivals import Arrivals, Carrier
+from srd.workload.events import emit
 from srd.workload.plan import BLOCK_BYTES, Flow, Plan
 from srd.workload.srd_carrier import SrdCarrier
 from srd.workload.tcp_carrier import TcpCarrier
@@ -27,17 +29,13 @@ SRD, MPTCP = "srd", "mptcp"
 TRANSPORTS: Final = (SRD, CUBIC, BBR, MPTCP)
 
 
-def emit(event: str, **fields: Any) -> None:
-    """Print a line."""
-    print(json.dumps({"event": event, **fields}), flush=True)
-
-
 def about() -> dict[str, Any]:
-    """Return version and build, and for each transport that this machine lacks the reason in one line."""
+    """Return versions and build, and for each transport that this machine lacks the reason in one line."""
     reasons = {algorithm: why_unavailable(algorithm=algorithm, mptcp=False) for algorithm in (CUBIC, BBR)}
     reasons[MPTCP] = why_unavailable(algorithm=CUBIC, mptcp=True)
+    build = f"{program().removeprefix('open-srd').strip()} {BUILD}".strip()
     return {
-        "build": f"{program().removeprefix('open-srd').strip()} {BUILD}".strip(),
+        "environment": {"open-srd": build, "numpy": version("numpy"), "uvloop": version("uvloop")},
         "unavailable": {transport: reason for transport, reason in reasons.items() if reason is not None},
     }
 

@@ -28,7 +28,7 @@ EXEMPT = {
     "srd metrics 127.0.0.1:9470": "another process's address; tests/srd/cli/test_metrics.py",
     "srd top 127.0.0.1:9470": "another process's address; tests/srd/cli/test_metrics.py",
     "srd-lab metrics --listen 127.0.0.1:9471": "runs until it is stopped; tests/netns/cli/test_metrics.py",
-    "make demo": "installs packages and measures for a minute; CI runs it",
+    "make demo": "installs packages and measures for two minutes; tests/netns/compare",
     "make test": "runs this",
     "make demo-card": "measures for a minute; tests/scripts/card_demo",
     "srd-lab run allreduce --topology cluster --check-placement": "sixteen processes; tests/netns/cli/test_run.py",
@@ -55,12 +55,18 @@ COMPARE = [
     "srd compare incast.yaml",
     "srd compare incast.yaml --picture incast.png",
     "srd compare reference",
+    "srd compare demo",
+    "srd compare demo --file FILE",
+    "srd compare demo --conditions clean --transports srd --anew",
+    "srd compare demo --seeds 3",
+    "srd compare demo --picture demo.png",
 ]
 SHORT_GRID = """
 fabrics: {two: {leaf_spine: {spines: 2, link: {delay: 0.2ms, rate: 50mbit}}}}
 transports: [srd]
 workloads: {bulk: {bulk: {size: 10K}}}
 """
+SHORT_DEMO = SHORT_GRID.replace("bulk: {bulk", "file: {file")
 RECEIVER, SENDER = "receiver$ ", "sender$   "
 
 
@@ -210,6 +216,8 @@ def test_commands__a_card(lab: Lab, environment: dict[str, str], tmp_path: Path)
 def test_commands__a_comparison(environment: dict[str, str], tmp_path: Path) -> None:
     """In this order, with a shorter grid: fewer and smaller flows, and a file of this name instead of `reference`."""
     (tmp_path / "reference").write_text(SHORT_GRID)
+    (tmp_path / "demo").write_text(SHORT_DEMO)
+    (tmp_path / "FILE").write_bytes(b"a file")
     grid = tmp_path / "incast.yaml"
     for line in COMPARE:
         done = subprocess.run(
@@ -232,3 +240,4 @@ def test_commands__a_comparison(environment: dict[str, str], tmp_path: Path) -> 
         assert f"</span>{transport}</td>" in report
     assert (tmp_path / "incast.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "out" / "reference" / "report.html").exists()
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

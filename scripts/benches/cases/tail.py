@@ -21,13 +21,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from netns.compare.errors import CellError
+from netns.compare.subflows import allow_subflows
 from netns.lab.lab import Lab
 from netns.topology.model import reference
 from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.cases.latency import SMALL_SIZES, figures, ours_latency, tcp_latency
 from scripts.benches.outcome import Figures, Round, Wanted
-from scripts.compare.errors import UnavailableError
-from scripts.compare.fabric import RECEIVER, SENDER, Fabric
+from scripts.benches.reference_fabric import RECEIVER, SENDER
 from scripts.harness.client_server import python, running
 from scripts.harness.veth_pair import SENDER as SENDING_END
 from srd.perf.tcp_socket import CUBIC, why_unavailable
@@ -42,31 +43,30 @@ MARGIN_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class FabricPair:
+class LabPair:
     """The fabric's two hosts, as the workers' harness takes them."""
 
-    fabric: Fabric
+    lab: Lab
     receiver: str
     """The address that clients connect to."""
 
     def command(self, node: str, argv: Sequence[str]) -> list[str]:
         """Return the command line that runs `argv` at one end."""
-        return self.fabric.command(SENDER if node == SENDING_END else RECEIVER, argv)
+        return self.lab.command(SENDER if node == SENDING_END else RECEIVER, argv)
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds."""
     with Lab.up(reference(name=f"bench-tail-{os.getpid()}")) as lab:
-        fabric = Fabric(lab)
-        multipath = has_mptcp(fabric)
+        multipath = has_mptcp(lab)
         for number in range(count):
-            baselines = {"mptcp": measure_tcp(fabric, seconds=seconds, mptcp=True)} if multipath else {}
+            baselines = {"mptcp": measure_tcp(lab, seconds=seconds, mptcp=True)} if multipath else {}
             measured = ours_latency(
-                FabricPair(fabric, fabric.address(RECEIVER)), "--plain", sizes=SMALL_SIZES, seconds=seconds, loaded=True
+                LabPair(lab, lab.address(RECEIVER)), "--plain", sizes=SMALL_SIZES, seconds=seconds, loaded=True
             )
             ours = figures(measured) | {"bulk_mbps": 1e3 * measured["bulk_gbps"]}
-            baselines["cubic"] = measure_tcp(fabric, seconds=seconds, mptcp=False)
-            ours |= ratios(ours, baselines) | {"relay": int(fabric.kind == "relay")}
+            baselines["cubic"] = measure_tcp(lab, seconds=seconds, mptcp=False)
+            ours |= ratios(ours, baselines) | {"relay": int(lab.backend == "relay")}
             yield Round(number + 1, ours, baselines)
 
 
@@ -79,24 +79,25 @@ def ratios(ours: Figures, baselines: Mapping[str, Figures]) -> dict[str, float]:
     }
 
 
-def has_mptcp(fabric: Fabric) -> bool:
-    """Whether MPTCP can have one subflow over each spine."""
+def has_mptcp(lab: Lab) -> bool:
+    """Whether MPTCP can have one subflow over each spine; then it has them from now on."""
     if why_unavailable(algorithm=CUBIC, mptcp=True) is not None:
         return False
     try:
-        fabric.add_subflow_endpoints()
-    except UnavailableError:
+        allow_subflows(lab, SENDER, sends=True)
+        allow_subflows(lab, RECEIVER, sends=False)
+    except CellError:
         return False
     return True
 
 
-def measure_tcp(fabric: Fabric, *, seconds: float, mptcp: bool) -> dict[str, float]:
+def measure_tcp(lab: Lab, *, seconds: float, mptcp: bool) -> dict[str, float]:
     """Measure TCP's small flow over the first spine, beside a bulk flow that uses this spine, too."""
-    spine = fabric.spines[0]
-    pinned = FabricPair(fabric, fabric.pinned_address(RECEIVER, spine))
+    spine = lab.topology.spines[0]
+    pinned = LabPair(lab, lab.pinned_addresses(RECEIVER)[spine])
     options = ["--mptcp"] if mptcp else []
-    bulk = FabricPair(fabric, fabric.address(RECEIVER)) if mptcp else pinned
-    bind = ["--bind", fabric.pinned_address(SENDER, spine)]
+    bulk = LabPair(lab, lab.address(RECEIVER)) if mptcp else pinned
+    bind = ["--bind", lab.pinned_addresses(SENDER)[spine]]
     bulk_s = str(WARM_UP_S + seconds + MARGIN_S)
     with running(
         bulk,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from netns.compare.grid import Cell, Condition, Grid
-from netns.compare.outcome import FlowOutcome, Outcome, State
-from netns.compare.traffic import Bulk, Rpc
+from dataclasses import replace
+
+from netns.compare.grid import Cell, Condition, Grid, Wanted
+from netns.compare.outcome import FlowOutcome, Loads, Outcome, State
+from netns.compare.traffic import Bulk, File, Rpc
 from netns.topology.model import reference
 
 GRID = Grid(
@@ -16,6 +18,18 @@ GRID = Grid(
     seeds=(1, 2),
     timeout_s=5.0,
 )
+FILE_GRID = replace(
+    GRID,
+    name="a file",
+    workloads={"file": File(1 << 20)},
+    seeds=(1,),
+    wanted=(
+        Wanted("srd", "goodput", over="cubic", least=2.0),
+        Wanted("srd", "sent_again", most=0.001, conditions=("clean",)),
+    ),
+    must_complete=("srd",),
+)
+"""As that of the demo."""
 
 
 def done(seconds: float = 2.0, *, sizes: tuple[int, ...] = (1 << 20,)) -> Outcome:
@@ -30,7 +44,7 @@ def done(seconds: float = 2.0, *, sizes: tuple[int, ...] = (1 << 20,)) -> Outcom
         path_shares={"spine1": 0.5, "spine2": 0.5},
         events=((0.5, "fail leaf1-spine1"),),
         backend="relay",
-        machine_busy=0.5,
+        loads=Loads(machine_busy=0.5, stolen=0.0, relay_cpu=0.31),
     )
 
 
@@ -47,11 +61,11 @@ def hung() -> Outcome:
     )
 
 
-def outcomes() -> dict[Cell, Outcome]:
+def outcomes(grid: Grid = GRID) -> dict[Cell, Outcome]:
     """SRD is done, cubic hangs in `dead`, this machine has no BBR, MPTCP's worker fails."""
     made = {}
-    for cell in GRID.cells():
-        outcome = done(sizes=(1 << 20,) if cell.workload == "bulk" else (1_000, 30_000, 1_000_000))
+    for cell in grid.cells():
+        outcome = done(sizes=(1_000, 30_000, 1_000_000) if cell.workload == "search" else (1 << 20,))
         if cell.transport == "cubic" and cell.condition == "dead":
             outcome = hung()
         elif cell.transport == "bbr":

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from netns.compare.fabric import Ideal, conditioned, links_that_can_fail, uplink_bps
+from netns.compare.fabric import Ideal, conditioned, links_that_can_fail, uplink_bps, ways_up
 from netns.compare.grid import Condition
 from netns.errors import ShapeError
 from netns.netem.shape import Shape
@@ -69,6 +69,17 @@ def test_ideal__a_flow_over_unequal_paths_is_their_sum() -> None:
 def test_uplink__of_all_leaves() -> None:
     assert uplink_bps(reference()) == 2 * 4 * 250e6
     assert uplink_bps(leaf_spine(name="f")) == inf
+
+
+def test_ways_up__from_the_switches_over_the_hosts() -> None:
+    two = reference()
+    assert ways_up(two, ["h1"]) == [("leaf1", spine) for spine in two.spines]
+    assert len(ways_up(two, two.hosts)) == 2 * 4
+    clos = three_tier(name="clos", blocks=2, leaves_per_block=1, hosts_per_leaf=1, aggregations_per_block=2, spines=2)
+    up = ways_up(clos, ["h1"])
+    assert {spine for _, spine in up} == {*clos.spines}
+    assert {switch for switch, _ in up} == {link.other("leaf1") for link in clos.links_of["leaf1"]} - {"h1"}
+    assert ways_up(dumbbell(bottleneck=Shape()), ["h1"]) == []
 
 
 def test_links_that_can_fail__are_those_between_switches() -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from netns.compare.errors import GridError
 from netns.compare.file import NAMES, grid_file, read_grid
-from netns.compare.grid import TRANSPORTS
-from netns.compare.traffic import AllToAll, Bulk, Incast, Rpc
+from netns.compare.grid import TRANSPORTS, Wanted
+from netns.compare.traffic import AllToAll, Bulk, File, Incast, Rpc
 
 WORKLOADS = "workloads: {bulk: {bulk: {size: 1M}}}\n"
 LEAST = "fabrics: {two: reference}\n" + WORKLOADS
+COPY = "fabrics: {{two: reference}}\nworkloads: {{copy: {{file: {}}}}}\n"
+WANTED = LEAST.replace("{", "{{").replace("}", "}}") + "wanted: [{}]\n"
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ timeout: 500ms
         ("fabrics: {two: nowhere}\n" + WORKLOADS, "fabrics.two: nowhere: No such file"),
         ("fabrics: {two: {leaf_spine: {spines: 0}}}\n" + WORKLOADS, "fabrics.two: leaf_spine.spines: 0 should be"),
         ("fabrics: {}\n" + WORKLOADS, "fabrics: {} Dictionary should have at least 1 item"),
-        ("fabrics: {two: reference}\nworkloads: {b: {}}\n", "workloads.b: has none of bulk, incast, all_to_all, rpc"),
+        ("fabrics: {two: reference}\nworkloads: {b: {}}\n", "workloads.b: has none of bulk, file, incast"),
         (
             "fabrics: {two: reference}\nworkloads: {b: {bulk: {size: 0}}}\n",
             "workloads.b.bulk.size: 0 is not between 1 and",
@@ -111,6 +113,29 @@ timeout: 500ms
             "fabrics: {two: reference}\nworkloads: {b: {incast: {senders: 2, size: 1}}}\n",
             "workloads.b.incast.senders: 2 senders, but reference has 1 hosts on other leaves than h2; give fewer",
         ),
+        (COPY.format("{}"), "workloads.copy.file: give size or path, one of them"),
+        (COPY.format("{size: 1M, path: x}"), "workloads.copy.file: give size or path, one of them"),
+        (COPY.format("{path: nowhere}"), "nowhere: No such file"),
+        (COPY.format("{path: /dev/null}"), "workloads.copy.file.path: /dev/null: no regular file"),
+        (COPY.format("{size: 2048G}"), "workloads.copy.file.size: 2048G is not between 1 and"),
+        (LEAST + "must_complete: [quic]\n", "must_complete: 'quic' is unknown; use srd, cubic, bbr, mptcp"),
+        (WANTED.format("{transport: quic, figure: goodput, least: 1}"), "wanted[0].transport: 'quic' is unknown"),
+        (
+            WANTED.format("{transport: srd, figure: speed, least: 1}"),
+            "wanted[0].figure: 'speed' is unknown; use goodput",
+        ),
+        (WANTED.format("{transport: srd, figure: goodput, over: quic, least: 1}"), "wanted[0].over: 'quic' is unknown"),
+        (WANTED.format("{transport: srd, figure: goodput}"), "wanted[0]: give least or most, one of them"),
+        (WANTED.format("{transport: srd, figure: goodput, least: fast}"), "wanted[0].least: 'fast' is not a number"),
+        (
+            WANTED.format("{transport: srd, figure: goodput, over: cubic, least: much}"),
+            "wanted[0].least: much is no number",
+        ),
+        (
+            WANTED.format("{transport: srd, figure: sent_again, most: 3%, conditions: [fog]}"),
+            "wanted[0].conditions: 'fog' is unknown; use clean",
+        ),
+        (WANTED.format("{transport: srd, figur: goodput}"), "wanted[0].figure: missing"),
         (
             "fabrics: {two: reference}\nworkloads: {b: {rpc: {sizes: web, load: 1%, duration: 1s}}}\n",
             "workloads.b.rpc.sizes: 'web' is unknown; use web-search or data-mining",
@@ -128,6 +153,28 @@ def test_mistakes__are_one_line_with_file_key_and_value(file: Path, text: str, m
     assert str(caught.value).startswith(f"{file}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_file__the_users_or_random_bytes(file: Path) -> None:
+    file.write_text(COPY.format("{size: 2M}"))
+    assert read_grid(file).workloads == {"copy": File(2 << 20)}
+    (file.parent / "own.iso").write_bytes(b"abc")
+    file.write_text(COPY.format("{path: own.iso}"))
+    assert read_grid(file).workloads == {"copy": File(3, str(file.parent / "own.iso"))}
+    (file.parent / "own.iso").write_bytes(b"")
+    with pytest.raises(GridError, match=r"workloads\.copy\.file\.path: .*own\.iso: is empty"):
+        read_grid(file)
+
+
+def test_wanted__is_read(file: Path) -> None:
+    grid = read_grid(grid_file("demo"))
+    assert grid.wanted == (
+        Wanted("srd", "goodput", over="mptcp", least=1.0),
+        Wanted("srd", "sent_again", most=0.03, conditions=("loss",)),
+    )
+    assert grid.must_complete == ("srd",)
+    file.write_text(WANTED.format("{transport: srd, figure: goodput, least: 750mbit}"))
+    assert read_grid(file).wanted == (Wanted("srd", "goodput", least=750e6),)
 
 
 def test_too_many_cells__are_refused(file: Path) -> None:

@@ -34,6 +34,14 @@ def test_results__a_line_without_its_end_is_cut_off(tmp_path: Path) -> None:
     assert (Results(tmp_path).get("a"), Results(tmp_path).get("b")) == (done(), hung())
 
 
+def test_results__anew(tmp_path: Path) -> None:
+    Results(tmp_path).add("a", CELL, done())
+    again = Results(tmp_path, anew=True)
+    assert again.get("a") is None
+    again.add("b", CELL, hung())
+    assert (Results(tmp_path).get("a"), Results(tmp_path).get("b")) == (None, hung())
+
+
 @pytest.mark.parametrize("line", ["nonsense", "{}", "[]", '{"digest": "a", "outcome": {"state": "odd"}}'])
 def test_results__another_file_is_not_touched(tmp_path: Path, line: str) -> None:
     file = tmp_path / FILE

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from netns.compare import hosts
+from netns.compare import cell as cell_module
 from netns.compare.file import read_grid
-from netns.compare.grid import TRANSPORTS
-from netns.compare.outcome import State
+from netns.compare.grid import TRANSPORTS, Grid
+from netns.compare.outcome import Outcome, State
+from netns.compare.payload import Payloads
 from netns.compare.results import FILE
 from netns.compare.runner import measure
 from netns.lab.state import recorded_labs
@@ -38,6 +39,11 @@ def command(*arguments: str) -> list[str]:
 
 def compare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=RUN_S, check=False)
+
+
+def first_outcome(grid: Grid) -> Outcome:
+    with Payloads() as payloads:
+        return measure(grid, next(grid.cells()), payloads=payloads, on_progress=lambda _: None)
 
 
 def lines(file: Path) -> list[str]:
@@ -92,12 +98,64 @@ def test_compare__goes_on_after_a_signal(tmp_path: Path) -> None:
     assert lines(file) == whole
 
 
+def test_compare__a_file(tmp_path: Path) -> None:
+    (tmp_path / "copy.yaml").write_text(
+        FABRIC + "workloads: {copy: {file: {size: 300K}}}\nmust_complete: [srd]\n"
+        "wanted: [{transport: srd, figure: goodput, over: cubic, least: 0}]\n"
+    )
+    own = tmp_path / "own.bin"
+    own.write_bytes(os.urandom(1 << 20))
+    done = compare("copy.yaml", "--file", "own.bin", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    for cell in report["cells"]:
+        if cell["transport"] not in report["unavailable"]:
+            assert (cell["state"], cell["bytes"], cell["note"]) == ("ok", 1 << 20, None), cell
+            assert cell["resent_fraction"] is not None
+            assert cell["progress"][-1][1] == 1 << 20
+        if cell["transport"] == "cubic":
+            assert max(cell["path_shares"].values()) > 0.9  # one flow, one path
+    assert [check["met"] for check in report["checks"]] == [True]
+    assert report["incomplete"] == []
+    assert own.stat().st_size == 1 << 20
+
+
+def test_compare__a_cell_that_must_reach_its_end(tmp_path: Path) -> None:
+    (tmp_path / "dead.yaml").write_text(
+        FABRIC + "workloads: {copy: {file: {size: 8M}}}\ntransports: [cubic]\nmust_complete: [cubic]\n"
+        "conditions: {dead: {busiest_link_fails_at: 10%}}\ntimeout: 1s\n"
+    )
+    done = compare("dead.yaml", cwd=tmp_path)
+    assert done.returncode == 1
+    message = "srd: two, dead, copy: cubic: not every cell is ok, which dead requires"
+    assert done.stderr.splitlines() == [message]
+    (line,) = lines(tmp_path / "out" / "dead" / FILE)
+    outcome = json.loads(line)["outcome"]
+    assert outcome["state"] == "timeout"
+    assert outcome["bytes"] < 8 << 20
+    assert "timeout: stopped after 1 s with " in done.stdout
+
+
+def test_compare__anew_and_a_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "short.yaml").write_text(BULK)
+    arguments = ("short.yaml", "--transports", "cubic", "--conditions", "clean", "--seeds", "2")
+    assert compare(*arguments, cwd=tmp_path).returncode == 0
+    file = tmp_path / "out" / "short" / FILE
+    first = lines(file)
+    assert [json.loads(line)["cell"]["seed"] for line in first] == [1, 2]
+    assert compare(*arguments, cwd=tmp_path).returncode == 0
+    assert lines(file) == first
+    assert compare(*arguments, "--anew", cwd=tmp_path).returncode == 0
+    assert len(lines(file)) == 2
+    assert lines(file) != first
+
+
 def test_measure__what_hangs_is_stopped_with_what_had_arrived(tmp_path: Path) -> None:
     events = "[{at: 0, fail: leaf1-spine1}, {at: 20ms, fail: leaf1-spine2}]"
     text = f"conditions: {{dead: {{events: {events}}}}}\ntransports: [cubic]\ntimeout: 300ms\n"
     (tmp_path / "g.yaml").write_text(BULK.replace("300K", "3M") + text)
     grid = read_grid(tmp_path / "g.yaml")
-    outcome = measure(grid, next(grid.cells()))
+    outcome = first_outcome(grid)
     assert (outcome.state, outcome.seconds) == (State.TIMEOUT, None)
     assert re.fullmatch(r"stopped after 0\.3 s with \d+ % received", outcome.reason or "")
     assert [what for _, what in outcome.events] == ["fail leaf1-spine1", "fail leaf1-spine2"]
@@ -116,10 +174,10 @@ def test_measure__what_hangs_is_stopped_with_what_had_arrived(tmp_path: Path) ->
 def test_measure__a_worker_that_fails_is_the_cells_result(
     program: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts, "WORKER", (sys.executable, "-c", program))
+    monkeypatch.setattr(cell_module, "WORKER", (sys.executable, "-c", program))
     (tmp_path / "short.yaml").write_text(BULK)
     grid = read_grid(tmp_path / "short.yaml")
-    outcome = measure(grid, next(grid.cells()))
+    outcome = first_outcome(grid)
     assert (outcome.state, outcome.seconds) == (State.FAILED, None)
     assert outcome.reason in {reason, reason.replace("h1", "h2")}
     assert no_lab_of(os.getpid())
@@ -131,7 +189,7 @@ def test_busiest_link__fails_when_so_much_has_arrived(tmp_path: Path) -> None:
         "transports: [srd]\ntimeout: 20s\n"
     )
     grid = read_grid(tmp_path / "g.yaml")
-    outcome = measure(grid, next(grid.cells()))
+    outcome = first_outcome(grid)
     assert outcome.state is State.OK, outcome.reason
     ((at_s, what),) = outcome.events
     assert at_s > 0
@@ -143,7 +201,12 @@ def test_busiest_link__fails_when_so_much_has_arrived(tmp_path: Path) -> None:
     ("arguments", "status", "message"),
     [
         (("nowhere.yaml",), 2, "srd: nowhere.yaml: No such file or directory"),
-        (("nowhere.yaml", "--show"), 2, "the built-in grids are incast, reference"),
+        (("nowhere.yaml", "--show"), 2, "the built-in grids are demo, incast, reference"),
+        (("demo", "--conditions", "fog"), 2, "--conditions: 'fog' is none of clean, loss, blackhole"),
+        (("demo", "--transports", "quic"), 2, "--transports: 'quic' is none of srd, cubic, bbr, mptcp"),
+        (("demo", "--seeds", "0"), 2, "0"),
+        (("demo", "--file", "nowhere.iso"), 2, "--file: nowhere.iso: No such file"),
+        (("incast", "--size", "1M"), 2, "no workload of incast sends a file"),
         (("wrong.yaml",), 2, "srd: wrong.yaml: seeds: 'none' is no number"),
         (
             ("incast", "--picture", "p.png"),

@@ -134,8 +134,7 @@ def test_demo_card__what_is_not_as_expected_is_a_failure(
 ) -> None:
     as_expected = outcome == "as expected"
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(subject, "_lab", no_lab)
-    monkeypatch.setattr(subject, "Fabric", lambda _: SimpleNamespace(set_loss=lambda _: None))
+    monkeypatch.setattr(subject, "Lab", SimpleNamespace(up=lambda _: no_lab()))
     monkeypatch.setattr(Stage, "build", lambda _: None)
     monkeypatch.setattr(subject, "_show", lambda *_, share: as_expected and share == 1)
     failure = CliRunner().invoke(subject.command).exception

@@ -124,4 +124,5 @@ def test_check__names_what_is_missing() -> None:
     done = subprocess.run([sys.executable, "-m", "srd.workload", "--check"], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["unavailable"] == {key: reason for key, reason in LACKING.items() if reason is not None}
-    assert found["build"]
+    assert found["environment"].keys() == {"open-srd", "numpy", "uvloop"}
+    assert all(found["environment"].values())

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
+from netns.compare.counters import Reading
 from netns.lab.lab import Lab
 from netns.topology.model import reference
 from scripts.benches.cases import tail
-from scripts.compare.fabric import Fabric
 
 BULK_BYTES = 2_000_000
 """More than the small flow sends over any spine."""
@@ -26,12 +26,12 @@ def test_ratios() -> None:
 def test_measure_tcp__bulk_uses_one_spine_or_all(monkeypatch: pytest.MonkeyPatch, *, mptcp: bool) -> None:
     monkeypatch.setattr(tail, "MARGIN_S", 1.0)
     with Lab.up(reference(name=f"test-tail-{os.getpid()}")) as lab:
-        fabric = Fabric(lab)
-        if mptcp and not tail.has_mptcp(fabric):
+        if mptcp and not tail.has_mptcp(lab):
             pytest.skip("no MPTCP")
-        before = fabric.uplink_bytes()
-        found = tail.measure_tcp(fabric, seconds=0.3, mptcp=mptcp)
-        sent = [after - old for after, old in zip(fabric.uplink_bytes(), before, strict=True)]
+        before = Reading.take(lab).sent_bytes
+        found = tail.measure_tcp(lab, seconds=0.3, mptcp=mptcp)
+        after = Reading.take(lab).sent_bytes
+        sent = [after["leaf1", spine] - before["leaf1", spine] for spine in lab.topology.spines]
     assert found["bulk_mbps"] > 0
     assert found["p50_64b_us"] > 1000  # four links of 0.5 ms, and the relay may be early
     assert sum(count > BULK_BYTES for count in sent) == (4 if mptcp else 1)

@@ -1,0 +1,177 @@
+"""`srd tunnel listen` and `connect` as processes: every byte of what programs send through them is compared."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from netns.backends.relay.tap import inside
+from tests.patience import PATIENCE_S
+from tests.srd.cli.processes import command
+from tests.srd.tunnel.cable import ip
+from tests.srd.tunnel.two_ends import Connection, Ends, ends, exchange, inner
+
+pytestmark = pytest.mark.root
+
+UDP_PORT = 6000
+LARGEST_DATAGRAM = 65_507
+
+
+def udp(made: Ends, host: int, *, port: int = UDP_PORT) -> socket.socket:
+    with inside(made.netns[host]):
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind((inner(host), port))
+    sock.settimeout(PATIENCE_S)
+    return sock
+
+
+@pytest.mark.parametrize("mtu", [1500, 9000])
+def test_tunnel__carries_tcp_and_udp(tmp_path: Path, mtu: int) -> None:
+    with ends(tmp_path, mtu=mtu) as made:
+        made.listen()
+        made.connect()
+        for version in (4, 6):
+            exchange(made, version=version)
+        with udp(made, 0) as near, udp(made, 1) as far:
+            for size in (0, 1, 1000, 1025, 1472, 9000, 30_000, LARGEST_DATAGRAM):
+                payload = os.urandom(size)
+                for here, there in ((near, far), (far, near)):
+                    here.sendto(payload, there.getsockname())
+                    assert there.recv(1 << 16) == payload
+        stats = made.stats(1)
+        assert stats["tx_bytes"] > 8 << 20
+        assert stats["ena_srd_tx_pkts"] > stats["tx_messages"] > 0
+        assert set(stats["dropped"]) <= {"queue"}
+
+
+@pytest.mark.parametrize("options", [("--plain",), ("--psk-file", "psk")], ids=["plain", "psk"])
+def test_tunnel__security(tmp_path: Path, options: tuple[str, ...]) -> None:
+    key = tmp_path / "psk"
+    key.write_text("a" * 64)
+    key.chmod(0o600)
+    with ends(tmp_path, *(str(key) if each == "psk" else each for each in options)) as made:
+        made.listen()
+        made.connect()
+        exchange(made, megabytes=1)
+
+
+def test_tunnel__a_connection_survives_the_death_of_the_listener(tmp_path: Path) -> None:
+    with ends(tmp_path) as made:
+        listener = made.listen()
+        made.connect()
+        with Connection(made) as connection:
+            connection.exchange(1)
+            listener.kill(signal.SIGKILL)
+            made.await_line(1, "lost")
+            made.listen()
+            made.await_line(1, "connected to")
+            connection.exchange(1)
+
+
+def test_tunnel__a_connection_survives_the_death_of_the_client(tmp_path: Path) -> None:
+    with ends(tmp_path) as made:
+        made.listen()
+        client = made.connect()
+        with Connection(made) as connection:
+            connection.exchange(1)
+            client.kill(signal.SIGKILL)
+            assert client.wait() == -signal.SIGKILL
+            assert made.interfaces(1) == []
+            made.connect()
+            connection.exchange(1)
+
+
+def test_tunnel__its_interface_renamed_downed_and_deleted_while_in_use(tmp_path: Path) -> None:
+    with ends(tmp_path) as made:
+        made.listen()
+        made.connect(1, "--name", "first")
+        with Connection(made) as connection:
+            connection.exchange(1)
+            ip("link", "set", "first", "name", "second", netns=made.netns[1])
+            made.await_line(1, "first: is now called second")
+            connection.exchange(1)
+            ip("link", "set", "second", "down", netns=made.netns[1])
+            made.await_line(1, "second: is down")
+            ip("link", "set", "second", "up", netns=made.netns[1])
+            made.await_line(1, "second: is up again")
+            connection.exchange(1)
+            ip("link", "delete", "second", netns=made.netns[1])
+            made.await_line(1, "second: was deleted; made again")
+            connection.exchange(1)
+            assert made.interfaces(1) == ["second"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_tunnel__leaves_no_trace(tmp_path: Path, number: signal.Signals) -> None:
+    with ends(tmp_path) as made:
+        rules = [ip("rule", "show", netns=each) for each in made.netns]
+        processes = [made.listen(), made.connect(1, "--route", "0.0.0.0/0")]
+        exchange(made, megabytes=1)
+        for process in reversed(processes):
+            process.kill(number)
+            assert process.wait() == (-number if number is signal.SIGKILL else 1)
+        assert [made.interfaces(host) for host in range(2)] == [[], []]
+        if number is not signal.SIGKILL:  # what rules are left then is in test_interface
+            assert rules == [ip("rule", "show", netns=each) for each in made.netns]
+        for each in made.netns:
+            routes = ip("route", "show", "table", "all", netns=each) + ip(
+                "-6", "route", "show", "table", "all", netns=each
+            )
+            assert "10.88." not in routes
+            assert "fd88:" not in routes
+
+
+def test_tunnel__a_forged_source_is_dropped_and_counted(tmp_path: Path) -> None:
+    with ends(tmp_path, clients=2) as made:
+        made.listen()
+        for client in (1, 2):
+            made.connect(client)
+        ip("address", "add", f"{inner(7)}/32", "dev", "srd0", netns=made.netns[1])
+        with udp(made, 0) as target, udp(made, 1) as honest:
+            with inside(made.netns[1]):
+                forger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            with forger:
+                forger.bind((inner(7), UDP_PORT))
+                forger.sendto(b"forged", (inner(0), UDP_PORT))
+            honest.sendto(b"honest", (inner(0), UDP_PORT))
+            assert target.recv(100) == b"honest"
+        assert made.stats(0)["dropped"]["forged_source"] == 1
+
+
+def test_tunnel__clients_reach_each_other_through_a_listener_that_forwards(tmp_path: Path) -> None:
+    with ends(tmp_path, clients=2) as made:
+        made.listen()
+        for client in (1, 2):
+            made.connect(client)
+        with inside(made.netns[0]):
+            Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+        exchange(made, client=1, server=2, megabytes=1)
+
+
+def test_listen__only_the_peers_of_a_file_with_their_addresses(tmp_path: Path) -> None:
+    with ends(tmp_path, clients=2) as made:
+        keys = []
+        for host in (1, 2):
+            key = tmp_path / f"key{host}"
+            keys.append(keygen(made, host, key))
+        peers = tmp_path / "peers"
+        peers.write_text(f"{keys[0]} {inner(1)},{inner(1, version=6)}\n")
+        made.listen("--peers", str(peers))
+        made.connect(1, "--key", str(tmp_path / "key1"))
+        exchange(made, megabytes=1)
+        made.connect(2, "--key", str(tmp_path / "key2"), awaits="srd: ")
+        refused = made.processes[2]
+        assert refused is not None
+        assert refused.wait() == 1
+
+
+def keygen(made: Ends, host: int, path: Path) -> str:
+    """Make a key; return the public one."""
+    environment = os.environ | {"SRD_HOME": str(made.homes[host])}
+    done = subprocess.run(command("keygen", str(path)), capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.splitlines()[0]
