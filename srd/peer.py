@@ -282,13 +282,18 @@ class Peer:
         self._engine.cancel(self.number, request=request)
 
     def fail(self, reason: str) -> None:
-        """End the peer at once, as it has sent what no conforming one does."""
+        """End the peer at once, as it has sent what no conforming one does, or answers no more."""
         self._engine.fail_peer(self.number, reason=reason)
 
     @property
     def window_bytes(self) -> float:
         """Congestion window: how much may be in flight now; 0 after the peer has ended."""
         return self._core.sender.controller.window_bytes if self._core.sender else 0.0
+
+    @property
+    def inflight_bytes(self) -> int:
+        """Bytes sent that are neither acknowledged nor lost."""
+        return self._core.sender.inflight_bytes if self._core.sender else 0
 
     @property
     def smoothed_rtt_s(self) -> float:

@@ -23,10 +23,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-READY_S: Final = 20.0
-END_S: Final = 10.0
+READY_S: Final = 60.0
+END_S: Final = 30.0
 RUN_S: Final = 300.0
-"""Longer than any command here takes, on a network that works."""
+"""Longer than any command here takes, on a network that works. The other two are generous, too, for busy machines."""
 _POLL_S: Final = 0.05
 _LIFELINE: Final = """
 exec 3<&0

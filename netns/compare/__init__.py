@@ -1,10 +1,12 @@
 """`srd compare`: a grid of fabrics, transports, conditions, workloads and seeds, measured cell by cell, and its report.
 
     cli ── runner ── cell ── hosts                the workers: python -m srd.workload, one in each host's namespace
-     |       |        └── outcome                 figures of a cell, from what its workers said
+     |       |   |    └── outcome                 figures of a cell, from what its workers said
+     |       |   └──── transfer ── payload        of a file: its sender and its receiver, and transfer_outcome
+     |       |          └── faults · counters     what a cell does to its lab, and what it did to lab and machine
      |       └── results                          one line for each finished cell
-     ├── file ── grid ── traffic · fabric         the YAML; cells; flows of a workload; topologies in a condition
-     └── summary ── tables · page ── plots        CSV, JSON, HTML
+     ├── file ── choice ── grid ── traffic · fabric    the YAML; parts of it; cells; flows; topologies in a condition
+     └── summary ── wanted · figures ── screen · tables · page ── plots    texts, CSV, JSON, HTML
 
 Fairness is the theory of operation.
 1. A cell is one transport on one fabric in one condition with one workload and one seed. Each has a lab of its own,
@@ -12,11 +14,12 @@ Fairness is the theory of operation.
    from the cell before. The seed decides the hashes of the routers, the losses, and sizes and times of flows,
    so that all transports get the same.
 2. One worker program schedules, sends, verifies and counts for all transports (srd/workload/). All flows begin at one
-   time on one clock, after connections were opened and tried.
+   time on one clock, after connections were opened and tried. Only a file is sent by programs of its transport: those
+   that a user runs. Their figures have one definition, and what landed is read back here.
 3. Transports are the innermost loop: A B C D A B C D. So other load on the machine meets all of them.
 4. What did not reach its end is a result, with the reason: `timeout` with what had arrived, `failed`, or `n/a` for what
    this machine lacks. Nothing is left out, and nothing is tried again.
 
 A finished cell is a line in `cells.jsonl`, with a digest of everything that decides it; a second run measures what has
-no line. This package knows of srd only the worker's name: it starts it as a process.
+no line. This package knows of srd only the names of the programs: it starts them as processes.
 """

@@ -25,9 +25,9 @@ from netns.compare.traffic import Flow
 from netns.compare.transfer_outcome import Ending, Record, evaluate
 from netns.lab.lab import Lab
 
-LISTEN_WITHIN_S: Final = 10.0
-FIRST_BYTE_WITHIN_S: Final = 10.0
-_EXIT_WITHIN_S: Final = 3.0
+LISTEN_WITHIN_S: Final = 20.0
+FIRST_BYTE_WITHIN_S: Final = 20.0
+_EXIT_WITHIN_S: Final = 10.0
 """From the end of one to the end of the other."""
 _TICK_S: Final = 0.05
 _SRD: Final = (*PYTHON, "srd")

@@ -42,6 +42,7 @@ from scripts.benches.cases import (
     tail,
     tcp_fidelity,
     torture,
+    tunnel,
     unequal,
     virtual,
     wild,
@@ -277,6 +278,14 @@ _TABLE: Final = (
     _veth("streams", "ordered bytes, beside messages and TCP", streams.rounds, streams.WANTED, streams.SECONDS),
     _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
     _veth("secure", "encrypted, beside plain text and aioquic", secure.rounds, secure.WANTED, secure.SECONDS),
+    _veth(
+        "tunnel",
+        "unmodified programs through srd tunnel, beside TCP, MPTCP and VPNs",
+        tunnel.rounds,
+        tunnel.WANTED,
+        tunnel.SECONDS,
+        fabric="veth, kernel or relay",
+    ),
     _veth("card", "applications on two cards, beside the library in process", card.rounds, card.WANTED, card.SECONDS),
     _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS),
 )

@@ -31,7 +31,7 @@ from srd.tunnel.connector import Connector
 from srd.tunnel.greeting import Network, OwnAddress
 from srd.tunnel.listener import Listener
 from srd.tunnel.running import PORT, Running, Settings, connecting, listening
-from srd.tunnel.stats import ask, describe, names, serving_stats
+from srd.tunnel.stats import ask, describe, families, names, serving_stats
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -102,6 +102,19 @@ def common_options(command: _F) -> _F:
             click.option(
                 "--queues", type=click.IntRange(1, 256), default=1, show_default=True, help="Of the interface."
             ),
+            click.option(
+                "--fallback",
+                is_flag=True,
+                help="Carry packets in plain UDP, unencrypted, where SRD does not answer, at the port behind SRD's. "
+                "Both ends need it.",
+            ),
+            click.option(
+                "--express-for",
+                type=NetworkType(),
+                multiple=True,
+                help="Send packets to this network over SRD, and others as --fallback does; may be repeated.  "
+                "[default: all over SRD]",
+            ),
             click.option("--key", type=_FILE, help="Use the private key in this file instead of the user's."),
             security_options,
             metrics_option,
@@ -121,6 +134,8 @@ class Common:
     routes: tuple[Network, ...]
     mtu: int | None
     queues: int
+    fallback: bool
+    express_for: tuple[Network, ...]
     key: Path | None
     plain: bool
     psk_file: Path | None
@@ -132,6 +147,10 @@ class Common:
 
     def settings(self, **more: Any) -> Settings:
         """Return the settings; `more`: of `security_config`. Raises click.UsageError."""
+        if self.express_for and not self.fallback:
+            raise click.UsageError(
+                "--express-for says what does not go over SRD; add --fallback, by which it goes then"
+            )
         security = security_config(plain=self.plain, psk_file=self.psk_file, cert=self.cert, ca=self.ca, **more)
         if self.key is not None:
             if not isinstance(security, Keys):
@@ -146,6 +165,7 @@ class Common:
             routes=self.routes,
             tunnel=TunnelConfig(mtu=self.mtu, queues=self.queues),
             endpoint=EndpointConfig(security=security),
+            express_for=self.express_for,
         )
 
     def logging(self, command: str) -> AbstractContextManager[None]:
@@ -156,7 +176,7 @@ class Common:
     async def serving(self, tunnel: Running, *, title: str) -> AsyncIterator[None]:
         """Answer those who ask for statistics, and tell systemd that it runs."""
         async with (
-            serving(self.metrics, tunnel.endpoint, title=title, say=_log.info),
+            serving(self.metrics, tunnel.endpoint, title=title, say=_log.info, families=lambda: families(tunnel)),
             serving_stats(tunnel),
             notifying_systemd(title),
         ):
@@ -205,13 +225,24 @@ async def _listen(
 ) -> int:
     host, port = where
     async with listening(host, port, settings=settings) as tunnel:
-        listener = Listener(tunnel.endpoint, device=tunnel.device, gateway=tunnel.gateway, peers=peers)
+        listener = Listener(
+            tunnel.endpoint,
+            device=tunnel.device,
+            gateway=tunnel.gateway,
+            peers=peers,
+            falls_back=options.fallback,
+        )
         bound_host, bound_port = tunnel.endpoint.address
         code = tunnel.endpoint.identity.fingerprint
         reached_as = socket.gethostname() if bound_host in ("0.0.0.0", "::") else bound_host  # noqa: S104 - compared, not bound
         target = f"{host_port_text(reached_as, bound_port)}{'#' * bool(code)}{code}"
         title = f"listening on {host_port_text(bound_host, bound_port)}, interface {tunnel.device.name}"
         _log.info("%s", title)
+        if tunnel.gateway.encapsulation is not None:
+            _log.warning(
+                "packets in plain UDP are taken at %s: unencrypted, from whoever names a client's address as source",
+                tunnel.gateway.encapsulation.name,
+            )
         _log.info("connect with: srd tunnel connect %s --address %s", target, _example(options.addresses[0]))
         async with options.serving(tunnel, title=title):
             await tunnel.run(listener)
@@ -248,6 +279,7 @@ async def _connect(options: Common, settings: Settings, target: tuple[str, int, 
             device=tunnel.device,
             gateway=tunnel.gateway,
             routes=options.routes,
+            falls_back=options.fallback,
             on_connected=lambda _: _log.info("connected to %s", title),
         )
         async with options.serving(tunnel, title=f"connected to {title}"):

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from srd.build import BUILD
-from srd.metrics.snapshot import PeerSnapshot, Snapshot
+from srd.metrics.snapshot import Family, PeerSnapshot, Snapshot
 from srd.proto.paths.path import PathState
 from srd.stats import EndpointStats, PeerStats
 
@@ -74,6 +74,7 @@ class SnapshotCollector(Collector):
                 family.add_metric([peer.address, str(peer.number)], getattr(peer.stats, field.name))
             yield family
         yield _paths(peers)
+        yield from map(_metric, self._snapshot.families)
 
 
 def _family(name: str, *, prefix: str, labels: list[str]) -> CounterMetricFamily | GaugeMetricFamily:
@@ -91,6 +92,15 @@ def _paths(peers: list[PeerSnapshot]) -> Metric:
             count = sum(path.state is state for path in peer.paths)
             family.add_metric([peer.address, str(peer.number), state.name.lower()], count)
     return family
+
+
+def _metric(family: Family) -> Metric:
+    labels = [] if family.label is None else [family.label]
+    kind = CounterMetricFamily if family.is_counter else GaugeMetricFamily
+    metric = kind(family.name, family.meaning, labels=labels)
+    for value_label, value in family.values.items():
+        metric.add_metric([value_label] if labels else [], value)
+    return metric
 
 
 def exposition(snapshot: Snapshot, *, as_openmetrics: bool) -> tuple[str, bytes]:

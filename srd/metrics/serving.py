@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,7 +15,7 @@ from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.io.addresses import host_port_text
 from srd.metrics.http_server import HttpServer
-from srd.metrics.snapshot import Snapshot, collect
+from srd.metrics.snapshot import Family, Snapshot, collect
 
 METRICS: Final = "/metrics"
 PEERS: Final = "/peers"
@@ -28,7 +28,15 @@ OPTION: Final = "--metrics"
 class Source:
     """Makes the answers, of one snapshot for all who ask at about the same time."""
 
-    def __init__(self, endpoint: Endpoint, *, title: str, render: Callable[..., tuple[str, bytes]]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        title: str,
+        render: Callable[..., tuple[str, bytes]],
+        families: Callable[[], Sequence[Family]] | None = None,
+    ) -> None:
+        self._families = families
         self._endpoint = endpoint
         self._title = title
         self._render = render
@@ -51,7 +59,7 @@ class Source:
     ) -> tuple[str, bytes]:
         async with self._lock:
             if self._snapshot is None or time.monotonic() > self._snapshot.at_s + MAX_AGE_S:
-                self._snapshot = await collect(self._endpoint, title=self._title)
+                self._snapshot = await collect(self._endpoint, title=self._title, families=self._families)
                 self._made.clear()
             if (made := self._made.get(name)) is None:
                 loop = asyncio.get_running_loop()
@@ -69,9 +77,17 @@ def _json(snapshot: Snapshot) -> tuple[str, bytes]:
 
 @asynccontextmanager
 async def serving(
-    address: tuple[str, int] | None, endpoint: Endpoint, *, title: str, say: Callable[[str], None]
+    address: tuple[str, int] | None,
+    endpoint: Endpoint,
+    *,
+    title: str,
+    say: Callable[[str], None],
+    families: Callable[[], Sequence[Family]] | None = None,
 ) -> AsyncIterator[tuple[str, int] | None]:
-    """Serve an endpoint's metrics at `address`, and say where; yield it, or None if there is none. Raises SrdError."""
+    """Serve an endpoint's metrics at `address`, and say where; yield it, or None if there is none. Raises SrdError.
+
+    `families` returns metrics of the endpoint's user, to be served beside them.
+    """
     if address is None:
         yield None
         return
@@ -79,7 +95,7 @@ async def serving(
         from srd.metrics.exposition import exposition  # noqa: PLC0415 - only if it is asked for
     except ModuleNotFoundError as error:
         raise SrdError(f"{OPTION}: needs {error.name}; install it: pip install 'open-srd[cli]'") from error
-    source = Source(endpoint, title=title, render=exposition)
+    source = Source(endpoint, title=title, render=exposition, families=families)
     try:
         server = await HttpServer.listen(address, routes={METRICS: source.metrics, PEERS: source.peers}, option=OPTION)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -31,6 +32,19 @@ class PeerSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Family:
+    """A metric of whoever uses the endpoint."""
+
+    name: str
+    meaning: str
+    is_counter: bool
+    label: str | None
+    """Of each value; None: there is one value, without a label."""
+    values: Mapping[str, float]
+    """By the label's value."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """An endpoint."""
 
@@ -41,6 +55,7 @@ class Snapshot:
     stats: EndpointStats
     peers: list[PeerSnapshot]
     """`MAX_LISTED_PEERS` at most."""
+    families: Sequence[Family] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return what `srd top` reads: paths that were never used are left out."""
@@ -67,8 +82,10 @@ def _path(path: PathStats) -> dict[str, Any]:
     }
 
 
-async def collect(endpoint: Endpoint, *, title: str) -> Snapshot:
-    """Read an endpoint's counters, which never decrease from one snapshot to the next.
+async def collect(
+    endpoint: Endpoint, *, title: str, families: Callable[[], Sequence[Family]] | None = None
+) -> Snapshot:
+    """Read an endpoint's counters, which never decrease from one snapshot to the next, and those of its user.
 
     A peer that ends meanwhile counts once: its own counters last, and the sums of those that have ended are older.
     """
@@ -81,7 +98,7 @@ async def collect(endpoint: Endpoint, *, title: str) -> Snapshot:
             if len(listed) < MAX_LISTED_PEERS:
                 listed.append(_listed(peer, stats[-1]))
         await asyncio.sleep(0)
-    return Snapshot(title, time.monotonic(), with_peers(ended, stats), listed)
+    return Snapshot(title, time.monotonic(), with_peers(ended, stats), listed, families() if families else ())
 
 
 def _listed(peer: Peer, stats: PeerStats) -> PeerSnapshot:

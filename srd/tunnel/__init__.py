@@ -14,4 +14,7 @@ Two hosts each have a TUN interface. The kernel hands over what is routed to it,
     member              one peer of a tunnel
     gateway             moves packets between the interface and the peers
     listener, connector who opens the peers
+    encapsulation       the way around SRD: plain UDP
+    fragments           of packets that are too long for that
+    kept                what TCP sent last while there was no peer
 """

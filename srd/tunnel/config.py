@@ -56,6 +56,10 @@ class TunnelConfig:
     """A packet that the other end has not acknowledged for so long is given up: TCP inside has sent it again by then
     (RFC 6298's minimum of the retransmission timeout), and both would go on sending the same."""
 
+    unanswered_s: float = 2.0
+    """A peer that has acknowledged nothing for so long while messages were given up is lost. SRD itself does not notice
+    when only one direction is dead, nor while no message waits for long, and `max_age_s` sees to that."""
+
     def __post_init__(self) -> None:
         """Check the values. Raises UsageError."""
         if self.mtu is not None and not MIN_MTU <= self.mtu <= MAX_MTU:

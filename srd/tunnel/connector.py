@@ -1,6 +1,7 @@
 """The end of a tunnel that connects, and connects again whenever the other end is lost.
 
-The interface stays meanwhile, so connections inside go on when the other end is back.
+The interface stays meanwhile, so connections inside go on when the other end is back. With a fallback packets take the
+way around SRD (`encapsulation`) from `FALL_BACK_AFTER_S` after the beginning of an outage until its end.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from srd.endpoint import Endpoint
+from srd.endpoint import Endpoint, resolve
 from srd.errors import PeerError, SrdError
 from srd.io.addresses import host_port_text
 from srd.proto.wire.status import Status
 from srd.tunnel.device import Device
+from srd.tunnel.encapsulation import Encapsulation
 from srd.tunnel.errors import TunnelError
 from srd.tunnel.gateway import Gateway, send_control
 from srd.tunnel.greeting import Network, hello, welcome_untrusted
@@ -24,6 +26,9 @@ GREETING_WITHIN_S: Final = 5.0
 """How long the listener may take to answer."""
 RETRY_S: Final = (0.1, 0.2, 0.4, 0.8, 1.0)
 """Pauses between the tries to connect; the last repeats."""
+FALL_BACK_AFTER_S: Final = 1.0
+"""How long SRD may not answer before packets go around it. A handshake takes two round trips; over a satellite 1.2 s.
+In between TCP's newest packets are kept, so that connections do not lose more than this time."""
 LATER: Final = frozenset(
     {
         Status.LOCAL_ERROR_UNRESP_REMOTE,
@@ -48,13 +53,18 @@ class Connector:
         device: Device,
         gateway: Gateway,
         routes: Sequence[Network],
+        falls_back: bool,
         on_connected: Callable[[Member], None],
     ) -> None:
         """Take where to connect.
 
         `target`: host, port and fingerprint; `routes`: networks behind the listener, beside the interface's own;
-        `on_connected` is called each time that packets begin to pass.
+        `falls_back`: whether packets go in plain UDP to the next port while SRD does not answer; `on_connected` is
+        called each time that packets begin to pass.
         """
+        self._falls_back = falls_back
+        self._around: Encapsulation | None = None
+        self._fallback_timer: asyncio.TimerHandle | None = None
         self._on_connected = on_connected
         self._endpoint = endpoint
         self._host, self._port, self._fingerprint = target
@@ -71,9 +81,22 @@ class Connector:
 
     async def run(self) -> None:
         """Connect, and again, until cancelled. Raises SrdError if the listener refuses, or is another one."""
+        if self._falls_back:
+            _, address = await resolve(self._host, port=self._port + 1, passive=False)
+            gateway = self._gateway
+            self._around = gateway.encapsulation = Encapsulation.connect(
+                address, networks=self._networks, interface=gateway
+            )
+        try:
+            await self._run()
+        finally:
+            self._cancel_fallback()
+
+    async def _run(self) -> None:
         failures: list[str] = []  # since the last success
         was_connected = False
         while True:
+            self._fall_back_later()
             try:
                 member = await self._join()
             except SrdError as error:
@@ -86,8 +109,35 @@ class Connector:
                 continue
             failures, was_connected = [], True
             self._on_connected(member)
+            self._return_to_srd()
             await self._left.wait()
-            _log.warning("lost %s: %s", self.name, member.peer.error())
+            _log.warning("lost %s", member.peer.error())
+
+    def _fall_back_later(self) -> None:
+        around = self._around
+        if around is not None and not around.is_active and self._fallback_timer is None:
+            self._fallback_timer = asyncio.get_running_loop().call_later(FALL_BACK_AFTER_S, self._fall_back, around)
+
+    def _fall_back(self, around: Encapsulation) -> None:
+        self._fallback_timer = None
+        around.is_active = True
+        _log.warning(
+            "no SRD peer answers at %s: packets go in plain UDP to %s, unencrypted, until it does",
+            self.name,
+            around.name,
+        )
+        self._gateway.send_kept()
+
+    def _return_to_srd(self) -> None:
+        self._cancel_fallback()
+        if self._around is not None and self._around.is_active:
+            self._around.is_active = False
+            _log.warning("%s: packets go over SRD again", self.name)
+
+    def _cancel_fallback(self) -> None:
+        if self._fallback_timer is not None:
+            self._fallback_timer.cancel()
+            self._fallback_timer = None
 
     async def _join(self) -> Member:
         """Connect, and agree on the addresses. Raises SrdError."""
@@ -122,6 +172,7 @@ class Connector:
         self._gateway.allowed.add(member, self._networks)
         self._device.fit_mtu(member.peer.batch_bytes)
         member.join()
+        self._gateway.send_kept()
         self._answer.set_result(None)
 
     def on_left(self, member: Member) -> None:

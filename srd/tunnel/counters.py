@@ -16,6 +16,10 @@ class Counters:
     """Packets that could have been sent over SRD: those, and those that went around it while no peer answered."""
     ena_srd_rx_pkts: int = 0
     """Packets received over SRD."""
+    encapsulated_tx_pkts: int = 0
+    """Packets sent around SRD, in plain UDP."""
+    encapsulated_rx_pkts: int = 0
+    """Packets that came around it."""
     tx_bytes: int = 0
     """Of inner packets sent."""
     rx_bytes: int = 0

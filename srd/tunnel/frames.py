@@ -12,13 +12,13 @@ message of `greeting` (JSON). A frame is a packet behind this header, in network
     10    10    virtio's network header of the packet, in little-endian byte order (`vnet`)
     20          the packet
 
-A super-packet of TCP is a message of its own, so that one that is delayed in the network delays no other flow. Packets
-that are small share a message of one SRD packet.
+Large packets share a message with others of their flow alone, so that what is delayed in the network delays no other
+flow. Small ones share a message of one SRD packet, whatever their flows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -30,6 +30,8 @@ FRAME_BYTES: Final = HEADER.size + vnet.HEADER_BYTES
 """Of the header, with virtio's."""
 VNET_AT: Final = HEADER.size
 """Where in a frame begins what is read from a TUN interface, and written to it."""
+HEADERS_BYTES: Final = 256
+"""What holds virtio's header and the packet's, but for long chains of IPv6 extension headers."""
 ORDERED: Final = 1
 """Flag: the packet waits for those before it in its flow."""
 CONTROL: Final = 1
@@ -45,21 +47,42 @@ class FrameHeader(NamedTuple):
     flags: int
 
 
-def header_untrusted(message: memoryview, *, at: int, length: int) -> FrameHeader:
-    """Return the header at `at` of a message of `length` bytes. Raises PacketError if the frame exceeds it."""
-    if at + FRAME_BYTES > min(length, len(message)):
-        raise PacketError(f"{length - at} bytes are less than a frame's header")
-    found = FrameHeader._make(HEADER.unpack_from(message, at))
-    if at + FRAME_BYTES + found.length > length:
-        raise PacketError(f"a frame of {found.length} bytes exceeds its message of {length}")
-    return found
+class _Cursor:
+    """Takes bytes from the pieces of a message, in order."""
+
+    def __init__(self, pieces: Sequence[memoryview]) -> None:
+        self._pieces = pieces
+        self._index = self._at = 0
+        self.left = sum(map(len, pieces))
+
+    def take(self, size_bytes: int) -> list[memoryview]:
+        """Return the next bytes, as they lie. Raises PacketError if there are less."""
+        if size_bytes > self.left:
+            raise PacketError(f"a frame needs {size_bytes} bytes more, and its message has {self.left}")
+        self.left -= size_bytes
+        taken: list[memoryview] = []
+        while size_bytes:
+            piece = self._pieces[self._index]
+            part = piece[self._at : self._at + size_bytes]
+            taken.append(part)
+            size_bytes -= len(part)
+            self._at += len(part)
+            if self._at == len(piece):
+                self._index, self._at = self._index + 1, 0
+        return taken
 
 
-def frames_untrusted(message: memoryview) -> Iterator[tuple[FrameHeader, memoryview]]:
-    """Yield each frame of a contiguous message: its header, and virtio's with the packet. Raises PacketError."""
-    at = 0
-    while at < len(message):
-        header = header_untrusted(message, at=at, length=len(message))
-        end = at + FRAME_BYTES + header.length
-        yield header, message[at + VNET_AT : end]
-        at = end
+def frames_untrusted(pieces: Sequence[memoryview]) -> Iterator[tuple[FrameHeader, list[memoryview | bytes]]]:
+    """Yield each frame of a message: its header, and virtio's header with the packet. Raises PacketError.
+
+    Nothing is copied, but for a beginning of a packet that lies in two pieces: the first piece that is returned has
+    HEADERS_BYTES, or all.
+    """
+    cursor = _Cursor(pieces)
+    while cursor.left:
+        taken = cursor.take(HEADER.size)
+        header = FrameHeader._make(HEADER.unpack(taken[0] if len(taken) == 1 else b"".join(taken)))
+        packet: list[memoryview | bytes] = [*cursor.take(vnet.HEADER_BYTES + header.length)]
+        while len(packet) > 1 and len(packet[0]) < HEADERS_BYTES:
+            packet[:2] = [b"".join(packet[:2])]
+        yield header, packet

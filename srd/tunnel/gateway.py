@@ -3,6 +3,9 @@
 A packet that the kernel routes to the interface goes to the peer that its destination is behind, if any. A packet from
 a peer goes to the kernel if its source is behind that peer. The kernel forwards, answers with ICMP, and counts hops: to
 it the interface is a link. Packets between two clients pass the listener's kernel, if that forwards.
+
+Packets that no peer is for go around SRD, if this end may do that (`encapsulation`). So do those that are not eligible:
+whose destination is in none of the networks that were named. Else TCP's are kept for a while (`kept`).
 """
 
 from __future__ import annotations
@@ -19,17 +22,21 @@ from srd.tunnel import vnet
 from srd.tunnel.allowed import AllowedAddresses
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
+from srd.tunnel.encapsulation import Encapsulation
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.frames import CONTROL, FRAME_BYTES, ORDERED, VNET_AT
+from srd.tunnel.greeting import Network
+from srd.tunnel.kept import KeptPackets
 from srd.tunnel.member import Member, Outgoing
-from srd.tunnel.packets import InnerPacketError, parse_untrusted
+from srd.tunnel.packets import InnerPacket, InnerPacketError, parse_untrusted
 from srd.tunnel.segments import segments
 from srd.tunnel.send_memory import SendMemory
 from srd.tunnel.tun import MAX_READ_BYTES, Tun, WriteDrop
 
 READ_BYTES: Final = VNET_AT + MAX_READ_BYTES
-PACKETS_PER_TURN: Final = 64
-"""Packets read from a queue of the interface before the event loop looks at the network again: 4 MiB at most."""
+PACKETS_PER_TURN: Final = 16
+"""Packets read from a queue of the interface before the event loop looks at the network again: 1 MiB at most, as much
+as the driver of the sockets sends in a turn (srd.io.driver.TURN_BYTES)."""
 NOTHING_LEFT: Final = vnet.NONE.pack()
 SEED_BYTES: Final = 16
 """Of the hash of flows."""
@@ -59,14 +66,23 @@ class Gateway:
         *,
         config: TunnelConfig,
         on_failure: Callable[[Exception], None],
+        express_for: Sequence[Network] = (),
     ) -> None:
-        """Begin to read. `on_failure` is told that the interface is gone, and nothing is read any more."""
+        """Begin to read. `on_failure` is told that the interface is gone, and nothing is read any more.
+
+        `express_for`: the networks to which packets are eligible for SRD; none: all are.
+        """
         self.owner: Owner | None = None
         """Who takes control messages, and is told of members that leave."""
         self.counters = Counters()
         """Of members that have left, and of packets that no member is for."""
         self.members: list[Member] = []
         self.allowed = AllowedAddresses[Member]()
+        self.encapsulation: Encapsulation | None = None
+        """The way around SRD."""
+        self._eligible = AllowedAddresses[bool]()
+        self._all_eligible = not express_for
+        self._kept = KeptPackets()
         self._tun = tun
         self._config = config
         self._on_failure = on_failure
@@ -75,6 +91,7 @@ class Gateway:
         self._seed = os.urandom(SEED_BYTES)
         self._reads = False
         self._paused: asyncio.TimerHandle | None = None
+        self._eligible.add(True, express_for)  # noqa: FBT003 - the value that is found
         self.read_from(tun)
 
     # -- from the interface -------------------------------------------------------------------------------------------
@@ -106,9 +123,9 @@ class Gateway:
         except InnerPacketError as error:
             self.counters.dropped[error.reason] += 1
             return None
-        member = self.allowed.find(inner.destination)
+        member = self._member_for(inner.destination)
         if member is None:
-            self.counters.dropped["no_peer"] += 1
+            self._send_around(frame, inner, now=now)
             return None
         packets = vnet.segment_count(vnet.parse(frame[VNET_AT:]), packet=inner)
         flags = ORDERED if inner.is_ordered else 0
@@ -119,6 +136,58 @@ class Gateway:
             packet = Outgoing(place.view, place=place, flow=inner.flow, flags=flags, packets=packets)
         member.send(packet, now=now)
         return member
+
+    def _is_eligible(self, destination: bytes) -> bool:
+        return self._all_eligible or self._eligible.find(destination) is not None
+
+    def _member_for(self, destination: bytes) -> Member | None:
+        return self.allowed.find(destination) if self._is_eligible(destination) else None
+
+    def _encapsulation_for(self, destination: bytes) -> Encapsulation | None:
+        """Return what sends to an address without SRD, if that may be and is possible now."""
+        found = self.encapsulation
+        if found is None or not found.reaches(destination):
+            return None
+        return found if found.is_active or not self._is_eligible(destination) else None
+
+    def _send_around(self, frame: memoryview, inner: InnerPacket, *, now: float) -> None:
+        """Send a packet without SRD, or keep it until there is somebody to send it to."""
+        encapsulation = self._encapsulation_for(inner.destination)
+        if encapsulation is None:
+            self._drop(self._kept.keep(frame, inner, now=now))
+            return
+        try:
+            sent = encapsulation.send(frame[VNET_AT:], inner)
+        except InnerPacketError as error:
+            self.counters.dropped[error.reason] += 1
+            return
+        self.counters.encapsulated_tx_pkts += sent
+        if self._is_eligible(inner.destination):
+            self.counters.ena_srd_eligible_tx_pkts += sent
+
+    def _drop(self, packets: int) -> None:
+        if packets:
+            self.counters.dropped["no_peer"] += packets
+
+    def send_kept(self) -> None:
+        """Send what was kept for those that can be reached now."""
+        now = self._loop.time()
+        ready = {
+            each
+            for each in self._kept.destinations()
+            if self._member_for(each) is not None or self._encapsulation_for(each) is not None
+        }
+        frames, too_old = self._kept.take(ready, now=now)
+        self._drop(too_old)
+        for frame in frames:
+            room = self._memory.room(len(frame))
+            if room is None:
+                self.counters.dropped["memory"] += 1
+                continue
+            room[:] = frame
+            member = self._take(room, now=now)
+            if member is not None:
+                member.pump(now=now)
 
     def read_from(self, tun: Tun) -> None:
         """Read packets from this interface, and write to it."""

@@ -13,12 +13,12 @@ Rules:
   process left are without effect, as the table is empty, and are deleted when the next tunnel starts: RULE_PROTOCOL
   marks them, and the table's number tells which interface they belonged to.
 - When the interface goes down the kernel deletes its routes and its IPv6 addresses. They are put back when it comes up.
-- pyroute2 runs an event loop of its own, and not in the thread of a running one, nor on uvloop: each use has a thread
-  of its own, which inherits the caller's network namespace. Changes are only waited for here, on a plain socket; the
-  state is then asked for by ioctl, so that neither lost nor surplus notifications matter.
-
-NetworkManager and systemd-networkd leave an interface alone that no profile of theirs names, as they do WireGuard's. Of
-foreign rules networkd deletes those that it finds when it starts, unless ManageForeignRoutingPolicyRules=no.
+- pyroute2 runs an event loop of its own, and not in the thread of a running one: each use has a thread of its own,
+  which inherits the caller's network namespace. Changes are only waited for here, on a plain socket; the state is then
+  asked for by ioctl, so that neither lost nor surplus notifications matter.
+- systemd-networkd deletes foreign rules whenever it starts (ManageForeignRoutingPolicyRules=): they are put back, too.
+  It and NetworkManager change nothing in an interface that no profile of theirs names; NetworkManager may probe
+  through it for the Internet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network, ip_interface
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyroute2 import IPRoute
@@ -65,12 +65,12 @@ MAX_DETOURED: Final = (RULES - 2) // 2
 MAX_NOTIFICATIONS: Final = 64
 """Notifications read before the state is looked at."""
 BANDS: Final = 180
-"""Two interfaces whose numbers differ by a multiple of this share priorities, which does no harm."""
 
 # linux/if.h, linux/sockios.h, linux/rtnetlink.h, linux/if_addr.h, linux/fib_rules.h, linux/if_link.h
 IFF_UP, IFF_MULTICAST = 0x1, 0x1000
 SIOCGIFNAME, SIOCGIFFLAGS, SIOCGIFMTU = 0x8910, 0x8913, 0x8921
-RTMGRP_LINK: Final = 1
+RTMGRP_LINK, RTMGRP_IPV4_RULE, RTMGRP_IPV6_RULE = 1 << 0, 1 << 7, 1 << 18
+RTM_DELRULE: Final = 33
 RT_TABLE_MAIN: Final = 254
 RT_SCOPE_LINK: Final = 253
 IFA_F_NODAD: Final = 0x02
@@ -126,9 +126,10 @@ class Interface:
     ) -> None:
         """Set the MTU, add the addresses and routes, and take the interface up. Takes about 30 ms. Raises TunnelError.
 
-        After an error, too, the rules are deleted by `close`. `outside` are the addresses at which the other end is reached: they are not routed into the tunnel.
+        After an error, too, the rules are deleted by `close`. `outside` are the addresses at which the other end
+        is reached: they are not routed into the tunnel.
         """
-        outside = [_unmapped(address) for address in outside]
+        outside = tuple(dict.fromkeys(_unmapped(address) for address in outside))
         _check(addresses, mtu_bytes=mtu_bytes, outside=outside)
         detours = [
             detour
@@ -161,12 +162,12 @@ class Interface:
     async def watch(self, on_change: Callable[[InterfaceState], None]) -> None:
         """Call `on_change` with the present state and after each change, until it is gone: InterfaceGoneError.
 
-        Puts the addresses and routes back after the interface was down.
+        Puts back the addresses and routes after the interface was down, and rules that somebody deleted.
         """
         reported: InterfaceState | None = None
         missing: tuple[str, ...] = ()
         is_incomplete = False
-        with _LinkNotifications(self.index) as notifications:
+        with _Notifications(self.index) as notifications:
             while True:
                 is_incomplete |= notifications.drain()
                 state = self.state()
@@ -189,16 +190,17 @@ class Interface:
             _in_thread(partial(_delete_rules, rules=rules))
 
     def _configure(self, netlink: IPRoute, *, mtu_bytes: int, detours: Sequence[_Detour]) -> None:
-        _delete_left_rules(netlink)
+        taken = _delete_left_rules(netlink)
         quiet = {"flags": 0, "change": IFF_MULTICAST}
         self._set_link(netlink, f"MTU {mtu_bytes}", mtu=mtu_bytes, txqlen=QUEUE_PACKETS, **quiet)
         with suppress(NetlinkError):  # a kernel without IPv6
             netlink.link("set", index=self.index, IFLA_AF_SPEC=NO_ADDRESS_GENERATION)
+        _check_free(netlink, self._addresses)
         for address in self._addresses:
             self._add_address(netlink, address)
         self._set_link(netlink, "the tunnel's interface cannot be taken up", state="up")
         for detour in detours:
-            self._add_rules(netlink, detour)
+            self._add_rules(netlink, detour, band=_free_band(taken, first=self.index))
         for route in self._tables:
             self._add_route(netlink, route)
 
@@ -220,16 +222,16 @@ class Interface:
         with _explained(f"route to {route.destination}"):
             netlink.route("add", oif=self.index, table=self._tables[route], **options)
 
-    def _add_rules(self, netlink: IPRoute, detour: _Detour) -> None:
-        for rule in detour.rules():
-            with _explained(f"rule for the route to {detour.routes[0].destination}"):
-                netlink.rule("add", **rule)
+    def _add_rules(self, netlink: IPRoute, detour: _Detour, *, band: int) -> None:
+        for rule in detour.rules(FIRST_PRIORITY + band * RULES):
+            _add_rule(netlink, rule)
             self._rules.append(rule)
 
     def _put_back(self, netlink: IPRoute) -> tuple[str, ...]:
-        """Add the addresses and routes that are missing; return what could not be added."""
+        """Add what is missing; return what could not be added. The rule that leads into the tunnel is the last rule."""
         missing = []
-        additions = [partial(self._add_address, netlink, address) for address in self._addresses]
+        additions = [partial(_add_rule, netlink, rule) for rule in reversed(self._rules)]
+        additions += [partial(self._add_address, netlink, address) for address in self._addresses]
         additions += [partial(self._add_route, netlink, route) for route in self._tables]
         for add in additions:
             try:
@@ -277,12 +279,11 @@ class _Detour:
     def table(self) -> int:
         return FIRST_TABLE + self.index
 
-    def rules(self) -> Iterator[dict[str, Any]]:
-        """Return the rules in the order in which they are added, and deleted.
+    def rules(self, first: int) -> Iterator[dict[str, Any]]:
+        """Return the rules from priority `first` on, in the order in which they are added, and deleted.
 
         The lookup in the own table is first: added, the table is still empty; deleted, no rule leads into the tunnel.
         """
-        first = FIRST_PRIORITY + self.index % BANDS * RULES
         end = first + RULES - 1
         rule = {"family": self.family, "protocol": RULE_PROTOCOL}
         within = [rule | _to(route.destination) for route in self.routes]
@@ -298,14 +299,14 @@ class _Detour:
             yield rule | to_end | {"dst": str(address), "dst_len": address.max_prefixlen}
 
 
-class _LinkNotifications:
-    """What the kernel says about links, as a reason to look: which interface, and whether it is up."""
+class _Notifications:
+    """What the kernel says about links and rules, as a reason to look."""
 
     def __init__(self, index: int) -> None:
         self._index = index
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
         self._socket = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
-        self._socket.bind((0, RTMGRP_LINK))
+        self._socket.bind((0, RTMGRP_LINK | RTMGRP_IPV4_RULE | RTMGRP_IPV6_RULE))
 
     def __enter__(self) -> Self:
         return self
@@ -316,20 +317,24 @@ class _LinkNotifications:
         self._socket.close()
 
     def drain(self) -> bool:
-        """Drop what came; return whether the interface may have been down since the last call."""
-        was_down = False
+        """Drop what came; return whether the interface may have been down since the last call, or a rule deleted."""
+        may_lack = False
         for _ in range(MAX_NOTIFICATIONS):
             try:
                 message = self._socket.recv(_NOTIFICATION_BYTES)
             except BlockingIOError:
                 break
             except OSError:  # ENOBUFS: some were lost
-                was_down = True
+                may_lack = True
                 continue
-            if len(message) >= _LINK_MESSAGE.size:
-                *_, index, flags, _ = _LINK_MESSAGE.unpack_from(message)
-                was_down |= index == self._index and not flags & IFF_UP
-        return was_down
+            may_lack |= self._tells_of_loss(message)
+        return may_lack
+
+    def _tells_of_loss(self, message: bytes) -> bool:
+        if len(message) < _LINK_MESSAGE.size:  # none of a link or a rule
+            return False
+        _, kind, _, _, _, _, _, index, flags, _ = _LINK_MESSAGE.unpack_from(message)
+        return kind == RTM_DELRULE or (index == self._index and not flags & IFF_UP)
 
     async def wait(self) -> None:
         """Wait until the kernel has said something."""
@@ -355,9 +360,30 @@ def _check(addresses: Sequence[OwnAddress], *, mtu_bytes: int, outside: Sequence
                 raise TunnelError(f"address {address}: its network contains the other end's address {other}")
 
 
-def _delete_left_rules(netlink: IPRoute) -> None:
-    """Delete the rules that killed processes left: those among which no table is one of an interface that exists."""
+def _check_free(netlink: IPRoute, addresses: Sequence[OwnAddress]) -> None:
+    """Raise TunnelError if another interface is in one of these networks: one of both would get nothing."""
+    others: dict[Network, int] = {}
+    for message in netlink.get_addr():
+        address = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
+        others[ip_interface(f"{address}/{message['prefixlen']}").network] = message["index"]
+    for address in addresses:
+        if (index := others.get(address.network)) is not None:
+            name = dict(socket.if_nameindex()).get(index, "another interface")
+            raise TunnelError(f"address {address}: {name} is in its network already; choose another network")
+
+
+def _add_rule(netlink: IPRoute, rule: dict[str, Any]) -> None:
+    with _explained("rule for a route that contains the other end's address"):
+        netlink.rule("add", **rule)
+
+
+def _delete_left_rules(netlink: IPRoute) -> set[int]:
+    """Delete the rules that killed processes left; return the bands of priorities that other tunnels use.
+
+    Left are the rules of a band in which no table is one of an interface that exists.
+    """
     tables = {FIRST_TABLE + index for index, _ in socket.if_nameindex()}
+    taken: set[int] = set()
     for family in _FAMILIES.values():
         with suppress(NetlinkError):  # a kernel without this family, or without rules
             rules = [
@@ -365,6 +391,16 @@ def _delete_left_rules(netlink: IPRoute) -> None:
             ]
             alive = {_band(rule) for rule in rules if rule.get_attr("FRA_TABLE") in tables}
             _delete_rules(netlink, rules=[_as_options(rule) for rule in rules if _band(rule) not in alive])
+            taken |= alive
+    return taken
+
+
+def _free_band(taken: set[int], *, first: int) -> int:
+    """Return a band that is not taken, from `first` on, so that tunnels that start at once take different ones."""
+    for number in range(first, first + BANDS):
+        if number % BANDS not in taken:
+            return number % BANDS
+    raise TunnelError(f"{BANDS} tunnels of this host have routes that contain the other end's address; no more can")
 
 
 def _delete_rules(netlink: IPRoute, *, rules: Sequence[dict[str, Any]]) -> None:
@@ -392,14 +428,11 @@ def _in_thread(work: Callable[[IPRoute], T]) -> T:
 
 
 def _use_netlink(work: Callable[[IPRoute], T]) -> T:
-    loop = asyncio.SelectorEventLoop()  # not that of a policy, which may be uvloop's
     try:
-        with IPRoute(use_event_loop=loop) as netlink:
+        with IPRoute() as netlink:
             return work(netlink)
     except OSError as error:
         raise TunnelError(f"cannot ask the kernel for interfaces (rtnetlink): {error.strerror or error}") from None
-    finally:
-        loop.close()
 
 
 @contextmanager

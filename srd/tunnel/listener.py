@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from srd.endpoint import Endpoint
 from srd.io.addresses import host_port_text
-from srd.tunnel.allowed import Admission
+from srd.tunnel.allowed import Admission, AllowedAddresses
 from srd.tunnel.device import Device
+from srd.tunnel.encapsulation import EachAddress, Encapsulation, Owners
 from srd.tunnel.gateway import Gateway, send_control
 from srd.tunnel.greeting import Address, Network, hello_untrusted, refusal, welcome
 from srd.tunnel.member import Member
@@ -27,15 +28,39 @@ class Listener:
     """Lets clients join."""
 
     def __init__(
-        self, endpoint: Endpoint, *, device: Device, gateway: Gateway, peers: Mapping[bytes, Sequence[Network]] | None
+        self,
+        endpoint: Endpoint,
+        *,
+        device: Device,
+        gateway: Gateway,
+        peers: Mapping[bytes, Sequence[Network]] | None,
+        falls_back: bool,
     ) -> None:
-        """`peers`: networks by public key; see `Admission`."""
+        """Take who may join. Raises TunnelError.
+
+        `peers`: networks by public key; see `Admission`. `falls_back`: whether packets are taken in plain UDP, too, at
+        the next port.
+        """
         self._endpoint = endpoint
         self._device = device
         self._gateway = gateway
         self._admission = Admission(device.addresses, peers=peers, user_of=self._user_of)
         self._newcomers: dict[Member, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        if falls_back:
+            host, port = endpoint.address
+            gateway.encapsulation = Encapsulation.listen(
+                (host, port + 1), owners=self._owners(peers), interface=gateway
+            )
+
+    def _owners(self, peers: Mapping[bytes, Sequence[Network]] | None) -> Owners:
+        """Return which addresses are whose, without SRD: the keys of the peers are their names only."""
+        if peers is None:
+            return EachAddress(self._device.addresses)
+        owners = AllowedAddresses[bytes]()
+        for key, networks in peers.items():
+            owners.add(key, networks)
+        return owners
 
     def _user_of(self, address: Address) -> bytes | None:
         member = self._gateway.allowed.find(address.packed)
@@ -70,6 +95,7 @@ class Listener:
         self._gateway.allowed.add(member, networks)
         self._device.fit_mtu(member.peer.batch_bytes)
         member.join()
+        self._gateway.send_kept()
         self._later(send_control(member.peer, welcome([each.network for each in self._device.addresses])))
         _log.info("%s: joined with %s", host_port_text(*member.peer.address), ", ".join(map(str, networks)))
 

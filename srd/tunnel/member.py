@@ -1,15 +1,16 @@
 """One peer of a tunnel: what is sent to it, and what comes from it.
 
-Sending. Packets wait in a fair queue, and leave it when the network has room: as long as what was posted to SRD and is
-not acknowledged is less than the congestion window, but for the last message. So SRD always has something to send, and
-the queue that bulk flows make is where flows take turns and CoDel sees it. A packet gets its place in its flow when it
-leaves the queue, as one that is dropped there must not be waited for. A large packet is a message and is sent from the
-memory that it was read to. Small ones are copied into a message that one SRD packet carries.
+Sending. Packets wait in a fair queue, and leave it when the network has room: as long as what was posted to SRD and
+is not acknowledged is less than the congestion window, but for the last message, and not much more than is in flight.
+So SRD always has something to send, and the queue that bulk flows make is where flows take turns and CoDel sees it. A
+packet gets its place in its flow when it leaves the queue, as one that is dropped there must not be waited for. Large
+packets are sent from the memory that they were read to; those of one flow that lie one behind another are one
+message. Small ones are copied into a message that one SRD packet carries.
 
-A message that was not acknowledged for `max_age_s` is cancelled.
+A message that was not acknowledged for `max_age_s` is cancelled; a peer that acknowledges none at all is ended.
 
 Receiving. A message is written to the interface from the memory where it landed, unless it has to wait for others of
-its flow. Small packets that share a message are copied first, as they may be released at different times.
+its flow. A message of one SRD packet is copied first: that costs less than to hold its memory.
 """
 
 from __future__ import annotations
@@ -28,14 +29,19 @@ from srd.tunnel import frames, vnet
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
 from srd.tunnel.fair_queue import FairQueue
-from srd.tunnel.frames import FRAME_BYTES, ORDERED, VNET_AT
+from srd.tunnel.frames import FRAME_BYTES, ORDERED
 from srd.tunnel.order import FlowOrder
 from srd.tunnel.packets import DropReason, InnerPacket, InnerPacketError, parse_untrusted
 from srd.tunnel.rewrite import mark_ce
 from srd.tunnel.send_memory import Place, SendMemory
 
-HEADERS_BYTES: Final = 256
-"""What holds a frame's header and its packet's, but for long chains of IPv6 extension headers."""
+MERGED_BYTES: Final = 256 << 10
+"""Most bytes of one flow in one message: a message costs the interpreter as much as some 20 KiB do."""
+WINDOW_PARTS: Final = 4
+"""Such a message is at most this part of the congestion window, so that completions come evenly."""
+UNSENT_BYTES: Final = 512 << 10
+"""Most that SRD has beside what is in flight, where the processor and not the window is the limit. It covers what the
+driver sends in half a turn, and messages of which a part is acknowledged."""
 AGE_CHECK_S: Final = 0.1
 
 
@@ -58,22 +64,40 @@ class Outgoing:
 class Posted:
     """A message that SRD has."""
 
-    __slots__ = ("packets", "place")
+    __slots__ = ("length", "packets", "places")
 
-    def __init__(self, place: Place, *, packets: int) -> None:
-        self.place = place
+    def __init__(self, places: list[Place], *, length: int, packets: int) -> None:
+        self.places = places
+        """Where it lies: one behind another."""
+        self.length = length
         self.packets = packets
+
+
+class Held:
+    """A received message whose packets are written one by one; it is released with the last."""
+
+    __slots__ = ("_left", "_message")
+
+    def __init__(self, message: Message, *, packets: int) -> None:
+        self._message = message
+        self._left = packets
+
+    def release(self) -> None:
+        """Count a packet that needs it no more."""
+        self._left -= 1
+        if self._left == 0:
+            self._message.release()
 
 
 class Landed:
     """A packet that has arrived."""
 
-    __slots__ = ("message", "parts")
+    __slots__ = ("held", "parts")
 
-    def __init__(self, parts: Sequence[memoryview | bytes], *, message: Message | None) -> None:
+    def __init__(self, parts: Sequence[memoryview | bytes], *, held: Held | None) -> None:
         self.parts = parts
         """virtio's header and the packet."""
-        self.message = message
+        self.held = held
         """To be released when it was written; None: it was copied."""
 
 
@@ -123,8 +147,11 @@ class Member:
         self._posted_bytes = self._last_bytes = 0
         self._ages: deque[tuple[float, int]] = deque()  # requests in the order of posting
         self._age_check: asyncio.TimerHandle | None = None
+        self._unanswered_since: float | None = None  # since then messages were given up, and none was acknowledged
         self._order = FlowOrder[Landed](limit_bytes=config.reorder_bytes)
         self._order_timer: asyncio.TimerHandle | None = None
+        self._order_timer_at = 0.0
+        """Noted, as uvloop's handle of a time that has passed does not say it."""
 
     def attach(self) -> None:
         """Take what has come from the peer, and comes from now on."""
@@ -151,15 +178,15 @@ class Member:
         if not self.has_joined:
             return
         window_bytes = self.peer.window_bytes
-        while self._posted_bytes - self._last_bytes < window_bytes:
+        most_bytes = min(window_bytes, self.peer.inflight_bytes + UNSENT_BYTES)
+        while self._posted_bytes - self._last_bytes < most_bytes:
             packet, self._next = self._next, None
             if packet is None and (packet := self._queue.pop(now=now)) is None:
                 return
             if packet.place is None:
                 self._post_small(packet, now=now)
             else:
-                self._number(packet)
-                self._post(packet.place, packets=packet.packets, now=now)
+                self._post_large(packet, most_bytes=window_bytes / WINDOW_PARTS, now=now)
 
     def _number(self, packet: Outgoing) -> None:
         """Write the frame's header, with the packet's place in its flow if it has an order."""
@@ -188,17 +215,37 @@ class Member:
             at = end
             packets += packet.packets
             packet = self._queue.pop(now=now)
-        self._post(self._memory.take(at), packets=packets, now=now)
+        self._post(Posted([self._memory.take(at)], length=at, packets=packets), now=now)
 
-    def _post(self, place: Place, *, packets: int, now: float) -> None:
-        length = len(place.view)
+    def _post_large(self, first: Outgoing, *, most_bytes: float, now: float) -> None:
+        """Post one message with this packet and those of its flow that are behind it, in the queue and in memory."""
+        most_bytes = min(most_bytes, MERGED_BYTES)
+        places: list[Place] = []
+        length = packets = 0
+        packet: Outgoing | None = first
+        while packet is not None:
+            place = packet.place
+            is_next = place is not None and (not places or place.address == places[0].address + length)
+            if place is None or not is_next or packet.flow != first.flow:
+                self._next = packet
+                break
+            self._number(packet)
+            places.append(place)
+            length += len(packet.frame)
+            packets += packet.packets
+            may_grow = first.flags & ORDERED and length + len(packet.frame) <= most_bytes
+            packet = self._queue.pop(now=now) if may_grow else None
+        self._post(Posted(places, length=length, packets=packets), now=now)
+
+    def _post(self, message: Posted, *, now: float) -> None:
+        length = message.length
         try:
-            request = self.peer.post(place.address, length=length)
+            request = self.peer.post(message.places[0].address, length=length)
         except PeerError:  # it is being closed
-            self._memory.give_back(place)
-            self.counters.dropped["peer_closed"] += packets
+            self._give_back(message)
+            self.counters.dropped["peer_closed"] += message.packets
             return
-        self._posted[request] = Posted(place, packets=packets)
+        self._posted[request] = message
         self._posted_bytes += length
         self._last_bytes = length
         self._ages.append((now, request))
@@ -210,16 +257,17 @@ class Member:
         posted = self._posted.pop(request, None)
         if posted is None:  # a control message's
             return
-        counters, length = self.counters, len(posted.place.view)
-        self._memory.give_back(posted.place)
-        self._posted_bytes -= length
+        counters = self.counters
+        self._give_back(posted)
+        self._posted_bytes -= posted.length
         if not self._posted:
             self._last_bytes = 0
         if status is Status.OK:
+            self._unanswered_since = None
             counters.ena_srd_tx_pkts += posted.packets
             counters.ena_srd_eligible_tx_pkts += posted.packets
             counters.tx_messages += 1
-            counters.tx_bytes += length
+            counters.tx_bytes += posted.length
         elif status is Status.FLUSHED:
             counters.expired += 1
             counters.dropped["expired"] += posted.packets
@@ -228,14 +276,24 @@ class Member:
         if self._next is not None or len(self._queue):
             self.pump(now=self._loop.time())
 
+    def _give_back(self, message: Posted) -> None:
+        for place in message.places:
+            self._memory.give_back(place)
+
     def _check_ages(self) -> None:
-        """Cancel what is older than it may be."""
+        """Cancel what is older than it may be; end a peer that acknowledges nothing."""
         self._age_check = None
-        ages, oldest_at = self._ages, self._loop.time() - self._config.max_age_s
+        now = self._loop.time()
+        ages, oldest_at = self._ages, now - self._config.max_age_s
         while ages and (ages[0][1] not in self._posted or ages[0][0] < oldest_at):
-            _, request = ages.popleft()
+            posted_at, request = ages.popleft()
             if request in self._posted:
                 self.peer.cancel(request)
+                if self._unanswered_since is None:
+                    self._unanswered_since = posted_at
+                elif now - self._unanswered_since >= self._config.unanswered_s:
+                    self.peer.fail(f"nothing acknowledged for {now - self._unanswered_since:.1f} s")
+                    return
         if ages:
             self._age_check = self._loop.call_later(AGE_CHECK_S, self._check_ages)
 
@@ -273,42 +331,45 @@ class Member:
             self._interface.on_control_untrusted(self, message)
             return
         self.counters.rx_messages += 1
-        for header, packet in frames.frames_untrusted(memoryview(message)):
-            self._arrived_untrusted(header, [packet], message=None)
+        for header, packet in frames.frames_untrusted([memoryview(message)]):
+            self._arrived_untrusted(header, packet, held=None)
 
     def _take_untrusted(self, message: Message) -> None:
-        parts = list(message.views())
-        first = parts[0] if parts else memoryview(b"")
-        if len(first) >= min(HEADERS_BYTES, message.length) and message.length >= FRAME_BYTES:
-            header = frames.header_untrusted(first, at=0, length=message.length)
-            if FRAME_BYTES + header.length == message.length:
-                parts[0] = first[VNET_AT:]
-                self.counters.rx_messages += 1
-                self._arrived_untrusted(header, parts, message=message)
-                return
-        self._take_copied_untrusted(message.data(), immediate=None)
+        """Take a message of packets. They are written from where they landed, unless they are small."""
+        if message.length <= self.peer.batch_bytes:
+            self._take_copied_untrusted(message.data(), immediate=None)
+            return
+        try:
+            found = list(frames.frames_untrusted(list(message.views())))
+        except PacketError:
+            message.release()
+            raise
+        self.counters.rx_messages += 1
+        held = Held(message, packets=len(found))
+        for header, packet in found:
+            self._arrived_untrusted(header, packet, held=held)
 
     def _arrived_untrusted(
-        self, header: frames.FrameHeader, parts: list[memoryview], *, message: Message | None
+        self, header: frames.FrameHeader, parts: list[memoryview | bytes], *, held: Held | None
     ) -> None:
         """Hand a packet to the kernel, or let it wait."""
         try:
             inner, packets = self._parse_untrusted(parts, length=header.length)
         except InnerPacketError as error:
-            self._refuse(message, error.reason)
+            self._refuse(held, error.reason)
             return
         if not self.has_joined or not self._interface.is_from(self, inner.source):
-            self._refuse(message, "forged_source")
+            self._refuse(held, "forged_source")
             return
         self.counters.ena_srd_rx_pkts += packets
         self.counters.rx_bytes += header.length
-        landed = Landed(parts, message=message)
+        landed = Landed(parts, held=held)
         if header.flags & ORDERED:
             self._write_in_order(landed, header)
         else:
             self._write(landed)
 
-    def _parse_untrusted(self, parts: list[memoryview], *, length: int) -> tuple[InnerPacket, int]:
+    def _parse_untrusted(self, parts: list[memoryview | bytes], *, length: int) -> tuple[InnerPacket, int]:
         """Return what a packet is, and how many it is on a wire. Raises InnerPacketError."""
         packet = parts[0][vnet.HEADER_BYTES :]
         try:
@@ -329,16 +390,17 @@ class Member:
             landed, flow=header.flow, sequence=header.sequence, size_bytes=header.length, now=now, hold_s=hold_s
         ):
             self._write(ready)
-        self._set_order_timer()
+        if order.held_bytes:
+            self._set_order_timer()
 
     def _set_order_timer(self) -> None:
         """Have `_expire` called in time; a call that comes too early does no harm."""
         next_at = self._order.next_at
-        if next_at is None or (self._order_timer is not None and self._order_timer.when() <= next_at):
+        if next_at is None or (self._order_timer is not None and self._order_timer_at <= next_at):
             return
         if self._order_timer is not None:
             self._order_timer.cancel()
-        self._order_timer = self._loop.call_at(next_at, self._expire)
+        self._order_timer, self._order_timer_at = self._loop.call_at(next_at, self._expire), next_at
 
     def _expire(self) -> None:
         """Hand over what has waited for too long."""
@@ -351,13 +413,13 @@ class Member:
         refusal = self._interface.write(landed.parts)
         if refusal is not None:
             self.counters.dropped[refusal] += 1
-        if landed.message is not None:
-            landed.message.release()
+        if landed.held is not None:
+            landed.held.release()
 
-    def _refuse(self, message: Message | None, reason: str) -> None:
+    def _refuse(self, held: Held | None, reason: str) -> None:
         self.counters.dropped[reason] += 1
-        if message is not None:
-            message.release()
+        if held is not None:
+            held.release()
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -12,12 +12,11 @@ Rules.
 4. A flow is the 5-tuple of TCP or UDP. All other packets of one protocol between two addresses are one flow; so are
    fragments, of which only the first has ports. An atomic fragment (RFC 6946) is no fragment.
 5. Flows are hashed with a secret seed, so that nobody outside can choose ports that collide with the flow of somebody
-   else (as in RFC 8290, section 5.3).
+   else (as in RFC 8290, section 5.3). The hash is Python's of bytes, SipHash (PEP 456), which costs 0.1 us.
 """
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from dataclasses import dataclass
 from enum import StrEnum
@@ -52,7 +51,7 @@ FRAGMENT_OFFSET: Final = 0x1FFF
 _IPV4: Final = struct.Struct("!BBHHHBBH4s4s")
 _IPV6: Final = struct.Struct("!IHBB16s16s")
 _ONES_COMPLEMENT: Final = 0xFFFF
-_FLOW_BYTES: Final = 2
+_FLOW_MASK: Final = 0xFFFF
 
 
 class DropReason(StrEnum):
@@ -119,8 +118,8 @@ def parse_untrusted(
 ) -> InnerPacket:
     """Read the headers of an inner packet. Raises InnerPacketError.
 
-    `size_bytes`: of the whole packet, if `packet` is only its beginning, which must hold the headers; `seed`: a secret
-    of at most 64 bytes; without one the flow is not hashed, and is 0.
+    `size_bytes`: of the whole packet, if `packet` is only its beginning, which must hold the headers; `seed`: a secret;
+    without one the flow is not hashed, and is 0.
     """
     size_bytes = len(packet) if size_bytes is None else size_bytes
     if len(packet) == 0:
@@ -235,7 +234,7 @@ def _inner_packet(
     flow = 0
     if seed is not None:
         flow_id = b"%c%b%b%b" % (protocol, source, destination, ports)
-        flow = int.from_bytes(hashlib.blake2b(flow_id, digest_size=_FLOW_BYTES, key=seed).digest(), "big")
+        flow = hash(seed + flow_id) & _FLOW_MASK
     return InnerPacket(
         version,
         protocol,

@@ -35,6 +35,8 @@ class Settings:
     """Routed to the interface beside the addresses' networks; of a connector, what may come from the listener, too."""
     tunnel: TunnelConfig
     endpoint: EndpointConfig
+    express_for: Sequence[Network] = ()
+    """Where packets go over SRD; all others go around it. Empty: all go over SRD."""
 
 
 class Running:
@@ -50,7 +52,12 @@ class Running:
             outside=outside,
             config=settings.tunnel,
         )
-        self.gateway = Gateway(self.device.tun, config=settings.tunnel, on_failure=self._on_failure)
+        self.gateway = Gateway(
+            self.device.tun,
+            config=settings.tunnel,
+            on_failure=self._on_failure,
+            express_for=settings.express_for,
+        )
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _on_failure(self, error: Exception) -> None:
@@ -82,6 +89,8 @@ class Running:
         """Close the peers, and delete the interface."""
         try:
             self.gateway.close()
+            if self.gateway.encapsulation is not None:
+                self.gateway.encapsulation.close()
             await self.endpoint.close()
         finally:
             self.device.close()

@@ -14,8 +14,6 @@ from devmem.region import Region
 CHUNK_BYTES: Final = 1 << 20
 CHUNKS: Final = 64
 """64 MiB at most: two of the default receive windows of the other end. Chunks that are never filled take no memory."""
-ALIGNMENT: Final = 64
-"""A cache line's."""
 
 
 class Place:
@@ -52,9 +50,9 @@ class SendMemory:
         return self._whole[start : start + size_bytes]
 
     def take(self, size_bytes: int) -> Place:
-        """Take the first bytes of what `room` has returned just now."""
+        """Take the first bytes of what `room` has returned just now; often they follow what was taken before."""
         start = self._current * self._chunk_bytes + self._at
-        self._at += -(-size_bytes // ALIGNMENT) * ALIGNMENT
+        self._at += size_bytes
         self._used[self._current] += 1
         return Place(self._current, address=self._region.address + start, view=self._whole[start : start + size_bytes])
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from srd.errors import SrdError
 from srd.io.addresses import host_port_text
+from srd.metrics.snapshot import Family
 from srd.tunnel.running import Running
 
 PREFIX: Final = "open-srd-tunnel/"
@@ -22,7 +23,29 @@ SOCKETS: Final = Path("/proc/net/unix")
 TIMEOUT_S: Final = 5.0
 MAX_ANSWER_BYTES: Final = 16 << 20
 ENA_SRD_MODE: Final = 3
-"""ENA Express is on, and UDP uses it, too."""
+"""A tunnel's of AWS' values: 0: off; 1: ENA Express is on, without UDP; 2: it is off, and was on for UDP; 3: it is on,
+and UDP uses it. It says what is switched on; the counters say what goes over SRD."""
+_MEANINGS: Final = {
+    "ena_srd_mode": "ENA Express's mode: 3, it is on, and UDP uses it.",
+    "ena_srd_resource_utilization": "Memory for messages in use, percent.",
+    "peers": "SRD peers that packets pass to now.",
+    "encapsulation_active": "Whether packets without an SRD peer go in plain UDP now: 1, or 0.",
+    "ena_srd_tx_pkts": "Packets sent over SRD.",
+    "ena_srd_eligible_tx_pkts": "Packets sent that could go over SRD, those sent around it included.",
+    "ena_srd_rx_pkts": "Packets received over SRD.",
+    "encapsulated_tx_pkts": "Packets sent around SRD, in plain UDP.",
+    "encapsulated_rx_pkts": "Packets received around SRD.",
+    "tx_bytes": "Bytes of inner packets sent over SRD.",
+    "rx_bytes": "Bytes of inner packets received over SRD.",
+    "tx_messages": "SRD messages sent.",
+    "rx_messages": "SRD messages received.",
+    "ce_marked": "Packets marked by CoDel instead of dropped.",
+    "reordered": "Packets that waited for others of their flow.",
+    "expired": "Messages given up unacknowledged.",
+    "dropped": "Packets dropped, by reason.",
+}
+"""The metrics: meaning."""
+_GAUGES: Final = frozenset({"ena_srd_mode", "ena_srd_resource_utilization", "peers", "encapsulation_active"})
 
 
 @asynccontextmanager
@@ -55,6 +78,7 @@ def report(tunnel: Running) -> dict[str, object]:
         "interface": tunnel.device.name,
         "ena_srd_mode": ENA_SRD_MODE,
         "ena_srd_resource_utilization": round(100 * gateway.used_fraction),
+        "encapsulation_active": gateway.encapsulation is not None and gateway.encapsulation.is_active,
         **gateway.totals().as_json(),
         "peers": [
             {
@@ -70,8 +94,24 @@ def report(tunnel: Running) -> dict[str, object]:
     }
 
 
+def families(tunnel: Running) -> list[Family]:
+    """Return a tunnel's totals as metrics: ENA Express's under their own names."""
+    found: dict[str, Any] = report(tunnel)
+    found["peers"] = len(found["peers"])
+    return [
+        Family(
+            name if name.startswith("ena_srd_") else f"srd_tunnel_{name}",
+            meaning,
+            is_counter=name not in _GAUGES,
+            label="reason" if isinstance(found[name], dict) else None,
+            values=found[name] if isinstance(found[name], dict) else {"": found[name]},
+        )
+        for name, meaning in _MEANINGS.items()
+    ]
+
+
 def describe(found: dict[str, Any]) -> str:
-    """Return a report as text: a line for each counter that is not 0."""
+    """Return a report as text: a line for each value, and for each peer."""
     lines = [f"{found['interface']}:"]
     for name, value in found.items():
         if isinstance(value, dict):

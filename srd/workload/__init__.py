@@ -7,6 +7,8 @@ A flow is a number of bytes from one host to another; it is complete when its se
 that every byte has arrived and is the one that was sent. The same code schedules, verifies and counts for all
 transports; only the carrier differs (`srd_carrier.py`, `tcp_carrier.py`).
 
+A file is sent by other programs: by `srd send` to `srd recv`, or over TCP by `tcp_file/`.
+
 The process is driven by lines of JSON on stdin, and prints lines of JSON (netns/compare/ is who does so):
 
     listening {port}                                 ->

@@ -1,4 +1,4 @@
-"""A WireGuard tunnel in user space (wireguard-go) over a veth pair: what encrypts kernel TCP without the kernel's help.
+"""A WireGuard tunnel in user space (wireguard-go): what encrypts kernel TCP without the kernel's help.
 
 It is configured over its own socket, as wg(8) does (wireguard.com/xplatform). Each end is a process in its namespace
 that makes a tun device there.
@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from scripts.benches.tunnel.ends import Ends
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
 from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
@@ -28,10 +29,11 @@ OVERHEAD_BYTES: Final = 60
 _PORT: Final = 51820
 _ADDRESSES: Final = {SENDER: "192.168.77.1", RECEIVER: "192.168.77.2"}
 _BOUND_S: Final = 5.0
+_Two = TypeVar("_Two", VethPair, Ends)
 
 
 @contextmanager
-def tunnel(pair: VethPair, *, mtu: int) -> Iterator[VethPair]:
+def tunnel(pair: _Two, *, mtu: int) -> Iterator[_Two]:
     """Build a tunnel; yields the pair with the tunnel's addresses. Raises BenchError if it does not come up."""
     keys = {node: X25519PrivateKey.generate() for node in _ADDRESSES}
     outer = {SENDER: pair.sender, RECEIVER: pair.receiver}
@@ -54,7 +56,7 @@ def tunnel(pair: VethPair, *, mtu: int) -> Iterator[VethPair]:
         yield replace(pair, sender=_ADDRESSES[SENDER], receiver=_ADDRESSES[RECEIVER])
 
 
-def _ip(pair: VethPair, node: str, *arguments: str) -> None:
+def _ip(pair: VethPair | Ends, node: str, *arguments: str) -> None:
     done = subprocess.run(pair.command(node, ["ip", *arguments]), capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -13,6 +15,7 @@ import pytest
 from examples.tunnel.hosts import Host
 from netns.lab.lab import Lab
 from netns.topology.model import reference
+from tests.patience import PATIENCE_S
 
 _numbers = count()
 SERVER, CLIENT = "h2", "h1"
@@ -60,12 +63,55 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
-@pytest.fixture(params=["fabric"])
-def network(lab: Lab) -> Iterator[Network]:
-    """Whatever an example starts has ended when it returns."""
-    for host in (SERVER, CLIENT):
-        own_interface(lab, host)
-    made = Network(lab, lab.address(SERVER))
-    before = made.processes
-    yield made
-    assert made.processes == before
+@contextmanager
+def tunnel(lab: Lab) -> Iterator[str]:
+    """Run `srd tunnel` between the two hosts; yields the server's address in it."""
+    srd = (sys.executable, "-m", "srd", "tunnel")
+    listen = lab.command(SERVER, [*srd, "listen", "--address", "10.88.0.1/24"])
+    connect = lab.command(CLIENT, [*srd, "connect", f"{lab.address(SERVER)}:19880", "--address", "10.88.0.2/24"])
+    with running(listen, until="listening on"), running(connect, until="connected to"):
+        yield "10.88.0.1"
+
+
+@contextmanager
+def running(command: Sequence[str], *, until: str) -> Iterator[None]:
+    """Run a command during the block, which begins when it has logged a line with some words; SIGTERM ends it."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            logged = list[str]()
+            for line in process.stderr:
+                logged.append(line)
+                if until in line:
+                    break
+            assert logged, command
+            assert until in logged[-1], logged
+            yield
+        finally:
+            process.terminate()
+            _, errors = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 1, errors
+        assert errors.endswith("stopped by SIGTERM\n"), errors
+        assert "error" not in errors, errors
+
+
+@pytest.fixture(params=["fabric", "tunnel"])
+def network(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Network]:
+    """The two hosts without and with a tunnel; whatever an example starts has ended when it returns."""
+    with ExitStack() as stack:
+        if request.param == "tunnel":
+            made = Network(lab, stack.enter_context(tunnel(lab)))
+        else:
+            for host in (SERVER, CLIENT):
+                own_interface(lab, host)
+            made = Network(lab, lab.address(SERVER))
+        before = made.processes
+        yield made
+        assert made.processes == before
+
+
+@pytest.fixture
+def tunnelled(lab: Lab) -> Iterator[Network]:
+    """The two hosts with a tunnel."""
+    with tunnel(lab) as address:
+        yield Network(lab, address)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from examples.tunnel import iperf3
 from examples.tunnel.hosts import HERE, ExampleError, Host, require, table
 from tests.patience import PATIENCE_S
 
@@ -119,9 +118,3 @@ def test_main__prints_a_row_or_the_reason() -> None:
     )
     assert failed.returncode == 1
     assert failed.stderr == "192.0.2.1: ss: status 1: no host\n"
-
-
-def test_iperf3__bytes_that_did_not_arrive() -> None:
-    end = {"sum_sent": {"bytes": 1 << 30}, "sum_received": {"bytes": 1 << 20, "bits_per_second": 1e6}}
-    with pytest.raises(ExampleError, match="1048576 of 1073741824 bytes arrived"):
-        iperf3._tcp("TCP", end)

@@ -18,7 +18,7 @@ from netns.compare import cell as cell_module
 from netns.compare.file import read_grid
 from netns.compare.grid import TRANSPORTS, Grid
 from netns.compare.outcome import Outcome, State
-from netns.compare.payload import Payloads
+from netns.compare.payload import TMPFS, Payloads
 from netns.compare.results import FILE
 from netns.compare.runner import measure
 from netns.lab.state import recorded_labs
@@ -73,7 +73,7 @@ def test_compare__everything_is_measured_and_written(tmp_path: Path) -> None:
 
 
 def test_compare__goes_on_after_a_signal(tmp_path: Path) -> None:
-    (tmp_path / "short.yaml").write_text(BULK + "transports: [srd, cubic]\n")
+    (tmp_path / "short.yaml").write_text(BULK.replace("bulk: {size", "file: {size") + "transports: [srd, cubic]\n")
     file = tmp_path / "results" / FILE
     argv = command("short.yaml", "-o", "results")
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
@@ -88,6 +88,7 @@ def test_compare__goes_on_after_a_signal(tmp_path: Path) -> None:
     assert said == f"srd: interrupted; 1 of 2 cells are in results/{FILE}: the same command goes on\n"
     assert process.returncode == 1
     assert no_lab_of(process.pid)
+    assert not (TMPFS / f"srd-compare-{process.pid}").exists()
     assert compare("short.yaml", "-o", "results", cwd=tmp_path).returncode == 0
     whole = lines(file)
     assert whole[0] == kept

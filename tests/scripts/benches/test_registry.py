@@ -32,6 +32,17 @@ CHECKS = {
     "wild": WILD,
     "wild-lab": WILD,
     "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
+    "tunnel": {
+        "tunnel_over_tcp_ratio": ">= 0.35",
+        "tunnel_gbps": ">= 8",
+        "tunnel_over_vpn_ratio": "> 1",
+        "one_flow_speedup": ">= 3",
+        "one_flow_speedup_loss": ">= 4",
+        "stall_ms": "<= 100",
+        "p999_ratio": "<= 0.5",
+        "ping_added_ms": "<= 0.3",
+        "connections": ">= 1000",
+    },
     "streams": {"stream_over_message_ratio": ">= 0.7", "stream_over_message_ratio_16": ">= 0.7"},
     "messages": {"undisturbed_ratio": "<= 1.05"},
     "devmem": {

@@ -5,6 +5,7 @@ A namespace ends with its last interface and socket, so that nothing is left of 
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import select
@@ -12,11 +13,15 @@ import socket
 import struct
 import subprocess
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Final, Self
 
 from netns.backends.relay.tap import in_nameless_namespace
+from srd.tunnel.packets import parse_untrusted
+from srd.tunnel.vnet import HEADER_BYTES
 from tests.patience import PATIENCE_S
 
 # linux/if_tun.h
@@ -33,8 +38,11 @@ TUN_F_TSO_ECN: Final = 0x08
 TUN_F_USO4: Final = 0x20
 TUN_F_USO6: Final = 0x40
 ALL_OFFLOADS: Final = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN | TUN_F_USO4 | TUN_F_USO6
+# linux/sockios.h, linux/ethtool.h
+SIOCETHTOOL: Final = 0x8946
+ETHTOOL_GLINK: Final = 0x0000000A
 
-_READ_BYTES: Final = 10 + 65_536
+_READ_BYTES: Final = HEADER_BYTES + 65_536
 
 
 @dataclass(slots=True)
@@ -58,6 +66,16 @@ class Tun:
             options = ("nodad",) if ":" in network else ()
             subprocess.run(["ip", "address", "add", network, "dev", self.name, *options], check=True)
         subprocess.run(["ip", "link", "set", self.name, "mtu", str(self.mtu), "up"], check=True)
+        self._see_carrier()
+        for network in self.networks:
+            if ":" in network:
+                _await_local_route(network.partition("/")[0])
+
+    def _see_carrier(self) -> None:
+        """Have the kernel's link watch run: until then the interface drops all that is sent."""
+        value = ctypes.create_string_buffer(struct.pack("II", ETHTOOL_GLINK, 0))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+            fcntl.ioctl(control, SIOCETHTOOL, struct.pack("16sP16x", self.name.encode(), ctypes.addressof(value)))
 
     def read_waiting(self) -> list[bytes]:
         """Return what the kernel has handed over, each with its virtio_net_hdr."""
@@ -68,10 +86,14 @@ class Tun:
         except BlockingIOError:
             return found
 
-    def read(self) -> list[bytes]:
-        """The same, after waiting for something."""
-        assert select.select([self.fd], [], [], PATIENCE_S)[0]
-        return self.read_waiting()
+    def read_from(self, source: str, *, count: int) -> list[bytes]:
+        """Return the next packets of one sender, after waiting for them. The kernel sends others of its own."""
+        address, found = ip_address(source).packed, list[bytes]()
+        while len(found) < count:
+            assert select.select([self.fd], [], [], PATIENCE_S)[0], f"{len(found)} of {count} packets"
+            packets = [data[HEADER_BYTES:] for data in self.read_waiting()]
+            found += [packet for packet in packets if parse_untrusted(packet).source == address]
+        return found
 
     def write(self, header: bytes, packet: bytes | memoryview) -> None:
         """Hand a packet to the kernel, which handles it before this returns."""
@@ -123,3 +145,12 @@ class Host:
             sock.close()
         for fd in (*self._statistics, *(tun.fd for tun in self.tuns)):
             os.close(fd)
+
+
+def _await_local_route(address: str) -> None:
+    """Wait until the kernel takes packets to an IPv6 address that it was given, which it does in a work queue."""
+    entry = f"{ip_address(address).packed.hex()} 80 "
+    give_up_at = monotonic() + PATIENCE_S
+    while not any(line.startswith(entry) for line in Path("/proc/thread-self/net/ipv6_route").read_text().splitlines()):
+        assert monotonic() < give_up_at, f"no local route to {address}"
+        sleep(0.001)

@@ -42,6 +42,11 @@ def addressed(packet: Packet) -> Packet:
     return packet
 
 
+def fragments(packet: Packet, *, fragsize: int) -> list[Packet]:
+    made: list[Packet] = fragment(packet, fragsize=fragsize)  # type: ignore[no-untyped-call]  # scapy's
+    return made
+
+
 def receiver(made: Ends, *, version: int = 4) -> socket.socket:
     family = socket.AF_INET6 if version == 6 else socket.AF_INET
     with inside(made.netns[THERE]):
@@ -80,7 +85,7 @@ def test_unusual_packets__are_carried(tmp_path: Path) -> None:
         made.listen()
         made.connect()
         with receiver(made) as sock:
-            for each in fragment(addressed(ipv4(id=7) / udp(dport=PORT) / Raw(payload)), fragsize=600):
+            for each in fragments(addressed(ipv4(id=7) / udp(dport=PORT) / Raw(payload)), fragsize=600):
                 from_program(made, bytes(each))
             assert sock.recv(1 << 16) == payload, "reassembled from fragments"
             longest = os.urandom(65_507)

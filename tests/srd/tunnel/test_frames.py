@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.errors import PacketError
-from srd.tunnel.frames import FRAME_BYTES, HEADER, ORDERED, VNET_AT, FrameHeader, frames_untrusted, header_untrusted
-from tests.srd.tunnel.inner import SEED
+from srd.tunnel.frames import FRAME_BYTES, HEADER, HEADERS_BYTES, ORDERED, VNET_AT, FrameHeader, frames_untrusted
 
 packets = st.tuples(
-    st.binary(max_size=80), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF), st.sampled_from([0, ORDERED])
+    st.binary(max_size=400), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFFFFF), st.sampled_from([0, ORDERED])
 )
 
 
@@ -17,17 +18,26 @@ def frame(packet: bytes, flow: int, sequence: int, flags: int) -> bytes:
     return HEADER.pack(len(packet), flow, sequence, flags) + bytes(FRAME_BYTES - VNET_AT) + packet
 
 
-@given(st.lists(packets))
-def test_frames_untrusted__all_come_back_in_order(sent: list[tuple[bytes, int, int, int]]) -> None:
-    message = memoryview(b"".join(frame(*each) for each in sent))
-    found = [(header, bytes(rest[FRAME_BYTES - VNET_AT :])) for header, rest in frames_untrusted(message)]
+def cut_at(message: bytes, cuts: list[int]) -> list[memoryview]:
+    """The pieces of a message."""
+    edges = sorted({0, len(message), *(cut % (len(message) + 1) for cut in cuts)})
+    return [memoryview(message)[first:end] for first, end in pairwise(edges)]
+
+
+@given(st.lists(packets), st.lists(st.integers(0, 1000)))
+def test_frames_untrusted__all_come_back_in_order(sent: list[tuple[bytes, int, int, int]], cuts: list[int]) -> None:
+    pieces = cut_at(b"".join(frame(*each) for each in sent), cuts)
+    found = []
+    for header, parts in frames_untrusted(pieces):
+        assert len(parts) == 1 or len(parts[0]) >= HEADERS_BYTES, "headers are in one piece"
+        found.append((header, b"".join(parts)[FRAME_BYTES - VNET_AT :]))
     assert found == [(FrameHeader(len(packet), *header), packet) for packet, *header in sent]
 
 
-@given(st.binary(max_size=200))
-def test_frames_untrusted__any_bytes(message: bytes) -> None:
+@given(st.binary(max_size=200), st.lists(st.integers(0, 1000)))
+def test_frames_untrusted__any_bytes(message: bytes, cuts: list[int]) -> None:
     try:
-        found = list(frames_untrusted(memoryview(message)))
+        found = list(frames_untrusted(cut_at(message, cuts)))
     except PacketError:
         return
     assert sum(FRAME_BYTES + header.length for header, _ in found) == len(message)
@@ -37,15 +47,12 @@ def test_frames_untrusted__any_bytes(message: bytes) -> None:
 def test_frames_untrusted__cut(sent: tuple[bytes, int, int, int], data: st.DataObject) -> None:
     whole = frame(*sent)
     cut = data.draw(st.integers(1, len(whole) - 1))
-    with pytest.raises(PacketError):
-        list(frames_untrusted(memoryview(whole)[:cut]))
+    with pytest.raises(PacketError, match=r"a frame needs \d+ bytes more"):
+        list(frames_untrusted([memoryview(whole)[:cut]]))
 
 
-def test_header_untrusted__of_a_message_whose_beginning_is_there() -> None:
-    whole = frame(SEED * 100, 7, 9, ORDERED)
-    header = header_untrusted(memoryview(whole)[:64], at=0, length=len(whole))
-    assert header == (len(SEED) * 100, 7, 9, ORDERED)
-    with pytest.raises(PacketError, match="exceeds its message of 100"):
-        header_untrusted(memoryview(whole)[:64], at=0, length=100)
-    with pytest.raises(PacketError, match="less than a frame's header"):
-        header_untrusted(memoryview(whole)[: FRAME_BYTES - 1], at=0, length=len(whole))
+def test_frames_untrusted__large_packets_are_not_copied() -> None:
+    whole = bytearray(frame(bytes(1000), 7, 9, ORDERED))
+    ((_, parts),) = frames_untrusted(cut_at(bytes(whole), [600]))
+    assert [len(part) for part in parts] == [600 - VNET_AT, len(whole) - 600]
+    assert all(isinstance(part, memoryview) for part in parts)

@@ -158,6 +158,15 @@ def test_parse_untrusted__of_the_beginning_of_a_packet(packet: Packet) -> None:
         assert error.value.reason == DropReason.TRUNCATED
 
 
+def test_parse_untrusted__of_a_part_of_the_options() -> None:
+    whole = bytes(ipv4(options=[IPOption_NOP()] * 8, proto=SCTP) / bytes(100))
+    for beginning in range(20, 28):
+        with pytest.raises(InnerPacketError) as error:
+            parse_untrusted(whole[:beginning], size_bytes=len(whole))
+        assert error.value.reason == DropReason.TRUNCATED
+    assert parse_untrusted(whole[:28], size_bytes=len(whole)).header_bytes == 28
+
+
 def test_parse_untrusted__without_a_seed_no_flow_is_hashed() -> None:
     assert parse_untrusted(bytes(ipv4() / tcp())).flow == 0
 
@@ -189,6 +198,7 @@ def test_parse_untrusted__up_to_65535_bytes() -> None:
         (bytes(ipv6(nh=0, plen=0) / IPv6ExtHdrHopByHop() / bytes(100)), "jumbo"),
         (bytes(ipv6(nh=60) / b"\x06\x00"), "truncated"),
         (bytes(ipv6(nh=60) / b"\x06\x09" / bytes(70)), "truncated"),
+        (bytes(ipv6(nh=60) / b"\x3b\x09" / bytes(70)), "truncated"),
         (bytes(ipv6(nh=44) / b"\x06\x00\x00"), "truncated"),
     ],
 )

@@ -93,6 +93,20 @@ def test_apply_outer_ecn__keeps_the_checksum_right(identification: int, tos: int
     assert bytes(packet) == with_class(bytes(packet), packet[1])
 
 
+@pytest.mark.parametrize("checksum", [0, 1, 2, 3, 0xFFFC, 0xFFFD, 0xFFFE])
+@pytest.mark.parametrize("inner", [NOT_ECT, ECT_0, ECT_1, CE])
+def test_apply_outer_ecn__checksums_with_a_carry(checksum: int, inner: int) -> None:
+    packet = bytearray(bytes(ipv4(id=0, tos=inner) / udp()))
+    was = int.from_bytes(packet[10:12], "big")
+    packet[4:6] = ((was - checksum) % 0xFFFF).to_bytes(2, "big")
+    packet[10:12] = checksum.to_bytes(2, "big")
+    assert words_sum(bytes(packet[:20])) == 0xFFFF
+    for outer in (NOT_ECT, ECT_1, CE):
+        changed = bytearray(packet)
+        apply_outer_ecn(memoryview(changed), outer)
+        assert words_sum(bytes(changed[:20])) == 0xFFFF
+
+
 def test_mark_ce__a_wrong_checksum_stays_wrong() -> None:
     packet = bytearray(bytes(ipv4(tos=ECT_0, chksum=0x1234) / udp()))
     before = words_sum(bytes(packet[:20]))

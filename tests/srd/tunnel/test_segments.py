@@ -154,6 +154,9 @@ def test_segments__a_udp_checksum_is_never_0(packet: Packet) -> None:
     header, data = offloaded(packet, segment_bytes=2)
     fields = [segment[parse_untrusted(segment).header_bytes + 6 :][:2] for segment in segments(header, data)]
     assert fields == [b"\xff\xff"] * 2
+    single[Raw].load = packet[Raw].load[:2]
+    [whole] = segments(*offloaded(single))
+    assert whole[parse_untrusted(whole).header_bytes + 6 :][:2] == b"\xff\xff"
 
 
 def test_complete_checksum__nothing_to_do() -> None:

@@ -1,0 +1,215 @@
+"""Tunnel: unmodified programs through `srd tunnel`, beside the same network without it, and beside other tunnels.
+
+In turn within each round. All encrypt but `plain_*`, TCP and MPTCP; TCP's congestion control is cubic everywhere.
+
+Over a veth pair with segmentation offload, MTU 9000: one iperf3 flow by kernel TCP, through `srd tunnel`, through
+`srd tunnel --plain`, through wireguard-go and through OpenVPN. `cpu_s_per_gb` is the processor time of iperf3 and of
+the tunnel's processes, user and system, both ends; `peak_rss_bytes` of the tunnel's processes, both ends.
+`tunnel_over_tcp_ratio` and `tunnel_over_vpn_ratio` are goodputs, the latter over the faster of the two VPNs.
+`ping_added_ms`: the median round trip on the idle tunnel less that without. `connections`: of 1,000 that are open at
+once through the tunnel, those whose bytes came back right.
+
+Over the reference fabric (four spines of 250 Mbit/s): one TCP connection with bulk data. `one_flow_speedup`: through
+the tunnel over without; `one_flow_speedup_loss`: both with 1 % loss at each spine. `stall_ms`: the longest time without
+data from the moment when a spine drops everything; plain TCP's connection is over the spine that dies.
+`p999_ratio`: p99.9 of redis's GET beside four bulk flows, through the tunnel over without. Without, the bulk flows have
+a spine each, and each of redis's 16 connections the one that chance gives it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final
+
+from netns.lab.lab import Lab
+from netns.topology.model import reference
+from scripts.benches.cases.tail import has_mptcp
+from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.reference_fabric import RECEIVER, SENDER
+from scripts.benches.tunnel import redis
+from scripts.benches.tunnel.carriers import Usage, openvpn, srd_tunnel, wireguard_go
+from scripts.benches.tunnel.ends import Ends
+from scripts.benches.tunnel.fabric import dead, loss, uplink_bytes
+from scripts.benches.tunnel.streams import OMIT_S, START_S, WORKER, Sockets, stream
+from scripts.benches.veth import iperf
+from scripts.harness.client_server import python, run_both
+from scripts.harness.drops import Drops
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import veth_pair
+from srd.perf.tcp_socket import CUBIC
+
+WANTED: Final = (
+    Wanted("tunnel_over_tcp_ratio", ">=", 0.35, over="median"),
+    Wanted("tunnel_gbps", ">=", 8, over="median"),
+    Wanted("tunnel_over_vpn_ratio", ">", 1, over="median"),
+    Wanted("one_flow_speedup", ">=", 3, over="median"),
+    Wanted("one_flow_speedup_loss", ">=", 4, over="median"),
+    Wanted("stall_ms", "<=", 100, over="median"),
+    Wanted("p999_ratio", "<=", 0.5, over="median"),
+    Wanted("ping_added_ms", "<=", 0.3, over="median"),
+    Wanted("connections", ">=", 1000),
+)
+MTU: Final = 9000
+SECONDS: Final = 3.0
+"""Of each flow that counts."""
+PINGS: Final = 100
+CONNECTIONS: Final = 1000
+CONNECTIONS_BOUND_S: Final = 90.0
+LOSS_PERCENT: Final = 1.0
+BEFORE_FAULT_S: Final = 1.5
+AFTER_FAULT_S: Final = 3.0
+STREAM_BYTES: Final = 1_000_000
+"""A stream has begun when so much has left the sender's switch: more than what else is on the wire."""
+REQUESTS: Final = 15_000
+BULK_S: Final = 90.0
+"""At most of the bulk flows beside redis, which end with it."""
+VPNS: Final = ("wireguard-go", "openvpn")
+OURS: Final = "tunnel"
+Found = dict[str, dict[str, float]]
+"""Contestant -> its figures."""
+
+
+def rounds(count: int, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds."""
+    for number in range(1, count + 1):
+        found: Found = {}
+        before = Drops.read(())
+        with veth_pair(mtu=MTU, offload=True, name=f"bench-tunnel-{os.getpid()}") as pair:
+            bare(Ends.of_veth(pair), found, seconds=seconds)
+        Drops.read(()).require_none_since(before, during="tunnel")
+        with Lab.up(reference(name=f"bench-tunnel-{os.getpid()}")) as lab:
+            four_paths(Ends.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
+            _require_relay(lab)
+            relay = int(lab.backend == "relay")
+        ours = found.pop(OURS)
+        yield Round(number, ratios(ours, found) | ours | {"relay": relay}, found)
+
+
+def ratios(ours: Figures, others: Mapping[str, Figures]) -> dict[str, float]:
+    """Return what is wanted, from the figures of all."""
+    tcp, fastest = others["tcp"], max(others[name]["gbps"] for name in VPNS)
+    return {
+        "tunnel_over_tcp_ratio": ours["gbps"] / tcp["gbps"],
+        "tunnel_gbps": ours["gbps"],
+        "tunnel_over_vpn_ratio": ours["gbps"] / fastest,
+        "one_flow_speedup": ours["one_flow_mbps"] / tcp["one_flow_mbps"],
+        "one_flow_speedup_loss": ours["one_flow_loss_mbps"] / tcp["one_flow_loss_mbps"],
+        "p999_ratio": ours["redis_p999_ms"] / tcp["redis_p999_ms"],
+        "ping_added_ms": ours["ping_ms"] - tcp["ping_ms"],
+    }
+
+
+def bare(ends: Ends, found: Found, *, seconds: float) -> None:
+    """Measure over the veth pair."""
+    found["tcp"] = {"ping_ms": ends.ping_ms(count=PINGS)} | _flow(ends, seconds=seconds)
+    with srd_tunnel(ends) as inner:
+        found[OURS] = {"ping_ms": inner.ping_ms(count=PINGS)} | _carried_flow(inner, seconds=seconds)
+        found[OURS] |= connections(inner)
+        found[OURS]["peak_rss_bytes"] = Usage.of(inner).peak_rss_bytes
+    for name, carrier in (
+        ("plain tunnel", srd_tunnel(ends, "--plain")),
+        ("wireguard-go", wireguard_go(ends, mtu=MTU)),
+        ("openvpn", openvpn(ends, mtu=MTU)),
+    ):
+        with carrier as inner:
+            found[name] = {"ping_ms": inner.ping_ms(count=PINGS)} | _carried_flow(inner, seconds=seconds)
+
+
+def _flow(ends: Ends, *, seconds: float) -> dict[str, float]:
+    flow = iperf.run(ends, algorithm=CUBIC, seconds=seconds)
+    return {"gbps": flow.gbps, "cpu_s_per_gb": flow.cpu_s_per_gb}
+
+
+def _carried_flow(inner: Ends, *, seconds: float) -> dict[str, float]:
+    """Measure a flow, and what the processes that carry it used for it, its start included."""
+    before = Usage.of(inner)
+    flow = iperf.run(inner, algorithm=CUBIC, seconds=seconds)
+    after = Usage.of(inner)
+    carried_gb = flow.gbps / 8 * (max(round(seconds), 1) + iperf.OMIT_S)  # about: its start is slower
+    cpu_s_per_gb = flow.cpu_s_per_gb + (after.cpu_s - before.cpu_s) / carried_gb
+    return {"gbps": flow.gbps, "cpu_s_per_gb": cpu_s_per_gb, "peak_rss_bytes": after.peak_rss_bytes}
+
+
+def connections(ends: Ends) -> dict[str, float]:
+    """Have many connections at once."""
+    served, exchanged = run_both(
+        ends,
+        server=python(WORKER, "connections-receive", ends.receiver),
+        client=lambda host, port: python(WORKER, "connections-send", host, str(port), "--count", str(CONNECTIONS)),
+        bound_s=START_S + CONNECTIONS_BOUND_S,
+    )
+    right = min(served["at_once"], exchanged["right"])
+    return {"connections": right, "connections_seconds": exchanged["seconds"]}
+
+
+def four_paths(ends: Ends, found: Found, *, seconds: float) -> None:
+    """Measure over the reference fabric. Raises BenchError where this kernel has no MPTCP."""
+    lab, spines = ends.lab, ends.lab.topology.spines
+    if not has_mptcp(lab):
+        raise BenchError("this kernel has no MPTCP with a subflow over each spine (CONFIG_MPTCP)")
+    pinned = [replace(ends, receiver=lab.pinned_addresses(RECEIVER)[spine]) for spine in spines]
+    multipath = Sockets(mptcp=True, bind=lab.pinned_addresses(SENDER)[spines[0]])
+    found["mptcp"] = one_flow(ends, multipath, seconds=seconds) | stall(ends, multipath)
+    found["tcp"] |= one_flow(ends, Sockets(), seconds=seconds) | stall(pinned[0], Sockets())
+    found["tcp"] |= beside_bulk(ends, pinned)
+    with srd_tunnel(ends) as inner:
+        found[OURS] |= one_flow(inner, Sockets(), seconds=seconds) | stall(inner, Sockets())
+        found[OURS] |= beside_bulk(inner, [inner] * len(spines))
+
+
+def one_flow(ends: Ends, sockets: Sockets, *, seconds: float) -> dict[str, float]:
+    """Measure a stream without loss and with it."""
+    found = {}
+    for name, percent in (("one_flow_mbps", 0.0), ("one_flow_loss_mbps", LOSS_PERCENT)):
+        with loss(ends.lab, percent), stream(ends, sockets, seconds=OMIT_S + seconds) as ended:
+            found[name] = ended().mbps()
+    return found
+
+
+def stall(ends: Ends, sockets: Sockets) -> dict[str, float]:
+    """Let the first spine drop everything under a stream; return the longest time without data, before and after."""
+    with stream(ends, sockets, seconds=OMIT_S + BEFORE_FAULT_S + AFTER_FAULT_S) as ended:
+        _await_bytes(ends.lab)
+        time.sleep(OMIT_S + BEFORE_FAULT_S)
+        with dead(ends.lab, ends.lab.topology.spines[0]):
+            failed_at = time.monotonic()
+            seen = ended()
+    return {
+        "stall_ms": seen.longest_stall_ms(since=failed_at, until=seen.ended_at),
+        "stall_before_ms": seen.longest_stall_ms(since=failed_at - BEFORE_FAULT_S, until=failed_at),
+    }
+
+
+def _await_bytes(lab: Lab) -> None:
+    """Wait until a stream has begun."""
+    before, give_up_at = sum(uplink_bytes(lab).values()), time.monotonic() + START_S
+    while sum(uplink_bytes(lab).values()) - before < STREAM_BYTES:
+        if time.monotonic() >= give_up_at:
+            raise BenchError(f"no stream within {START_S:g} s")
+        time.sleep(0.02)
+
+
+def beside_bulk(ends: Ends, bulk: Sequence[Ends]) -> dict[str, float]:
+    """Measure redis beside bulk flows; return its latencies, and what all together sent."""
+    with ExitStack() as stack:
+        for each in bulk:
+            stack.enter_context(stream(each, Sockets(), seconds=BULK_S))
+        _await_bytes(ends.lab)
+        time.sleep(OMIT_S)
+        before, began_at = sum(uplink_bytes(ends.lab).values()), time.monotonic()
+        found = redis.latencies(ends, requests=REQUESTS)
+        sent_bytes, seconds = sum(uplink_bytes(ends.lab).values()) - before, time.monotonic() - began_at
+        if seconds > BULK_S - OMIT_S:
+            raise BenchError(f"redis took {seconds:.0f} s, longer than the bulk flows beside it")
+    return found | {"bulk_mbps": 8e-6 * sent_bytes / seconds}
+
+
+def _require_relay(lab: Lab) -> None:
+    """Raise BenchError if the relay lost packets that the fabric would not have lost."""
+    status = lab.relay_status()
+    if status is not None and status["tap_drops"]:
+        raise BenchError(f"the relay was overloaded and lost {status['tap_drops']} packets, so the run is void")

@@ -1,0 +1,1 @@
+"""What the case `tunnel` runs: what carries the packets, the workers whose connections it carries, and redis."""

@@ -1,0 +1,77 @@
+"""One connection with bulk data, and what its receiver saw: how much came when, and for how long nothing came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from scripts.benches.tunnel.ends import Ends
+from scripts.harness.client_server import Event, python, running
+from scripts.harness.errors import BenchError
+
+WORKER: Final = "scripts.benches.tunnel.worker"
+START_S: Final = 40.0
+OMIT_S: Final = 1.0
+"""Time from the first byte that does not count: slow start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """What both ends open."""
+
+    mptcp: bool = False
+    bind: str | None = None
+    """The sender's address; None: the kernel's choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the receiver saw. Times are CLOCK_MONOTONIC's."""
+
+    samples: tuple[tuple[float, int], ...]
+    """Time, and all bytes that have come until then; about every 50 ms."""
+    gaps: tuple[tuple[float, float], ...]
+    """When nothing came any more, and for how long; the last one may be that of the end."""
+    ended_at: float
+    """When the sender stopped."""
+
+    @classmethod
+    def of(cls, received: Event, sent: Event) -> Seen:
+        """Read the workers' events."""
+        samples = tuple((at, count) for at, count in received["samples"])
+        return cls(samples, tuple((at, seconds) for at, seconds in received["gaps"]), sent["ended_at"])
+
+    def mbps(self) -> float:
+        """Return the goodput after `OMIT_S`. Raises BenchError if nothing came then."""
+        from_at = self.samples[0][0] + OMIT_S
+        counted = [sample for sample in self.samples if from_at <= sample[0] <= self.ended_at]
+        if len(counted) < 2:
+            raise BenchError("a stream ended before anything could be measured")
+        (first_at, first_bytes), (last_at, last_bytes) = counted[0], counted[-1]
+        return 8e-6 * (last_bytes - first_bytes) / (last_at - first_at)
+
+    def longest_stall_ms(self, *, since: float, until: float) -> float:
+        """Return for how long nothing came at most, of a time that may begin or end in the middle of a gap."""
+        within = [min(at + seconds, until) - max(at, since) for at, seconds in self.gaps]
+        return max(1e3 * max(within, default=0.0), 0.0)
+
+
+@contextmanager
+def stream(ends: Ends, sockets: Sockets, *, seconds: float) -> Iterator[Callable[[], Seen]]:
+    """Run a stream during the block; yields a function that waits for its end."""
+    options = ["--mptcp"] if sockets.mptcp else []
+    bind = [] if sockets.bind is None else ["--bind", sockets.bind]
+    with running(
+        ends,
+        server=python(WORKER, "stream-receive", ends.receiver, *options),
+        client=lambda host, port: python(
+            WORKER, "stream-send", host, str(port), "--seconds", str(seconds), *options, *bind
+        ),
+    ) as ended:
+
+        def seen() -> Seen:
+            return Seen.of(*ended(START_S + seconds))
+
+        yield seen

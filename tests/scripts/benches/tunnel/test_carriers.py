@@ -1,0 +1,57 @@
+"""scripts.benches.tunnel: tunnels come up, carry a stream and many connections, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from netns.processes import processes_in
+from scripts.benches.tunnel.carriers import Usage, openvpn, wireguard_go
+from scripts.benches.tunnel.ends import Ends
+from scripts.benches.tunnel.streams import WORKER, Sockets, stream
+from scripts.harness.client_server import python, run_both
+from scripts.harness.errors import BenchError
+from scripts.harness.process import ManagedProcess
+from scripts.harness.veth_pair import veth_pair
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.root
+NAME = f"test-tunnel-{os.getpid()}"  # of this worker
+MTU = 1500
+
+
+@pytest.mark.parametrize("carrier", [wireguard_go, openvpn])
+def test_carrier__carries_tcp_and_ends(carrier: Callable[..., AbstractContextManager[Ends]]) -> None:
+    with veth_pair(mtu=MTU, offload=True, name=NAME) as two:
+        ends = Ends.of_veth(two)
+        with carrier(ends, mtu=MTU) as inner:
+            assert inner.receiver != ends.receiver
+            assert inner.ping_ms(count=3) > 0
+            with stream(inner, Sockets(), seconds=1.2) as ended:
+                assert ended().mbps() > 0
+            used = Usage.of(inner)
+            assert used.cpu_s > 0
+            assert used.peak_rss_bytes > 1_000_000
+        assert not processes_in(ends.namespaces)
+
+
+def test_await_answer__of_a_process_that_ends() -> None:
+    with veth_pair(mtu=MTU, offload=True, name=NAME) as two:
+        process = ManagedProcess.start("tunnel", command=["sh", "-c", "echo no such device >&2; exit 1"])
+        process.process.wait()
+        with pytest.raises(BenchError, match=r"^tunnel: no such device$"):
+            Ends(two.lab, ("sender", "receiver"), "192.0.2.1", "192.0.2.2").await_answer(process)
+
+
+def test_connections__all_at_once_and_right() -> None:
+    with veth_pair(mtu=MTU, offload=True, name=NAME) as two:
+        served, exchanged = run_both(
+            Ends.of_veth(two),
+            server=python(WORKER, "connections-receive", two.receiver),
+            client=lambda host, port: python(WORKER, "connections-send", host, str(port), "--count", "50"),
+            bound_s=PATIENCE_S,
+        )
+    assert served["connections"] == served["at_once"] == exchanged["right"] == 50
