@@ -63,6 +63,7 @@ COMPILED = (
             "requester",
             "responder",
             "send_queue",
+            "sources",
             "tables",
             "virtual_function",
             "wqe_runs",

@@ -49,6 +49,7 @@ from pydantic import (
 from netns.units import parse_count, parse_rate_bps, parse_size
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.errors import AbiError, ConfigError
+from nitro_emu.vpc.fields import Cidr
 from nitro_emu.yaml_file import MAX_FILE_BYTES, Position, first_mistake, mapping_of
 from srd.errors import UsageError
 from srd.io.allowance import MIN_BANDWIDTH_BPS, MIN_PACKETS_PER_SECOND, Allowance
@@ -60,6 +61,8 @@ from srd.secure.config import Keys, Plain, Psk, SecurityConfig
 from srd.secure.handshake import NO_PSK
 from srd.secure.keys import create, directory, read_authorized, read_psk
 from srd.secure.keys import load as load_key
+from srd.tunnel.config import MAX_MTU, MIN_MTU
+from srd.tunnel.tun import MAX_NAME_BYTES
 
 DEFAULT_RUN_DIR: Final = Path("/run/nitro-card")
 
@@ -245,11 +248,40 @@ class AttestationFields(_Strict):
         return value
 
 
+class InterfaceFields(_Strict):
+    """A tenant's network interface: that of a virtual function of kind `ena-express`."""
+
+    subnet: Cidr
+    """The subnet of the VPC that the private address is in; the kernel routes it to the interface."""
+
+    routes: tuple[Cidr, ...] = Field(default=(), max_length=64, strict=False)
+    """Further networks that are routed to it: other subnets of the VPC, and of peered ones."""
+
+    netns: Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,255}$")] | Annotated[int, Field(ge=1)] | None = None
+    """The network namespace in which it is: a name, as `ip netns add` makes it, or the id of a process in it. Default:
+    the card's own."""
+
+    name: str | None = Field(default=None, pattern="^[a-zA-Z0-9_.-]{1,15}$")
+    """Its name in the kernel. Default: that of the virtual function."""
+
+    mtu: int = Field(default=8900, ge=MIN_MTU, le=MAX_MTU)
+    """Longest packet. AWS recommends 8900 with ENA Express; TCP's super-packets are longer in any case."""
+
+    max_flows: Count = Field(default=65_536, ge=64, le=1 << 20)
+    """Flows that are tracked: 500 bytes each. What would be more counts in `conntrack_allowance_exceeded`."""
+
+
 class VfConfig(_Strict):
-    """The settings of one virtual function: a tenant's interface, an RDMA device of its own."""
+    """The settings of one virtual function: a tenant's interface, a device of its own."""
 
     name: Name
     """Name of the device, which its socket in the run directory is called after. The kernel's driver says efa_0."""
+
+    kind: Literal["efa", "ena-express"] = "efa"
+    """An RDMA device for programs that use verbs, or a network interface for all others: with `interface`, in a VPC."""
+
+    interface: InterfaceFields | None = None
+    """Of kind `ena-express`."""
 
     address: str
     """IP address of this host that the VF sends from and receives at. It must be one address, as it is in the GID."""
@@ -335,6 +367,7 @@ class VfConfig(_Strict):
                 gid_of(self.private_address, port=IPV6_PORT)
             except AbiError as error:
                 raise ValueError(f"private_address: {error}; give an address of the VPC's subnet") from error
+        self._check_kind()
         if ":" in self.address and self.port != DEFAULT_PORT:
             raise ValueError(f"port: {self.port} is not {DEFAULT_PORT}, which IPv6 always has; use another address")
         try:
@@ -342,6 +375,22 @@ class VfConfig(_Strict):
         except AbiError as error:
             raise ValueError(f"address: {error}; give an address of this host") from error
         return self
+
+    def _check_kind(self) -> None:
+        if self.interface is None:
+            if self.kind == "ena-express":
+                raise ValueError("kind ena-express needs interface: with its subnet")
+            return
+        if self.kind != "ena-express":
+            raise ValueError(f"interface stands beside kind {self.kind}, which has none; remove one of the two")
+        if self.private_address is None:
+            raise ValueError("kind ena-express needs vpc and private_address, by whose rules its packets go")
+        if ipaddress.ip_address(self.private_address) not in ipaddress.ip_network(self.interface.subnet):
+            raise ValueError(f"interface.subnet: {self.interface.subnet} does not have {self.private_address}")
+        if len(self.interface.name or self.name) > MAX_NAME_BYTES:
+            raise ValueError(
+                f"name: {self.name} has more than {MAX_NAME_BYTES} characters; give interface.name a shorter one"
+            )
 
     @property
     def allowance(self) -> Allowance | None:
@@ -547,6 +596,7 @@ def load(path: Path) -> CardConfig:
 
 _PARTS: Final[dict[str, type[BaseModel]]] = {
     "security": SecurityFields,
+    "interface": InterfaceFields,
     "control_plane": ControlPlaneFields,
     "chip": ChipFields,
     "require_attestation": AttestationFields,

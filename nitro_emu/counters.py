@@ -143,6 +143,9 @@ class AllowanceCounters:
     pps_allowance_exceeded: int = 0
     """By the packets per second, in both directions."""
 
+    conntrack_allowance_exceeded: int = 0
+    """Packets dropped because their flow would have been one too many to track; only of kind ena-express."""
+
 
 @dataclass(slots=True)
 class SecurityCounters:

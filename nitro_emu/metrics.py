@@ -26,7 +26,8 @@ Stats = Mapping[str, Any]
 _GROUPS: Final = {
     "port": ("efa_", "EFA's counter of the port"),
     "device": ("efa_", "EFA's counter of the device"),
-    "allowance": ("ena_", "ENA's counter of packets that waited"),
+    "ena": ("ena_", "A counter of ENA Express"),
+    "allowance": ("ena_", "ENA's counter of packets that waited, or were dropped"),
     "security": ("nitro_", "Packets dropped that were not authentic, or received before"),
     "vpc": ("nitro_vpc_", "Peers and address handles that VPC and security groups refused"),
 }
@@ -44,11 +45,24 @@ class VfCollector(Collector):
         stats = self._stats()
         vfs: dict[str, Mapping[str, Any]] = stats["vfs"]
         for group, (prefix, help_text) in _GROUPS.items():
-            for name in next(iter(vfs.values()), {}).get(group, ()):
-                family = CounterMetricFamily(f"{prefix}{name}", f"{help_text}, {name}.", labels=["vf"])
-                for vf, values in vfs.items():
-                    family.add_metric([vf], values[group][name])
+            have = {vf: values[group] for vf, values in vfs.items() if group in values}
+            for name in next(iter(have.values()), ()):
+                metric = name.removeprefix("ena_") if prefix == "ena_" else name
+                family = CounterMetricFamily(f"{prefix}{metric}", f"{help_text}, {name}.", labels=["vf"])
+                for vf, counters in have.items():
+                    family.add_metric([vf], counters[name])
                 yield family
+        yield from _of_devices({vf: values for vf, values in vfs.items() if "resources" in values})
+        yield from _of_interfaces({vf: values for vf, values in vfs.items() if "ena_state" in values})
+        alarms = CounterMetricFamily("nitro_alarms", "Alarms, by kind.", labels=["kind"])
+        for kind, count in stats.get("alarms", {}).items():
+            alarms.add_metric([kind], count)
+        yield alarms
+
+
+def _of_devices(vfs: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    """Yield what only virtual functions of kind EFA have."""
+    if vfs:
         violations = CounterMetricFamily("efa_qkey_viol", "Messages dropped for a wrong qkey.", labels=["vf"])
         copied = CounterMetricFamily("efa_bytes_copied", "Payload bytes that the card has copied.", labels=["vf"])
         resources = GaugeMetricFamily("efa_resources", "Resources in use, by kind.", labels=["vf", "kind"])
@@ -57,10 +71,24 @@ class VfCollector(Collector):
             copied.add_metric([vf], values["bytes_copied"])
             for kind, count in values["resources"].items():
                 resources.add_metric([vf, kind], count)
-        alarms = CounterMetricFamily("nitro_alarms", "Alarms, by kind.", labels=["kind"])
-        for kind, count in stats.get("alarms", {}).items():
-            alarms.add_metric([kind], count)
-        yield from (violations, copied, resources, alarms)
+        yield from (violations, copied, resources)
+
+
+def _of_interfaces(vfs: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    """Yield what only virtual functions of kind ENA Express have."""
+    if vfs:
+        dropped = CounterMetricFamily("nitro_inner_drops", "The tenant's packets dropped.", labels=["vf", "reason"])
+        flows = GaugeMetricFamily("nitro_flows", "Flows tracked for security groups.", labels=["vf"])
+        mode = GaugeMetricFamily("ena_srd_mode", "ENA Express: 3 is TCP and UDP.", labels=["vf"])
+        used = GaugeMetricFamily("ena_srd_resource_utilization", "Percent of its memory in use.", labels=["vf"])
+        for vf, values in vfs.items():
+            for reason, count in values["dropped"].items():
+                dropped.add_metric([vf, reason], count)
+            state = values["ena_state"]
+            flows.add_metric([vf], state["flows"])
+            mode.add_metric([vf], state["ena_srd_mode"])
+            used.add_metric([vf], state["ena_srd_resource_utilization"])
+        yield from (dropped, flows, mode, used)
 
 
 def metrics_text(stats: Stats) -> str:

@@ -29,7 +29,7 @@ from srd.errors import SrdError, UsageError
 from srd.io.addresses import canonical, host_port_text, host_text
 from srd.io.allowance import AllowanceExceeded
 from srd.io.driver import Driver
-from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu, socket_id
+from srd.io.socket import IP_UDP_BYTES, is_wildcard, open_socket, route_to, socket_id
 from srd.io.syscalls import Address
 from srd.proto.core import EndpointCore
 from srd.proto.events import Event, Extent, MessageAborted, PeerEnded
@@ -79,6 +79,8 @@ class Engine:
             sockets = _open_sockets(address, family=family, count=config.protocol.paths, opened=opened)
             bound = canonical(sockets[0].getsockname())
             self.address: tuple[str, int] = (host_text(bound), bound[1])
+            self._bound_host: str = bound[0]
+            self._ports: list[int] = [sock.getsockname()[1] for sock in sockets]  # of the primary paths
             self.trust = config.security.open(socket_id=socket_id(bound))
             secure = self.trust.handshakes is not None
             # First what may reject the configuration, then what has to be released.
@@ -147,7 +149,7 @@ class Engine:
         route that carries SRD.
         """
         try:
-            mtu = route_mtu(address, family=family)
+            mtu, source_host = route_to(address, family=family)
         except OSError as error:
             raise SrdError(f"{name}: no route to it ({error.strerror}); check the address") from error
         header_bytes = IP_UDP_BYTES[family]
@@ -159,7 +161,12 @@ class Engine:
         largest = min(mtu - header_bytes, self.config.datagram_bytes)
         smaller = (size - header_bytes for size in FALLBACK_MTUS)
         sizes = (largest, *(size for size in smaller if size < largest))
-        number = self._core.connect(address, sizes=sizes, check_credential=check_credential, now=time.monotonic())
+        if not is_wildcard(self._bound_host):
+            source_host = self._bound_host
+        sources = [(source_host, port) for port in self._ports]
+        number = self._core.connect(
+            address, sizes=sizes, sources=sources, check_credential=check_credential, now=time.monotonic()
+        )
         self._driver.wake()
         return number
 

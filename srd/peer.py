@@ -68,6 +68,7 @@ class Peer:
         "_core",
         "_engine",
         "_inbox",
+        "_key",
         "_next_request",
         "_streams",
         "address",
@@ -77,12 +78,14 @@ class Peer:
         "number",
     )
 
-    def __init__(self, engine: Engine, core: PeerCore, inbox: Inbox, *, incoming: bool) -> None:
+    def __init__(self, engine: Engine, core: PeerCore, inbox: Inbox, *, incoming: bool, key: int = 0) -> None:
+        """`key`: of what `post` sends, for another end whose engine has an `srd.proto.memory.Inbox`."""
         self.number = core.number
         self.address: tuple[str, int] = (host_text(core.address), core.address[1])
         self._engine = engine
         self._core = core  # its counters can still be read after the peer has ended
         self._inbox = inbox
+        self._key = key
         self._next_request = 0
         self._streams: Streams | None = None  # until they are used
         self.incoming = incoming
@@ -273,7 +276,7 @@ class Peer:
         """
         self._check_open()
         request = self._next_request
-        self._engine.post(self.number, WorkRequest(request, length, address, immediate=immediate))
+        self._engine.post(self.number, WorkRequest(request, length, address, immediate=immediate, key=self._key))
         self._next_request = request + 1
         return request
 

@@ -39,6 +39,7 @@ from srd.proto.wire.data import (
 )
 from srd.proto.wire.protected import TAG_BYTES
 from srd.secure.session import Session, packet_views
+from tests.nat import Nat
 
 IP_UDP_ETHERNET_BYTES = 42
 Packet = tuple[bytes, bytes]  # header (or whole control packet), payload
@@ -148,6 +149,8 @@ class Network:
         self.loses: Callable[[str, Packet], bool] | None = None  # which packets are lost, by source and packet
         self.carried: list[tuple[str, str, Packet]] = []  # source, target and packet of all that arrived
         self.keeps_carried = False
+        self.nat: Nat | None = None  # in front of a; its external addresses are "a:PORT", too
+        self.knows_sources = True  # whether a knows the addresses of its paths
         self.a = self._node("a", region_bytes)
         self.b = self._node("b", region_bytes)
 
@@ -177,7 +180,8 @@ class Network:
     def connect(self) -> tuple[int, int]:
         """Open a peer from a to b; return both ends' numbers."""
         known = len(self.b.of(PeerOpened))
-        number = self.a.core.connect("b:0", sizes=(self.datagram_bytes,), now=self.now)
+        sources = [f"a:{path}" for path in range(self.config.paths)] if self.knows_sources else []
+        number = self.a.core.connect("b:0", sizes=(self.datagram_bytes,), sources=sources, now=self.now)
         self.run(until=lambda: len(self.b.of(PeerOpened)) > known and self.opened(number), seconds=5)
         opened = self.b.of(PeerOpened)[-1]
         assert isinstance(opened, PeerOpened)
@@ -249,7 +253,9 @@ class Network:
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _transmit(self, node: Node, out: Burst | Datagram) -> None:
-        source = f"{node.name}:{out.path}"
+        source = f"{node.name}:{out.path if isinstance(out, Datagram) else out.port}"
+        if self.nat is not None and node is self.a:
+            source = str(self.nat.outbound(source, str(out.address), now=self.now))
         if isinstance(out, Datagram):
             self._send(node.name, source, str(out.address), (out.data, b""))
             return
@@ -333,6 +339,9 @@ class Network:
                 heapq.heappush(self._late, (at, next(self._serial), source, target, packet))
         while self._late and self._late[0][0] <= self.now:
             _, _, source, target, packet = heapq.heappop(self._late)
+            if self.nat is not None and target[0] == "a":
+                inside = self.nat.inbound(target, source, now=self.now)
+                target = "nobody" if inside is None else str(inside)
             if target[0] in batches:  # else it is for an address of a test's crafted packets
                 batches[target[0]].append((source, packet))
                 if self.keeps_carried:

@@ -15,12 +15,14 @@ from typing import Any, Final, NoReturn
 
 from nitro_emu.abi.admin import AenqGroup
 from nitro_emu.abi.memory import CardState
-from nitro_emu.config import CardConfig
+from nitro_emu.config import CardConfig, VfConfig
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
+from nitro_emu.device.express_function import ExpressFunction
 from nitro_emu.device.peer_attestation import PEER_USER_DATA
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.user_context import UserContext
+from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.device.virtual_function import VirtualFunction
 from nitro_emu.errors import CardError, TrustError, VpcError
 from nitro_emu.trust.alarms import Alarms
@@ -128,6 +130,7 @@ class Card:
         self.updating = asyncio.Event()
         """Set when an update was accepted: the process is to replace itself."""
         self._devices: list[Device] = []
+        self._interfaces: list[ExpressFunction] = []
         self._poller: Poller | None = None
         self._state = CardState.READY
         self._keep_alive: asyncio.TimerHandle | None = None
@@ -140,7 +143,12 @@ class Card:
         with ExitStack() as opened:
             opened.callback(self._poller.close)
             for vf_config in self.config.vfs:
-                device = self._open(self._poller, vf_config.name)
+                if vf_config.interface is not None:
+                    interface = self._open_interface(vf_config)
+                    opened.callback(interface.close)
+                    self._interfaces.append(interface)
+                    continue
+                device = self._open(self._poller, vf_config)
                 opened.callback(device.close)
                 self._devices.append(device)
             opened.pop_all()
@@ -158,12 +166,9 @@ class Card:
         """What its owner must know."""
         return self.trust.alarms
 
-    def _open(self, poller: Poller, name: str) -> Device:
-        vf_config = next(each for each in self.config.vfs if each.name == name)
-        try:
-            trust = self.trust.of(vf_config)
-        except UsageError as error:
-            raise CardError(f"{name}: {error}") from error
+    def _open(self, poller: Poller, vf_config: VfConfig) -> Device:
+        name = vf_config.name
+        trust = self._trust_of(vf_config)
         vf = VirtualFunction(vf_config, trust=trust, poller=poller, on_failure=lambda reason: self._fail(name, reason))
         with ExitStack() as opened:
             opened.callback(vf.close)
@@ -173,6 +178,25 @@ class Card:
             device = Device(vf, self.config.run_dir / f"{name}.sock")
             opened.pop_all()
         return device
+
+    def _open_interface(self, vf_config: VfConfig) -> ExpressFunction:
+        name = vf_config.name
+        trust = self._trust_of(vf_config)
+        vf = ExpressFunction(vf_config, trust=trust, on_failure=lambda reason: self._fail(name, reason))
+        with ExitStack() as opened:
+            opened.callback(vf.close)
+            vf.start()
+            vf.share_loop(is_shared=len(self.config.vfs) > 1)
+            if self.trust.network is not None:
+                self.trust.network.on_change(vf.on_new_mapping)
+            opened.pop_all()
+        return vf
+
+    def _trust_of(self, vf_config: VfConfig) -> VfTrust:
+        try:
+            return self.trust.of(vf_config)
+        except UsageError as error:
+            raise CardError(f"{vf_config.name}: {error}") from error
 
     def _fail(self, name: str, reason: str) -> None:
         self.failure = f"{name}: {reason}"
@@ -212,6 +236,8 @@ class Card:
                 stack.callback(self._poller.close)
             while self._devices:
                 stack.callback(self._devices.pop().close)
+            while self._interfaces:
+                stack.callback(self._interfaces.pop().close)
 
     # -- what it says of itself ---------------------------------------------------------------------------------------
 
@@ -220,13 +246,15 @@ class Card:
         return {
             "name": self.config.name,
             "state": self._state.name.lower(),
-            "vfs": {device.vf.config.name: _status(device) for device in self._devices},
+            "vfs": {device.vf.config.name: _status(device) for device in self._devices}
+            | {each.config.name: _interface_status(each) for each in self._interfaces},
             "trust": self.trust.status(),
         }
 
     def stats(self) -> dict[str, Any]:
         """Return the counters of all virtual functions."""
         vfs = {device.vf.config.name: _stats(device) for device in self._devices}
+        vfs |= {each.config.name: _interface_stats(each) for each in self._interfaces}
         return {"vfs": vfs, "alarms": dict(self.trust.alarms.counts)}
 
     # -- what the control socket asks of it ---------------------------------------------------------------------------
@@ -293,4 +321,27 @@ def _stats(device: Device) -> dict[str, Any]:
             "ahs": len(tables.handles),
             "registered_bytes": tables.registered_bytes,
         },
+    }
+
+
+def _interface_status(vf: ExpressFunction) -> dict[str, Any]:
+    config = vf.config
+    return {
+        "address": config.address,
+        "port": config.port,
+        "kind": config.kind,
+        "vpc": config.vpc,
+        "private_address": config.private_address,
+        **vf.status(),
+    }
+
+
+def _interface_stats(vf: ExpressFunction) -> dict[str, Any]:
+    return {
+        "ena": vf.ena_counters(),
+        "ena_state": vf.ena_state(),
+        "dropped": vf.dropped(),
+        "vpc": asdict(vf.tenancy.counters),
+        "allowance": asdict(vf.allowance_counters()),
+        "security": asdict(vf.security_counters()),
     }

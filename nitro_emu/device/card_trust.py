@@ -28,7 +28,7 @@ from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET, SECRET_BYTES
 from nitro_emu.config import AttestationFields, CardConfig, VfConfig
 from nitro_emu.device.peer_attestation import PeerAttestation
-from nitro_emu.device.tenancy import OpenTenancy, Tenancy, VpcTenancy
+from nitro_emu.device.tenancy import OpenTenancy, PacketTenancy, Tenancy, VpcTenancy
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.device.vpc_network import VpcNetwork
 from nitro_emu.errors import CardError, ConfigError, TrustError
@@ -125,7 +125,7 @@ class CardTrust:
             raise CardError(f"{vf.name}: is in VPC {vf.vpc}, and this card has no control plane")
         else:
             security = Keys(private_key=self._key, authorized=self.network)
-            tenancy = VpcTenancy(
+            tenancy = (PacketTenancy if vf.interface is not None else VpcTenancy)(
                 self.network,
                 vpc=vf.vpc,
                 private_address=vf.private_address,
@@ -147,6 +147,10 @@ class CardTrust:
         """
         if self.chip is None or self.config.chip is None:
             raise TrustError("this card has no security chip, which checks updates: replace the files, and restart it")
+        if self.config.confine and any(vf.interface is not None for vf in self.config.vfs):
+            raise TrustError(
+                "this card has interfaces of kind ena-express, which a confined process cannot make again; restart it"
+            )
         if self._is_updating:
             raise TrustError("another update is being checked; wait for it")
         place = self.config.chip.manifest

@@ -17,7 +17,7 @@ from typing import Final
 
 from nitro_emu.device.introduction import Hello, binding, hello_untrusted, pack_welcome, welcome_untrusted
 from nitro_emu.device.remote import Remote, RemoteState
-from nitro_emu.device.responder import Responder
+from nitro_emu.device.sources import Sources
 from nitro_emu.device.tenancy import ForgeryError, OtherMappingError
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import AbiError, NitroError, TrustError, VpcError
@@ -37,16 +37,16 @@ class Introducer:
         *,
         engine: Callable[[], Engine],
         trust: VfTrust,
-        responder: Responder,
+        sources: Sources,
         outgoing: Mapping[int, Remote],
         log: logging.Logger,
     ) -> None:
-        """`outgoing`: the peers that this end has opened."""
+        """`sources`: the peers that others have opened, `outgoing`: those that this end has."""
         self._engine = engine
         self._tenancy = trust.tenancy
         self._attestation = trust.attestation
         self._alarms = trust.alarms
-        self._responder = responder
+        self._sources = sources
         self._outgoing = outgoing
         self._public_key = trust.public_key
         self._log = log
@@ -132,7 +132,7 @@ class Introducer:
             self._engine().close_peer(peer)
 
     def _on_hello(self, peer: int, hello: Hello) -> None:
-        host = self._responder.host_of(peer)
+        host = self._sources.host_of(peer)
         if host is None:
             return
         self._tenancy.check_source(hello, host=host, public_key=self._key_of(peer))
@@ -141,7 +141,7 @@ class Introducer:
 
     def _let_in(self, peer: int, *, hello: Hello, document: bytes) -> None:
         """Let a peer in, if it still may: the mapping may have changed while the document was made."""
-        host = self._responder.host_of(peer)
+        host = self._sources.host_of(peer)
         if host is None:
             return
         try:
@@ -150,7 +150,7 @@ class Introducer:
             self._on_refused(peer, error)
             self._engine().close_peer(peer)
         else:
-            self._responder.let_in(peer, hello=hello, welcome=pack_welcome(document))
+            self._sources.let_in(peer, hello=hello, welcome=pack_welcome(document))
 
     def _check_document(self, peer: int, document: bytes) -> None:
         nonce = self._nonce(peer, is_own=False)
@@ -183,7 +183,7 @@ class Introducer:
     def end_what_is_not_allowed(self, remotes: Sequence[Remote]) -> None:
         """End the peers that the mapping does not allow any more, in both directions."""
         ended = [each.peer for each in remotes if each.peer is not None and not self._may_reach(each)]
-        for peer, host, hello in self._responder.let_in_sources():
+        for peer, host, hello in self._sources.let_in_sources():
             try:
                 self._tenancy.check_source(hello, host=host, public_key=self._key_of(peer))
             except VpcError as error:

@@ -21,8 +21,8 @@ from nitro_emu.errors import AbiError
 
 INTRODUCTION_KEY: Final = 0
 """The key of these messages. No queue pair has the number 0."""
-INTRODUCTION_REQUEST: Final = 0
-"""The number of their work requests; others begin behind it."""
+INTRODUCTION_REQUEST: Final = -1
+"""The number of their work requests; others begin with 0."""
 MAX_INTRODUCTION_BYTES: Final = 16 << 10
 """A security chip's document with its chain of certificates has 4 to 6 KiB."""
 INTRODUCTION_VERSION: Final = 1

@@ -6,41 +6,32 @@
    buffer that is long enough. What is not admitted is refused with a status, and disturbs nothing else.
 3. A send's payload is copied once, from the receive region to the posted buffers, and its credit is returned at once.
    Payload of writes and of answers to reads lands in registered memory.
-4. Nothing but a HELLO is accepted from a peer before it was let in (`introduction`).
+4. Nothing but a HELLO is accepted from a peer before it was let in (`sources`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nitro_emu.abi import io
 from nitro_emu.abi.admin import MrPermission
 from nitro_emu.counters import PortCounters
 from nitro_emu.device.completion_queue import rx_lane, rx_source_lane
-from nitro_emu.device.introduction import (
-    INTRODUCTION_KEY,
-    INTRODUCTION_REQUEST,
-    MAX_INTRODUCTION_BYTES,
-    Hello,
-)
+from nitro_emu.device.introduction import INTRODUCTION_KEY
 from nitro_emu.device.landing import Piece, land_batch, land_message
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.queue_pair import QueuePair
 from nitro_emu.device.recv_queue import Buffer, RecvQueue, RecvRequest
+from nitro_emu.device.sources import Sources
 from nitro_emu.errors import AbiError
 from srd.engine import Engine
-from srd.io.addresses import host_text
 from srd.proto.events import REGION_SHIFT, MessageAborted, MessageReceived, MessagesReceived, WriteReceived
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
-from srd.proto.work_request import WorkRequest
 
 # Plain integers: an enum's member is looked up, combined and compared by functions in Python.
 _SEND: Final = int(io.SendOp.SEND)
@@ -49,28 +40,9 @@ _LOCAL_WRITE: Final = int(MrPermission.LOCAL_WRITE)
 _REMOTE_WRITE: Final = int(MrPermission.REMOTE_WRITE)
 _REMOTE_READ: Final = int(MrPermission.REMOTE_READ)
 _OFFSET_MASK: Final = (1 << REGION_SHIFT) - 1
-NAMING_S: Final = 5.0
-"""Time in which a peer has to name itself, before it is closed."""
 FETCHED: Final = 64
 """Descriptors that are fetched at once for messages: a segment train of these."""
 Arrival = MessageReceived | MessagesReceived | WriteReceived
-
-
-@dataclass(slots=True, eq=False)
-class Source:
-    """A peer that another card has opened."""
-
-    host: str
-    gid: bytes | None = None
-    """None: it was not let in yet."""
-    hello: Hello | None = None
-    """What it said when it named itself."""
-    is_naming: bool = False
-    """Whether its HELLO was admitted; there is one."""
-    welcome: npt.NDArray[np.uint8] | None = None
-    """The answer, while it is sent."""
-    queue_pairs: set[int] = field(default_factory=set)
-    """Numbers of those that have reserved receive requests for it."""
 
 
 class Responder:
@@ -84,19 +56,17 @@ class Responder:
         find_queue_pair: Callable[[int], QueuePair | None],
         find_memory: Callable[[int], MemoryRegion | None],
         find_remote_memory: Callable[[int], MemoryRegion | None],
-        is_outgoing: Callable[[int], bool],
-        awaits_welcome: Callable[[int], bool],
+        sources: Sources,
         on_introduction: Callable[[int, bytes], None],
         on_broken: Callable[[QueuePair, str], None],
     ) -> None:
         """Take what it needs of the virtual function.
 
-        `find_memory`: by lkey, `find_remote_memory`: by rkey; `is_outgoing`: whether this end has opened a peer;
-        `awaits_welcome`: whether it has, and was not let in yet;
+        `find_memory`: by lkey, `find_remote_memory`: by rkey; `sources`: the peers that others have opened;
         `on_introduction`: called with a peer's number and its HELLO or WELCOME; `on_broken`: called when a program
         broke the rules of a ring.
         """
-        self._sources: dict[int, Source] = {}
+        self._sources = sources
         self.qkey_violations = 0
         self.bytes_copied = 0
         self._engine = engine
@@ -104,8 +74,6 @@ class Responder:
         self._queue_pair = find_queue_pair
         self._memory = find_memory
         self._remote_memory = find_remote_memory
-        self._is_outgoing = is_outgoing
-        self._awaits_welcome = awaits_welcome
         self._on_introduction = on_introduction
         self._on_broken = on_broken
 
@@ -114,8 +82,8 @@ class Responder:
     def admit(self, key: int, *, peer: int, length: int, count: int) -> Status | None:
         """Reserve receive requests for sends."""
         if key == INTRODUCTION_KEY:
-            return self._admit_introduction(peer, length=length, count=count)
-        source = self._named(peer)
+            return self._sources.admit_introduction(peer, length=length, count=count)
+        source = self._sources.named(peer)
         if source is None:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
         qp = self._queue_pair(key >> 48)
@@ -133,21 +101,9 @@ class Responder:
         qp.reserve_send(peer, length=length, requests=requests)
         return None
 
-    def _admit_introduction(self, peer: int, *, length: int, count: int) -> Status | None:
-        """Let a HELLO pass, once, and a WELCOME that this end waits for."""
-        if length > MAX_INTRODUCTION_BYTES or count != 1:
-            return Status.REMOTE_ERROR_BAD_LENGTH
-        if self._is_outgoing(peer):
-            return None if self._awaits_welcome(peer) else Status.REMOTE_ERROR_ABORT
-        source = self._source(peer)
-        if source.is_naming:
-            return Status.REMOTE_ERROR_ABORT
-        source.is_naming = True
-        return None
-
     def admit_write(self, key: int, *, peer: int) -> Status | None:
         """Reserve a receive request for the notification of a write."""
-        source, qp = self._named(peer), self._queue_pair(key >> 16 & 0xFFFF)
+        source, qp = self._sources.named(peer), self._queue_pair(key >> 16 & 0xFFFF)
         if source is None or qp is None or not qp.receives:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
         if qp.is_unsolicited:
@@ -165,31 +121,13 @@ class Responder:
         A peer that was not let in does not learn which queue pairs there are.
         """
         qp = self._queue_pair(key >> 16 & 0xFFFF)
-        if qp is None or not qp.receives or self._named(peer) is None:
+        if qp is None or not qp.receives or self._sources.named(peer) is None:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
         return Status.REMOTE_ERROR_BAD_ADDRESS
 
     def flow(self, key: int) -> int:
         """Return the requester's queue pair: answers to different ones take turns."""
         return key & 0xFFFF
-
-    def _named(self, peer: int) -> Source | None:
-        """Return the source behind a peer that was let in."""
-        source = self._sources.get(peer)
-        return None if source is None or source.gid is None else source
-
-    def add_source(self, peer: int) -> None:
-        """Note a peer that another card has opened; it has to name itself."""
-        self._source(peer)
-
-    def _source(self, peer: int) -> Source:
-        """Return the source behind a peer, which is known from its first packet on, before its event was delivered."""
-        source = self._sources.get(peer)
-        if source is None:
-            source = self._sources[peer] = Source(host_text(self._engine().peer(peer).address))
-            asyncio.get_running_loop().call_later(NAMING_S, self._expire, peer)
-            self.choose_prediction()
-        return source
 
     def choose_prediction(self) -> None:
         """Let payload of writes land without a copy while there is one peer (`srd.io.placement_predictor`).
@@ -199,15 +137,9 @@ class Responder:
         """
         engine = self._engine()
         predictor = engine.queues.host.predictor
-        only = next(iter(self._sources)) if len(self._sources) == len(engine.peers) == 1 else None
+        only = self._sources.only if len(engine.peers) == 1 else None
         predictor.context = None if only is None else engine.peer(only).own_context
         predictor.clear_hint()
-
-    def _expire(self, peer: int) -> None:
-        """Close a peer that has not named itself."""
-        source = self._sources.get(peer)
-        if source is not None and source.gid is None:
-            self._engine().close_peer(peer)
 
     def _reserve(self, qp: QueuePair, count: int) -> list[RecvRequest]:
         """Reserve receive requests; none: there are not as many."""
@@ -278,7 +210,7 @@ class Responder:
 
     def _remote_place(self, key: int, *, peer: int, offset: int, length: int, right: int) -> int | None:
         memory, qp = self._remote_memory(key >> 32), self._queue_pair(key >> 16 & 0xFFFF)
-        if qp is None or not qp.receives or self._named(peer) is None:
+        if qp is None or not qp.receives or self._sources.named(peer) is None:
             return None
         if not length:
             return 0  # nothing is touched, so nothing has to be registered
@@ -299,24 +231,6 @@ class Responder:
             self._release(event)
         else:
             self._deliver(event, source.gid)
-
-    def host_of(self, peer: int) -> str | None:
-        """Return the host of a peer that another card has opened; None: it has ended."""
-        source = self._sources.get(peer)
-        return None if source is None else source.host
-
-    def let_in(self, peer: int, *, hello: Hello, welcome: bytes) -> None:
-        """Accept what a peer sends from now on, and tell it so. Raises UsageError if the peer is being closed."""
-        if (source := self._sources.get(peer)) is None:
-            return
-        source.welcome = np.frombuffer(welcome, np.uint8)
-        address = int(source.welcome.ctypes.data)
-        self._engine().post(peer, WorkRequest(INTRODUCTION_REQUEST, len(welcome), address, key=INTRODUCTION_KEY))
-        source.gid, source.hello = hello.source, hello
-
-    def let_in_sources(self) -> list[tuple[int, str, Hello]]:
-        """Return the peers that were let in: number, host, HELLO."""
-        return [(peer, source.host, source.hello) for peer, source in self._sources.items() if source.hello is not None]
 
     def _release(self, event: Arrival) -> None:
         if isinstance(event, MessageReceived):
@@ -429,7 +343,7 @@ class Responder:
 
     def on_ended(self, peer: int) -> None:
         """Forget a peer, and give back what was reserved for it."""
-        source = self._sources.pop(peer, None)
+        source = self._sources.remove(peer)
         self.choose_prediction()
         if source is None:
             return

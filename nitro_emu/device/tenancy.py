@@ -9,6 +9,7 @@ mapping, and they end what it allows no more.
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -16,7 +17,8 @@ from nitro_emu.abi.gid import IPV6_PORT, address_of_untrusted, gid_of, gid_text
 from nitro_emu.device.introduction import Hello
 from nitro_emu.device.vpc_network import VpcNetwork
 from nitro_emu.errors import AbiError, VpcError
-from nitro_emu.vpc.rules import Interface, Mapping
+from nitro_emu.vpc.flows import Begin
+from nitro_emu.vpc.rules import Direction, Interface, Mapping
 
 
 class OtherMappingError(VpcError):
@@ -134,7 +136,7 @@ class VpcTenancy:
         there = mapping.destination(own, gid)
         if there is None:
             raise VpcError(f"{gid_text(gid)} is no interface that {own} can reach")
-        if (refusal := mapping.refusal(own, there)) is not None:
+        if (refusal := self._refusal(mapping, own, there)) is not None:
             raise VpcError(f"{own} to {there}: {refusal}")
         return Destination(there.card.address, there.port, there.card.public_key)
 
@@ -161,5 +163,38 @@ class VpcTenancy:
             raise ForgeryError(f"a peer from {host} says that it is {source}, which is at {source.card.address}")
         if hello.destination != self.gid:
             raise ForgeryError(f"{source} sends to {gid_text(hello.destination)}, which is not at this port")
-        if (refusal := mapping.refusal(source, own)) is not None:
+        if (refusal := self._refusal(mapping, source, own)) is not None:
             raise VpcError(f"{source} to {own}: {refusal}")
+
+    def _refusal(self, mapping: Mapping, source: Interface, destination: Interface) -> str | None:
+        """Return why there may be no peer."""
+        return mapping.refusal(source, destination)
+
+
+class PacketTenancy(VpcTenancy):
+    """An interface whose packets are judged by the rules, flow by flow; a peer only needs a way there."""
+
+    def _refusal(self, mapping: Mapping, source: Interface, destination: Interface) -> str | None:
+        return mapping.unreachable(source, destination)
+
+    @property
+    def rules_version(self) -> int:
+        """Of the mapping that flows are judged by; 0: there is none. An expired one still counts for what is open."""
+        return self._network.version
+
+    def flow_refusal(self, begin: Begin) -> str | None:
+        """Return why a flow may not begin: a counter's name; None: it may."""
+        try:
+            mapping = self._network.mapping()
+            own = self._own(mapping)
+        except VpcError:
+            return "no_mapping"
+        try:
+            peer = mapping.destination(own, gid_of(str(ipaddress.ip_address(begin.peer)), port=IPV6_PORT))
+        except AbiError:  # multicast, for example
+            return "no_interface"
+        if peer is None or mapping.unreachable(own, peer) is not None:
+            return "no_interface"
+        direction: Direction = "egress" if begin.is_outbound else "ingress"
+        allowed = mapping.permits(own, direction, peer, protocol=begin.protocol, port=begin.port)
+        return None if allowed else "security_group"

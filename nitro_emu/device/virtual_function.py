@@ -25,9 +25,10 @@ from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.queue_pair import QueuePair
-from nitro_emu.device.remote import Remote, RemoteState
+from nitro_emu.device.remote import Remote
 from nitro_emu.device.requester import Requester
 from nitro_emu.device.responder import Responder
+from nitro_emu.device.sources import Sources
 from nitro_emu.device.tables import Table
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import AbiError, CardError
@@ -115,7 +116,7 @@ class VirtualFunction:
         self._outgoing: dict[int, Remote] = {}  # by number of the peer that this end opened
         self._cores: dict[int, PeerCore] = {}  # of all peers, for their counters
         is_encrypted = not isinstance(trust.security, Plain)
-        self.mtu_bytes = self._datagram_bytes() - HEADER_BYTES - TAG_BYTES * is_encrypted
+        self.mtu_bytes = datagram_bytes(config) - HEADER_BYTES - TAG_BYTES * is_encrypted
         self.requester = Requester(
             engine=self.engine,
             counters=self.port,
@@ -124,19 +125,19 @@ class VirtualFunction:
             on_room=self.run_later,
             run_soon=poller.run_soon,
         )
+        self.sources = Sources(engine=self.engine, outgoing=self._outgoing, on_added=self._on_source)
         self.responder = Responder(
             engine=self.engine,
             counters=self.port,
             find_queue_pair=self.tables.queue_pairs.get,
             find_memory=self.tables.memory.get,
             find_remote_memory=self.tables.by_rkey.get,
-            is_outgoing=self._outgoing.__contains__,
-            awaits_welcome=self._awaits_welcome,
+            sources=self.sources,
             on_introduction=self._on_introduction,
             on_broken=self.break_queue_pair,
         )
         self.introducer = Introducer(
-            engine=self.engine, trust=trust, responder=self.responder, outgoing=self._outgoing, log=self.log
+            engine=self.engine, trust=trust, sources=self.sources, outgoing=self._outgoing, log=self.log
         )
         self._sq_share = SQ_SHARE
         self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
@@ -159,7 +160,7 @@ class VirtualFunction:
             protocol=protocol,
             receive_region_bytes=config.memory_bytes,
             chunk_bytes=config.chunk_bytes,
-            datagram_bytes=self._datagram_bytes(),
+            datagram_bytes=datagram_bytes(config),
             security=self._trust.security,
             allowance=config.allowance,
         )
@@ -170,16 +171,6 @@ class VirtualFunction:
             )  # fmt: skip
         except SrdError as error:
             raise CardError(f"{config.name}: {error}") from error
-
-    def _datagram_bytes(self) -> int:
-        config = self.config
-        if config.mtu is not None:
-            return config.mtu
-        mtu = interface_mtu(config.address)
-        if mtu is None:
-            return MAX_DATAGRAM_BYTES
-        family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
-        return min(mtu - _IP_UDP_BYTES[family], MAX_DATAGRAM_BYTES)
 
     def engine(self) -> Engine:
         """Return the engine. Raises CardError before `start`."""
@@ -404,7 +395,7 @@ class VirtualFunction:
         self._cores[event.peer] = self.engine().peer(event.peer)
         self.responder.choose_prediction()
         if event.incoming:
-            self.responder.add_source(event.peer)
+            self.sources.add(event.peer)
             self.engine().accepted(event.peer)
             return
         remote = self._outgoing.get(event.peer)
@@ -413,9 +404,8 @@ class VirtualFunction:
         remote.on_opened()
         self.introducer.say_hello(event.peer, remote)
 
-    def _awaits_welcome(self, peer: int) -> bool:
-        remote = self._outgoing.get(peer)
-        return remote is not None and remote.state is RemoteState.NAMING
+    def _on_source(self) -> None:
+        self.responder.choose_prediction()
 
     def _on_introduction(self, peer: int, message: bytes) -> None:
         self.introducer.on_introduction(peer, message)
@@ -443,7 +433,7 @@ class VirtualFunction:
         core = self._cores.pop(event.peer, None)
         if core is not None:  # it was open
             _add(self.port, core, is_incoming=event.peer not in self._outgoing)
-            _add_security(self._security, core)
+            add_security(self._security, core)
 
     def counters(self) -> PortCounters:
         """Return the port's counters as of now."""
@@ -457,7 +447,7 @@ class VirtualFunction:
         """Return the packets of open peers that were forged or replayed."""
         total = replace(self._security)
         for core in self._cores.values():
-            _add_security(total, core)
+            add_security(total, core)
         return total
 
     def allowance_counters(self) -> AllowanceCounters:
@@ -470,7 +460,19 @@ class VirtualFunction:
         )
 
 
-def _add_security(total: SecurityCounters, core: PeerCore) -> None:
+def datagram_bytes(config: VfConfig) -> int:
+    """Return the largest datagram of a virtual function: as it is set, or of its interface's MTU."""
+    if config.mtu is not None:
+        return config.mtu
+    mtu = interface_mtu(config.address)
+    if mtu is None:
+        return MAX_DATAGRAM_BYTES
+    family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
+    return min(mtu - _IP_UDP_BYTES[family], MAX_DATAGRAM_BYTES)
+
+
+def add_security(total: SecurityCounters, core: PeerCore) -> None:
+    """Add a peer's packets that were not authentic."""
     if core.protection is not None:
         total.forged_pkts += core.protection.forged
         total.replayed_pkts += core.protection.replayed

@@ -115,6 +115,11 @@ class VpcNetwork:
         return self._mapping
 
     @property
+    def version(self) -> int:
+        """Of the mapping, valid or not; 0: there was none yet."""
+        return 0 if self._mapping is None else self._mapping.version
+
+    @property
     def card_addresses(self) -> frozenset[str]:
         """The addresses of all cards, valid or not: what this card may send to."""
         return frozenset() if self._mapping is None else frozenset(c.address for c in self._mapping.cards.values())

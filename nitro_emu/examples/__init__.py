@@ -3,7 +3,8 @@
     nitro-card run card-a
     nitro-vpc check vpc
 
-A file of the user's goes first. `vpc-card-a` and `vpc-card-b` name keys beside them: copy them to where the keys are.
+A file of the user's goes first. `vpc-card-a`, `express-card-a` and their other ends name keys beside them: copy them to
+where the keys are.
 """
 
 from __future__ import annotations

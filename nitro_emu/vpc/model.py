@@ -76,8 +76,8 @@ class CardFields(Strict):
 class RuleFields(Strict):
     """A rule of a security group: what it allows, from or to whom. There are no rules that deny."""
 
-    protocol: Literal["all", "tcp", "udp", "icmp"]
-    """EFA traffic needs `all`."""
+    protocol: Literal["all", "tcp", "udp", "icmp", "icmpv6"]
+    """EFA traffic needs `all`; each is enough for packets of a virtual function of kind `ena-express`."""
 
     group: GroupReference | None = None
     """The peers: interfaces with this group, of the same VPC, or of a peered one (VPC/NAME)."""
@@ -88,17 +88,26 @@ class RuleFields(Strict):
     ports: Ports | None = None
     """With tcp and udp: the destination's port or range of ports, such as 443 or 8000-8100. Default: all."""
 
+    icmp_type: int | None = Field(default=None, ge=0, le=255)
+    """With icmp and icmpv6: the type, such as 8 (icmp) or 128 (icmpv6) for an echo request. Default: all."""
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.group is None) == (self.cidr is None):
             raise ValueError("a rule names its peers by group or by cidr; give one of the two")
         if self.ports is not None and self.protocol not in {"tcp", "udp"}:
             raise ValueError(f"ports: {self.ports} stands beside protocol {self.protocol}, which has none; remove it")
+        if self.icmp_type is not None and self.protocol not in {"icmp", "icmpv6"}:
+            raise ValueError(
+                f"icmp_type: {self.icmp_type} stands beside protocol {self.protocol}, which has none; remove it"
+            )
         return self
 
     @property
     def port_range(self) -> tuple[int, int]:
-        """The first and the last port."""
+        """The first and the last port; of icmp and icmpv6: type."""
+        if self.icmp_type is not None:
+            return self.icmp_type, self.icmp_type
         low, _, high = (self.ports or "0-65535").partition("-")
         return int(low), int(high or low)
 

@@ -8,8 +8,8 @@ EFA traffic from one interface to another needs all of these; `Mapping.refusal` 
 4. EFA's prerequisite: each of the two has a group that allows all to and from itself.
 
 Rules only allow: what none allows is refused. They are stateful: an answer needs no rule, so a caller asks once, with
-the side that begins as the source. Rules for tcp, udp and icmp say nothing about EFA traffic; `Mapping.allows` goes by
-them.
+the side that begins as the source. Rules for tcp, udp, icmp and icmpv6 say nothing about EFA traffic; `Mapping.allows`
+goes by them, and `Mapping.permits`, which asks for one of the two ends.
 
 When traffic is encrypted. AWS encrypts between instances if both are of capable types, in the same region, in the same
 VPC or in peered ones, and no load balancer or transit gateway is between; else it is carried as plaintext:
@@ -40,6 +40,8 @@ MAX_CACHED_PAIRS: Final = 1 << 16
 """Answers of `refusal` that are kept, 10 MB at most: a card has 256 VFs, and each some hundred peers."""
 
 Direction = Literal["ingress", "egress"]
+
+ALL_PORTS: Final = (0, 65535)
 
 GroupName = tuple[str, str]
 """VPC and name of a group."""
@@ -100,7 +102,11 @@ class _Rule:
     def __str__(self) -> str:
         peers = str(self.network) if self.group is None else f"group {'/'.join(self.group)}"
         low, high = self.ports
-        ports = "" if self.protocol not in {"tcp", "udp"} else f" ports {low}-{high}"
+        ports = ""
+        if self.protocol in {"tcp", "udp"}:
+            ports = f" ports {low}-{high}"
+        elif self.ports != ALL_PORTS:
+            ports = f" type {low}"
         return f"{self.protocol}{ports} with {peers}"
 
     def covers(self, protocol: str, *, port: int | None) -> bool:
@@ -109,7 +115,7 @@ class _Rule:
         if self.protocol != protocol:
             return False
         low, high = self.ports
-        return protocol == "icmp" or (port is not None and low <= port <= high)
+        return self.ports == ALL_PORTS or (port is not None and low <= port <= high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +134,9 @@ class _Group:
             any(rule.protocol == "all" and rule.group == (vpc, name) for rule in rules) for rules in (ingress, egress)
         )
         return cls(name=name, ingress=ingress, egress=egress, allows_itself=allows_itself)
+
+    def rules(self, direction: Direction) -> tuple[_Rule, ...]:
+        return self.egress if direction == "egress" else self.ingress
 
 
 class Mapping:
@@ -155,6 +164,7 @@ class Mapping:
         }
         self._peered_ids = _peered_ids(vpc_map)
         self._refusals: dict[tuple[int, bytes, int, bytes], str | None] = {}
+        self._named: dict[tuple[str, str, Direction, str, str], tuple[_Rule, ...]] = {}  # by own, direction, and peer
 
     def _interfaces_of(self, fields: VpcFields, *, vpc: str) -> Iterator[Interface]:
         for name, each in fields.interfaces.items():
@@ -213,13 +223,30 @@ class Mapping:
     def allows(self, source: Interface, destination: Interface, *, protocol: str, port: int | None = None) -> bool:
         """Whether IP traffic that source begins is allowed: the same as `refusal` without EFA's prerequisite.
 
-        `protocol`: tcp, udp, icmp, or another one, which only rules for all allow; `port`: the destination's.
+        `protocol`: tcp, udp, icmp, icmpv6, or another one, which only rules for all allow; `port`: the destination's,
+        or the type of icmp and icmpv6; None is allowed by rules for all ports only.
         """
         return (
-            self._unreachable(source, destination) is None
-            and self._match(source, "egress", destination, protocol=protocol, port=port) is not None
-            and self._match(destination, "ingress", source, protocol=protocol, port=port) is not None
+            self.unreachable(source, destination) is None
+            and self.permits(source, "egress", destination, protocol=protocol, port=port)
+            and self.permits(destination, "ingress", source, protocol=protocol, port=port)
         )
+
+    def permits(
+        self, own: Interface, direction: Direction, peer: Interface, *, protocol: str, port: int | None = None
+    ) -> bool:
+        """Whether a rule of `own` allows this traffic to (egress) or from (ingress) a peer; see `allows`.
+
+        The rules that name the peer are remembered, so that a flood of packets costs little for each.
+        """
+        key = (own.vpc, own.name, direction, peer.vpc, peer.name)
+        if (rules := self._named.get(key)) is None:
+            if len(self._named) >= MAX_CACHED_PAIRS:
+                self._named.clear()
+            rules = self._named[key] = tuple(
+                rule for group in self._groups_of(own) for rule in group.rules(direction) if rule.names(peer)
+            )
+        return any(rule.covers(protocol, port=port) for rule in rules)
 
     def grounds(self, source: Interface, destination: Interface) -> tuple[str, ...]:
         """Return by what EFA traffic that is allowed is allowed, as lines; none if it is refused."""
@@ -234,7 +261,7 @@ class Mapping:
         return (*(line for line in rules if line is not None), *selves)
 
     def _reason(self, source: Interface, destination: Interface) -> str | None:
-        if (reason := self._unreachable(source, destination)) is not None:
+        if (reason := self.unreachable(source, destination)) is not None:
             return reason
         if self._match(source, "egress", destination) is None:
             return f"group: no egress rule for all of {_groups_of(source)} names {_described(destination)}"
@@ -245,7 +272,7 @@ class Mapping:
                 return f"EFA's rule: {each} needs a group that allows all to and from itself; it has {_listed(each)}"
         return None
 
-    def _unreachable(self, source: Interface, destination: Interface) -> str | None:
+    def unreachable(self, source: Interface, destination: Interface) -> str | None:
         """Return why no traffic at all can be between two interfaces; None: it can."""
         here, there = source.card.region, destination.card.region
         if here != there:
@@ -254,13 +281,11 @@ class Mapping:
             return f"peering: {source.vpc} and {destination.vpc} are not peered"
         return None
 
-    def _match(
-        self, own: Interface, direction: Direction, peer: Interface, *, protocol: str = "all", port: int | None = None
-    ) -> str | None:
-        """Return the first rule of an interface that allows this to or from a peer, as text; None: no rule does."""
+    def _match(self, own: Interface, direction: Direction, peer: Interface) -> str | None:
+        """Return the first rule of an interface that allows all to or from a peer, as text; None: no rule does."""
         for group in self._groups_of(own):
-            for rule in group.egress if direction == "egress" else group.ingress:
-                if rule.covers(protocol, port=port) and rule.names(peer):
+            for rule in group.rules(direction):
+                if rule.protocol == "all" and rule.names(peer):
                     return f"{direction} of {own}: group {group.name} allows {rule}"
         return None
 

@@ -35,6 +35,7 @@ from srd.tunnel.stats import ask, describe, families, names, serving_stats
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
+MAX_PORT: Final = 65_535
 _log: Final = logging.getLogger(__name__)
 
 
@@ -145,8 +146,10 @@ class Common:
     verbose: bool
     quiet: bool
 
-    def settings(self, **more: Any) -> Settings:
-        """Return the settings; `more`: of `security_config`. Raises click.UsageError."""
+    def settings(self, *, port: int, **more: Any) -> Settings:
+        """Return the settings; `port`: of the listener; `more`: of `security_config`. Raises click.UsageError."""
+        if self.fallback and port == MAX_PORT:
+            raise click.UsageError(f"--fallback: there is no port behind {port}; choose another")
         if self.express_for and not self.fallback:
             raise click.UsageError(
                 "--express-for says what does not go over SRD; add --fallback, by which it goes then"
@@ -184,7 +187,9 @@ class Common:
 
 
 @tunnel.command()
-@click.option("-p", "--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="UDP port; 0: any.")
+@click.option(
+    "-p", "--port", type=click.IntRange(0, MAX_PORT), default=PORT, show_default=True, help="UDP port; 0: any."
+)
 @click.option("-B", "--bind", metavar="HOST", help="Address to listen on.  [default: all]")
 @click.option("--peers", type=_FILE, help="Accept only the clients in this file, a line each: KEY ADDRESS,NETWORK...")
 @common_options
@@ -201,7 +206,7 @@ def listen(*, port: int, bind: str | None, peers: Path | None, **common: Any) ->
         allowed = None if peers is None else read_peers(peers)
     except UsageError as error:
         raise click.UsageError(str(error)) from error
-    settings = options.settings()
+    settings = options.settings(port=port)
     if allowed is not None:
         own = [each.network for each in options.addresses]
         behind = {
@@ -265,7 +270,7 @@ def connect(*, target: tuple[str, int, str | None], known_hosts: Path | None, **
     The interface stays when the other end is lost, until it answers again: what is connected inside goes on.
     """
     options = Common(**common)
-    settings = options.settings(known_hosts=known_hosts)
+    settings = options.settings(port=target[1], known_hosts=known_hosts)
     with options.logging("srd tunnel connect"):
         return run(_connect(options, settings, target))
 

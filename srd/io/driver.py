@@ -641,9 +641,9 @@ class Driver:
         return self._full is not None
 
     def _transmit(self) -> None:
-        if (path := self._transmitter.path) is None:
+        if (port := self._transmitter.port) is None:
             return
-        sock = self._socket(path)
+        sock = self._socket(port)
         if not self._transmitter.flush(sock):
             self._full = sock
             self._loop.add_writer(sock.fileno(), self._writable)

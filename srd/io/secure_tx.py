@@ -49,10 +49,10 @@ class SecureTransmitter(Transmitter):
         """Whether a burst can be added before the next `flush`."""
         needed_bytes = burst.payload_bytes + burst.count * OVERHEAD_BYTES
         fits = self._staged_bytes + needed_bytes <= self._stage_bytes
-        return self.path is None or (fits and super().has_room_for(burst))
+        return self.port is None or (fits and super().has_room_for(burst))
 
     def add(self, burst: Burst) -> None:
-        """Queue a burst of the same path as the queued ones, encrypted."""
+        """Queue a burst from the same port as the queued ones, encrypted."""
         first, count, start = self._packets, burst.count, self._staged_bytes
         size = burst.segment_bytes + OVERHEAD_BYTES
         packets = self._stage[start:]
@@ -70,7 +70,7 @@ class SecureTransmitter(Transmitter):
         self._bursts.append((burst, self._count))
         self._staged_bytes = start + sealed_bytes
         self._packets = first + count
-        self.path = burst.path
+        self.port = burst.port
 
     def discard(self) -> None:
         """Discard all queued bursts; their packets count as lost."""

@@ -89,13 +89,27 @@ def _enable_ecn(sock: socket.socket, *, family: socket.AddressFamily) -> None:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
 
 
-def route_mtu(address: Address, *, family: socket.AddressFamily) -> int:
-    """Return the MTU of this host's route to `address`. Raises OSError when there is no route."""
+class Route(NamedTuple):
+    """This host's route to an address."""
+
+    mtu: int
+    source_host: str
+    """What the kernel takes as the source address for a socket that is bound to none."""
+
+
+def route_to(address: Address, *, family: socket.AddressFamily) -> Route:
+    """Return this host's route to `address`. Raises OSError when there is none."""
+    level, option = socket.IPPROTO_IP, syscalls.IP_MTU
+    if family == socket.AF_INET6:
+        level, option = socket.IPPROTO_IPV6, syscalls.IPV6_MTU
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(address)
-        if family == socket.AF_INET6:
-            return probe.getsockopt(socket.IPPROTO_IPV6, syscalls.IPV6_MTU)
-        return probe.getsockopt(socket.IPPROTO_IP, syscalls.IP_MTU)
+        return Route(probe.getsockopt(level, option), canonical(probe.getsockname())[0])
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether a socket bound to `host` has no address of its own: the kernel chooses the source of each packet."""
+    return host in ("0.0.0.0", "::")  # noqa: S104 - not to bind it
 
 
 class IcmpErrors(NamedTuple):

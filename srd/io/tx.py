@@ -100,7 +100,7 @@ def _per_message(datagram_bytes: int) -> int:
 
 
 class Transmitter:
-    """Collects bursts of one path in `add`, sends them in `flush`. Reuses its arrays; allocates nothing per burst."""
+    """Collects bursts from one port in `add`, sends them in `flush`. Reuses its arrays; allocates nothing per burst."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Transmitter:
         self._drain = drain
         self._overhead_bytes = overhead_bytes
         self._pieces = pieces
-        self.path: int | None = None  # of the queued bursts; None when there are none
+        self.port: int | None = None  # of the queued bursts, as `Burst.port`; None when there are none
         headers = np.zeros(PACKETS, HEADER)
         self._iov = np.zeros((PACKETS, pieces), IOVEC)
         self._iov[:, 0]["base"] = headers.ctypes.data + np.arange(PACKETS, dtype=np.uint64) * np.uint64(HEADER_BYTES)
@@ -141,24 +141,24 @@ class Transmitter:
 
     def has_room_for(self, burst: Burst) -> bool:
         """Whether a burst can be added before the next `flush`."""
-        if self.path is None:
+        if self.port is None:
             return True
         fits = self._packets + burst.count <= PACKETS and self._count + self.messages_of(burst) <= MESSAGES
-        return fits and self.path == burst.path
+        return fits and self.port == burst.port
 
     def messages_of(self, burst: Burst) -> int:
         """Return how many messages a burst is sent as."""
         return -(-burst.count // _per_message(self._overhead_bytes + burst.segment_bytes))
 
     def add(self, burst: Burst) -> None:
-        """Queue a burst of the same path as the queued ones. Its payload is referred to, not copied."""
+        """Queue a burst from the same port as the queued ones. Its payload is referred to, not copied."""
         first, count = self._packets, burst.count
         write_headers(burst, out=self._headers[first * HEADER_BYTES :])
         self._point(burst, first)
         self._describe(burst, first)
         self._bursts.append((burst, self._count))
         self._packets = first + count
-        self.path = burst.path
+        self.port = burst.port
 
     def _point(self, burst: Burst, first: int) -> None:
         """Point the iovec's rows from `first` on at the payloads of a burst."""
@@ -264,7 +264,7 @@ class Transmitter:
         self._packets = self._count = self._first = 0
         self._alive.clear()
         self._bursts.clear()
-        self.path = None
+        self.port = None
 
     def drop_unneeded(self, is_needed: Callable[[Burst], bool]) -> None:
         """Discard the queued bursts for which `is_needed` is false; their packets count as lost."""

@@ -154,6 +154,12 @@ class ProtocolConfig:
     """Time without a packet after which a peer that left at least three keepalive probes unanswered is reported
     unresponsive; more on a path with a long round trip (see `peer`)."""
 
+    nat_keepalive_s: float = 15.0
+    """Interval in which a PROBE leaves from each path, where a NAT is between this end and a peer that it has opened:
+    it keeps the mappings of the NAT. A NAT has to keep a mapping for 2 minutes (RFC 4787), but many keep it for 30 s,
+    as Linux does until both ends have sent. Half of that, so that one may be lost; less is not recommended (RFC 8085,
+    section 3.5; RFC 8445, section 11, has 15 s too)."""
+
     def __post_init__(self) -> None:
         """Reject invalid settings, naming value and range."""
         if not 1 <= self.paths <= MAX_PATHS:
@@ -184,7 +190,7 @@ class ProtocolConfig:
             raise UsageError(f"rnr_retry: {self.rnr_retry} is not between 0 and {RNR_FOR_EVER} (for ever)")
         if not self.rnr_timer_s > 0:
             raise UsageError(f"rnr_timer_s: {self.rnr_timer_s} is not more than 0")
-        for name in ("request_timeout_s", "reassembly_timeout_s", "stalled_after_s"):
+        for name in ("request_timeout_s", "reassembly_timeout_s", "stalled_after_s", "nat_keepalive_s"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name}: {getattr(self, name)} is not more than 0")
         self._check_controller(self.controller)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hmac
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 from random import Random
 
@@ -135,11 +135,18 @@ class EndpointCore:
     # -- commands -----------------------------------------------------------------------------------------------
 
     def connect(
-        self, address: Address, *, sizes: tuple[int, ...], check_credential: CredentialCheck | None = None, now: float
+        self,
+        address: Address,
+        *,
+        sizes: tuple[int, ...],
+        sources: Sequence[Address] = (),
+        check_credential: CredentialCheck | None = None,
+        now: float,
     ) -> int:
         """Open a peer; return its number. `sizes`: datagram sizes to try, in bytes, largest first.
 
-        `check_credential`: which credential the responder must have; None: any.
+        `sources`: the addresses of this end's paths towards the peer, by which a NAT on the way is found; empty: they
+        are not known. `check_credential`: which credential the responder must have; None: any.
         """
         if not sizes or min(sizes) < MIN_DATAGRAM_BYTES:
             raise UsageError(f"sizes: {sizes} needs sizes of at least {MIN_DATAGRAM_BYTES} bytes")
@@ -148,6 +155,7 @@ class EndpointCore:
             own_context=peer.own_context,
             config=self._config,
             sizes=sizes,
+            sources=sources,
             security=self._security,
             check_credential=check_credential,
             now=now,
@@ -413,12 +421,13 @@ class EndpointCore:
         packet = (
             peer.accept
             if self._security is not None
-            else accept(
-                hello, context=peer.own_context, config=self._config, datagram_bytes=self._datagram_bytes
-            ).encode()
+            else self._accept(hello, address, context=peer.own_context).encode()
         )
         if packet:  # else the initiator has it, as an authentic packet showed
-            self._stateless.reply(address, packet, path=hello.path)
+            self._stateless.answer(hello, address, packet)
+
+    def _accept(self, hello: Hello, address: Address, *, context: int) -> Accept:
+        return accept(hello, address, context=context, config=self._config, datagram_bytes=self._datagram_bytes)
 
     def _accept_untrusted(self, hello: Hello, address: Address, *, now: float) -> PeerCore | None:
         """Make the peer of a HELLO with a valid cookie, or refuse it. Raises PacketError if it is not authentic."""
@@ -435,9 +444,7 @@ class EndpointCore:
         self._unaccepted.add(peer.number)
         secured = None
         if response is not None:
-            body = accept(
-                hello, context=peer.own_context, config=self._config, datagram_bytes=self._datagram_bytes
-            ).body
+            body = self._accept(hello, address, context=peer.own_context).body
             message, secured = response.write(body, context=peer.own_context, now=now)
             peer.accept = SecureAccept(hello.own_context, message).encode()
         self._opened(peer, hello, secured=secured, now=now)
@@ -540,7 +547,7 @@ class EndpointCore:
         core = self._peers.get(peer)
         if core is None or core.sender is None:
             return False
-        if (core.address, core.remote_context) != (burst.address, burst.context):
+        if core.remote_context != burst.context:
             return True
         return not core.sender.acknowledged(burst.psn, count=burst.count)
 

@@ -19,6 +19,9 @@
    the ACCEPT each have a handshake message (see `srd.secure.handshake`), and nothing costs the responder a public-key
    operation before the cookie is valid. An answer that is not authentic, or has a wrong credential, may be anybody's:
    it is ignored, and named when the attempt ends.
+5. The HELLO has a digest of the address that it is sent from, as the initiator knows it: where it differs from that of
+   the address that it comes from, a NAT is on the way (as in IKEv2, RFC 7296, section 2.23). A NAT admits packets from
+   the address only that the initiator has contacted, so all answers are sent from there. The ACCEPT says so.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from srd.proto.config import ProtocolConfig
@@ -105,6 +109,21 @@ class CookieJar:
         return text + hmac.new(self._secret, bound, hashlib.sha256).digest()[: COOKIE_BYTES - 8]
 
 
+def source_digest(address: Address, *, context: int) -> int:
+    """Return 64 bits that tell whether two ends know the same source address of a HELLO, without naming it (RFC 7296).
+
+    The scope of an IPv6 address is each host's own, and is left out; so is what makes an IPv4 address an IPv6 one.
+    """
+    host, port = address[:2] if isinstance(address, tuple) else str(address).rpartition(":")[::2]
+    text = f"{context:x} {host.removeprefix('::ffff:')} {port}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") or 1
+
+
+def is_translated(hello: Hello, address: Address) -> bool:
+    """Whether a HELLO from `address` left from another one, so that a NAT is on the way; not if that is not known."""
+    return hello.source_digest not in (0, source_digest(address, context=hello.own_context))
+
+
 _REASONS: dict[int, str] = {
     RefuseReason.NEEDS_PLAIN: "the other end speaks plain text only",
     RefuseReason.NEEDS_PSK: "the other end wants a symmetric key (psk)",
@@ -130,8 +149,8 @@ def refusal_of(refuse: Refuse) -> tuple[Status, str]:
     return Status.REMOTE_ERROR_ABORT, f"refused (status {refuse.status})"
 
 
-def accept(hello: Hello, *, context: int, config: ProtocolConfig, datagram_bytes: int) -> Accept:
-    """Return the ACCEPT that answers a HELLO; `datagram_bytes` is the largest that this end receives."""
+def accept(hello: Hello, address: Address, *, context: int, config: ProtocolConfig, datagram_bytes: int) -> Accept:
+    """Return the ACCEPT that answers a HELLO from `address`; `datagram_bytes` is the largest that this end receives."""
     return Accept(
         hello.own_context,
         context,
@@ -140,6 +159,7 @@ def accept(hello: Hello, *, context: int, config: ProtocolConfig, datagram_bytes
         config.max_message_bytes,
         config.window_packets,
         min(hello.datagram_bytes, datagram_bytes),
+        int(is_translated(hello, address)),
     )
 
 
@@ -158,6 +178,7 @@ class Initiator:
         own_context: int,
         config: ProtocolConfig,
         sizes: tuple[int, ...],
+        sources: Sequence[Address] = (),
         security: Security | None = None,
         check_credential: CredentialCheck | None = None,
         now: float,
@@ -171,6 +192,7 @@ class Initiator:
         self._own_context = own_context
         self._config = config
         self._sizes = sizes
+        self._sources = sources  # the addresses of this end's paths, if they are known
         self._cookie = b""
         self._is_answered = False  # whether a RETRY was processed
         self._path = 0  # with a cookie: the path that it came over, since it is valid for that address only
@@ -235,6 +257,8 @@ class Initiator:
             self._cookie,
             path,
             self._mode,
+            source_digest=source_digest(self._sources[path], context=self._own_context) if self._sources else 0,
+            paths=config.paths,
         )
         return (
             hello if self._security is None or not self._credential else self._secured(hello, self._security, now=now)

@@ -25,9 +25,10 @@ from srd.proto.events import (
     PeerOpened,
     TargetCopy,
 )
-from srd.proto.handshake import Initiator, refusal_of
+from srd.proto.handshake import Initiator, is_translated, refusal_of
 from srd.proto.keepalive import Keepalive
 from srd.proto.memory import Inbox, Memory
+from srd.proto.paths.mappings import Mappings
 from srd.proto.paths.path import Path
 from srd.proto.paths.validation import AddressValidation
 from srd.proto.peer_state import TIMERS, TRANSITIONS, PeerEvent, PeerState, Timer
@@ -120,6 +121,7 @@ class PeerCore:
         self._is_incoming = False
         self._confirm_by = math.inf  # when an incoming peer that was not confirmed ends
         self._responses: dict[int, int] = {}  # by path of this end: tokens to be returned over it
+        self._mappings: Mappings | None = None  # of a NAT in front of this end
 
     # -- opening ------------------------------------------------------------------------------------------------
 
@@ -136,11 +138,12 @@ class PeerCore:
         plain_bytes = datagram_bytes - TAG_BYTES * self._is_secure  # of header and payload
         self.receiver.segment_bytes = plain_bytes - HEADER_BYTES
         self.receiver.overhead_bytes = CONTROL_OVERHEAD_BYTES * self._is_secure
+        self._note_nat(packet, now=now)
         self.sender = Sender(
             self.number,
             config=self._config,
             events=self._events,
-            address=self.address,
+            addresses=self.receiver.validation,
             context=packet.own_context,
             datagram_bytes=plain_bytes,
             ack_bytes=datagram_bytes - self.receiver.overhead_bytes,
@@ -185,6 +188,20 @@ class PeerCore:
         if self._is_secure:
             self._keepalive.confirm()
         self._open()
+
+    def _note_nat(self, packet: Hello | Accept, *, now: float) -> None:
+        """Note whether the initiator is behind a NAT."""
+        if isinstance(packet, Accept):
+            if packet.behind_nat:
+                interval_s = self._config.nat_keepalive_s
+                self._mappings = Mappings(paths=self._config.paths, interval_s=interval_s, now=now)
+        elif is_translated(packet, self.address):
+            self.receiver.on_nat(packet.path, remote_paths=packet.paths)
+
+    @property
+    def behind_nat(self) -> bool:
+        """Whether a NAT is in front of the initiator, which is this end or the other one."""
+        return self._mappings is not None or self.receiver.validation.behind_nat
 
     def _note_round_trip(self, initiator: Initiator, sender: Sender, *, now: float) -> float:
         """Note what the handshake tells of the round trip, at the initiator; return the longest that it can be."""
@@ -284,8 +301,12 @@ class PeerCore:
                 self._handle_probe(packet, address=address, now=now, received_at=received_at)
             case PathChallenge() if self.sender is not None and self.sender.has_used(packet.remote_path):
                 self._responses[packet.remote_path] = packet.token
+                if self._mappings is not None:
+                    self._mappings.on_challenge(now=now)
             case PathResponse():
-                self.receiver.handle_response(packet.path, token=packet.token, address=address)
+                is_valid = self.receiver.handle_response(packet.path, token=packet.token, address=address)
+                if is_valid and self.sender is not None:
+                    self.sender.on_valid_address(packet.path, now=now)
             case PullRequest():
                 self._handle_pull_request(packet, now=now)
             case Pull():
@@ -451,7 +472,8 @@ class PeerCore:
         if timer is Timer.REASSEMBLY:
             return self.receiver.check_at
         if timer is Timer.KEEPALIVE:
-            return self._keepalive.probe_at()
+            mappings_at = math.inf if self._mappings is None else self._mappings.due_at
+            return min(self._keepalive.probe_at(), mappings_at)
         if self.sender is None:
             return math.inf
         if timer is Timer.SEND:
@@ -497,6 +519,8 @@ class PeerCore:
             self.sender.queue.credit.on_credit_probe()
         if self._keepalive.take_probe():
             return self._probe(*self.sender.probe_any(round_robin=not self._keepalive.is_last_of_round), now=now)
+        if self._mappings is not None and (number := self._mappings.poll(now=now)) is not None:
+            return self._probe(*self.sender.probe_path(number), now=now)
         return self._poll_close(self.sender, now=now)
 
     @property
@@ -523,17 +547,17 @@ class PeerCore:
         self._closes += 1
         path, _ = sender.probe_any()
         close = Close(self.remote_context, self.own_context)
-        return self.control(self.address, path.index, close.encode(), now=now)
+        return self._control_over(path.index, close.encode(), now=now)
 
     def _poll_urgent_control(self, rdma: Rdma, *, now: float) -> Datagram | None:
         """Return what goes before an ack: a NACK, a PATH_RESPONSE, a PATH_CHALLENGE."""
         if rdma.nacks:
             message, status = rdma.nacks.popitem()
-            return self.control(self.address, 0, Nack(self.remote_context, message, status).encode(), now=now)
+            return self._control_over(0, Nack(self.remote_context, message, status).encode(), now=now)
         if self._responses:
             path, token = self._responses.popitem()
             response = PathResponse(self.remote_context, token, path)
-            return self.control(self.address, path, response.encode(), now=now)
+            return self._control_over(path, response.encode(), now=now)
         if self.receiver.validation.due:
             overhead_bytes = self.receiver.overhead_bytes
             asked = self.receiver.validation.poll(context=self.remote_context, overhead_bytes=overhead_bytes, now=now)
@@ -546,10 +570,14 @@ class PeerCore:
         """Return the PULL that the other end gets, or the request for one that this end needs."""
         if self._pulls.due and self.number in self._pulls.due:
             pull = self._pulls.poll(self.number, context=self.remote_context)
-            return self.control(self.address, pull.path, pull.encode(), now=now)
+            return self._control_over(pull.path, pull.encode(), now=now)
         if (request := sender.poll_request(now=now)) is not None:
-            return self.control(self.address, request.path, request.encode(), now=now)
+            return self._control_over(request.path, request.encode(), now=now)
         return None
+
+    def _control_over(self, path: int, packet: bytes, *, now: float) -> Datagram:
+        """Return a control packet as it is sent over a path."""
+        return self.control(*self.receiver.validation.destination(path), packet, now=now)
 
     def control(self, address: Address, path: int, packet: bytes, *, now: float) -> Datagram:
         """Return a control packet of this peer as it is sent, protected if there are keys."""
@@ -564,4 +592,4 @@ class PeerCore:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
         sent_us = int(now * 1e6) & 0xFFFFFFFF
         probe = Probe(self.remote_context, self.own_context, path.index, sequence, sent_us, *ack_path, size_bytes)
-        return self.control(self.address, path.index, probe.encode(), now=now)
+        return self._control_over(path.index, probe.encode(), now=now)

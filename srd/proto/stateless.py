@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from srd.proto.handshake import CookieJar
+from srd.proto.handshake import CookieJar, is_translated
 from srd.proto.security import Security, SecurityMode
 from srd.proto.wire.control import (
     Accept,
@@ -46,10 +46,19 @@ class StatelessResponder:
         self._security = security
         self._mode = SecurityMode.PLAIN if security is None else security.mode
 
-    def reply(self, address: Address, data: bytes, *, path: int = 0) -> None:
-        """Queue a reply, over this end's path of number `path` modulo the number of paths."""
+    def reply(self, address: Address, data: bytes) -> None:
+        """Queue a reply over path 0."""
         if len(self.replies) < MAX_REPLIES:
-            self.replies.append(Datagram(address, path % self._paths, data))
+            self.replies.append(Datagram(address, 0, data))
+
+    def answer(self, hello: Hello, address: Address, data: bytes) -> None:
+        """Queue the answer to a HELLO, over this end's path of the same number: others may be dead.
+
+        Behind a NAT the initiator gets only what comes from the address that it has contacted, that of path 0.
+        """
+        if len(self.replies) < MAX_REPLIES:
+            path = 0 if is_translated(hello, address) else hello.path % self._paths
+            self.replies.append(Datagram(address, path, data))
 
     def on_unknown_context(self, packet: Control, address: Address) -> None:
         """Reply to a packet for a context that this end does not know (any more).
@@ -75,7 +84,7 @@ class StatelessResponder:
 
     def refuse(self, hello: Hello, address: Address, *, status: Status, reason: int = RefuseReason.NONE) -> None:
         """Refuse a HELLO."""
-        self.reply(address, Refuse(hello.own_context, status, reason).encode(), path=hello.path)
+        self.answer(hello, address, Refuse(hello.own_context, status, reason).encode())
 
     def validate_address(self, hello: Hello, address: Address, *, now: float, has_room: bool) -> bool:
         """Whether a HELLO may open a peer: its cookie shows that the initiator receives at its address. Else reply.
@@ -103,7 +112,7 @@ class StatelessResponder:
             status = Status.REMOTE_ERROR_FEATURE_MISMATCH
             self.refuse(hello, address, status=status, reason=RefuseReason.TOO_SMALL)
         else:
-            self.reply(address, retry, path=hello.path)
+            self.answer(hello, address, retry)
         return False
 
     def spend_cookie(self, hello: Hello, address: Address, *, now: float) -> bool:

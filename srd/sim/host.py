@@ -199,7 +199,7 @@ class SimHost:
         self._fabric.send(flow, length_bytes=len(out.data) + WIRE_OVERHEAD_BYTES, content=out.data)
 
     def _send_burst(self, out: Burst) -> None:
-        flow, send, loses = self._flow(out.address, out.path), self._fabric.send, self.loses
+        flow, send, loses = self._flow(out.address, out.port), self._fabric.send, self.loses
         address = (flow.source, flow.source_port)
         headers = memoryview(bytearray(out.count * HEADER_BYTES))
         write_headers(out, out=headers)

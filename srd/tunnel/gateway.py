@@ -57,6 +57,19 @@ class Owner(Protocol):
         """Take note of a member's end."""
 
 
+class Routing(Protocol):
+    """Which packets pass, and where to. A reason is the name of the counter of dropped packets."""
+
+    def member_for(self, inner: InnerPacket, packet: memoryview) -> Member | str:
+        """Return who a packet of the interface goes to, or why it is dropped. `packet` begins with its IP header."""
+
+    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
+        """Return why a packet of a member is dropped; None: it is not. `packet` has all headers, and may end there."""
+
+    def remove(self, member: Member) -> None:
+        """Forget a member that has ended."""
+
+
 class Gateway:
     """An interface and the peers behind it."""
 
@@ -67,10 +80,12 @@ class Gateway:
         config: TunnelConfig,
         on_failure: Callable[[Exception], None],
         express_for: Sequence[Network] = (),
+        routing: Routing | None = None,
     ) -> None:
         """Begin to read. `on_failure` is told that the interface is gone, and nothing is read any more.
 
-        `express_for`: the networks to which packets are eligible for SRD; none: all are.
+        `express_for`: the networks to which packets are eligible for SRD; none: all are. `routing`: None for that by
+        `allowed`, the addresses behind each member.
         """
         self.owner: Owner | None = None
         """Who takes control messages, and is told of members that leave."""
@@ -83,6 +98,7 @@ class Gateway:
         self._eligible = AllowedAddresses[bool]()
         self._all_eligible = not express_for
         self._kept = KeptPackets()
+        self._routing = routing
         self._tun = tun
         self._config = config
         self._on_failure = on_failure
@@ -123,9 +139,8 @@ class Gateway:
         except InnerPacketError as error:
             self.counters.dropped[error.reason] += 1
             return None
-        member = self._member_for(inner.destination)
+        member = self._destination(frame, inner, now=now)
         if member is None:
-            self._send_around(frame, inner, now=now)
             return None
         packets = vnet.segment_count(vnet.parse(frame[VNET_AT:]), packet=inner)
         flags = ORDERED if inner.is_ordered else 0
@@ -135,6 +150,19 @@ class Gateway:
             place = self._memory.take(len(frame))
             packet = Outgoing(place.view, place=place, flow=inner.flow, flags=flags, packets=packets)
         member.send(packet, now=now)
+        return member
+
+    def _destination(self, frame: memoryview, inner: InnerPacket, *, now: float) -> Member | None:
+        """Return who a packet goes to; None: it was dropped, kept, or sent without SRD."""
+        if self._routing is not None:
+            found = self._routing.member_for(inner, frame[FRAME_BYTES:])
+            if isinstance(found, str):
+                self.counters.dropped[found] += 1
+                return None
+            return found
+        member = self._member_for(inner.destination)
+        if member is None:
+            self._send_around(frame, inner, now=now)
         return member
 
     def _is_eligible(self, destination: bytes) -> bool:
@@ -225,9 +253,11 @@ class Gateway:
             reason = next(filter(None, [tun.write((NOTHING_LEFT, piece)) for piece in pieces]), None)
         return reason
 
-    def is_from(self, member: Member, source: bytes) -> bool:
-        """Whether a member may send from this address."""
-        return self.allowed.find(source) is member
+    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
+        """Return why a packet of a member is dropped; None: it is not."""
+        if self._routing is not None:
+            return self._routing.refusal_untrusted(member, inner, packet)
+        return None if self.allowed.find(inner.source) is member else "forged_source"
 
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
         """Take a control message. Raises PacketError."""
@@ -238,6 +268,8 @@ class Gateway:
         """Forget a member."""
         self.members.remove(member)
         self.allowed.remove(member)
+        if self._routing is not None:
+            self._routing.remove(member)
         self.counters.add(member.counters)
         if self.owner is not None:
             self.owner.on_left(member)
@@ -256,6 +288,11 @@ class Gateway:
         for each in (self.counters, *(member.counters for member in self.members)):
             totals.add(each)
         return totals
+
+    @property
+    def now(self) -> float:
+        """The event loop's time."""
+        return self._loop.time()
 
     @property
     def used_fraction(self) -> float:

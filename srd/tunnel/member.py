@@ -107,8 +107,8 @@ class Interface(Protocol):
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
         """Give a packet to the kernel; return why it refuses, None: it has taken it."""
 
-    def is_from(self, member: Member, source: bytes) -> bool:
-        """Whether a member may send from this address."""
+    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
+        """Return why a packet of a member is dropped; None: it is not. `packet` has all headers, and may end there."""
 
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
         """Take a control message. Raises PacketError."""
@@ -125,8 +125,9 @@ class Member:
         self.counters = Counters()
         self.has_joined = False
         """Whether the greeting is over: packets pass."""
-        self.small_bytes = peer.batch_bytes // 2 - FRAME_BYTES
-        """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs."""
+        self.small_bytes = 0
+        """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs. Known once the
+        peer is open."""
         self._config = config
         self._memory = memory
         self._interface = interface
@@ -165,6 +166,7 @@ class Member:
     def join(self) -> None:
         """Let packets pass, now that the greeting is over."""
         self.has_joined = True
+        self.small_bytes = self.peer.batch_bytes // 2 - FRAME_BYTES
         self.pump(now=self._loop.time())
 
     # -- sending ------------------------------------------------------------------------------------------------------
@@ -354,12 +356,17 @@ class Member:
     ) -> None:
         """Hand a packet to the kernel, or let it wait."""
         try:
-            inner, packets = self._parse_untrusted(parts, length=header.length)
+            inner, packet = self._parse_untrusted(parts, length=header.length)
+            packets = vnet.segment_count(vnet.parse_untrusted(parts[0], packet=inner), packet=inner)
         except InnerPacketError as error:
             self._refuse(held, error.reason)
             return
-        if not self.has_joined or not self._interface.is_from(self, inner.source):
+        if not self.has_joined:
             self._refuse(held, "forged_source")
+            return
+        refusal = self._interface.refusal_untrusted(self, inner, packet)
+        if refusal is not None:
+            self._refuse(held, refusal)
             return
         self.counters.ena_srd_rx_pkts += packets
         self.counters.rx_bytes += header.length
@@ -369,16 +376,22 @@ class Member:
         else:
             self._write(landed)
 
-    def _parse_untrusted(self, parts: list[memoryview | bytes], *, length: int) -> tuple[InnerPacket, int]:
-        """Return what a packet is, and how many it is on a wire. Raises InnerPacketError."""
+    def _parse_untrusted(
+        self, parts: list[memoryview | bytes], *, length: int
+    ) -> tuple[InnerPacket, memoryview | bytes]:
+        """Return what a packet is, and its bytes: all of them, or the first ones with all headers.
+
+        Raises InnerPacketError.
+        """
         packet = parts[0][vnet.HEADER_BYTES :]
         try:
             inner = parse_untrusted(packet, size_bytes=length)
         except InnerPacketError as error:
             if error.reason is not DropReason.TRUNCATED or len(parts) == 1:
                 raise
-            inner = parse_untrusted(b"".join(parts)[vnet.HEADER_BYTES :])
-        return inner, vnet.segment_count(vnet.parse_untrusted(parts[0], packet=inner), packet=inner)
+            packet = b"".join(parts)[vnet.HEADER_BYTES :]
+            inner = parse_untrusted(packet)
+        return inner, packet
 
     def _write_in_order(self, landed: Landed, header: frames.FrameHeader) -> None:
         config, now = self._config, self._loop.time()

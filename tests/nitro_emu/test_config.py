@@ -23,6 +23,8 @@ from nitro_emu.errors import ConfigError
 from nitro_emu.examples import DIRECTORY as EXAMPLES
 from nitro_emu.examples import NAMES, file_named
 from nitro_emu.verbs.discovery import DEFAULT_DIRECTORY, DIRECTORY_VARIABLE
+from nitro_emu.vpc.model import load as load_vpc
+from nitro_emu.vpc.rules import Mapping
 from srd.config import EndpointConfig
 from srd.proto.config import ProtocolConfig
 from srd.secure.config import Keys, Plain, Psk
@@ -51,6 +53,21 @@ def test_examples_are_two_cards_that_can_run_side_by_side() -> None:
     assert {vf.address for vf in b.vfs} == {"10.0.2.1"}
 
 
+def test_examples_of_interfaces_fit_their_vpc() -> None:
+    mapping = Mapping(load_vpc(EXAMPLES / "express-vpc.yaml"), version=1)
+    client, server = (load(EXAMPLES / f"express-card-{name}.yaml") for name in ("a", "b"))
+    for card in (client, server):
+        vf = card.vfs[0]
+        interface = mapping.find(str(vf.vpc), str(vf.private_address))
+        assert interface is not None
+        assert (interface.card.name, interface.card.address, interface.port) == (card.name, vf.address, vf.port)
+    there, back = (mapping.find("red", str(card.vfs[0].private_address)) for card in (server, client))
+    assert there is not None
+    assert back is not None
+    assert mapping.allows(back, there, protocol="tcp", port=5201)
+    assert not mapping.allows(there, back, protocol="tcp", port=5201)
+
+
 def test_examples__by_name_unless_there_is_a_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert {"card-a", "card-b", "vpc"} <= {*NAMES}
@@ -58,6 +75,23 @@ def test_examples__by_name_unless_there_is_a_file_of_that_name(tmp_path: Path, m
     (tmp_path / "card-a").write_text("name: mine")
     assert file_named("card-a") == Path("card-a")
     assert file_named("none.yaml") == Path("none.yaml")
+
+
+def in_vpc(more: str, *, name: str = "a") -> str:
+    vf = f"name: {name}, address: 127.0.0.1, vpc: red, private_address: 10.9.0.5, {more}"
+    return f"control_plane: {{key: a.pem}}\nvfs: [{{{vf}}}]"
+
+
+def express(interface: str, *, name: str = "a") -> str:
+    return in_vpc(f"kind: ena-express, interface: {{{interface}}}", name=name)
+
+
+def test_interface(tmp_path: Path) -> None:
+    config = load(file_in(tmp_path, express("subnet: 10.9.0.0/24, netns: 4711, routes: [10.8.0.0/16], max_flows: 1K")))
+    interface = config.with_run_dir(tmp_path).vfs[0].interface
+    assert interface is not None
+    assert (interface.netns, interface.mtu, interface.name, interface.routes) == (4711, 8900, None, ("10.8.0.0/16",))
+    assert interface.max_flows == 1000
 
 
 def test_defaults(tmp_path: Path) -> None:
@@ -109,6 +143,23 @@ def test_defaults(tmp_path: Path) -> None:
         (f"vfs: [{VF}]\nmetrics: ::1:9100", "metrics: '::1:9100' is not ADDR:PORT"),
         (f"vfs: [{VF}]\ncolour: 1", "colour: no such key; the known ones here are name, run_dir, vfs"),
         (f"1: 2\nvfs: [{VF}]", ": 1 Keys should be strings"),
+        (in_vpc("kind: ena-express"), "vfs[0]: kind ena-express needs interface: with its subnet"),
+        (in_vpc("interface: {subnet: 10.9.0.0/24}"), "vfs[0]: interface stands beside kind efa, which has none"),
+        (in_vpc("kind: ena"), "vfs[0].kind: 'ena' should be 'efa' or 'ena-express'"),
+        (
+            "vfs: [{name: a, address: 127.0.0.1, kind: ena-express, interface: {subnet: 10.9.0.0/24}}]",
+            "kind ena-express needs vpc and private_address",
+        ),
+        (express("subnet: 10.8.0.0/24"), "interface.subnet: 10.8.0.0/24 does not have 10.9.0.5"),
+        (express("subnet: 10.9.0.1/24"), "10.9.0.1/24 has host bits set; give an address range"),
+        (express("subnet: 10.9.0.0/24, mtu: 500"), "vfs[0].interface.mtu: 500 should be greater than or equal to 1280"),
+        (express("subnet: 10.9.0.0/24, netns: a/b"), "vfs[0].interface.netns"),
+        (express("subnet: 10.9.0.0/24, name: sixteen-letters-"), "vfs[0].interface.name: 'sixteen-letters-' String"),
+        (express("subnet: 10.9.0.0/24", name="sixteen-letters-"), "sixteen-letters- has more than 15 characters; give"),
+        (
+            express("subnet: 10.9.0.0/24, colour: red"),
+            "vfs[0].interface.colour: no such key; the known ones here are subnet, routes, netns",
+        ),
     ],
 )
 def test_mistakes_are_one_line_with_file_key_and_value(tmp_path: Path, text: str, message: str) -> None:

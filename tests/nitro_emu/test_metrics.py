@@ -15,6 +15,17 @@ from nitro_emu.metrics import MetricsServer, Stats, metrics_text
 from tests.patience import PATIENCE_S
 
 
+def interface_stats() -> Stats:
+    """Of a virtual function of kind ENA Express."""
+    return {
+        "ena": {"ena_srd_tx_pkts": 11, "tx_bytes": 12},
+        "ena_state": {"ena_srd_mode": 3, "ena_srd_resource_utilization": 13, "flows": 14},
+        "dropped": {"security_group": 15, "spoofed_source": 16},
+        "allowance": asdict(AllowanceCounters(conntrack_allowance_exceeded=17)),
+        "vpc": {"rx_forged": 18},
+    }
+
+
 def stats() -> Stats:
     return {
         "vfs": {
@@ -28,7 +39,8 @@ def stats() -> Stats:
                 "vpc": {"rx_forged": 7},
             }
             for name, tx_bytes in (("efa_0", 1 << 53), ("efa_1", 0))
-        },
+        }
+        | {"ena_0": interface_stats()},
         "alarms": {"forged-source": 8},
     }
 
@@ -52,7 +64,26 @@ def test_every_counter_of_every_vf_is_there() -> None:
     assert read["ena_pps_allowance_exceeded_total", "efa_0"] == 6
     assert read["nitro_vpc_rx_forged_total", "efa_1"] == 7
     assert read["nitro_alarms_total", "forged-source"] == 8
-    assert len({name for name, *_ in read}) == 22 + 12 + 3 + 1 + 2 + 1 + 1
+    assert len({name for name, *_ in read if name.startswith(("efa_", "nitro_alarms"))}) == 22 + 12 + 3 + 1
+
+
+def test_every_counter_of_an_interface_is_there() -> None:
+    read = samples(metrics_text(stats()))
+    of_interface = {name: value for (name, *labels), value in read.items() if "ena_0" in labels}
+    assert of_interface == {
+        "ena_srd_tx_pkts_total": 11,
+        "ena_tx_bytes_total": 12,
+        "ena_srd_mode": 3,
+        "ena_srd_resource_utilization": 13,
+        "nitro_flows": 14,
+        "nitro_inner_drops_total": 16,
+        "ena_bw_in_allowance_exceeded_total": 0,
+        "ena_bw_out_allowance_exceeded_total": 0,
+        "ena_pps_allowance_exceeded_total": 0,
+        "ena_conntrack_allowance_exceeded_total": 17,
+        "nitro_vpc_rx_forged_total": 18,
+    }
+    assert read["nitro_inner_drops_total", "security_group", "ena_0"] == 15
 
 
 def test_card_without_vfs_has_no_samples() -> None:

@@ -98,7 +98,7 @@ class Crafter:
     def hello(self, **fields: Any) -> Packet:
         """Return a HELLO."""
         usual = {"own_context": self.own_context, "credit_bytes": 1 << 20, "credit_messages": 9, "window_packets": 64}
-        sizes = {"max_message_bytes": 1 << 20, "datagram_bytes": DATAGRAM_BYTES}
+        sizes = {"max_message_bytes": 1 << 20, "datagram_bytes": DATAGRAM_BYTES, "paths": 1}
         return SRD() / SRDHello(**(usual | sizes | fields))
 
     def data(self, psn: int, payload: bytes = b"", *, path: int = 0, flags: int = 0, **fields: Any) -> Packet:

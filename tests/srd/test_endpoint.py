@@ -24,6 +24,7 @@ from srd.errors import PeerError, SrdError
 from srd.inbox import Inbox
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.io.rx_memory import SLOTS
+from srd.io.socket import Route
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
@@ -224,7 +225,7 @@ async def test_connect__no_route_bad_flow() -> None:
 
 @pytest.mark.sources
 async def test_connect__an_mtu_that_is_too_small_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(srd.engine, "route_mtu", lambda _address, *, family: 600 if family else 0)
+    monkeypatch.setattr(srd.engine, "route_to", lambda _address, *, family: Route(600 if family else 0, "127.0.0.1"))
     async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
         expected = (
             "127.0.0.1: the route's MTU is 600 bytes; SRD needs at least 604 (576-byte datagrams); "

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: GPL-2.0-or-later
--- Wireshark's dissector for SRD, the Scalable Reliable Datagram over UDP (srd/PROTOCOL.md, version 4).
+-- Wireshark's dissector for SRD, the Scalable Reliable Datagram over UDP (srd/PROTOCOL.md, version 5).
 --
 --     tshark -X lua_script:srd.lua -o udp.try_heuristic_first:TRUE -r capture.pcapng
 --     cp srd.lua ~/.local/lib/wireshark/plugins/        and restart Wireshark
@@ -21,7 +21,7 @@
 
 local srd = Proto("srd", "Scalable Reliable Datagram")
 
-local VERSION, PREFIX_BYTES, HEADER_BYTES, TAG_BYTES = 4, 16, 56, 16
+local VERSION, PREFIX_BYTES, HEADER_BYTES, TAG_BYTES = 5, 16, 56, 16
 local MIN_DATAGRAM_BYTES, MAX_DATAGRAM_BYTES, MIN_WINDOW_PACKETS = 576, 65507, 64
 local MAX_COOKIE_BYTES, MAX_CREDENTIAL_BYTES, MAX_PATHS = 64, 960, 128
 local OPCODE, IMMEDIATE, ABORTED, KEY_PHASE = 0x03, 0x04, 0x08, 0x80
@@ -116,6 +116,8 @@ local BODIES = {
   HELLO = joined(LIMITS, {
     { "cookie_length", 1, "Length of the cookie" },
     { "security", 1, "Security mode", { names = SECURITY } },
+    { "source_digest", 8, "Digest of the source address", { id = true } },
+    { "paths", 1, "Primary paths" },
     { "cookie", "cookie_length", "Cookie" },
     { "message_length", 2, "Length of the handshake message", { only_if = "security" } },
     { "message", "message_length", "Handshake message", { only_if = "security" } },
@@ -128,7 +130,7 @@ local BODIES = {
     { "credential", "credential_length", "Credential (public key or certificate)" },
     PADDING,
   },
-  ACCEPT = LIMITS,
+  ACCEPT = joined(LIMITS, { { "behind_nat", 1, "Behind a NAT" } }),
   REFUSE = { { "status", 1, "Status", { names = STATUSES } }, { "reason", 1, "Reason", { names = REASONS } } },
   PROBE = {
     OWN_CONTEXT,
@@ -302,6 +304,7 @@ local CHECKS = {
       return "a HELLO for datagrams of " .. body.datagram_bytes.n .. " bytes has " .. packet.size
     end
     if not uses_only(packet, true) or not is_zero(tvb, body.padding) then return "reserved bits are set" end
+    if body.paths.n == 0 then return "no paths" end
     return body.datagram_bytes.n < MIN_DATAGRAM_BYTES and "a datagram size of less than " .. MIN_DATAGRAM_BYTES
       or check_window(body)
   end,

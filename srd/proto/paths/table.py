@@ -164,6 +164,11 @@ class PathTable:
             self._replace(path, now=now)
         return path, sequence
 
+    def probe_now(self, path: Path, *, now: float) -> None:
+        """Have a path probed next that is likely to answer, beyond what is allowed to go unanswered."""
+        path.probe_at = -math.inf
+        self._budget.charge(-1, now=now, rate_bytes_per_s=BUDGET_PER_S)
+
     def probe_at(self) -> float:
         """When the next probe is due; infinite when none is."""
         if not self.probed:

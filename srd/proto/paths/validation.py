@@ -10,6 +10,16 @@ they answer, at a victim.
 3. A challenge is sent with the first packet, and again, with back-off, for as long as packets arrive. There is no
    timer: where no packets arrive, none need be sent.
 4. A path whose packets come from another address starts again from the beginning.
+
+A peer behind a NAT (`on_nat`) is an initiator; its addresses are mappings of the NAT, one for each of its paths, which
+admit packets from the one address only that the initiator has contacted, and may be replaced at any time:
+
+5. Everything is sent to it from the port of path 0. Path n of this end leads to the address of the peer's path n,
+   modulo the number of its paths: ports of the destination take the place of ports of the source in the hash that
+   selects a link. Until that address is valid, the handshake address takes its place.
+6. A mapping that was replaced (rebinding) shows as another address of a path. When that is valid, the path of this end
+   leads there, and it is the handshake address from then on: the old one may have been replaced, too. Packets whose
+   source address is forged move nothing.
 """
 
 from __future__ import annotations
@@ -46,37 +56,68 @@ class RemoteAddress:
         """Whether that many bytes may be sent to it."""
         return self.validated or self.sent_bytes + size_bytes <= AMPLIFICATION * self.received_bytes
 
-    def validate(self, token: int) -> None:
-        """Process the token of a response from this address; a wrong token changes nothing."""
-        if self.challenges and token == self.token:
-            self.validated = True
+    def validate(self, token: int) -> bool:
+        """Process the token of a response from this address; return whether it is right. Else nothing changes."""
+        if not self.challenges or token != self.token:
+            return False
+        self.validated = True
+        return True
 
 
 class AddressValidation:
-    """Address validation of one peer: `source` finds or adds an address, `poll` returns the next challenge."""
+    """Addresses of one peer: `source` finds or adds an address, `poll` returns the next challenge.
 
-    __slots__ = ("_due", "_handshake_address", "_new_token", "_paths")
+    `destination` is where all packets but acks and challenges are sent.
+    """
+
+    __slots__ = ("_by_path", "_due", "_new_token", "_paths", "_remote_paths", "handshake_address")
 
     def __init__(self, handshake_address: Address, *, paths: int, new_token: Callable[[], int]) -> None:
         """Take the address that is valid from the start, the number of paths of this end, and a source of tokens."""
-        self._handshake_address = handshake_address
+        self.handshake_address = handshake_address
+        """A valid address: at first the one that returned a cookie, or that this end connected to."""
         self._paths = paths
         self._new_token = new_token
+        self._remote_paths = 0  # primary paths of a peer behind a NAT
+        self._by_path: dict[int, Address] = {}  # of these, the last valid address of each
         self._due: dict[
             int, RemoteAddress
         ] = {}  # by path of the peer: not validated, and received from since its last challenge
 
+    def on_nat(self, path: int, *, remote_paths: int) -> None:
+        """Note that the peer, which has so many primary paths and sent its HELLO over `path`, is behind a NAT."""
+        self._remote_paths, self._paths = remote_paths, 1
+        self._by_path[path] = self.handshake_address
+
     @property
-    def handshake_address(self) -> Address:
-        """The address that is valid from the start."""
-        return self._handshake_address
+    def behind_nat(self) -> bool:
+        """Whether the peer is behind a NAT."""
+        return self._remote_paths > 0
+
+    def destination(self, path: int) -> tuple[Address, int]:
+        """Return where packets of a path of this end are sent, and the path whose port they are sent from."""
+        if not self._remote_paths:
+            return self.handshake_address, path
+        return self._by_path.get(path % self._remote_paths, self.handshake_address), 0
+
+    def leads_to(self, path: int, *, remote_path: int) -> bool:
+        """Whether a path of this end leads to the address of that path of a peer behind a NAT."""
+        return self._remote_paths > 0 and path % self._remote_paths == remote_path
+
+    def on_valid(self, path: int, address: Address) -> None:
+        """Note that packets of a path of the peer come from an address that is valid."""
+        if not self._remote_paths or self._by_path.get(path) == address:
+            return
+        if path in self._by_path:
+            self.handshake_address = address
+        self._by_path[path] = address
 
     def source(self, address: Address, *, known: Iterable[RemoteAddress]) -> RemoteAddress:
         """Return the record of this address: one of the `known`, or a new one."""
         for source in known:
             if source.address == address:
                 return source
-        return RemoteAddress(address, address == self._handshake_address)
+        return RemoteAddress(address, address == self.handshake_address)
 
     def on_packet(self, path: int, source: RemoteAddress, *, size_bytes: int) -> None:
         """Note a packet that arrived over a path from an address that is not validated."""

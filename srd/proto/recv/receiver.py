@@ -161,6 +161,11 @@ class Receiver:
         self._dropped = False  # whether data was dropped for lack of memory since the last ack
         self._unacked_packets = 0
 
+    def on_nat(self, path: int, *, remote_paths: int) -> None:
+        """Note that the peer is behind a NAT: all acks leave from one port; see `AddressValidation.on_nat`."""
+        self.validation.on_nat(path, remote_paths=remote_paths)
+        self._ack_paths = AckPathSelector(paths=1)
+
     @property
     def incomplete(self) -> bool:
         """Whether some message has landed only in part."""
@@ -446,26 +451,31 @@ class Receiver:
         """Record packets (data or a probe) of `size_bytes` in all that arrived over a path."""
         rx_path = self._rx_paths.get(path)
         if rx_path is None:
-            rx_path = self._rx_paths[path] = RxPath(self._source(address), sequence=path_sequence - 1)
+            rx_path = self._rx_paths[path] = RxPath(self._source(path, address), sequence=path_sequence - 1)
         sequence = expand(path_sequence & 0xFFFFFFFF, near=max(rx_path.sequence, 0))
         if sequence > rx_path.sequence:
             rx_path.sequence, rx_path.sent_us, rx_path.received_at = sequence, sent_us, received_at
             if address != rx_path.source.address:
-                rx_path.source = self._source(address)
+                rx_path.source = self._source(path, address)
         if not rx_path.source.validated and address == rx_path.source.address:
             self.validation.on_packet(path, rx_path.source, size_bytes=size_bytes)
             self._has_unvalidated = True
         rx_path.reports_due = PREFERRED_REPORT_REPEATS if self._ack_paths.preferred else REPORT_REPEATS
         return rx_path
 
-    def _source(self, address: Address) -> RemoteAddress:
-        return self.validation.source(address, known=[rx_path.source for rx_path in self._rx_paths.values()])
+    def _source(self, path: int, address: Address) -> RemoteAddress:
+        source = self.validation.source(address, known=[rx_path.source for rx_path in self._rx_paths.values()])
+        if source.validated:
+            self.validation.on_valid(path, address)
+        return source
 
-    def handle_response(self, path: int, *, token: int, address: Address) -> None:
-        """Process the answer to a challenge; it counts only from the address that was challenged."""
+    def handle_response(self, path: int, *, token: int, address: Address) -> bool:
+        """Process the answer to a challenge; return whether it is right. It counts only from the challenged address."""
         rx_path = self._rx_paths.get(path)
-        if rx_path is not None and rx_path.source.address == address:
-            rx_path.source.validate(token)
+        if rx_path is None or rx_path.source.address != address or not rx_path.source.validate(token):
+            return False
+        self.validation.on_valid(path, address)
+        return True
 
     def answer_probe(
         self,

@@ -22,6 +22,7 @@ from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import PeerRtt, WindowedMin
 from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
+from srd.proto.paths.validation import AddressValidation
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recovery.rack import RackState, detect_losses, probe_timeout_s
 from srd.proto.security import PacketProtection
@@ -46,7 +47,6 @@ from srd.proto.wire.data import (
     MAX_BURST_PACKETS,
     MAX_DATAGRAM_BYTES,
     MAX_TRAIN_PACKETS,
-    Address,
     Burst,
 )
 from srd.proto.wire.protected import TAG_BYTES
@@ -74,7 +74,7 @@ class Sender:
 
     __slots__ = (
         "_active",
-        "_address",
+        "_addresses",
         "_all_timed_out_at",
         "_burst_packets",
         "_check_losses_at",
@@ -117,7 +117,7 @@ class Sender:
         *,
         config: ProtocolConfig,
         events: EventQueue,
-        address: Address,
+        addresses: AddressValidation,
         context: int,
         datagram_bytes: int,
         ack_bytes: int,
@@ -146,7 +146,7 @@ class Sender:
         # An ack must have bits for the whole window: packets without a bit would be declared lost.
         bitmap_bytes = bitmap_room_bytes(ack_bytes, reports=max_reports(ack_bytes))
         self._window_packets = min(config.window_packets, window_packets, 8 * bitmap_bytes)
-        self._address, self._context = address, context
+        self._addresses, self._context = addresses, context
         self._datagram_bytes = datagram_bytes
         most = MAX_BURST_PACKETS if burst_bytes is None else burst_bytes // (datagram_bytes + TAG_BYTES)
         self._burst_packets = max(min(most, MAX_BURST_PACKETS), 1)
@@ -439,6 +439,17 @@ class Sender:
             path = paths[self._probe_turn % len(paths)]
         return path, path.allocate_probe_sequence()
 
+    def on_valid_address(self, remote_path: int, *, now: float) -> None:
+        """Note that an address of that path of the peer was validated: probe the paths that lead there now."""
+        for path in self._table.probed:
+            if self._addresses.leads_to(path.index, remote_path=remote_path):
+                self._table.probe_now(path, now=now)
+
+    def probe_path(self, number: int) -> tuple[Path, int]:
+        """Return a primary path, and the path sequence of a probe over it."""
+        self._table.open_all()
+        return (path := self.paths[number]), path.allocate_probe_sequence()
+
     # -- transmission -------------------------------------------------------------------------------------------
 
     def poll_burst(self, *, now: float, most_packets: int = MAX_BURST_PACKETS) -> Burst | None:
@@ -571,8 +582,9 @@ class Sender:
         number, offset, payload_offset, payload_bytes, segment_bytes, payload_addresses = psns.content(
             first, count=count, segment_bytes=self.segment_bytes
         )
+        address, from_path = self._addresses.destination(path.index)
         burst = Burst(  # positional, in the order of the fields: keywords would double the cost
-            self._address,
+            address,
             path.index,
             sequence,
             self._context,
@@ -590,6 +602,7 @@ class Sender:
             message.flags,
             payload_addresses,
             self._protection,
+            from_path,
         )
         if (reason := psns.abort_reason(first)) is not None:
             burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, reason, psns.end_psn(first)

@@ -22,7 +22,7 @@ from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_B
 
 
 class Datagram(NamedTuple):
-    """One control packet to send from local path `path`."""
+    """One control packet to send from the port of local path `path`."""
 
     address: Address
     path: int
@@ -110,7 +110,7 @@ class Ack(NamedTuple):
         return _prefix(PacketType.ACK, context=self.context, path=self.path) + head + body + bitmap
 
 
-_HELLO = struct.Struct(">QQIIIHBB")
+_HELLO = struct.Struct(">QQIIIHBBQB")
 _LENGTH = struct.Struct(">H")
 
 
@@ -133,13 +133,18 @@ class Hello:
     """A `SecurityMode`."""
     message: bytes = b""
     """Unless that is PLAIN: the handshake message, once there is a cookie."""
+    source_digest: int = 0
+    """Of the address that it is sent from, as its sender knows it (see `handshake.source_digest`); 0: unknown."""
+    paths: int = 1
+    """Primary paths of its sender."""
 
     @property
     def transcript(self) -> bytes:
         """What the handshake message is bound to: the packet up to the cookie."""
         credit = (self.credit_bytes, self.credit_messages)
         limits = (self.max_message_bytes, self.window_packets, self.datagram_bytes)
-        body = _HELLO.pack(self.own_context, *credit, *limits, len(self.cookie), self.security)
+        source = (self.source_digest, self.paths)
+        body = _HELLO.pack(self.own_context, *credit, *limits, len(self.cookie), self.security, *source)
         return _prefix(PacketType.HELLO, context=0, path=self.path) + body + self.cookie
 
     def encode(self) -> bytes:
@@ -170,7 +175,7 @@ class Retry:
         return (prefix + body).ljust(self.size_bytes, b"\0")
 
 
-_ACCEPT = struct.Struct(">QQIIIH")
+_ACCEPT = struct.Struct(">QQIIIHB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +189,8 @@ class Accept:
     max_message_bytes: int
     window_packets: int
     datagram_bytes: int
+    behind_nat: int = 0
+    """1: the HELLO came from another address than its sender knows: a NAT is on the way; else 0."""
 
     def encode(self) -> bytes:
         """Return the packet."""
@@ -194,7 +201,7 @@ class Accept:
         """What follows the prefix; the payload of the responder's handshake message."""
         credit = (self.credit_bytes, self.credit_messages)
         limits = (self.max_message_bytes, self.window_packets, self.datagram_bytes)
-        return _ACCEPT.pack(self.own_context, *credit, *limits)
+        return _ACCEPT.pack(self.own_context, *credit, *limits, self.behind_nat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,7 +477,7 @@ def _decode_ack(context: int, path: int, _path_sequence: int, body: bytes) -> Ac
 
 def _decode_hello(_context: int, path: int, _path_sequence: int, body: bytes) -> Hello:
     own_context, credit_bytes, credit_messages, *rest = _HELLO.unpack_from(body)
-    max_message, window_packets, datagram_bytes, cookie_bytes, security = rest
+    max_message, window_packets, datagram_bytes, cookie_bytes, security, source_digest, paths = rest
     end = _HELLO.size + cookie_bytes
     cookie, message = body[_HELLO.size : end], b""
     if security:
@@ -483,8 +490,11 @@ def _decode_hello(_context: int, path: int, _path_sequence: int, body: bytes) ->
     if datagram_bytes < MIN_DATAGRAM_BYTES:
         raise PacketError(f"a hello for {datagram_bytes} bytes asks for less than {MIN_DATAGRAM_BYTES}")
     _check_window(window_packets)
+    if not paths:
+        raise PacketError("a hello from an end without paths")
     limits = (max_message, window_packets, datagram_bytes)
-    return Hello(own_context, credit_bytes, credit_messages, *limits, cookie, path, security, message)
+    source = (source_digest, paths)
+    return Hello(own_context, credit_bytes, credit_messages, *limits, cookie, path, security, message, *source)
 
 
 def _check_window(window_packets: int) -> None:
@@ -517,12 +527,12 @@ def accept_untrusted(context: int, body: bytes) -> Accept:
 
 def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -> Accept:
     own_context, credit_bytes, credit_messages, *rest = _ACCEPT.unpack_from(body)
-    max_message_bytes, window_packets, datagram_bytes = rest
+    max_message_bytes, window_packets, datagram_bytes, behind_nat = rest
     if not MIN_DATAGRAM_BYTES <= datagram_bytes <= MAX_DATAGRAM_BYTES:
         raise PacketError(f"an accept for {datagram_bytes} bytes is out of range")
     _check_window(window_packets)
     limits = (max_message_bytes, window_packets, datagram_bytes)
-    return Accept(context, own_context, credit_bytes, credit_messages, *limits)
+    return Accept(context, own_context, credit_bytes, credit_messages, *limits, behind_nat)
 
 
 def _decode_refuse(context: int, _path: int, _path_sequence: int, body: bytes) -> Refuse:

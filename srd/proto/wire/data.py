@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from srd.proto.security import PacketProtection
 
-VERSION = 4
+VERSION = 5
 PREFIX_BYTES = 16
 MIN_DATAGRAM_BYTES = 576
 """Smallest datagram that two ends may agree on: what any IPv4 host must receive (RFC 1122)."""
@@ -159,6 +159,13 @@ class Burst:
     first."""
     protection: PacketProtection | None = None
     """What the packets are encrypted with; None: plain text."""
+    from_path: int | None = None
+    """The path from whose port it is sent; None: from its own (see `paths.validation`, rule 5)."""
+
+    @property
+    def port(self) -> int:
+        """The path from whose port it is sent."""
+        return self.path if self.from_path is None else self.from_path
 
 
 @lru_cache(maxsize=64)

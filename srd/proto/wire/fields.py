@@ -114,6 +114,8 @@ BODIES: dict[PacketType, tuple[Field, ...]] = {
         *_LIMITS,
         Field("cookie_length", 1),
         Field("security", 1, names=SecurityMode),
+        Field("source_digest", 8, is_id=True),
+        Field("paths", 1),
         Field("cookie", "cookie_length"),
         Field("message_length", 2, only_if="security"),
         Field("message", "message_length", only_if="security"),
@@ -126,7 +128,7 @@ BODIES: dict[PacketType, tuple[Field, ...]] = {
         Field("credential", "credential_length"),
         _PADDING,
     ),
-    PacketType.ACCEPT: _LIMITS,
+    PacketType.ACCEPT: (*_LIMITS, Field("behind_nat", 1)),
     PacketType.REFUSE: (_STATUS, Field("reason", 1, names=RefuseReason)),
     PacketType.PROBE: (
         _OWN_CONTEXT,

@@ -54,7 +54,7 @@ class FakeEngine:
         self.flushed.append(number)
 
 
-class FakeResponder:
+class FakeSources:
     def __init__(self) -> None:
         self.let: list[tuple[int, bytes]] = []
 
@@ -101,7 +101,7 @@ class Rig:
     """An introducer among fakes; its chip makes a document when the gate is opened."""
 
     def __init__(self, *, has_chip: bool = True) -> None:
-        self.engine, self.responder, self.tenancy = FakeEngine(), FakeResponder(), FakeTenancy()
+        self.engine, self.sources, self.tenancy = FakeEngine(), FakeSources(), FakeTenancy()
         self.alarms = Alarms()
         self.gate = asyncio.Event()
         self.user_data: list[bytes | None] = []
@@ -113,11 +113,11 @@ class Rig:
             alarms=self.alarms,
             check_egress=lambda _host: None,
         )
-        parts: Any = (self.engine, self.responder)
+        parts: Any = (self.engine, self.sources)
         self.introducer = Introducer(
             engine=lambda: parts[0],
             trust=trust,
-            responder=parts[1],
+            sources=parts[1],
             outgoing=self.outgoing,
             log=logging.getLogger("test"),
         )
@@ -138,10 +138,10 @@ async def test_hello__is_answered_with_a_document_for_peers() -> None:
     rig = Rig()
     rig.introducer.on_introduction(PEER, HELLO.pack())
     await rig.settle()
-    assert not rig.responder.let
+    assert not rig.sources.let
     rig.gate.set()
     await rig.settle()
-    assert rig.responder.let == [(PEER, pack_welcome(b"document"))]
+    assert rig.sources.let == [(PEER, pack_welcome(b"document"))]
     assert rig.user_data == [PEER_USER_DATA]
 
 
@@ -152,7 +152,7 @@ async def test_hello__of_what_a_mapping_withdraws_meanwhile_is_refused() -> None
     rig.tenancy.refusal = VpcError("no rule any more")
     rig.gate.set()
     await rig.settle()
-    assert (rig.responder.let, rig.engine.closed) == ([], [PEER])
+    assert (rig.sources.let, rig.engine.closed) == ([], [PEER])
     assert rig.tenancy.counters.rx_denied == 1
 
 
@@ -164,7 +164,7 @@ async def test_document__of_a_peer_that_ends_is_not_waited_for() -> None:
     rig.introducer.on_ended(PEER)
     rig.gate.set()
     await rig.settle()
-    assert not rig.responder.let
+    assert not rig.sources.let
     assert len(asyncio.all_tasks()) == 1, "only this test's"
 
 
@@ -182,7 +182,7 @@ async def test_refusal__is_counted_and_alarmed_by_its_kind(
     rig = Rig(has_chip=False)
     rig.tenancy.refusal = refusal
     rig.introducer.on_introduction(PEER, HELLO.pack())
-    assert (rig.responder.let, rig.engine.closed) == ([], [PEER])
+    assert (rig.sources.let, rig.engine.closed) == ([], [PEER])
     assert dict(rig.alarms.counts) == alarm
     assert (rig.tenancy.counters.rx_denied, rig.tenancy.counters.rx_forged) == counted
 

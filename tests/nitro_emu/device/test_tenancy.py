@@ -12,11 +12,19 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_pri
 
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.device.introduction import Hello
-from nitro_emu.device.tenancy import Destination, ForgeryError, OpenTenancy, OtherMappingError, VpcTenancy
+from nitro_emu.device.tenancy import (
+    Destination,
+    ForgeryError,
+    OpenTenancy,
+    OtherMappingError,
+    PacketTenancy,
+    VpcTenancy,
+)
 from nitro_emu.device.vpc_network import VpcNetwork
 from nitro_emu.errors import VpcError
 from nitro_emu.trust.alarms import Alarms
 from nitro_emu.vpc.document import sign_map
+from nitro_emu.vpc.flows import Begin
 from nitro_emu.vpc.model import VpcMap
 
 KEY = generate_private_key(SECP384R1())
@@ -316,3 +324,42 @@ def test_keys__of_cards_may_open_peers_and_no_others() -> None:
     assert b"c" * 32 not in rig.network
     assert rig.alarms.counts["unknown-card"] == 1
     assert rig.network.card_addresses == {"10.0.1.1", "10.0.1.2"}
+
+
+# -- packets --------------------------------------------------------------------------------------------------------
+
+WEB = {"ingress": [{"protocol": "tcp", "ports": 443, "group": "efa"}], "egress": []}
+
+
+def packets_vf(rig: Rig) -> PacketTenancy:
+    return PacketTenancy(rig.network, vpc="red", private_address=BLUE, port=IPV6_PORT, public_key=KEY_B)
+
+
+def begin(address: str = RED, *, port: int | None = 443, outbound: bool = False) -> Begin:
+    packed = bytes(map(int, address.split(".")))
+    return Begin(is_outbound=outbound, peer=packed, protocol="tcp", port=port)
+
+
+def test_packets__a_peer_needs_no_rule_and_a_flow_does() -> None:
+    rig = Rig()
+    content = copy.deepcopy(MAP)
+    content["vpcs"]["red"]["groups"]["web"] = WEB
+    content["vpcs"]["red"]["interfaces"]["two"]["groups"] = ["web"]
+    vf = packets_vf(rig)
+    assert (vf.flow_refusal(begin()), vf.rules_version) == ("no_mapping", 0)
+    rig.push(7, content=content)
+    assert vf.rules_version == 7
+    with pytest.raises(VpcError):
+        rig.vf().destination(gid(RED))
+    assert vf.destination(gid(RED)) == Destination("10.0.1.1", IPV6_PORT, KEY_A)
+    vf.check_source(HELLO, host="10.0.1.1", public_key=KEY_A)
+    with pytest.raises(ForgeryError):
+        vf.check_source(HELLO, host="10.0.1.1", public_key=KEY_B)
+    assert vf.flow_refusal(begin()) is None
+    assert vf.flow_refusal(begin(port=80)) == "security_group"
+    assert vf.flow_refusal(begin(outbound=True)) == "security_group"
+    assert vf.flow_refusal(begin("172.31.0.9")) == "no_interface"
+    assert vf.flow_refusal(begin("224.0.0.1", outbound=True)) == "no_interface"
+    rig.clocks.tick(61)
+    assert vf.flow_refusal(begin()) == "no_mapping", "it has expired"
+    assert vf.rules_version == 7, "what is open goes on"

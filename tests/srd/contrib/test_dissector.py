@@ -25,7 +25,7 @@ from srd.proto.wire.control import (
     Retry,
     SecureAccept,
 )
-from srd.proto.wire.data import ABORTED
+from srd.proto.wire.data import ABORTED, VERSION
 from srd.proto.wire.protected import KEY_PHASE
 from srd.proto.wire.status import Status
 from tests.srd.contrib.tshark import Fields, Frame, dissect, ethernet, tshark, write
@@ -230,7 +230,7 @@ CASES = {
     "malformed, ports known": Case(
         tuple(
             replace(frame, source=("10.0.1.1", 40001), destination=("10.0.2.1", 40002))
-            for frame in (data(0), Frame(b"\x04\x02"))
+            for frame in (data(0), Frame(bytes([VERSION, 2])))
         ),
         {"srd.malformed": ""},
     ),
@@ -363,6 +363,6 @@ def test_icmp__quotes_a_packet_that_was_not_sent_again(tmp_path: Path) -> None:
 
 
 def test_heuristic__leaves_others_alone(tmp_path: Path) -> None:
-    others = [b"\x04\x01", b"\x04\x01" + bytes(100), bytes(100), b"\x04\x63" + bytes(30)]
+    others = [bytes([VERSION, 1]), bytes([VERSION, 1]) + bytes(100), bytes(100), bytes([VERSION, 0x63]) + bytes(30)]
     frames = [Frame(payload, source=("10.0.1.1", 40001), destination=("10.0.2.1", 40002)) for payload in others]
     assert dissect(write(tmp_path / "other.pcapng", frames)) == [[]] * 4

@@ -125,11 +125,11 @@ def test_lengths__are_sent_as_given() -> None:
     packet = SRD() / SRDAck(bitmap_length=9, bitmap=b"\2", report_count=200)
     assert bytes(packet)[40:43] == bytes([0, 9, 200])
     hello = SRD() / SRDHello(datagram_bytes=600, padding=b"short")
-    assert len(bytes(hello)) == PREFIX_BYTES + 32 + 5
+    assert len(bytes(hello)) == PREFIX_BYTES + 41 + 5
 
 
 def test_hello__is_padded_to_its_size() -> None:
-    packet = SRD() / SRDHello(own_context=1, window_packets=64, datagram_bytes=600, cookie=b"abc")
+    packet = SRD() / SRDHello(own_context=1, window_packets=64, datagram_bytes=600, paths=1, cookie=b"abc")
     assert decode_untrusted(bytes(packet)) == Hello(1, 0, 0, 0, 64, 600, b"abc")
 
 

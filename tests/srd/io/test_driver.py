@@ -350,7 +350,7 @@ async def test_drop_unsent__memory_of_a_cancelled_request_is_not_read_after_a_fu
         fill(one, 1 << 20)
         one.post(peer, request=1, offset=0, length=1 << 20)
         async with asyncio.timeout(PATIENCE_S):
-            while one.driver._transmitter.path is None:  # noqa: ASYNC110 - the driver has no event for it
+            while one.driver._transmitter.port is None:  # noqa: ASYNC110 - the driver has no event for it
                 await asyncio.sleep(0)
         one.core.cancel(peer, request=1, now=time.monotonic())
         one.driver.wake()
@@ -387,7 +387,7 @@ async def test_completion__a_pending_retransmission_is_not_read_after_it(
         original = one.on_event
 
         def on_event(event: Event) -> None:
-            waiting.append(one.driver._transmitter.path)
+            waiting.append(one.driver._transmitter.port)
             original(event)
 
         one.driver._on_event = on_event

@@ -10,7 +10,7 @@ import pytest
 
 from srd.io import socket as module
 from srd.io import syscalls
-from srd.io.socket import ECT_0, dropped_packets, icmp_errors, open_socket, route_mtu, socket_id
+from srd.io.socket import ECT_0, dropped_packets, icmp_errors, is_wildcard, open_socket, route_to, socket_id
 from tests.srd.io.exchange import LOOPBACK, wait_readable
 
 FAMILIES = [socket.AF_INET, socket.AF_INET6]
@@ -59,12 +59,19 @@ def test_open_socket__address_in_use_bad_flow(family: socket.AddressFamily) -> N
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
-def test_route_mtu__loopback(family: socket.AddressFamily) -> None:
+def test_route_to__loopback(family: socket.AddressFamily) -> None:
     host, _, *rest = LOOPBACK[family]
     with open("/sys/class/net/lo/mtu") as file:  # noqa: PTH123 - one number
         mtu = int(file.read())
     mtu = min(mtu, 65_535) if family == socket.AF_INET else mtu  # IP_MAX_MTU (net/ip.h)
-    assert route_mtu((host, 9, *rest), family=family) == mtu  # type: ignore[arg-type]
+    assert route_to((host, 9, *rest), family=family) == (mtu, host)  # type: ignore[arg-type]
+
+
+def test_is_wildcard__what_the_kernel_calls_any_address(family: socket.AddressFamily) -> None:
+    any_host = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - only to look at it
+    with open_socket((any_host, 0), family=family) as one, open_socket(LOOPBACK[family], family=family) as other:
+        assert is_wildcard(one.getsockname()[0])
+        assert not is_wildcard(other.getsockname()[0])
 
 
 def test_icmp_errors__names_the_destination_once(family: socket.AddressFamily) -> None:

@@ -64,19 +64,21 @@ def test_flush__headers_hold_the_fields_of_the_burst() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         one.fill(content(2500, seed=SEED))
         burst = one.burst(two.address, message=9, offset=500, size_bytes=2500, length=9000, segment_bytes=1000)
-        waiting = [one.transmitter.path]
+        waiting = [one.transmitter.port]
         one.transmitter.add(burst)
         assert one.transmitter.has_room_for(burst)
         assert not one.transmitter.has_room_for(replace(burst, path=burst.path + 1))
-        waiting.append(one.transmitter.path)
+        assert not one.transmitter.has_room_for(replace(burst, from_path=burst.path + 1)), "of the same path"
+        assert one.transmitter.has_room_for(replace(burst, path=burst.path + 1, from_path=burst.path)), "from that port"
+        waiting.append(one.transmitter.port)
         assert one.transmitter.flush(one.socket)
-        assert [*waiting, one.transmitter.path] == [None, burst.path, None]
+        assert [*waiting, one.transmitter.port] == [None, burst.path, None]
         two.receive(packets=3)
         (received,) = two.bursts
         fields = {
             name: getattr(received, name)
             for name in burst.__slots__
-            if name not in {"address", "payload_offset", "payload_addresses", "protection"}
+            if name not in {"address", "payload_offset", "payload_addresses", "protection", "from_path"}
         }
         assert fields == {name: getattr(received, name) for name in fields}
         assert received.address == one.socket.getsockname()
@@ -309,7 +311,7 @@ def test_keep__none_and_then_another_path(monkeypatch: pytest.MonkeyPatch) -> No
         one.add(two.address, bytes(5000), segment_bytes=1000)
         assert not one.transmitter.flush(one.socket)
         one.transmitter.drop_unneeded(lambda _: False)
-        assert one.transmitter.path is None
+        assert one.transmitter.port is None
         assert one.transmitter.flush(one.socket)
 
 

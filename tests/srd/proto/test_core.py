@@ -499,7 +499,7 @@ def test_still_needed__not_what_was_acknowledged() -> None:
     network._transmit(network.a, burst)
     network.run(until=lambda: bool(completed(network.a)), seconds=1)
     assert not network.a.core.still_needed(burst, peer=at_a)
-    elsewhere = replace(burst, address="c:0")
+    elsewhere = replace(burst, context=burst.context + 1)
     assert network.a.core.still_needed(elsewhere, peer=at_a)
     network.a.core.abandon(at_a, status=Status.OK, reason="", now=network.now)
     assert not network.a.core.still_needed(elsewhere, peer=at_a), "the peer has ended"

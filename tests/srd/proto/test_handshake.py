@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +17,16 @@ from srd.proto.handshake import (
     MIN_RTT_S,
     CookieJar,
     Initiator,
+    accept,
+    is_translated,
+    source_digest,
 )
 from srd.proto.wire.control import Hello, Retry
+from srd.proto.wire.data import Address
 
 JAR = CookieJar(secret=b"k" * 32)
 ADDRESS = ("10.0.0.1", 4000)
+HELLO = Hello(5, 99, 55, 88, 77, 600)
 
 
 def test_check__accepts_what_make_returns() -> None:
@@ -172,8 +179,65 @@ def test_add_size__what_anybody_may_have_sent_is_bounded() -> None:
 
 def test_poll_hello__announces_this_ends_limits() -> None:
     assert initiator(600).poll_hello(now=10.0) == Hello(
-        own_context=5, credit_bytes=99, credit_messages=55, max_message_bytes=88, window_packets=77, datagram_bytes=600
+        own_context=5,
+        credit_bytes=99,
+        credit_messages=55,
+        max_message_bytes=88,
+        window_packets=77,
+        datagram_bytes=600,
+        paths=3,
     )
+
+
+# -- a NAT on the way --------------------------------------------------------------------------------------------------
+
+ADDRESSES = st.tuples(st.one_of(st.ip_addresses(v=4).map(str), st.ip_addresses(v=6).map(str)), st.integers(1, 65_535))
+
+
+@given(ADDRESSES, ADDRESSES, st.integers(0, 2**64 - 1))
+def test_is_translated__whether_both_ends_know_the_same_address(
+    known: tuple[str, int], seen: tuple[str, int], context: int
+) -> None:
+    packet = replace(HELLO, own_context=context, source_digest=source_digest(known, context=context))
+    assert is_translated(packet, seen) is (known != seen)
+    assert not is_translated(packet, known)
+
+
+@pytest.mark.parametrize(
+    ("known", "seen"),
+    [
+        (("192.0.2.7", 5), ("::ffff:192.0.2.7", 5, 0, 0)),
+        (("::ffff:192.0.2.7", 5, 0, 0), ("192.0.2.7", 5)),
+        (("fe80::1", 5, 0, 2), ("fe80::1", 5, 0, 7)),
+        ("a:5", "a:5"),
+    ],
+)
+def test_is_translated__not_by_how_a_socket_writes_an_address(known: Address, seen: Address) -> None:
+    assert not is_translated(replace(HELLO, source_digest=source_digest(known, context=5)), seen)
+
+
+def test_is_translated__not_if_the_source_is_unknown() -> None:
+    assert not is_translated(HELLO, ("192.0.2.7", 5))
+
+
+def test_source_digest__names_no_address() -> None:
+    """The same address has another digest with each context, so it cannot be followed from one peer to the next."""
+    digests = {source_digest(("192.0.2.7", 5), context=context) for context in range(100)}
+    assert len(digests) == 100
+
+
+def test_poll_hello__has_the_digest_of_the_path_that_it_takes() -> None:
+    sources = [("192.0.2.7", port) for port in range(3)]
+    ours = Initiator(own_context=5, config=CONFIG, sizes=(600,), sources=sources, now=10.0)
+    hellos, _ = sent(ours, hellos=6)
+    assert [is_translated(hello, sources[hello.path]) for hello in hellos] == [False] * 6
+    assert all(is_translated(hello, sources[(hello.path + 1) % 3]) for hello in hellos)
+
+
+@pytest.mark.parametrize(("known", "behind_nat"), [("x:1", 0), ("x:2", 1)])
+def test_accept__says_whether_the_initiator_is_behind_a_nat(known: str, behind_nat: int) -> None:
+    packet = replace(HELLO, source_digest=source_digest(known, context=5))
+    assert accept(packet, "x:1", context=9, config=CONFIG, datagram_bytes=1472).behind_nat == behind_nat
 
 
 @pytest.mark.parametrize(("hellos", "size"), [(1, 8972), (4, 8972), (5, 1472), (8, 1472)])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from srd.proto import handshake
-from srd.proto.handshake import CookieJar
+from srd.proto.handshake import CookieJar, source_digest
 from srd.proto.stateless import MAX_REPLIES, StatelessResponder
 from srd.proto.wire.control import Accept, Ack, Close, Closed, Control, Probe, Refuse, Reset, Retry, decode_untrusted
 from srd.proto.wire.status import Status
@@ -46,6 +48,16 @@ def test_validate_address__only_with_the_cookie() -> None:
     assert ours.validate_address(hello(cookie=retry.cookie), "x:1", now=100.0, has_room=True)
     assert not ours.validate_address(hello(cookie=retry.cookie), "y:1", now=100.0, has_room=True)
     assert len(ours.replies) == 2
+
+
+@pytest.mark.parametrize(("known", "path"), [("x:1", 3), ("x:2", 0)])
+def test_validate_address__answers_from_the_port_that_was_contacted_behind_a_nat(known: str, path: int) -> None:
+    """Else from the port of the HELLO's number: path 0 may be dead."""
+    ours = responder()
+    packet = replace(hello(path=3), source_digest=source_digest(known, context=77))
+    assert not ours.validate_address(packet, "x:1", now=100.0, has_room=True)
+    ours.refuse(packet, "x:1", status=Status.REMOTE_ERROR_RNR)
+    assert [reply.path for reply in ours.replies] == [path, path]
 
 
 @pytest.mark.parametrize("cookie", [b"", bytes(24)])

@@ -106,9 +106,14 @@ def test_parse_untrusted__fragments_are_one_flow_without_order(fragments: list[P
     assert all(packet.payload_at == packet.header_bytes for packet in found)
 
 
+def flows_of(packet: Packet) -> list[int]:
+    """Its flow by four seeds: of two flows never the same."""
+    return [parse_untrusted(bytes(packet), seed=bytes([seed])).flow for seed in range(4)]
+
+
 def test_parse_untrusted__flow() -> None:
-    first = parsed(ipv4() / tcp() / b"1").flow
-    assert parsed(ipv4(id=7, ttl=3) / tcp(seq=9, flags="F") / b"12").flow == first
+    first = flows_of(ipv4() / tcp() / b"1")
+    assert flows_of(ipv4(id=7, ttl=3) / tcp(seq=9, flags="F") / b"12") == first
     others = [
         ipv4() / udp(sport=40000, dport=80),
         ipv4() / tcp(sport=40001),
@@ -117,23 +122,24 @@ def test_parse_untrusted__flow() -> None:
         ipv4(dst="10.88.0.3") / tcp(),
         ipv4(src=V4[1], dst=V4[0]) / tcp(),
     ]
-    assert first not in {parsed(packet).flow for packet in others}
+    assert first not in [flows_of(packet) for packet in others]
 
 
 def test_parse_untrusted__a_seed_separates_what_collides_with_another() -> None:
-    flows = [bytes(ipv4() / udp(sport=port)) for port in range(1, 1200)]
+    packet = bytes(ipv4() / udp())
+    packets_ = [packet[:20] + port.to_bytes(2, "big") + packet[22:] for port in range(4000)]
     first: dict[int, bytes] = {}
     colliding = [
         (first[flow], packet)
-        for packet in flows
+        for packet in packets_
         if first.setdefault(flow := parse_untrusted(packet, seed=SEED).flow, packet) is not packet
     ]
-    assert len(colliding) > 3, "1,199 of 65,536: about eleven pairs"
-    separated = [
-        parse_untrusted(one, seed=b"another").flow != parse_untrusted(other, seed=b"another").flow
+    assert 60 < len(colliding) < 200, "4,000 of 65,536 hashes: 120, with a deviation of 11"
+    still = [
+        parse_untrusted(one, seed=b"another").flow == parse_untrusted(other, seed=b"another").flow
         for one, other in colliding
     ]
-    assert all(separated)
+    assert sum(still) < 5
 
 
 def test_parse_untrusted__cuts_padding() -> None:

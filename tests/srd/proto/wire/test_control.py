@@ -163,7 +163,7 @@ def test_decode_untrusted__errors() -> None:
     close = Close(1, 2).encode()
     with pytest.raises(PacketError, match="15 bytes are no packet"):
         decode_untrusted(close[:15])
-    with pytest.raises(PacketError, match="version 9 is not 4"):
+    with pytest.raises(PacketError, match=f"version 9 is not {VERSION}"):
         decode_untrusted(b"\x09" + close[1:])
     with pytest.raises(PacketError, match="type 200"):
         decode_untrusted(bytes([VERSION, 200]) + close[2:])
@@ -187,8 +187,9 @@ ACCEPT = Accept(1, 2, 3, 4, max_message_bytes=9, window_packets=64, datagram_byt
         (HELLO.encode() + b"\0", "a hello for 576 bytes has 577"),
         (HELLO.encode()[:-1], "a hello for 576 bytes has 575"),
         (replace(HELLO, datagram_bytes=MIN_DATAGRAM_BYTES - 1).encode(), "less than 576"),
-        (replace(HELLO, datagram_bytes=48, cookie=bytes(24)).encode()[:48], "a hello for 48 bytes"),
+        (replace(HELLO, datagram_bytes=57, cookie=bytes(24)).encode()[:57], "a hello for 57 bytes"),
         (replace(HELLO, window_packets=63).encode(), "a window of 63 packets is less than 64"),
+        (replace(HELLO, paths=0).encode(), "an end without paths"),
         (replace(ACCEPT, window_packets=63).encode(), "a window of 63 packets is less than 64"),
         (Retry(1, bytes(MAX_COOKIE_BYTES + 1)).encode(), "a cookie of 65 bytes is longer than 64"),
         (Retry(1, bytes(24)).encode()[:-3], "a cookie of 24 bytes has 23"),

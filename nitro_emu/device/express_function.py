@@ -1,0 +1,359 @@
+"""A virtual function of kind ENA Express: a tenant's network interface, whose packets are SRD messages between cards.
+
+It has an engine, keys and registrations of its own, as the kind EFA has, and its peers are introduced in the same way:
+so who is at the other end, and that it is the interface of that address, is settled before the first packet. What the
+tunnel does with packets (`srd.tunnel`) is done here, too; this module decides which packets pass.
+
+1. A packet of the tenant passes if its source is the interface's own address, and its flow is allowed by the security
+   groups: an egress rule, or it belongs to a flow that the other end began (`nitro_emu.vpc.flows`).
+2. It goes to the virtual function that has its destination, by the mapping. A peer is opened when the first packet
+   needs it, and again when it has ended; packets wait for that in the queue towards it.
+3. A packet of another card passes if its source is the address that the peer was let in with, its destination is this
+   interface's, and its flow is allowed: an ingress rule, or it belongs to a flow that this end began.
+4. A new mapping ends peers without a way, or to what has moved; flows are judged again with their next packet.
+
+A peer that this end has opened is used for sending only; what the other end sends comes over a peer of its own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from nitro_emu.abi.gid import IPV6_PORT, address_of_untrusted, gid_of
+from nitro_emu.config import VfConfig
+from nitro_emu.counters import AllowanceCounters, SecurityCounters
+from nitro_emu.device.express_inbox import PACKETS_KEY, ExpressInbox
+from nitro_emu.device.introducer import Introducer
+from nitro_emu.device.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST
+from nitro_emu.device.remote import Remote
+from nitro_emu.device.sources import Sources
+from nitro_emu.device.tenancy import PacketTenancy
+from nitro_emu.device.tenant_interface import open_interface
+from nitro_emu.device.vf_trust import VfTrust
+from nitro_emu.device.virtual_function import add_security, datagram_bytes
+from nitro_emu.errors import CardError
+from nitro_emu.trust.alarms import RateLimit
+from nitro_emu.vpc.flows import CONNTRACK_EXCEEDED, FlowTable, read_untrusted
+from srd.batch import MessageBatch
+from srd.config import EndpointConfig
+from srd.engine import Engine
+from srd.errors import SrdError
+from srd.inbox import Inbox
+from srd.message import Message
+from srd.peer import Peer
+from srd.proto.config import ProtocolConfig
+from srd.proto.events import Completion, Event, MessageReceived, MessagesReceived, PeerEnded, PeerOpened
+from srd.proto.peer import PeerCore
+from srd.proto.wire.status import Status
+from srd.tunnel.config import TunnelConfig
+from srd.tunnel.counters import Counters
+from srd.tunnel.errors import InterfaceGoneError
+from srd.tunnel.gateway import Gateway
+from srd.tunnel.member import MERGED_BYTES, Member
+from srd.tunnel.packets import InnerPacket, InnerPacketError
+from srd.tunnel.tun import Tun
+
+ENA_SRD_MODE: Final = 3
+"""ENA Express is on, and UDP uses it, too."""
+EXCEEDED: Final = frozenset({CONNTRACK_EXCEEDED})
+"""Reasons for drops that are counters of their own, by ENA's names."""
+
+
+class ExpressFunction:
+    """One interface. `start` it in a running event loop; `close` it."""
+
+    def __init__(self, config: VfConfig, *, trust: VfTrust, on_failure: Callable[[str], None]) -> None:
+        """`on_failure` is called with the reason when the engine has failed."""
+        if config.interface is None or config.private_address is None or not isinstance(trust.tenancy, PacketTenancy):
+            raise CardError(f"{config.name}: kind ena-express needs an interface in a VPC")
+        self.config = config
+        self.tenancy = trust.tenancy
+        self.log = logging.getLogger(f"nitro_emu.vf.{config.name}")
+        self._log_limit = RateLimit()  # a tenant causes as many records as it likes
+        self.log.addFilter(self._log_limit)
+        self._trust = trust
+        self._on_failure = on_failure
+        self._fields = config.interface
+        self._own = config.private_address
+        self._address = _packed(self.tenancy.gid)
+        self._engine: Engine | None = None
+        self._tun: Tun | None = None
+        self._gateway: Gateway | None = None
+        self._remotes: dict[bytes, Remote] = {}  # by address
+        self._outgoing: dict[int, Remote] = {}  # by number of the peer that this end opened
+        self._members: dict[int, Member] = {}  # by number of the peer
+        self._inboxes: dict[int, Inbox] = {}  # likewise
+        self._cores: dict[int, PeerCore] = {}  # likewise, for their counters
+        self._security = SecurityCounters()  # of the peers that have ended
+        self.flows = FlowTable(limit=self._fields.max_flows, judge=self.tenancy.flow_refusal)
+        self.sources = Sources(engine=self.engine, outgoing=self._outgoing)
+        self.introducer = Introducer(
+            engine=self.engine, trust=trust, sources=self.sources, outgoing=self._outgoing, log=self.log
+        )
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Make the interface, and open the engine. Raises CardError when one of them cannot be had."""
+        with ExitStack() as opened:
+            self._tun = opened.enter_context(open_interface(self._fields, name=self.config.name, address=self._own))
+            self._engine = self._open_engine()
+            opened.callback(self._engine.close)
+            self._gateway = Gateway(
+                self._tun, config=TunnelConfig(), routing=self, on_failure=self._on_interface_failed
+            )
+            opened.pop_all()
+
+    def _open_engine(self) -> Engine:
+        config = self.config
+        family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
+        address = (config.address, config.port, 0, 0) if ":" in config.address else (config.address, config.port)
+        endpoint = EndpointConfig(
+            protocol=ProtocolConfig(
+                paths=config.paths,
+                receive_window_bytes=config.receive_window_bytes,
+                max_message_bytes=MERGED_BYTES,
+            ),
+            receive_region_bytes=config.memory_bytes,
+            chunk_bytes=config.chunk_bytes,
+            datagram_bytes=datagram_bytes(config),
+            security=self._trust.security,
+            allowance=config.allowance,
+        )
+        nothing = ExpressInbox(self.sources)
+        try:
+            return Engine(
+                endpoint, address, family=family, accepting=True, memory=nothing, inbox=nothing,
+                on_event=self._on_event, on_failure=self._on_failure,
+            )  # fmt: skip
+        except SrdError as error:
+            raise CardError(f"{config.name}: {error}") from error
+
+    def engine(self) -> Engine:
+        """Return the engine. Raises CardError before `start`."""
+        if self._engine is None:
+            raise CardError(f"{self.config.name} has not started")
+        return self._engine
+
+    @property
+    def gateway(self) -> Gateway:
+        """What reads the interface. Raises CardError before `start`."""
+        if self._gateway is None:
+            raise CardError(f"{self.config.name} has not started")
+        return self._gateway
+
+    @property
+    def interface(self) -> str | None:
+        """The interface's name; None: it was deleted."""
+        with suppress(InterfaceGoneError):
+            return None if self._tun is None else self._tun.name
+        return None
+
+    def share_loop(self, *, is_shared: bool) -> None:
+        """Take small shares of a pass, or not: other virtual functions wait for them."""
+        self.engine().share_loop(is_shared=is_shared)
+
+    def _on_interface_failed(self, error: Exception) -> None:
+        """Go on without the interface: whoever may delete it is its tenant, whose others are not to notice."""
+        if isinstance(error, InterfaceGoneError):
+            self.log.error("%s: it is made again when the card is started anew", error)
+        else:
+            self._on_failure(f"its interface: {error!r}")
+
+    def close(self) -> None:
+        """Close the engine, and delete the interface."""
+        with ExitStack() as stack:
+            stack.callback(self.log.removeFilter, self._log_limit)
+            stack.callback(self.introducer.close)
+            if self._tun is not None:
+                stack.callback(self._tun.close)
+            if self._engine is not None:
+                stack.callback(self._engine.close)
+            if self._gateway is not None:
+                stack.callback(self._gateway.close)
+
+    # -- which packets pass (srd.tunnel.gateway.Routing) --------------------------------------------------------------
+
+    def member_for(self, inner: InnerPacket, packet: memoryview) -> Member | str:
+        """Return who a packet of the tenant goes to, or why it is dropped."""
+        if inner.source != self._address:
+            return "spoofed_source"
+        reason = self._flow_refusal_untrusted(inner, packet, is_outbound=True)
+        return self._member_at(inner.destination) if reason is None else reason
+
+    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
+        """Return why a packet of another card is dropped; None: it is not."""
+        source = self.sources.named(member.peer.number)
+        if source is None or source.gid is None or _packed(source.gid) != inner.source:
+            return "spoofed_source"
+        if inner.destination != self._address:
+            return "other_destination"
+        return self._flow_refusal_untrusted(inner, packet, is_outbound=False)
+
+    def _flow_refusal_untrusted(
+        self, inner: InnerPacket, packet: memoryview | bytes, *, is_outbound: bool
+    ) -> str | None:
+        try:
+            tracked = read_untrusted(inner, packet)
+        except InnerPacketError as error:
+            return error.reason
+        return self.flows.refusal(
+            tracked,
+            is_outbound=is_outbound,
+            peer=inner.destination if is_outbound else inner.source,
+            version=self.tenancy.rules_version,
+            now=self.gateway.now,
+        )
+
+    def remove(self, member: Member) -> None:
+        """Forget a member that has ended."""
+        self._members.pop(member.peer.number, None)
+
+    # -- peers ------------------------------------------------------------------------------------------------------
+
+    def _member_at(self, address: bytes) -> Member | str:
+        """Return the member that sends to an address; its peer is opened if there is none."""
+        remote = self._remotes.get(address)
+        if remote is None:
+            remote = self._remotes[address] = Remote(
+                gid_of(str(ipaddress.ip_address(address)), port=IPV6_PORT),
+                engine=self.engine,
+                tenancy=self.tenancy,
+                check_egress=self._trust.check_egress,
+                on_opening=self._on_opening,
+                on_denied=self.introducer.on_denied,
+            )
+        if remote.peer is None:
+            remote.post(self._on_let_in, fail=_ignore)
+        member = None if remote.peer is None else self._members.get(remote.peer)
+        return "unreachable" if member is None else member
+
+    def _on_opening(self, peer: int, remote: Remote) -> None:
+        self._outgoing[peer] = remote
+        self._add(peer, is_incoming=False)
+
+    def _on_let_in(self, peer: int) -> None:
+        self._members[peer].join()
+
+    def _add(self, peer: int, *, is_incoming: bool) -> Member:
+        engine = self.engine()
+        core, inbox = engine.peer(peer), Inbox()
+        self._inboxes[peer] = inbox
+        member = self.gateway.add(Peer(engine, core, inbox, incoming=is_incoming, key=PACKETS_KEY))
+        self._members[peer] = member
+        member.attach()
+        return member
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Completion(request=request) if request == INTRODUCTION_REQUEST:
+                if event.status is not Status.OK:
+                    self.introducer.on_refused_hello(event.peer, event.status)
+            case Completion():
+                if (inbox := self._inboxes.get(event.peer)) is not None:
+                    inbox.complete(event.request, status=event.status)
+            case PeerOpened():
+                self._on_opened(event)
+            case PeerEnded():
+                self._on_ended(event)
+            case MessageReceived():
+                self._on_message(event)
+            case MessagesReceived():
+                batch = MessageBatch(event, queues=self.engine().queues, release=self.engine().release)
+                if (inbox := self._inboxes.get(event.peer)) is not None:
+                    inbox.deliver(batch)
+                else:
+                    batch.abandon()
+
+    def _on_message(self, event: MessageReceived) -> None:
+        message = Message(event, queues=self.engine().queues, release=self.engine().release)
+        inbox = self._inboxes.get(event.peer)
+        if event.key == INTRODUCTION_KEY:
+            self.introducer.on_introduction(event.peer, message.data())
+        elif inbox is None:
+            message.release()
+        else:
+            inbox.deliver(message)
+
+    def _on_opened(self, event: PeerOpened) -> None:
+        self._cores[event.peer] = self.engine().peer(event.peer)
+        if event.incoming:
+            self.sources.add(event.peer)
+            self.engine().accepted(event.peer)
+            self._add(event.peer, is_incoming=True).join()  # nothing is admitted before it was let in
+        elif (remote := self._outgoing.get(event.peer)) is not None:
+            remote.on_opened()
+            self.introducer.say_hello(event.peer, remote)
+
+    def _on_ended(self, event: PeerEnded) -> None:
+        if (core := self._cores.pop(event.peer, None)) is not None:
+            add_security(self._security, core)
+        self.introducer.on_ended(event.peer)
+        if (inbox := self._inboxes.pop(event.peer, None)) is not None:
+            inbox.end()
+        remote = self._outgoing.pop(event.peer, None)
+        if remote is None:
+            self.sources.remove(event.peer)
+            return
+        if event.status is not Status.OK:
+            self.log.warning("%s: %s (%s)", remote.name, event.reason, event.status.name)
+        remote.on_ended(event.status)
+
+    def on_new_mapping(self) -> None:
+        """End the peers that a new mapping does not allow any more."""
+        self.introducer.end_what_is_not_allowed(list(self._remotes.values()))
+
+    # -- counters -----------------------------------------------------------------------------------------------------
+
+    def ena_counters(self) -> dict[str, int]:
+        """Return ENA Express's counters."""
+        totals = self.gateway.totals()
+        return {name: getattr(totals, name) for name in Counters.__slots__ if name != "dropped"}
+
+    def ena_state(self) -> dict[str, int]:
+        """Return ENA Express's values that are no counters."""
+        used = round(100 * self.gateway.used_fraction)
+        return {"ena_srd_mode": ENA_SRD_MODE, "ena_srd_resource_utilization": used, "flows": len(self.flows)}
+
+    def dropped(self) -> dict[str, int]:
+        """Return dropped packets by reason."""
+        return {reason: count for reason, count in self.gateway.totals().dropped.items() if reason not in EXCEEDED}
+
+    def security_counters(self) -> SecurityCounters:
+        """Return the packets of open peers that were forged or replayed."""
+        total = replace(self._security)
+        for core in self._cores.values():
+            add_security(total, core)
+        return total
+
+    def allowance_counters(self) -> AllowanceCounters:
+        """Return what has waited, or was dropped, because the tenant's allowance was used up."""
+        exceeded = self.engine().allowance_exceeded
+        return AllowanceCounters(
+            bw_in_allowance_exceeded=exceeded.bandwidth_in,
+            bw_out_allowance_exceeded=exceeded.bandwidth_out,
+            pps_allowance_exceeded=exceeded.packets_per_second,
+            conntrack_allowance_exceeded=self.gateway.totals().dropped[CONNTRACK_EXCEEDED],
+        )
+
+    def status(self) -> dict[str, Any]:
+        """Return where it is, and to whom it is connected."""
+        return {"interface": self.interface, "netns": self._fields.netns, "peers": len(self.engine().peers)}
+
+
+def _packed(gid: bytes) -> bytes:
+    """Return the address that a GID is made of, as 4 or 16 bytes."""
+    host, _ = address_of_untrusted(gid)
+    return ipaddress.ip_address(host).packed
+
+
+def _ignore(status: Status) -> None:
+    """Do nothing: the member has dropped what waited."""

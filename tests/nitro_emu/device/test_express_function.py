@@ -1,0 +1,117 @@
+"""Which packets an interface of kind ENA Express takes: no card, no network, no interface."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nitro_emu.config import InterfaceFields, VfConfig
+from nitro_emu.device.card_trust import CardTrust
+from nitro_emu.device.express_function import ExpressFunction
+from nitro_emu.device.express_inbox import PACKETS_KEY, ExpressInbox
+from nitro_emu.device.introduction import INTRODUCTION_KEY
+from nitro_emu.device.peer_attestation import PeerAttestation
+from nitro_emu.device.sources import Source
+from nitro_emu.device.vf_trust import VfTrust
+from nitro_emu.errors import TrustError
+from nitro_emu.trust.alarms import Alarms
+from srd.proto.wire.status import Status
+from srd.secure.config import Plain
+from srd.tunnel.packets import parse_untrusted
+from tests.nitro_emu.device.test_tenancy import BLUE, RED, Rig, gid, packets_vf
+from tests.srd.tunnel.inner import ipv4, ipv6, tcp
+
+SOURCE, STRANGER = 7, 8
+"""Peers: RED's, which was let in, and one that was not."""
+
+
+class FakeSources:
+    def __init__(self) -> None:
+        self.known = {SOURCE: Source("10.0.1.1", gid=gid(RED))}
+
+    def named(self, peer: int) -> Source | None:
+        return self.known.get(peer)
+
+    def admit_introduction(self, peer: int, *, length: int, count: int) -> Status | None:
+        assert (peer, length, count) == (STRANGER, 100, 1)
+        return None
+
+
+class Function:
+    """BLUE's, with a mapping in which both may send each other anything."""
+
+    def __init__(self) -> None:
+        rig = Rig()
+        rig.push(1)
+        config = VfConfig(
+            name="ena_0",
+            kind="ena-express",
+            address="10.0.1.2",
+            vpc="red",
+            private_address=BLUE,
+            interface=InterfaceFields(subnet="172.31.0.0/16"),
+        )
+        trust = VfTrust(
+            security=Plain(),
+            tenancy=packets_vf(rig),
+            attestation=PeerAttestation(),
+            alarms=Alarms(),
+            check_egress=lambda _host: None,
+        )
+        self.vf = ExpressFunction(config, trust=trust, on_failure=lambda _reason: None)
+        parts: Any = (SimpleNamespace(now=0.0), FakeSources())
+        self.vf._gateway, self.vf.sources = parts
+
+    def gets(self, packet: Any, *, peer: int = SOURCE) -> str | None:
+        member: Any = SimpleNamespace(peer=SimpleNamespace(number=peer))
+        raw = bytes(packet)
+        return self.vf.refusal_untrusted(member, parse_untrusted(raw), raw)
+
+    def sends(self, packet: Any) -> Any:
+        raw = bytes(packet)
+        return self.vf.member_for(parse_untrusted(raw), memoryview(raw))
+
+
+def test_packet_of_a_peer__is_from_its_address_and_for_this_interface() -> None:
+    function = Function()
+    assert function.gets(ipv4(src=RED, dst=BLUE) / tcp(flags="S")) is None
+    assert function.gets(ipv4(src=RED, dst=BLUE) / tcp(flags="S"), peer=STRANGER) == "spoofed_source"
+    for source in ("172.31.0.9", BLUE, "10.0.1.1"):
+        assert function.gets(ipv4(src=source, dst=BLUE) / tcp(flags="S")) == "spoofed_source"
+    for destination in ("172.31.0.9", RED, "224.0.0.1"):
+        assert function.gets(ipv4(src=RED, dst=destination) / tcp(flags="S")) == "other_destination"
+    assert function.gets(ipv6() / tcp()) == "spoofed_source"
+
+
+def test_packet_of_the_tenant__is_from_the_interface_s_address() -> None:
+    function = Function()
+    for source in ("172.31.0.9", RED, "10.0.1.2"):
+        assert function.sends(ipv4(src=source, dst=RED) / tcp(flags="S")) == "spoofed_source"
+    assert function.sends(ipv6() / tcp()) == "spoofed_source"
+    assert function.sends(ipv4(src=BLUE, dst="172.31.0.9") / tcp(flags="S")) == "no_interface"
+    assert function.sends(ipv4(src=BLUE, dst="172.31.255.255") / tcp(flags="S")) == "no_interface"
+    assert len(function.vf.flows) == 0
+
+
+def test_inbox__takes_packets_of_peers_that_were_let_in_and_nothing_else() -> None:
+    sources: Any = FakeSources()
+    inbox = ExpressInbox(sources)
+    assert inbox.admit(INTRODUCTION_KEY, peer=STRANGER, length=100, count=1) is None
+    assert inbox.admit(PACKETS_KEY, peer=SOURCE, length=100, count=3) is None
+    refused = Status.REMOTE_ERROR_BAD_DEST_QPN
+    assert inbox.admit(PACKETS_KEY, peer=STRANGER, length=100, count=3) is refused
+    assert inbox.admit(1 << 48, peer=SOURCE, length=100, count=1) is refused, "a queue pair's"
+    assert inbox.admit_write(PACKETS_KEY, peer=SOURCE) is refused
+    assert inbox.remote_writable(PACKETS_KEY, peer=SOURCE, offset=0, length=1) is None
+    assert inbox.remote_readable(PACKETS_KEY, peer=SOURCE, offset=0, length=1) is None
+
+
+async def test_live_update__is_refused_as_a_confined_process_makes_no_interface() -> None:
+    vf = SimpleNamespace(interface=object())
+    trust: Any = SimpleNamespace(
+        chip=object(), config=SimpleNamespace(chip=object(), confine=True, vfs=[vf]), _is_updating=False
+    )
+    with pytest.raises(TrustError, match="ena-express"):
+        await CardTrust.accept_update(trust, None)  # type: ignore[arg-type]  # it is not looked at
