@@ -294,9 +294,9 @@ class Peer:
         return self._core.sender.controller.window_bytes if self._core.sender else 0.0
 
     @property
-    def inflight_bytes(self) -> int:
-        """Bytes sent that are neither acknowledged nor lost."""
-        return self._core.sender.inflight_bytes if self._core.sender else 0
+    def unsent_bytes(self) -> int:
+        """Bytes that were posted and not sent yet, and that the receiver's credit allows."""
+        return self._core.sender.unsent_bytes if self._core.sender else 0
 
     @property
     def smoothed_rtt_s(self) -> float:

@@ -1,11 +1,10 @@
 """One peer of a tunnel: what is sent to it, and what comes from it.
 
-Sending. Packets wait in a fair queue, and leave it when the network has room: as long as what was posted to SRD and
-is not acknowledged is less than the congestion window, but for the last message, and not much more than is in flight.
-So SRD always has something to send, and the queue that bulk flows make is where flows take turns and CoDel sees it. A
-packet gets its place in its flow when it leaves the queue, as one that is dropped there must not be waited for. Large
-packets are sent from the memory that they were read to; those of one flow that lie one behind another are one
-message. Small ones are copied into a message that one SRD packet carries.
+Sending. Packets wait in a fair queue, and leave it when SRD has sent most of what was posted to it. So it always has
+something to send, its window is what limits it, and the queue that bulk flows make is here, where flows take turns
+and CoDel sees it. A packet gets its place in its flow when it leaves the queue, as one that is dropped there must not
+be waited for. Large packets are sent from the memory that they were read to; those of one flow that lie one behind
+another are one message. Small ones are copied into a message that one SRD packet carries.
 
 A message that was not acknowledged for `max_age_s` is cancelled; a peer that acknowledges none at all is ended.
 
@@ -37,11 +36,12 @@ from srd.tunnel.send_memory import Place, SendMemory
 
 MERGED_BYTES: Final = 256 << 10
 """Most bytes of one flow in one message: a message costs the interpreter as much as some 20 KiB do."""
-WINDOW_PARTS: Final = 4
-"""Such a message is at most this part of the congestion window, so that completions come evenly."""
+WINDOW_PARTS: Final = 2
+"""Such a message, and what SRD has not sent yet, are at most this part of the congestion window."""
 UNSENT_BYTES: Final = 512 << 10
-"""Most that SRD has beside what is in flight, where the processor and not the window is the limit. It covers what the
-driver sends in half a turn, and messages of which a part is acknowledged."""
+"""Most that SRD has and has not sent: what its driver sends in half a turn."""
+MOST_WINDOWS: Final = 2
+"""Most that SRD has, in congestion windows, and UNSENT_BYTES: messages of which a part is acknowledged count whole."""
 AGE_CHECK_S: Final = 0.1
 
 
@@ -145,7 +145,7 @@ class Member:
         self._next: Outgoing | None = None  # left the queue, and had no room in the message before it
         self._sequences: dict[int, int] = {}  # of each flow: of the next packet
         self._posted: dict[int, Posted] = {}  # by request
-        self._posted_bytes = self._last_bytes = 0
+        self._posted_bytes = 0
         self._ages: deque[tuple[float, int]] = deque()  # requests in the order of posting
         self._age_check: asyncio.TimerHandle | None = None
         self._unanswered_since: float | None = None  # since then messages were given up, and none was acknowledged
@@ -179,9 +179,11 @@ class Member:
         """Post what the network has room for."""
         if not self.has_joined:
             return
-        window_bytes = self.peer.window_bytes
-        most_bytes = min(window_bytes, self.peer.inflight_bytes + UNSENT_BYTES)
-        while self._posted_bytes - self._last_bytes < most_bytes:
+        peer = self.peer
+        window_bytes = peer.window_bytes
+        most_unsent_bytes = min(window_bytes / WINDOW_PARTS, UNSENT_BYTES)
+        most_posted_bytes = MOST_WINDOWS * window_bytes + UNSENT_BYTES
+        while peer.unsent_bytes <= most_unsent_bytes and self._posted_bytes < most_posted_bytes:
             packet, self._next = self._next, None
             if packet is None and (packet := self._queue.pop(now=now)) is None:
                 return
@@ -249,7 +251,6 @@ class Member:
             return
         self._posted[request] = message
         self._posted_bytes += length
-        self._last_bytes = length
         self._ages.append((now, request))
         if self._age_check is None:
             self._age_check = self._loop.call_later(AGE_CHECK_S, self._check_ages)
@@ -262,8 +263,6 @@ class Member:
         counters = self.counters
         self._give_back(posted)
         self._posted_bytes -= posted.length
-        if not self._posted:
-            self._last_bytes = 0
         if status is Status.OK:
             self._unanswered_since = None
             counters.ena_srd_tx_pkts += posted.packets

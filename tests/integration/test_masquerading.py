@@ -10,7 +10,6 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from pathlib import Path
@@ -141,9 +140,12 @@ async def echo(config: EndpointConfig) -> tuple[tuple[str, int], list[int]]:
     async with asyncio.timeout(2 * PATIENCE_S), await Endpoint.listen(SERVER, port=PORT, config=config) as endpoint:
         peer = await endpoint.accept()
         sending = set[asyncio.Task[Status]]()
-        with suppress(PeerError):
+        try:
             while True:
                 sending.add(asyncio.create_task(send(peer, await receive(peer))))
+        except PeerError as error:
+            if error.status is not Status.OK:  # else the client has closed it
+                raise
         assert {await task for task in sending} == {Status.OK}
         return peer.address, [path.counters.packets for path in peer.paths[:PATHS]]
 
@@ -186,8 +188,9 @@ def test_masquerading__all_paths_both_ways_idle_beyond_the_lifetime_and_rebindin
             await exchange(peer, messages=8, seed=seed)
 
     serving = Inside(network.server, lambda: asyncio.run(echo(config)))
-    sent_by_client = Inside(network.client, lambda: asyncio.run(connected(config, use))).result()
-    address, sent_by_server = serving.result()
+    connecting = Inside(network.client, lambda: asyncio.run(connected(config, use)))
+    address, sent_by_server = serving.result()  # first, as it knows why it closes early
+    sent_by_client = connecting.result()
     assert address[0] == OUTSIDE, "the server has seen the router's address"
     assert min(sent_by_client) > 0
     assert min(sent_by_server) > 0

@@ -177,6 +177,11 @@ class Sender:
         return self._table.inflight_bytes
 
     @property
+    def unsent_bytes(self) -> int:
+        """Bytes of packets that were not sent yet and may be, with headers; of a long queue a part."""
+        return self._scheduler.backlog_bytes(self.segment_bytes)
+
+    @property
     def idle(self) -> bool:
         """Whether every request is done."""
         return not self.queue.work_queue
