@@ -54,7 +54,7 @@ class Tenant:
         )
 
     def ping(self, to: str, *options: str) -> bool:
-        return self.run("ping", "-c", "1", *options, to).returncode == 0
+        return self.run("ping", "-n", "-c", "1", "-w", "10", *options, to).returncode == 0
 
     def stats(self) -> dict[str, Any]:
         return self.card.stats(self.vf)
