@@ -51,7 +51,7 @@ class Inside(Thread):
         super().__init__(daemon=True)
         self._namespace, self._work = namespace, work
         self._returned: Any = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
         self.start()
 
     def run(self) -> None:
@@ -59,13 +59,13 @@ class Inside(Thread):
             with inside(self._namespace):
                 self._returned = self._work()
         except BaseException as error:  # noqa: BLE001 - raised again by `result`
-            self._error = error
+            self.error = error
 
     def result(self) -> Any:
         self.join(2 * PATIENCE_S)
         assert not self.is_alive()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._returned
 
 
@@ -189,8 +189,12 @@ def test_masquerading__all_paths_both_ways_idle_beyond_the_lifetime_and_rebindin
 
     serving = Inside(network.server, lambda: asyncio.run(echo(config)))
     connecting = Inside(network.client, lambda: asyncio.run(connected(config, use)))
-    address, sent_by_server = serving.result()  # first, as it knows why it closes early
+    for end in (serving, connecting):
+        end.join(2 * PATIENCE_S)
+    errors = [end.error for end in (serving, connecting)]
+    assert errors == [None, None], "either may be the cause of the other"
     sent_by_client = connecting.result()
+    address, sent_by_server = serving.result()
     assert address[0] == OUTSIDE, "the server has seen the router's address"
     assert min(sent_by_client) > 0
     assert min(sent_by_server) > 0
