@@ -41,6 +41,8 @@ class Ends:
     options: tuple[str, ...]
     stack: ExitStack
     processes: list[Process | None] = field(default_factory=list)
+    listener_host: str = ""
+    """Where clients find the listener; empty: at its end of their link."""
 
     def listen(self, *options: str) -> Process:
         """Start the listener, or start it again."""
@@ -50,7 +52,7 @@ class Ends:
     def connect(self, client: int = 1, *options: str, awaits: str = "connected to") -> Process:
         """Start a client, and wait until it says that packets pass."""
         addresses = ("--address", f"{inner(client)}/24", "--address", f"{inner(client, version=6)}/64")
-        target = f"{outer(client, listener=True)}:{TARGET_PORT}"
+        target = f"{self.listener_host or outer(client, listener=True)}:{TARGET_PORT}"
         return self._start(client, awaits, "connect", target, *addresses, *options)
 
     def _start(self, host: int, awaits: str, *arguments: str) -> Process:

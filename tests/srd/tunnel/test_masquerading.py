@@ -1,0 +1,28 @@
+"""A tunnel whose client is behind a NAT: connections inside survive a new address of the router."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.masquerade import SERVER, masquerade
+from tests.srd.tunnel.two_ends import Connection, Ends
+
+pytestmark = pytest.mark.root
+
+
+def test_tunnel__its_client_behind_a_nat_that_rebinds(tmp_path: Path) -> None:
+    with masquerade() as network, ExitStack() as stack:
+        homes = [tmp_path / name for name in ("server", "client")]
+        made = Ends([network.server, network.client], homes, (), stack, [None, None], SERVER)
+        made.listen()
+        made.connect()
+        with Connection(made) as connection:
+            connection.exchange(4)
+            network.rebind()
+            connection.exchange(4)
+        stats = made.stats(0)
+        assert stats["dropped"].get("forged_source", 0) == 0
+        assert sum(peer["rx_bytes"] for peer in stats["peers"]) > 0
