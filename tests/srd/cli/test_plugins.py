@@ -45,7 +45,10 @@ def test_plugin__a_missing_library_is_named(found: list[EntryPoint]) -> None:
     found.append(point("other", "no_such_library.module:command"))
     result = CliRunner().invoke(cli, ["other", "--option", "value"])
     assert result.exit_code == 1
-    assert result.output == "Error: other: needs no_such_library; install it: pip install 'open-srd[cli,lab,report,tunnel]'\n"
+    assert (
+        result.output
+        == "Error: other: needs no_such_library; install it: pip install 'open-srd[cli,lab,report,tunnel]'\n"
+    )
     assert CliRunner().invoke(cli, ["--help"]).exit_code == 0
 
 
