@@ -43,8 +43,9 @@ class TunnelConfig:
     reorder_bytes: int = 8 << 20
     """Most that waits here for packets before it in its flow, from one peer: 4 ms at 16 Gbit/s."""
 
-    reorder_round_trips: float = 3.0
-    """How long it waits for them, in smoothed round trips: a loss is detected in one, and repaired in the next."""
+    reorder_round_trips: float = 8.0
+    """How long it waits for them, in smoothed round trips. A loss is detected in one and repaired in the next, behind a
+    queue each, and a repair may be lost, too. With three, nearly all retransmissions of TCP inside were spurious."""
 
     reorder_least_s: float = 0.005
     """And at least so long: below that the hosts' own delays are longer than the network's."""

@@ -29,6 +29,10 @@ class Counters:
     """Packets marked by CoDel instead of dropped."""
     reordered: int = 0
     """Packets that waited for others of their flow."""
+    gaps_given_up: int = 0
+    """Packets, or several in a row, that others of their flow did not wait for any longer."""
+    late: int = 0
+    """Packets that came after they had been given up."""
     expired: int = 0
     """Messages given up unacknowledged after `TunnelConfig.max_age_s`."""
     dropped: Counter[str] = field(default_factory=Counter)

@@ -122,7 +122,7 @@ class Member:
 
     def __init__(self, peer: Peer, *, config: TunnelConfig, memory: SendMemory, interface: Interface) -> None:
         self.peer = peer
-        self.counters = Counters()
+        self._counters = Counters()
         self.has_joined = False
         """Whether the greeting is over: packets pass."""
         self.small_bytes = 0
@@ -157,6 +157,13 @@ class Member:
     def attach(self) -> None:
         """Take what has come from the peer, and comes from now on."""
         self.peer.attach(self)
+
+    @property
+    def counters(self) -> Counters:
+        """What it has counted until now."""
+        counters, order = self._counters, self._order
+        counters.reordered, counters.gaps_given_up, counters.late = order.reordered, order.given_up, order.late
+        return counters
 
     @property
     def queued_packets(self) -> int:
@@ -247,7 +254,7 @@ class Member:
             request = self.peer.post(message.places[0].address, length=length)
         except PeerError:  # it is being closed
             self._give_back(message)
-            self.counters.dropped["peer_closed"] += message.packets
+            self._counters.dropped["peer_closed"] += message.packets
             return
         self._posted[request] = message
         self._posted_bytes += length
@@ -260,7 +267,7 @@ class Member:
         posted = self._posted.pop(request, None)
         if posted is None:  # a control message's
             return
-        counters = self.counters
+        counters = self._counters
         self._give_back(posted)
         self._posted_bytes -= posted.length
         if status is Status.OK:
@@ -301,11 +308,11 @@ class Member:
     def _mark(self, packet: Outgoing) -> bool:
         if not mark_ce(packet.frame[FRAME_BYTES:]):
             return False
-        self.counters.ce_marked += packet.packets
+        self._counters.ce_marked += packet.packets
         return True
 
     def _drop(self, packet: Outgoing, reason: str = "queue") -> None:
-        self.counters.dropped[reason] += packet.packets
+        self._counters.dropped[reason] += packet.packets
         if packet.place is not None:
             self._memory.give_back(packet.place)
 
@@ -324,14 +331,14 @@ class Member:
             else:
                 self._take_untrusted(message)
         except PacketError as error:
-            self.counters.dropped["malformed"] += 1
+            self._counters.dropped["malformed"] += 1
             self.peer.fail(str(error))
 
     def _take_copied_untrusted(self, message: bytes, *, immediate: int | None) -> None:
         if immediate is not None:
             self._interface.on_control_untrusted(self, message)
             return
-        self.counters.rx_messages += 1
+        self._counters.rx_messages += 1
         for header, packet in frames.frames_untrusted([memoryview(message)]):
             self._arrived_untrusted(header, packet, held=None)
 
@@ -345,7 +352,7 @@ class Member:
         except PacketError:
             message.release()
             raise
-        self.counters.rx_messages += 1
+        self._counters.rx_messages += 1
         held = Held(message, packets=len(found))
         for header, packet in found:
             self._arrived_untrusted(header, packet, held=held)
@@ -367,8 +374,8 @@ class Member:
         if refusal is not None:
             self._refuse(held, refusal)
             return
-        self.counters.ena_srd_rx_pkts += packets
-        self.counters.rx_bytes += header.length
+        self._counters.ena_srd_rx_pkts += packets
+        self._counters.rx_bytes += header.length
         landed = Landed(parts, held=held)
         if header.flags & ORDERED:
             self._write_in_order(landed, header)
@@ -424,12 +431,12 @@ class Member:
     def _write(self, landed: Landed) -> None:
         refusal = self._interface.write(landed.parts)
         if refusal is not None:
-            self.counters.dropped[refusal] += 1
+            self._counters.dropped[refusal] += 1
         if landed.held is not None:
             landed.held.release()
 
     def _refuse(self, held: Held | None, reason: str) -> None:
-        self.counters.dropped[reason] += 1
+        self._counters.dropped[reason] += 1
         if held is not None:
             held.release()
 

@@ -41,6 +41,8 @@ _MEANINGS: Final = {
     "rx_messages": "SRD messages received.",
     "ce_marked": "Packets marked by CoDel instead of dropped.",
     "reordered": "Packets that waited for others of their flow.",
+    "gaps_given_up": "Packets, or several in a row, that others of their flow did not wait for any longer.",
+    "late": "Packets that came after they had been given up.",
     "expired": "Messages given up unacknowledged.",
     "dropped": "Packets dropped, by reason.",
 }
