@@ -110,6 +110,10 @@ class AllowedAddresses(Generic[Peer]):
         self._networks = {network: other for network, other in self._networks.items() if other != peer}
         self._changed()
 
+    def user(self, network: Network) -> Peer | None:
+        """Return the peer that exactly this network was put behind; None: there is none."""
+        return self._networks.get(network)
+
     def _changed(self) -> None:
         self._ordered = sorted(self._networks.items(), key=lambda item: -item[0].prefixlen)
         self._cached.clear()

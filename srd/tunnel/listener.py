@@ -89,7 +89,7 @@ class Listener:
             self._refuse(member, networks)
             return
         for network in networks:
-            before = self._gateway.allowed.find(network.network_address.packed)
+            before = self._gateway.allowed.user(network)
             if before is not None and before is not member:
                 self._dismiss(before, "its key has connected again")
         self._gateway.allowed.add(member, networks)

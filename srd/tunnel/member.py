@@ -367,8 +367,8 @@ class Member:
         except InnerPacketError as error:
             self._refuse(held, error.reason)
             return
-        if not self.has_joined:
-            self._refuse(held, "forged_source")
+        if not self.has_joined:  # or the listener's first packets have overtaken its greeting
+            self._refuse(held, "not_joined")
             return
         refusal = self._interface.refusal_untrusted(self, inner, packet)
         if refusal is not None:
