@@ -113,6 +113,9 @@ class Interface(Protocol):
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
         """Take a control message. Raises PacketError."""
 
+    def read_replies(self) -> bool:
+        """Read what the kernel has replied to the packets just written; return whether anything was posted."""
+
     def on_left(self, member: Member) -> None:
         """Take note that a member's peer has ended."""
 
@@ -333,6 +336,7 @@ class Member:
         except PacketError as error:
             self._counters.dropped["malformed"] += 1
             self.peer.fail(str(error))
+        self.peer.after_delivery(self._interface.read_replies)
 
     def _take_copied_untrusted(self, message: bytes, *, immediate: int | None) -> None:
         if immediate is not None:
