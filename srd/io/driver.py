@@ -5,7 +5,8 @@ Theory of operation.
    reads at most `BATCHES_PER_TURN` batches from one socket, so that a flood on one socket does not starve the others.
 2. In a request-response exchange the driver yields to the application between reading and finishing the turn. The
    reply goes out first; the ACKs that came with the message are processed, and new ACKs sent, only after that. Both
-   ends then process ACKs while they wait for each other anyway.
+   ends then process ACKs while they wait for each other anyway. An owner that can reply at once does so in
+   `after_delivery`, without a yield.
 3. Turns that carry a stream and follow each other closely are coalesced, like interrupt moderation on a network card,
    because a wake-up costs the interpreter more than a packet does. The pause follows the rate of the stream; at a high
    rate the loop polls briefly instead (see `moderation`). RTT samples do not include that delay, since they use kernel
