@@ -28,6 +28,8 @@ class Interface:
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.complete = asyncio.Event()
+        self.read_after: list[int] = []
+        """Packets written when replies were read."""
 
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
         self.written.append(b"".join(parts)[vnet.HEADER_BYTES :])
@@ -40,6 +42,10 @@ class Interface:
 
     def on_control_untrusted(self, _member: Member, _message: bytes) -> None:
         raise AssertionError
+
+    def read_replies(self) -> bool:
+        self.read_after.append(len(self.written))
+        return False
 
     def on_left(self, _member: Member) -> None:
         pass
@@ -67,6 +73,24 @@ async def packets_ahead_of_their_flow() -> None:
             await interface.complete.wait()
         assert sorted(interface.written) == sorted(packets)
         assert not member.peer.ended
+
+
+async def test_replies_of_the_kernel__are_read_once_packets_are_written() -> None:
+    config = EndpointConfig(security=Plain())
+    async with (
+        Endpoint.listen("127.0.0.1", 0, config=config) as server,
+        Endpoint.open(towards="127.0.0.1", config=config) as client,
+        client.connect(*server.address) as peer,
+    ):
+        interface = Interface()
+        member = Member(await server.accept(), config=CONFIG, memory=SendMemory(), interface=interface)
+        member.attach()
+        member.join()
+        packet = bytes(ipv4() / tcp())
+        message = frames.HEADER.pack(len(packet), 1, 0, 0) + vnet.NONE.pack() + packet
+        for number in range(3):
+            await peer.send(message)  # which ends with the ack, and that is sent later in the turn
+            assert interface.read_after[-1] == len(interface.written) == number + 1
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
