@@ -1,6 +1,6 @@
 """One peer of a tunnel: what is sent to it, and what comes from it.
 
-Sending. Packets wait in a fair queue, and leave it when SRD has sent most of what was posted to it. So it always has
+Sending. Packets wait in a fair queue, and leave it when SRD has little beyond its congestion window. So it always has
 something to send, its window is what limits it, and the queue that bulk flows make is here, where flows take turns
 and CoDel sees it. A packet gets its place in its flow when it leaves the queue, as one that is dropped there must not
 be waited for. Large packets are sent from the memory that they were read to; those of one flow that lie one behind
@@ -45,7 +45,7 @@ MOST_AHEAD_BYTES: Final = 1 << 20
 AHEAD_PARTS: Final = 2
 """Several packets in one message are at most this part of it: with the end of one the next is posted."""
 MOST_WINDOWS: Final = 2
-"""Most that SRD has, in congestion windows, and MOST_AHEAD_BYTES: messages that are acknowledged in part count whole."""
+"""Most that SRD has, in windows, and MOST_AHEAD_BYTES: a message of which a part is acknowledged counts whole."""
 AGE_CHECK_S: Final = 0.1
 
 
