@@ -40,6 +40,7 @@ COMPILED = (
             "member",
             "order",
             "packets",
+            "routing",
             "send_memory",
             "tun",
             "vnet",

@@ -21,6 +21,7 @@ from srd.tunnel.errors import TunnelError
 from srd.tunnel.gateway import Gateway, send_control
 from srd.tunnel.greeting import Network, hello, welcome_untrusted
 from srd.tunnel.member import Member
+from srd.tunnel.routing import NetworkRouting
 
 GREETING_WITHIN_S: Final = 5.0
 """How long the listener may take to answer."""
@@ -52,6 +53,7 @@ class Connector:
         target: tuple[str, int, str | None],
         device: Device,
         gateway: Gateway,
+        routing: NetworkRouting,
         routes: Sequence[Network],
         falls_back: bool,
         on_connected: Callable[[Member], None],
@@ -70,6 +72,7 @@ class Connector:
         self._host, self._port, self._fingerprint = target
         self._device = device
         self._gateway = gateway
+        self._routing = routing
         self._networks = [*(each.network for each in device.addresses), *routes]
         self._answer: asyncio.Future[str | None] | None = None  # why the listener refuses; None: it does not
         self._left = asyncio.Event()
@@ -83,9 +86,8 @@ class Connector:
         """Connect, and again, until cancelled. Raises SrdError if the listener refuses, or is another one."""
         if self._falls_back:
             _, address = await resolve(self._host, port=self._port + 1, passive=False)
-            gateway = self._gateway
-            self._around = gateway.encapsulation = Encapsulation.connect(
-                address, networks=self._networks, interface=gateway
+            self._around = self._routing.encapsulation = Encapsulation.connect(
+                address, networks=self._networks, counters=self._routing.counters, interface=self._gateway
             )
         try:
             await self._run()
@@ -126,7 +128,7 @@ class Connector:
             self.name,
             around.name,
         )
-        self._gateway.send_kept()
+        self._send_kept()
 
     def _return_to_srd(self) -> None:
         self._cancel_fallback()
@@ -169,11 +171,14 @@ class Connector:
         if isinstance(answer, str):
             self._answer.set_result(answer)
             return
-        self._gateway.allowed.add(member, self._networks)
+        self._routing.allowed.add(member, self._networks)
         self._device.fit_mtu(member.peer.batch_bytes)
         member.join()
-        self._gateway.send_kept()
+        self._send_kept()
         self._answer.set_result(None)
+
+    def _send_kept(self) -> None:
+        self._gateway.send_again(self._routing.take_kept(now=self._gateway.now))
 
     def on_left(self, member: Member) -> None:
         """Take note of the listener's end."""

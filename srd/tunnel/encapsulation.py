@@ -76,13 +76,8 @@ class Owners(Protocol):
 class Interface(Protocol):
     """What is needed of the gateway."""
 
-    counters: Counters
-
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
         """Give a packet to the kernel; return why it refuses, None: it has taken it."""
-
-    def send_kept(self) -> None:
-        """Send what was kept for those that can be reached now."""
 
 
 class Outer(NamedTuple):
@@ -123,11 +118,14 @@ class Encapsulation:
         *,
         owners: Owners,
         listener: Hashable | None,
+        counters: Counters,
         interface: Interface,
+        on_learned: Callable[[], None],
     ) -> None:
         """Take over the socket; see `listen` and `connect`.
 
         `listener`: the owner that a connected socket leads to; None: the socket takes datagrams from everywhere.
+        `on_learned` is called when it has become known, or has changed, where packets to an owner go.
         """
         self.is_active = listener is None
         """Whether packets take this way that could go over SRD: a listener's, whenever they have no SRD peer."""
@@ -137,8 +135,9 @@ class Encapsulation:
         self._outers: dict[Hashable, Outer] = {}
         if listener is not None:
             self._outers[listener] = Outer(None, (), _version(sock.getpeername()))
+        self._counters = counters
         self._interface = interface
-        self._counters = interface.counters
+        self._on_learned = on_learned
         self._has_segments = True
         self._buffer = memoryview(bytearray(MAX_DATAGRAM_BYTES))
         self._loop = asyncio.get_running_loop()
@@ -150,11 +149,13 @@ class Encapsulation:
         address: tuple[str, int],
         *,
         owners: Owners,
+        counters: Counters,
         interface: Interface,
+        on_learned: Callable[[], None],
     ) -> Encapsulation:
         """Take datagrams at an address. Raises TunnelError."""
         sock = _opened(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, address, act=socket.socket.bind)
-        return cls(sock, owners=owners, listener=None, interface=interface)
+        return cls(sock, owners=owners, listener=None, counters=counters, interface=interface, on_learned=on_learned)
 
     @classmethod
     def connect(
@@ -162,13 +163,14 @@ class Encapsulation:
         address: Address,
         *,
         networks: Iterable[Network],
+        counters: Counters,
         interface: Interface,
     ) -> Encapsulation:
         """Exchange datagrams with one address, which `networks` are behind. Raises TunnelError."""
         owners = AllowedAddresses[str]()
         owners.add("listener", networks)
         sock = _opened(socket.AF_INET if len(address) == 2 else socket.AF_INET6, address, act=socket.socket.connect)
-        return cls(sock, owners=owners, listener="listener", interface=interface)
+        return cls(sock, owners=owners, listener="listener", counters=counters, interface=interface, on_learned=_ignore)
 
     @property
     def name(self) -> str:
@@ -306,7 +308,11 @@ class Encapsulation:
         if len(self._outers) >= MAX_PEERS:
             del self._outers[next(iter(self._outers))]
         self._outers[owner] = Outer(address, local, _version(address))
-        self._interface.send_kept()
+        self._on_learned()
+
+
+def _ignore() -> None:
+    """Do nothing: where packets go is known from the beginning."""
 
 
 def _opened(

@@ -15,6 +15,7 @@ from srd.tunnel.encapsulation import EachAddress, Encapsulation, Owners
 from srd.tunnel.gateway import Gateway, send_control
 from srd.tunnel.greeting import Address, Network, hello_untrusted, refusal, welcome
 from srd.tunnel.member import Member
+from srd.tunnel.routing import NetworkRouting
 
 GREETING_WITHIN_S: Final = 5.0
 """How long a peer may take to say what it wants."""
@@ -33,6 +34,7 @@ class Listener:
         *,
         device: Device,
         gateway: Gateway,
+        routing: NetworkRouting,
         peers: Mapping[bytes, Sequence[Network]] | None,
         falls_back: bool,
     ) -> None:
@@ -44,13 +46,18 @@ class Listener:
         self._endpoint = endpoint
         self._device = device
         self._gateway = gateway
+        self._routing = routing
         self._admission = Admission(device.addresses, peers=peers, user_of=self._user_of)
         self._newcomers: dict[Member, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         if falls_back:
             host, port = endpoint.address
-            gateway.encapsulation = Encapsulation.listen(
-                (host, port + 1), owners=self._owners(peers), interface=gateway
+            routing.encapsulation = Encapsulation.listen(
+                (host, port + 1),
+                owners=self._owners(peers),
+                counters=routing.counters,
+                interface=gateway,
+                on_learned=self._send_kept,
             )
 
     def _owners(self, peers: Mapping[bytes, Sequence[Network]] | None) -> Owners:
@@ -63,7 +70,7 @@ class Listener:
         return owners
 
     def _user_of(self, address: Address) -> bytes | None:
-        member = self._gateway.allowed.find(address.packed)
+        member = self._routing.allowed.find(address.packed)
         return None if member is None else member.peer.identity.public_key
 
     async def run(self) -> None:
@@ -89,13 +96,13 @@ class Listener:
             self._refuse(member, networks)
             return
         for network in networks:
-            before = self._gateway.allowed.user(network)
+            before = self._routing.allowed.user(network)
             if before is not None and before is not member:
                 self._dismiss(before, "its key has connected again")
-        self._gateway.allowed.add(member, networks)
+        self._routing.allowed.add(member, networks)
         self._device.fit_mtu(member.peer.batch_bytes)
         member.join()
-        self._gateway.send_kept()
+        self._send_kept()
         self._later(send_control(member.peer, welcome([each.network for each in self._device.addresses])))
         _log.info("%s: joined with %s", host_port_text(*member.peer.address), ", ".join(map(str, networks)))
 
@@ -110,7 +117,7 @@ class Listener:
     def _dismiss(self, member: Member, reason: str) -> None:
         self._newcomers.pop(member, None)
         _log.warning("%s: closed: %s", host_port_text(*member.peer.address), reason)
-        self._gateway.allowed.remove(member)
+        self._routing.allowed.remove(member)
         self._later(member.peer.close())
 
     def on_left(self, member: Member) -> None:
@@ -118,6 +125,9 @@ class Listener:
         if (timer := self._newcomers.pop(member, None)) is not None:
             timer.cancel()
         _log.info("%s: left: %s", host_port_text(*member.peer.address), member.peer.error())
+
+    def _send_kept(self) -> None:
+        self._gateway.send_again(self._routing.take_kept(now=self._gateway.now))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

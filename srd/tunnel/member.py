@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from srd.batch import MessageBatch
@@ -107,9 +107,6 @@ class Interface(Protocol):
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
         """Give a packet to the kernel; return why it refuses, None: it has taken it."""
 
-    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
-        """Return why a packet of a member is dropped; None: it is not. `packet` has all headers, and may end there."""
-
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
         """Take a control message. Raises PacketError."""
 
@@ -120,7 +117,16 @@ class Interface(Protocol):
 class Member:
     """A peer of the tunnel; a `PeerHandler`."""
 
-    def __init__(self, peer: Peer, *, config: TunnelConfig, memory: SendMemory, interface: Interface) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        *,
+        config: TunnelConfig,
+        memory: SendMemory,
+        interface: Interface,
+        refusal: Callable[[Member, InnerPacket, memoryview | bytes], str | None],
+    ) -> None:
+        """`refusal`: see `srd.tunnel.routing.Routing.refusal_untrusted`."""
         self.peer = peer
         self._counters = Counters()
         self.has_joined = False
@@ -131,6 +137,7 @@ class Member:
         self._config = config
         self._memory = memory
         self._interface = interface
+        self._refusal_untrusted = refusal
         self._loop = asyncio.get_running_loop()
         self._queue = FairQueue[Outgoing](
             limit_bytes=config.queue_bytes,
@@ -370,7 +377,7 @@ class Member:
         if not self.has_joined:  # or the listener's first packets have overtaken its greeting
             self._refuse(held, "not_joined")
             return
-        refusal = self._interface.refusal_untrusted(self, inner, packet)
+        refusal = self._refusal_untrusted(self, inner, packet)
         if refusal is not None:
             self._refuse(held, refusal)
             return

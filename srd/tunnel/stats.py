@@ -75,13 +75,15 @@ async def serving_stats(tunnel: Running) -> AsyncIterator[None]:
 
 def report(tunnel: Running) -> dict[str, object]:
     """Return the counters of a tunnel and of each of its peers."""
-    gateway = tunnel.gateway
+    gateway, encapsulation = tunnel.gateway, tunnel.routing.encapsulation
+    totals = gateway.totals()
+    totals.add(tunnel.routing.counters)
     return {
         "interface": tunnel.device.name,
         "ena_srd_mode": ENA_SRD_MODE,
         "ena_srd_resource_utilization": round(100 * gateway.used_fraction),
-        "encapsulation_active": gateway.encapsulation is not None and gateway.encapsulation.is_active,
-        **gateway.totals().as_json(),
+        "encapsulation_active": encapsulation is not None and encapsulation.is_active,
+        **totals.as_json(),
         "peers": [
             {
                 "address": host_port_text(*member.peer.address),

@@ -101,13 +101,19 @@ class Kernel:
 
     @contextmanager
     def listening(self, host: str = "127.0.0.1", *, owners: Owners | None = None) -> Iterator[Encapsulation]:
-        made = Encapsulation.listen((host, 0), owners=owners or EachAddress(OWN), interface=self)
+        made = Encapsulation.listen(
+            (host, 0),
+            owners=owners or EachAddress(OWN),
+            counters=self.counters,
+            interface=self,
+            on_learned=self.send_kept,
+        )
         yield made
         made.close()
 
     @contextmanager
     def connected(self, sock: socket.socket) -> Iterator[Encapsulation]:
-        made = Encapsulation.connect(sock.getsockname(), networks=NETWORKS, interface=self)
+        made = Encapsulation.connect(sock.getsockname(), networks=NETWORKS, counters=self.counters, interface=self)
         yield made
         made.close()
 
@@ -314,6 +320,12 @@ def test_open__a_port_in_use_is_one_line() -> None:
     async def test() -> None:
         kernel = Kernel()
         with udp_socket() as sock, pytest.raises(TunnelError, match=r"--fallback: .*127.0.0.1.*in use"):
-            Encapsulation.listen(sock.getsockname(), owners=EachAddress(OWN), interface=kernel)
+            Encapsulation.listen(
+                sock.getsockname(),
+                owners=EachAddress(OWN),
+                counters=kernel.counters,
+                interface=kernel,
+                on_learned=kernel.send_kept,
+            )
 
     run(test)

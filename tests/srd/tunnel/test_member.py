@@ -14,7 +14,6 @@ from srd.secure.config import Plain
 from srd.tunnel import frames, vnet
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.member import Member
-from srd.tunnel.packets import InnerPacket
 from srd.tunnel.send_memory import SendMemory
 from tests.patience import PATIENCE_S
 from tests.srd.tunnel.inner import ipv4, tcp
@@ -33,9 +32,6 @@ class Interface:
         self.written.append(b"".join(parts)[vnet.HEADER_BYTES :])
         if len(self.written) == FLOWS:
             self.complete.set()
-        return None
-
-    def refusal_untrusted(self, _member: Member, _inner: InnerPacket, _packet: memoryview | bytes) -> str | None:
         return None
 
     def on_control_untrusted(self, _member: Member, _message: bytes) -> None:
@@ -59,7 +55,9 @@ async def packets_ahead_of_their_flow() -> None:
         client.connect(*server.address) as peer,
     ):
         interface = Interface()
-        member = Member(await server.accept(), config=CONFIG, memory=SendMemory(), interface=interface)
+        member = Member(
+            await server.accept(), config=CONFIG, memory=SendMemory(), interface=interface, refusal=lambda *_: None
+        )
         member.attach()
         member.join()
         async with asyncio.timeout(PATIENCE_S):
