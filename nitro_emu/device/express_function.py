@@ -38,13 +38,13 @@ from nitro_emu.device.tenant_interface import open_interface
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.device.virtual_function import add_security, datagram_bytes
 from nitro_emu.errors import CardError
-from nitro_emu.trust.alarms import RateLimit
 from nitro_emu.vpc.flows import CONNTRACK_EXCEEDED, FlowTable, read_untrusted
 from srd.batch import MessageBatch
 from srd.config import EndpointConfig
 from srd.engine import Engine
 from srd.errors import SrdError
 from srd.inbox import Inbox
+from srd.log_limit import RateLimit
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
