@@ -130,7 +130,8 @@ class Member:
         self.peer = peer
         self._counters = Counters()
         self.has_joined = False
-        """Whether the greeting is over: packets pass."""
+        """Whether it may send: its packets pass."""
+        self._knows_it = False  # that it has joined: packets are sent to it
         self.small_bytes = 0
         """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs. Known once the
         peer is open."""
@@ -177,10 +178,15 @@ class Member:
         """Packets that wait for the network."""
         return len(self._queue) + (self._next is not None)
 
-    def join(self) -> None:
-        """Let packets pass, now that the greeting is over."""
+    def admit(self) -> None:
+        """Take its packets; those for it wait until it knows that, and `join` is called."""
         self.has_joined = True
         self.small_bytes = self.peer.batch_bytes // 2 - FRAME_BYTES
+
+    def join(self) -> None:
+        """Let packets pass both ways."""
+        self.admit()
+        self._knows_it = True
         self.pump(now=self._loop.time())
 
     # -- sending ------------------------------------------------------------------------------------------------------
@@ -191,7 +197,7 @@ class Member:
 
     def pump(self, *, now: float) -> None:
         """Post what the network has room for."""
-        if not self.has_joined:
+        if not self._knows_it:
             return
         peer = self.peer
         window_bytes = peer.window_bytes
@@ -374,7 +380,7 @@ class Member:
         except InnerPacketError as error:
             self._refuse(held, error.reason)
             return
-        if not self.has_joined:  # or the listener's first packets have overtaken its greeting
+        if not self.has_joined:
             self._refuse(held, "not_joined")
             return
         refusal = self._refusal_untrusted(self, inner, packet)
@@ -451,7 +457,7 @@ class Member:
 
     def on_ended(self) -> None:
         """Give everything back: what waits to be sent, and what waits to be handed over, which is handed over."""
-        self.has_joined = False
+        self.has_joined = self._knows_it = False
         for timer in (self._age_check, self._order_timer):
             if timer is not None:
                 timer.cancel()

@@ -44,6 +44,7 @@ _MEANINGS: Final = {
     "gaps_given_up": "Packets, or several in a row, that others of their flow did not wait for any longer.",
     "late": "Packets that came after they had been given up.",
     "expired": "Messages given up unacknowledged.",
+    "refused": "Clients that were not let in.",
     "dropped": "Packets dropped, by reason.",
 }
 """The metrics: meaning."""
