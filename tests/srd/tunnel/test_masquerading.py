@@ -1,4 +1,4 @@
-"""A tunnel whose client is behind a NAT: connections inside survive a new address of the router."""
+"""A tunnel whose clients are behind a NAT: connections inside survive a new address of the router."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.masquerade import SERVER, masquerade
+from tests.masquerade import OTHER_OUTSIDE, OUTSIDE, SERVER, masquerade
 from tests.srd.tunnel.two_ends import Connection, Ends
 
 pytestmark = pytest.mark.root
@@ -26,3 +26,19 @@ def test_tunnel__its_client_behind_a_nat_that_rebinds(tmp_path: Path) -> None:
         stats = made.stats(0)
         assert stats["dropped"].get("forged_source", 0) == 0
         assert sum(peer["rx_bytes"] for peer in stats["peers"]) > 0
+
+
+def test_tunnel__two_clients_behind_one_nat(tmp_path: Path) -> None:
+    with masquerade(clients=2) as network, ExitStack() as stack:
+        homes = [tmp_path / f"home{number}" for number in range(3)]
+        made = Ends([network.server, *network.clients], homes, (), stack, [None] * 3, SERVER)
+        made.listen()
+        for client in (1, 2):
+            made.connect(client)
+        with Connection(made, client=1) as one, Connection(made, client=2) as two:
+            for connection in (one, two):
+                connection.exchange(2)
+            network.rebind()
+            for connection in (one, two):
+                connection.exchange(2)
+        assert {each["address"].rpartition(":")[0] for each in made.stats(0)["peers"]} <= {OUTSIDE, OTHER_OUTSIDE}
