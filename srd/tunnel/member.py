@@ -73,32 +73,53 @@ class Posted:
         self.packets = packets
 
 
-class Held:
-    """A received message whose packets are written one by one; it is released with the last."""
+class Received:
+    """A message whose packets are written one by one; it is released with the last, and kept whole until then."""
 
-    __slots__ = ("_left", "_message")
+    __slots__ = ("_held", "_left", "_length", "_message")
 
-    def __init__(self, message: Message, *, packets: int) -> None:
+    def __init__(self, message: Message | None, *, length: int, packets: int) -> None:
+        """`message`: None if it was copied, and has been released."""
         self._message = message
+        self._length = length
         self._left = packets
+        self._held = 0  # packets that wait for others
 
     def release(self) -> None:
         """Count a packet that needs it no more."""
         self._left -= 1
-        if self._left == 0:
+        if self._left == 0 and self._message is not None:
             self._message.release()
+
+    def hold(self) -> int:
+        """Count a packet that waits; return the bytes that are kept for that: with the first one, all."""
+        self._held += 1
+        return self._length if self._held == 1 else 0
+
+    def let_go(self) -> int:
+        """Count a packet that waits no more; return the bytes that are kept no longer."""
+        self._held -= 1
+        return 0 if self._held else self._length
 
 
 class Landed:
     """A packet that has arrived."""
 
-    __slots__ = ("held", "parts")
+    __slots__ = ("message", "parts")
 
-    def __init__(self, parts: Sequence[memoryview | bytes], *, held: Held | None) -> None:
+    def __init__(self, parts: Sequence[memoryview | bytes], *, message: Received) -> None:
         self.parts = parts
         """virtio's header and the packet."""
-        self.held = held
-        """To be released when it was written; None: it was copied."""
+        self.message = message
+        """To be released when it was written."""
+
+    def hold(self) -> int:
+        """See `srd.tunnel.order.Holdable`."""
+        return self.message.hold()
+
+    def let_go(self) -> int:
+        """See `srd.tunnel.order.Holdable`."""
+        return self.message.let_go()
 
 
 class Interface(Protocol):
@@ -351,9 +372,7 @@ class Member:
         if immediate is not None:
             self._interface.on_control_untrusted(self, message)
             return
-        self._counters.rx_messages += 1
-        for header, packet in frames.frames_untrusted([memoryview(message)]):
-            self._arrived_untrusted(header, packet, held=None)
+        self._arrived_all_untrusted(list(frames.frames_untrusted([memoryview(message)])), None, length=len(message))
 
     def _take_untrusted(self, message: Message) -> None:
         """Take a message of packets. They are written from where they landed, unless they are small."""
@@ -365,31 +384,36 @@ class Member:
         except PacketError:
             message.release()
             raise
+        self._arrived_all_untrusted(found, message, length=message.length)
+
+    def _arrived_all_untrusted(
+        self, found: list[tuple[frames.FrameHeader, list[memoryview | bytes]]], message: Message | None, *, length: int
+    ) -> None:
         self._counters.rx_messages += 1
-        held = Held(message, packets=len(found))
+        received = Received(message, length=length, packets=len(found))
         for header, packet in found:
-            self._arrived_untrusted(header, packet, held=held)
+            self._arrived_untrusted(header, packet, message=received)
 
     def _arrived_untrusted(
-        self, header: frames.FrameHeader, parts: list[memoryview | bytes], *, held: Held | None
+        self, header: frames.FrameHeader, parts: list[memoryview | bytes], *, message: Received
     ) -> None:
         """Hand a packet to the kernel, or let it wait."""
         try:
             inner, packet = self._parse_untrusted(parts, length=header.length)
             packets = vnet.segment_count(vnet.parse_untrusted(parts[0], packet=inner), packet=inner)
         except InnerPacketError as error:
-            self._refuse(held, error.reason)
+            self._refuse(message, error.reason)
             return
         if not self.has_joined:
-            self._refuse(held, "not_joined")
+            self._refuse(message, "not_joined")
             return
         refusal = self._refusal_untrusted(self, inner, packet)
         if refusal is not None:
-            self._refuse(held, refusal)
+            self._refuse(message, refusal)
             return
         self._counters.ena_srd_rx_pkts += packets
         self._counters.rx_bytes += header.length
-        landed = Landed(parts, held=held)
+        landed = Landed(parts, message=message)
         if header.flags & ORDERED:
             self._write_in_order(landed, header)
         else:
@@ -418,9 +442,7 @@ class Member:
             max(config.reorder_round_trips * self.peer.smoothed_rtt_s, config.reorder_least_s), config.reorder_most_s
         )
         order = self._order
-        for ready in order.take(
-            landed, flow=header.flow, sequence=header.sequence, size_bytes=header.length, now=now, hold_s=hold_s
-        ):
+        for ready in order.take(landed, flow=header.flow, sequence=header.sequence, now=now, hold_s=hold_s):
             self._write(ready)
         if order.held_bytes:
             self._set_order_timer()
@@ -445,13 +467,11 @@ class Member:
         refusal = self._interface.write(landed.parts)
         if refusal is not None:
             self._counters.dropped[refusal] += 1
-        if landed.held is not None:
-            landed.held.release()
+        landed.message.release()
 
-    def _refuse(self, held: Held | None, reason: str) -> None:
+    def _refuse(self, message: Received, reason: str) -> None:
         self._counters.dropped[reason] += 1
-        if held is not None:
-            held.release()
+        message.release()
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
