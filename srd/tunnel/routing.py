@@ -52,7 +52,8 @@ class NetworkRouting:
         """The way around SRD."""
         self._eligible = AllowedAddresses[bool]()
         self._eligible.add(True, express_for)  # noqa: FBT003 - the value that is found
-        self._all_eligible = not express_for
+        self.all_eligible = not express_for
+        """Whether no packet is to go around SRD while it answers."""
         self._kept = KeptPackets()
 
     def member_for(self, inner: InnerPacket, frame: memoryview, *, now: float) -> Member | None:
@@ -85,7 +86,7 @@ class NetworkRouting:
         return self.allowed.find(destination) if self._is_eligible(destination) else None
 
     def _is_eligible(self, destination: bytes) -> bool:
-        return self._all_eligible or self._eligible.find(destination) is not None
+        return self.all_eligible or self._eligible.find(destination) is not None
 
     def _encapsulation_for(self, destination: bytes) -> Encapsulation | None:
         """Return what sends to an address without SRD, if that may be and is possible now."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from scapy.packet import Raw
 
+from netns.backends.relay.tap import inside
+from srd.tunnel.encapsulation import Encapsulation
 from tests.masquerade import OTHER_OUTSIDE, OUTSIDE, SERVER, masquerade
+from tests.srd.tunnel.inner import V4, ipv4, udp
+from tests.srd.tunnel.test_encapsulation import Kernel, port_of, send
 from tests.srd.tunnel.two_ends import Connection, Ends
 
 pytestmark = pytest.mark.root
@@ -42,3 +49,35 @@ def test_tunnel__two_clients_behind_one_nat(tmp_path: Path) -> None:
             for connection in (one, two):
                 connection.exchange(2)
         assert {each["address"].rpartition(":")[0] for each in made.stats(0)["peers"]} <= {OUTSIDE, OTHER_OUTSIDE}
+
+
+def test_encapsulation__keeps_its_mapping_and_says_where_the_next_one_is() -> None:
+    """A mapping ends in a second, and all are forgotten then; the listener sends first each time."""
+    packet = bytes(ipv4(src=V4[0], dst=V4[1]) / udp() / Raw(b"from the listener"))
+
+    async def test() -> None:
+        here, there = Kernel(), Kernel()
+        with inside(network.server):
+            listener = stack.enter_context(here.listening(SERVER))
+        with inside(network.client):
+            client = stack.enter_context(there.connected((SERVER, port_of(listener))))
+        keeping = asyncio.create_task(announcing(client))
+        await here.learned(1)
+        network.set_lifetime(1)
+        await asyncio.sleep(3)  # the kernel's clock
+        send(listener, packet)
+        assert await there.read() == packet
+        before = here.kept_sent
+        network.rebind()
+        await here.learned(before + 1)
+        send(listener, packet)
+        assert await there.read() == packet
+        keeping.cancel()
+
+    async def announcing(client: Encapsulation) -> None:
+        while True:
+            client.announce([ipaddress.ip_address(V4[1])])
+            await asyncio.sleep(0.2)
+
+    with masquerade() as network, ExitStack() as stack:
+        asyncio.run(test())
