@@ -199,7 +199,8 @@ def listen(*, port: int, bind: str | None, peers: Path | None, **common: Any) ->
     Each client has addresses of the interface's networks, or those that --peers gives to its key, and sends with no
     other source. Clients reach each other, and networks beyond, if this host forwards (sysctl net.ipv4.ip_forward=1).
 
-    Without --peers, --psk-file or --cert any client may connect.
+    Without --peers, --psk-file or --cert any client may connect. Without --peers the first to come has an address as
+    long as it answers.
     """
     options = Common(**common)
     try:

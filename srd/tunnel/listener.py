@@ -5,8 +5,8 @@ Rules.
 2. With a file of peers an address belongs to a key, and the newest session of the key has it.
 3. Without one the first to come has an address, as long as its session is alive: keys may be anybody's, and with a
    shared secret, one certificate for all, or plain text all clients are the same to a listener. So another one that
-   wants it waits until the session has acknowledged a message, and is refused, or has not within ANSWER_WITHIN_S, and
-   has the address: often it is the same client, which has crashed.
+   wants it waits until the session has acknowledged a message, and is refused; or until it ends, or has acknowledged
+   nothing within ANSWER_WITHIN_S, and has the address: often it is the same client, which has crashed.
 4. Packets are sent to a client when it has acknowledged that it may join, as messages overtake each other.
 """
 
@@ -36,10 +36,14 @@ GREETING_WITHIN_S: Final = 5.0
 MAX_NEWCOMERS: Final = 256
 """Peers that have not said it, or wait for an address; more are closed at once."""
 ANSWER_WITHIN_S: Final = 2.0
-"""How long who has an address may take to acknowledge a message: as `TunnelConfig.unanswered_s`."""
+"""How long who has an address may take to acknowledge a message: as `TunnelConfig.unanswered_s`. SRD itself ends a peer
+from which nothing comes within a second or so."""
+RECORDS_PER_S: Final = 1.0
+RECORD_BURST: Final = 50
+"""Of the log, as whoever may connect causes as many as it likes: 86,400 lines a day at most."""
 
 _log: Final = logging.getLogger(__name__)
-_log.addFilter(RateLimit())  # who may connect causes as many records as it likes
+_log.addFilter(RateLimit(per_s=RECORDS_PER_S, burst=RECORD_BURST))
 
 
 class Listener:
@@ -189,7 +193,8 @@ class Listener:
         """Take note of a client's end."""
         if (timer := self._newcomers.pop(member, None)) is not None:
             timer.cancel()
-        _log.info("%s: left: %s", host_port_text(*member.peer.address), member.peer.error())
+        if member.has_joined:
+            _log.info("%s: left: %s", host_port_text(*member.peer.address), member.peer.error())
 
     def _send_kept(self) -> None:
         self._gateway.send_again(self._routing.take_kept(now=self._gateway.now))

@@ -151,7 +151,7 @@ class Member:
         self.peer = peer
         self._counters = Counters()
         self.has_joined = False
-        """Whether it may send: its packets pass."""
+        """Whether it may send, or might: its packets pass."""
         self._knows_it = False  # that it has joined: packets are sent to it
         self.small_bytes = 0
         """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs. Known once the
@@ -477,7 +477,7 @@ class Member:
 
     def on_ended(self) -> None:
         """Give everything back: what waits to be sent, and what waits to be handed over, which is handed over."""
-        self.has_joined = self._knows_it = False
+        self._knows_it = False
         for timer in (self._age_check, self._order_timer):
             if timer is not None:
                 timer.cancel()

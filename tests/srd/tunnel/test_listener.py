@@ -10,14 +10,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from srd.batch import MessageBatch
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
+from srd.log_limit import RateLimit
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.wire.status import Status
 from srd.secure.config import Plain
-from srd.tunnel import vnet
+from srd.tunnel import listener, vnet
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.frames import CONTROL, HEADER
 from srd.tunnel.gateway import Gateway
@@ -90,15 +93,12 @@ class Star:
 
     gateway: Gateway
     relay: GatedRelay
-    endpoint: Endpoint
+    port: int
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[tuple[Client, Peer]]:
-        """Connect a client that has not said yet what it wants."""
-        async with (
-            Endpoint.open(towards=HOST, config=CONFIG) as endpoint,
-            endpoint.connect(HOST, self.relay.port) as peer,
-        ):
+    async def client(self, port: int) -> AsyncIterator[tuple[Client, Peer]]:
+        """Connect a client that has not said yet what it wants; `port`: the listener's, or the relay's."""
+        async with Endpoint.open(towards=HOST, config=CONFIG) as endpoint, endpoint.connect(HOST, port) as peer:
             client = Client()
             peer.attach(client)
             yield client, peer
@@ -114,13 +114,13 @@ async def star() -> AsyncIterator[Star]:
         tun = Tun((), index=0, offload=NO_OFFLOAD)
         gateway = Gateway(tun, config=TunnelConfig(), routing=routing, on_failure=fail)
         device: Any = Device()
-        listener = Listener(endpoint, device=device, gateway=gateway, routing=routing, peers=None, falls_back=False)
-        gateway.owner = listener
-        running = asyncio.create_task(listener.run())
+        owner = Listener(endpoint, device=device, gateway=gateway, routing=routing, peers=None, falls_back=False)
+        gateway.owner = owner
+        running = asyncio.create_task(owner.run())
         rng = random.Random(1)
         made = GatedRelay(endpoint.address[1], rng=rng, loss=0.0, delayed=0.0)
         try:
-            yield Star(gateway, made, endpoint)
+            yield Star(gateway, made, endpoint.address[1])
         finally:
             made.close()
             running.cancel()
@@ -139,7 +139,7 @@ def frame(packet: bytes) -> bytes:
 
 async def test_packets__follow_the_greeting_that_is_late() -> None:
     packet = bytes(ipv4(src=str(OWN[0].ip), dst=str(CLIENT)) / udp(dport=7))
-    async with star() as made, made.client() as (client, peer):
+    async with star() as made, made.client(made.relay.port) as (client, peer):
         await until(lambda: len(made.gateway.members) == 1)
         [member] = made.gateway.members
         made.relay.is_closed = True
@@ -154,3 +154,63 @@ async def test_packets__follow_the_greeting_that_is_late() -> None:
         assert client.got[0] == [OWN[0].network]
         assert isinstance(client.got[1], bytes)
         assert client.got[1].endswith(packet)
+
+
+async def test_an_address__of_a_client_that_answers_is_not_given_away() -> None:
+    async with star() as made, made.client(made.port) as (first, peer), made.client(made.port) as (second, other):
+        await peer.send(hello([CLIENT]), immediate=CONTROL)
+        await until(lambda: first.got == [[OWN[0].network]])
+        await other.send(hello([CLIENT]), immediate=CONTROL)
+        await until(lambda: len(second.got) == 2)
+        assert second.got == [f"{CLIENT} is used by another client", "ended"]
+        assert not peer.ended
+        assert made.gateway.counters.refused == 1
+
+
+async def test_an_address__of_a_client_that_does_not_hear_is_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "ANSWER_WITHIN_S", 0.05)
+    async with (
+        star() as made,
+        made.client(made.relay.port) as (first, peer),
+        made.client(made.port) as (second, other),
+    ):
+        await peer.send(hello([CLIENT]), immediate=CONTROL)
+        await until(lambda: len(first.got) == 1)
+        made.relay.is_closed = True
+        await other.send(hello([CLIENT]), immediate=CONTROL)
+        await until(lambda: second.got == [[OWN[0].network]])
+
+
+async def test_two_that_want_the_same_address_at_once__the_second_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both wait for the one that has it, and that it ends."""
+    monkeypatch.setattr(listener, "ANSWER_WITHIN_S", PATIENCE_S)
+    async with (
+        star() as made,
+        made.client(made.relay.port) as (first, peer),
+        made.client(made.port) as (second, other),
+        made.client(made.port) as (third, another),
+    ):
+        await peer.send(hello([CLIENT]), immediate=CONTROL)
+        await until(lambda: len(first.got) == 1)
+        made.relay.is_closed = True
+        await asyncio.gather(*(each.send(hello([CLIENT]), immediate=CONTROL) for each in (other, another)))
+        peer.fail("of this test")
+        await until(lambda: len(made.gateway.members) == 2)
+        await until(lambda: bool(second.got and third.got))
+        answers = {str(second.got[0]), str(third.got[0])}
+        assert answers == {str([OWN[0].network]), f"{CLIENT} is used by another client"}
+
+
+async def test_refusals__are_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    clients = 60
+    [limit] = listener._log.filters
+    assert isinstance(limit, RateLimit)
+    before = limit.suppressed
+    async with star() as made, Endpoint.open(towards=HOST, config=CONFIG) as endpoint:
+        for _ in range(clients):
+            peer = await endpoint.connect(HOST, made.port)
+            await peer.send(hello([OWN[0].ip]), immediate=CONTROL)
+            await peer.wait_ended()
+        assert made.gateway.counters.refused == clients
+    assert sum("refused" in record.message for record in caplog.records) == clients - (limit.suppressed - before)
+    assert limit.suppressed > before
