@@ -33,6 +33,7 @@ COMPILED = (
     *(
         f"srd/tunnel/{name}.py"
         for name in (
+            "ack_filter",
             "allowed",
             "fair_queue",
             "frames",

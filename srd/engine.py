@@ -237,6 +237,14 @@ class Engine:
         """Do at once what is due, instead of in the loop's next iteration; see `srd.io.Driver.poll`."""
         return self._driver.poll()
 
+    def after_delivery(self, callback: Callable[[], bool]) -> None:
+        """Call back when all that arrived in this turn is delivered; see `srd.io.Driver.after_delivery`."""
+        self._driver.after_delivery(callback)
+
+    def flush(self) -> None:
+        """Send what was posted now, instead of in the loop's next iteration. Not from within an event's handler."""
+        self._driver.flush()
+
     @property
     def turns(self) -> int:
         """Turns of the driver that read sockets: whether this engine is busy."""

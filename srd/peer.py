@@ -288,6 +288,17 @@ class Peer:
         """End the peer at once, as it has sent what no conforming one does, or answers no more."""
         self._engine.fail_peer(self.number, reason=reason)
 
+    def after_delivery(self, callback: Callable[[], bool]) -> None:
+        """Call back once when the handlers have taken all that arrived in this turn of the event loop, of all peers.
+
+        It returns whether it has posted a reply, which goes out at once, and before the acknowledgements.
+        """
+        self._engine.after_delivery(callback)
+
+    def send_now(self) -> None:
+        """Send what was posted, to all peers, instead of in the loop's next iteration. Not from within a handler."""
+        self._engine.flush()
+
     @property
     def window_bytes(self) -> float:
         """Congestion window: how much may be in flight now; 0 after the peer has ended."""

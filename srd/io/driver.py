@@ -5,7 +5,8 @@ Theory of operation.
    reads at most `BATCHES_PER_TURN` batches from one socket, so that a flood on one socket does not starve the others.
 2. In a request-response exchange the driver yields to the application between reading and finishing the turn. The
    reply goes out first; the ACKs that came with the message are processed, and new ACKs sent, only after that. Both
-   ends then process ACKs while they wait for each other anyway.
+   ends then process ACKs while they wait for each other anyway. An owner that can reply at once does so in
+   `after_delivery`, without a yield.
 3. Turns that carry a stream and follow each other closely are coalesced, like interrupt moderation on a network card,
    because a wake-up costs the interpreter more than a packet does. The pause follows the rate of the stream; at a high
    rate the loop polls briefly instead (see `moderation`). RTT samples do not include that delay, since they use kernel
@@ -164,7 +165,8 @@ class Driver:
         for fd in self._sockets:
             self._epoll.register(fd, select.EPOLLIN)
         self._transmitter = SecureTransmitter(drain=self._icmp) if secure else Transmitter(drain=self._icmp)
-        self._wake_due, self._postponed = False, 0  # a turn is scheduled; scheduled calls that another comes behind
+        self._wake_due, self._wakes = False, 0  # whether a turn is to come; scheduled calls of `_on_wake`
+        self._after_delivery: dict[Callable[[], bool], None] = {}
         self._full: socket.socket | None = None
         self._deferred: Burst | Datagram | None = (
             None  # polled from the core when the socket of the bursts before it was full
@@ -225,15 +227,18 @@ class Driver:
         """Schedule a turn, once, that sends and delivers what results from a call to the core."""
         if not self._wake_due and not self._closed:
             self._wake_due = True
-            if not self._busy_poll:  # else the next poll sees the flag
-                self._loop.call_soon(self._on_wake)
+            if not self._wakes:
+                self._schedule_wake()
 
     def _wake_last(self) -> None:
         """Schedule that turn behind the callbacks that are scheduled now, even if it was scheduled before them."""
-        if self._wake_due and not self._busy_poll:
-            self._postponed += 1
-        self._wake_due = False
-        self.wake()
+        self._wake_due = True
+        self._schedule_wake()
+
+    def _schedule_wake(self) -> None:
+        if not self._busy_poll:  # else the next poll sees that a turn is due
+            self._wakes += 1
+            self._loop.call_soon(self._on_wake)
 
     def flush(self) -> None:
         """Send and deliver now instead of in the turn that `wake` schedules. Not from within an event's handler."""
@@ -333,9 +338,8 @@ class Driver:
         return self._state is DriverState.YIELDED
 
     def _on_wake(self) -> None:
-        if self._postponed:
-            self._postponed -= 1
-        elif self._wake_due:  # else `poll` has done it
+        self._wakes -= 1
+        if self._wake_due and not self._wakes:  # else another turn has done it, or another call comes behind
             self._wake_due = False
             self._turn(read=False)
 
@@ -353,10 +357,11 @@ class Driver:
         try:
             received = read and self._read()
             self._deliver()
-            yields = received and self._has_answers()
+            answered = self._state is DriverState.YIELDED or self._has_replied()
+            yields = received and not answered and self._has_answers()
             if yields:
                 self._wake_last()  # a turn before the application's would send the ACKs first
-            elif self._finish_turn(read=read, answered=self._state is DriverState.YIELDED):
+            elif self._finish_turn(read=read, answered=answered):
                 self.wake()
         except Exception as error:
             self.close()
@@ -384,9 +389,27 @@ class Driver:
         if read or answered:
             self._core.handle_timeout(time.monotonic())
         self._deliver()
+        self._wake_due = False  # what was posted until now goes out here, or is held back by what wakes the driver
         more = more or self._send_turn(data_only=False)
         self._deliver()
         return more
+
+    def after_delivery(self, callback: Callable[[], bool]) -> None:
+        """Call back once in this turn, when all that has arrived is delivered; outside of a turn: in the next one.
+
+        It returns whether it has posted a reply, which then goes out before the acknowledgements.
+        """
+        self._after_delivery[callback] = None
+
+    def _has_replied(self) -> bool:
+        """Make the calls of `after_delivery`; return whether the turn is one of a request-response exchange."""
+        if not self._after_delivery:
+            return False
+        callbacks, self._after_delivery = self._after_delivery, {}
+        has_posted = False
+        for callback in callbacks:
+            has_posted |= callback()
+        return has_posted and self._this_turn.read_bytes < BULK_BYTES
 
     # -- receiving ----------------------------------------------------------------------------------------------
 

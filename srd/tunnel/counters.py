@@ -25,6 +25,8 @@ class Counters:
     rx_bytes: int = 0
     tx_messages: int = 0
     rx_messages: int = 0
+    acks_merged: int = 0
+    """Acknowledgements of TCP that were left out, as a later one says all that they say."""
     ce_marked: int = 0
     """Packets marked by CoDel instead of dropped."""
     reordered: int = 0

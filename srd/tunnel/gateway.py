@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from srd.errors import SrdError
 from srd.peer import Peer
 from srd.tunnel import vnet
+from srd.tunnel.ack_filter import AckFilter
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
 from srd.tunnel.errors import InterfaceGoneError
@@ -82,8 +83,23 @@ class Gateway:
     # -- from the interface -------------------------------------------------------------------------------------------
 
     def _on_readable(self, queue: int) -> None:
+        """Read a queue, and send at once."""
+        if members := self._read(queue):
+            members[0].peer.send_now()  # all have the same endpoint
+
+    def read_replies(self) -> bool:
+        """Read what the kernel has replied to the packets just written; return whether anything was posted.
+
+        A kernel replies to a ping, and acknowledges what TCP sends, within the write. All are written to the first
+        queue, and the kernel replies on the queue that a flow's packets came from.
+        """
+        return self._reads and bool(self._read(0))
+
+    def _read(self, queue: int) -> list[Member]:
+        """Read packets from a queue of the interface, and post them; return whose they are."""
         now = self._loop.time()
         touched: dict[Member, None] = {}
+        acks = AckFilter()
         try:
             for _ in range(PACKETS_PER_TURN):
                 room = self._memory.room(READ_BYTES)
@@ -93,16 +109,20 @@ class Gateway:
                 length = self._tun.read_into(room[VNET_AT:], queue=queue)
                 if length is None:
                     break
-                member = self._take(room[: VNET_AT + length], now=now)
+                member = self._take(room[: VNET_AT + length], acks=acks, now=now)
                 if member is not None:
                     touched[member] = None
+            for member in touched:
+                member.pump(now=now)
         except Exception as error:  # noqa: BLE001 - whoever owns the gateway ends it, or opens another interface
             self._fail(error)
-        for member in touched:
-            member.pump(now=now)
+        return list(touched)
 
-    def _take(self, frame: memoryview, *, now: float) -> Member | None:
-        """Queue a packet that was read to the free part of the memory; return for whom."""
+    def _take(self, frame: memoryview, *, acks: AckFilter, now: float) -> Member | None:
+        """Queue a packet that was read to the free part of the memory; return for whom.
+
+        `acks`: those that were read in the same turn, and are queued still.
+        """
         try:
             inner = parse_untrusted(frame[FRAME_BYTES:], seed=self._seed)
         except InnerPacketError as error:
@@ -117,7 +137,11 @@ class Gateway:
         packets = vnet.segment_count(vnet.parse(frame[VNET_AT:]), packet=inner)
         flags = ORDERED if inner.is_ordered else 0
         if inner.length <= member.small_bytes:
-            packet = Outgoing(memoryview(bytearray(frame)), place=None, flow=inner.flow, flags=flags, packets=packets)
+            frame = memoryview(bytearray(frame))
+            if acks.merge(frame, inner):
+                self.counters.acks_merged += 1
+                return member
+            packet = Outgoing(frame, place=None, flow=inner.flow, flags=flags, packets=packets)
         else:
             place = self._memory.take(len(frame))
             packet = Outgoing(place.view, place=place, flow=inner.flow, flags=flags, packets=packets)
@@ -133,7 +157,7 @@ class Gateway:
                 self.counters.dropped["memory"] += 1
                 continue
             room[:] = frame
-            member = self._take(room, now=now)
+            member = self._take(room, acks=AckFilter(), now=now)
             if member is not None:
                 member.pump(now=now)
 

@@ -34,12 +34,12 @@ from srd.tunnel.packets import DropReason, InnerPacket, InnerPacketError, parse_
 from srd.tunnel.rewrite import mark_ce
 from srd.tunnel.send_memory import Place, SendMemory
 
-MERGED_BYTES: Final = 256 << 10
+MERGED_BYTES: Final = 512 << 10
 """Most bytes of one flow in one message: a message costs the interpreter as much as some 20 KiB do."""
 WINDOW_PARTS: Final = 2
 """Such a message, and what SRD has not sent yet, are at most this part of the congestion window."""
-UNSENT_BYTES: Final = 512 << 10
-"""Most that SRD has and has not sent: what its driver sends in half a turn."""
+UNSENT_BYTES: Final = 1 << 20
+"""Most that SRD has and has not sent: what its driver sends in a turn."""
 MOST_WINDOWS: Final = 2
 """Most that SRD has, in congestion windows, and UNSENT_BYTES: messages of which a part is acknowledged count whole."""
 AGE_CHECK_S: Final = 0.1
@@ -130,6 +130,9 @@ class Interface(Protocol):
 
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
         """Take a control message. Raises PacketError."""
+
+    def read_replies(self) -> bool:
+        """Read what the kernel has replied to the packets just written; return whether anything was posted."""
 
     def on_left(self, member: Member) -> None:
         """Take note that a member's peer has ended."""
@@ -367,6 +370,7 @@ class Member:
         except PacketError as error:
             self._counters.dropped["malformed"] += 1
             self.peer.fail(str(error))
+        self.peer.after_delivery(self._interface.read_replies)
 
     def _take_copied_untrusted(self, message: bytes, *, immediate: int | None) -> None:
         if immediate is not None:

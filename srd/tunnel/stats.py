@@ -39,6 +39,7 @@ _MEANINGS: Final = {
     "rx_bytes": "Bytes of inner packets received over SRD.",
     "tx_messages": "SRD messages sent.",
     "rx_messages": "SRD messages received.",
+    "acks_merged": "Acknowledgements of TCP that were left out, as a later one says all that they say.",
     "ce_marked": "Packets marked by CoDel instead of dropped.",
     "reordered": "Packets that waited for others of their flow.",
     "gaps_given_up": "Packets, or several in a row, that others of their flow did not wait for any longer.",

@@ -230,6 +230,75 @@ async def test_reply__precedes_the_ack_in_a_ping_pong(length: int, scheduled: tu
 
 
 @pytest.mark.sources
+async def test_after_delivery__a_reply_goes_out_in_the_same_turn_and_precedes_the_ack() -> None:
+    """Also in the first turn after a rest, when no application is waited for."""
+    async with node(accepting=True, paths=1) as two, node(accepting=False, paths=1) as one:
+        peer = await open_pair(one, two)
+        (opening,) = await two.until(opened)
+        assert isinstance(opening, PeerOpened)
+        turns: list[list[str]] = []  # what `two` did in each
+        fill(one, 4 << 20)
+        fill(two, 4 << 20)
+
+        def reply() -> bool:
+            turns[-1].append("delivered")
+            two.post(opening.peer, request=len(turns), offset=0, length=100)
+            return True
+
+        def on_event(event: Event) -> None:
+            two.on_event(event)
+            if isinstance(event, MessageReceived):
+                turns[-1].append("message")
+                two.driver.after_delivery(reply)
+
+        def turn(*, read: bool) -> None:
+            turns.append([])
+            take_turn(read=read)
+
+        def note(what: str) -> None:
+            turns[-1].append(what)
+
+        take_turn = two.driver._turn
+        two.driver._turn = turn  # type: ignore[method-assign]
+        two.driver._on_event = on_event
+        two.driver._transmitter.flush = recording(note, "reply", two.driver._transmitter.flush)  # type: ignore[method-assign]
+        two.driver._send_datagram = recording(note, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
+        for request in range(10):
+            one.post(peer, request=request, offset=0, length=100)
+            await one.until(received, count=request + 1)
+        assert sum(turn.count("message") for turn in turns) == 10
+        for each in turns:
+            if "message" in each:
+                assert each[each.index("delivered") :][:3] == ["delivered", "reply", "ack"]
+                assert each.count("delivered") == 1
+
+
+@pytest.mark.sources
+async def test_wake__within_a_turn_that_sends_causes_no_other_turn() -> None:
+    async with node(accepting=True, paths=1) as two, node(accepting=False, paths=1) as one:
+        peer = await open_pair(one, two)
+        fill(one, 4 << 20)
+        turns: list[bool] = []
+
+        def on_event(event: Event) -> None:
+            two.on_event(event)
+            two.driver.wake()
+
+        def turn(*, read: bool) -> None:
+            turns.append(read)
+            take_turn(read=read)
+
+        take_turn = two.driver._turn
+        two.driver._turn, two.driver._on_event = turn, on_event  # type: ignore[method-assign]
+        for request in range(20):
+            one.post(peer, request=request, offset=0, length=100)
+            await one.until(completed, count=request + 1)
+            await asyncio.sleep(0)
+        assert sum(map(received, two.events)) == 20
+        assert False not in turns
+
+
+@pytest.mark.sources
 async def test_read__goes_on_while_a_message_arrives_in_whole_trains() -> None:
     """A turn reads all of a message of nine trains, though four batches of one train end the reading of a socket."""
     async with node(accepting=True, paths=1) as two, node(accepting=False, paths=1) as one:

@@ -7,7 +7,6 @@ import ipaddress
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -15,26 +14,18 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.secure.config import Plain
 from srd.tunnel import connector
-from srd.tunnel.config import TunnelConfig
 from srd.tunnel.connector import Connector
-from srd.tunnel.gateway import Gateway
 from srd.tunnel.greeting import Network, OwnAddress
 from srd.tunnel.rewrite import empty_packet
 from srd.tunnel.routing import NetworkRouting
-from srd.tunnel.tun import NO_OFFLOAD, Tun
 from tests.patience import PATIENCE_S
+from tests.srd.tunnel.idle import device, idle_gateway
 
 pytestmark = pytest.mark.root  # SO_RCVBUFFORCE
 
 HOST = "127.0.0.1"
 OWN: list[OwnAddress] = [ipaddress.ip_interface("10.88.0.2/24"), ipaddress.ip_interface("fd88::2/64")]
 EMPTY = [empty_packet(each.ip.packed) for each in OWN]
-
-
-class Device:
-    """An interface that nothing happens to."""
-
-    addresses = OWN
 
 
 class Silent:
@@ -74,34 +65,29 @@ class Silent:
 @asynccontextmanager
 async def connecting(to: Silent, *, express_for: Sequence[Network] = ()) -> AsyncIterator[None]:
     """A connector that tries, for ever."""
-
-    def fail(error: Exception) -> None:
-        raise error
-
-    async with Endpoint.open(towards=HOST, config=EndpointConfig(security=Plain())) as endpoint:
-        routing = NetworkRouting(express_for=express_for)
-        tun = Tun((), index=0, offload=NO_OFFLOAD)
-        gateway = Gateway(tun, config=TunnelConfig(), routing=routing, on_failure=fail)
-        device: Any = Device()
-        made = Connector(
-            endpoint,
-            target=(HOST, to.port, None),
-            device=device,
-            gateway=gateway,
-            routing=routing,
-            routes=(),
-            falls_back=True,
-            on_connected=lambda _: None,
-        )
-        running = asyncio.create_task(made.run())
-        try:
-            yield
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
-            assert routing.encapsulation is not None
-            routing.encapsulation.close()
-            to.close()
+    routing = NetworkRouting(express_for=express_for)
+    endpoint_config = EndpointConfig(security=Plain())
+    with idle_gateway(routing) as gateway:
+        async with Endpoint.open(towards=HOST, config=endpoint_config) as endpoint:
+            made = Connector(
+                endpoint,
+                target=(HOST, to.port, None),
+                device=device(OWN),
+                gateway=gateway,
+                routing=routing,
+                routes=(),
+                falls_back=True,
+                on_connected=lambda _: None,
+            )
+            running = asyncio.create_task(made.run())
+            try:
+                yield
+            finally:
+                running.cancel()
+                await asyncio.wait({running})
+                assert routing.encapsulation is not None
+                routing.encapsulation.close()
+                to.close()
 
 
 @pytest.mark.parametrize("interval_s", [0.01, 1000.0], ids=["every interval", "at once"])

@@ -21,15 +21,14 @@ from srd.peer import Peer
 from srd.proto.wire.status import Status
 from srd.secure.config import Plain
 from srd.tunnel import listener, vnet
-from srd.tunnel.config import TunnelConfig
 from srd.tunnel.frames import CONTROL, HEADER
 from srd.tunnel.gateway import Gateway
 from srd.tunnel.greeting import OwnAddress, hello, welcome_untrusted
 from srd.tunnel.listener import Listener
 from srd.tunnel.routing import NetworkRouting
-from srd.tunnel.tun import NO_OFFLOAD, Tun
 from tests.patience import PATIENCE_S
 from tests.srd.lossy import HOST, Address, Relay
+from tests.srd.tunnel.idle import device, idle_gateway
 from tests.srd.tunnel.inner import ipv4, udp
 
 CONFIG = EndpointConfig(security=Plain())
@@ -57,15 +56,6 @@ class GatedRelay(Relay):
         for client, data in reversed(self.held):
             super()._from_server(client, data, (HOST, 0))
         self.held.clear()
-
-
-class Device:
-    """An interface that needs nothing."""
-
-    addresses = OWN
-
-    def fit_mtu(self, packet_bytes: int) -> None:
-        pass
 
 
 class Client:
@@ -106,24 +96,21 @@ class Star:
 
 @asynccontextmanager
 async def star() -> AsyncIterator[Star]:
-    def fail(error: Exception) -> None:
-        raise error
-
-    async with asyncio.timeout(2 * PATIENCE_S), Endpoint.listen(HOST, 0, config=CONFIG) as endpoint:
-        routing = NetworkRouting()
-        tun = Tun((), index=0, offload=NO_OFFLOAD)
-        gateway = Gateway(tun, config=TunnelConfig(), routing=routing, on_failure=fail)
-        device: Any = Device()
-        owner = Listener(endpoint, device=device, gateway=gateway, routing=routing, peers=None, falls_back=False)
-        gateway.owner = owner
-        running = asyncio.create_task(owner.run())
-        rng = random.Random(1)
-        made = GatedRelay(endpoint.address[1], rng=rng, loss=0.0, delayed=0.0)
-        try:
-            yield Star(gateway, made, endpoint.address[1])
-        finally:
-            made.close()
-            running.cancel()
+    routing = NetworkRouting()
+    with idle_gateway(routing) as gateway:
+        async with asyncio.timeout(2 * PATIENCE_S), Endpoint.listen(HOST, 0, config=CONFIG) as endpoint:
+            owner = Listener(
+                endpoint, device=device(OWN), gateway=gateway, routing=routing, peers=None, falls_back=False
+            )
+            gateway.owner = owner
+            running = asyncio.create_task(owner.run())
+            rng = random.Random(1)
+            made = GatedRelay(endpoint.address[1], rng=rng, loss=0.0, delayed=0.0)
+            try:
+                yield Star(gateway, made, endpoint.address[1])
+            finally:
+                made.close()
+                running.cancel()
 
 
 async def until(is_true: Callable[[], bool]) -> None:

@@ -31,6 +31,8 @@ class Interface:
         self.written: list[bytes] = []
         self.complete = asyncio.Event()
         self._packets = packets
+        self.read_after: list[int] = []
+        """Packets written when replies were read."""
 
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
         self.written.append(b"".join(parts)[vnet.HEADER_BYTES :])
@@ -45,6 +47,10 @@ class Interface:
 
     def on_control_untrusted(self, _member: Member, _message: bytes) -> None:
         raise AssertionError
+
+    def read_replies(self) -> bool:
+        self.read_after.append(len(self.written))
+        return False
 
     def on_left(self, _member: Member) -> None:
         pass
@@ -101,6 +107,15 @@ async def test_a_packet_that_waits__counts_as_the_message_that_is_kept() -> None
         await peer.send(frames.HEADER.pack(len(packet), 2, 0, frames.ORDERED) + vnet.NONE.pack() + packet)
         await interface.complete.wait()
         assert member._order.held_bytes == 0
+
+
+async def test_replies_of_the_kernel__are_read_once_packets_are_written() -> None:
+    async with receiving(CONFIG, packets=3) as (peer, _member, interface):
+        packet = bytes(ipv4() / tcp())
+        message = frames.HEADER.pack(len(packet), 1, 0, 0) + vnet.NONE.pack() + packet
+        for number in range(3):
+            await peer.send(message)  # which ends with the ack, and that is sent later in the turn
+            assert interface.read_after[-1] == len(interface.written) == number + 1
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

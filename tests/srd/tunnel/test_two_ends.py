@@ -14,6 +14,7 @@ from netns.backends.relay.tap import inside
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import command
 from tests.srd.tunnel.cable import ip
+from tests.srd.tunnel.inner import ipv4, tcp
 from tests.srd.tunnel.two_ends import Connection, Ends, ends, exchange, inner
 
 pytestmark = pytest.mark.root
@@ -141,6 +142,25 @@ def test_tunnel__a_forged_source_is_dropped_and_counted(tmp_path: Path) -> None:
             honest.sendto(b"honest", (inner(0), UDP_PORT))
             assert target.recv(100) == b"honest"
         assert made.stats(0)["dropped"]["forged_source"] == 1
+
+
+def test_tunnel__acks_that_wait_are_merged(tmp_path: Path) -> None:
+    with ends(tmp_path) as made:
+        made.listen()
+        client = made.connect()
+        acks = [bytes(ipv4(src=inner(1), dst=inner(0)) / tcp(ack=1000 * number)) for number in range(1, 6)]
+        with inside(made.netns[1]):
+            sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+        with inside(made.netns[0]):
+            target = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+        target.settimeout(PATIENCE_S)
+        with sender, target:
+            client.popen.send_signal(signal.SIGSTOP)
+            for ack in (*acks, acks[-1]):  # the last one is a duplicate
+                sender.sendto(ack, (inner(0), 0))
+            client.popen.send_signal(signal.SIGCONT)
+            assert [target.recv(100)[20:] for _ in range(2)] == [acks[-1][20:]] * 2
+        assert made.stats(1)["acks_merged"] == 4
 
 
 def test_tunnel__clients_reach_each_other_through_a_listener_that_forwards(tmp_path: Path) -> None:
