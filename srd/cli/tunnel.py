@@ -16,7 +16,7 @@ import click
 
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
-from srd.cli.options import run
+from srd.cli.options import busy_poll_option, run
 from srd.cli.security import Target, known_hosts_option, security_config, security_options
 from srd.config import EndpointConfig
 from srd.errors import UsageError
@@ -116,6 +116,7 @@ def common_options(command: _F) -> _F:
                 help="Send packets to this network over SRD, and others as --fallback does; may be repeated.  "
                 "[default: all over SRD]",
             ),
+            busy_poll_option,
             click.option("--key", type=_FILE, help="Use the private key in this file instead of the user's."),
             security_options,
             metrics_option,
@@ -137,6 +138,7 @@ class Common:
     queues: int
     fallback: bool
     express_for: tuple[Network, ...]
+    busy_poll: bool
     key: Path | None
     plain: bool
     psk_file: Path | None
@@ -167,7 +169,7 @@ class Common:
             name=self.name,
             routes=self.routes,
             tunnel=TunnelConfig(mtu=self.mtu, queues=self.queues),
-            endpoint=EndpointConfig(security=security),
+            endpoint=EndpointConfig(busy_poll=self.busy_poll, security=security),
             express_for=self.express_for,
         )
 
