@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from srd.secure.config import Plain
 from srd.tunnel import listener, vnet
 from srd.tunnel.frames import CONTROL, HEADER
 from srd.tunnel.gateway import Gateway
-from srd.tunnel.greeting import OwnAddress, hello, welcome_untrusted
+from srd.tunnel.greeting import Network, OwnAddress, hello, welcome_untrusted
 from srd.tunnel.listener import Listener
 from srd.tunnel.routing import NetworkRouting
 from tests.patience import PATIENCE_S
@@ -95,12 +95,12 @@ class Star:
 
 
 @asynccontextmanager
-async def star() -> AsyncIterator[Star]:
+async def star(*, peers: Mapping[bytes, Sequence[Network]] | None = None) -> AsyncIterator[Star]:
     routing = NetworkRouting()
     with idle_gateway(routing) as gateway:
         async with asyncio.timeout(2 * PATIENCE_S), Endpoint.listen(HOST, 0, config=CONFIG) as endpoint:
             owner = Listener(
-                endpoint, device=device(OWN), gateway=gateway, routing=routing, peers=None, falls_back=False
+                endpoint, device=device(OWN), gateway=gateway, routing=routing, peers=peers, falls_back=False
             )
             gateway.owner = owner
             running = asyncio.create_task(owner.run())
@@ -152,6 +152,21 @@ async def test_an_address__of_a_client_that_answers_is_not_given_away() -> None:
         assert second.got == [f"{CLIENT} is used by another client", "ended"]
         assert not peer.ended
         assert made.gateway.counters.refused == 1
+
+
+async def test_addresses_of_a_key__are_its_newest_session_s() -> None:
+    key = b""  # of all, in plain text
+    networks = [ipaddress.ip_network("10.88.0.2/32"), ipaddress.ip_network("10.1.0.0/16")]
+    async with (
+        star(peers={key: networks}) as made,
+        made.client(made.port) as (first, peer),
+        made.client(made.port) as (second, other),
+    ):
+        await peer.send(hello([CLIENT]), immediate=CONTROL)
+        await until(lambda: len(first.got) == 1)
+        await other.send(hello([CLIENT]), immediate=CONTROL)
+        await until(lambda: second.got == [[OWN[0].network]])
+        await until(lambda: first.got == [[OWN[0].network], "ended"])
 
 
 async def test_an_address__of_a_client_that_does_not_hear_is_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
