@@ -201,7 +201,8 @@ def listen(*, port: int, bind: str | None, peers: Path | None, **common: Any) ->
     Each client has addresses of the interface's networks, or those that --peers gives to its key, and sends with no
     other source. Clients reach each other, and networks beyond, if this host forwards (sysctl net.ipv4.ip_forward=1).
 
-    Without --peers, --psk-file or --cert any client may connect.
+    Without --peers, --psk-file or --cert any client may connect. Without --peers the first to come has an address as
+    long as it answers.
     """
     options = Common(**common)
     try:
@@ -236,6 +237,7 @@ async def _listen(
             tunnel.endpoint,
             device=tunnel.device,
             gateway=tunnel.gateway,
+            routing=tunnel.routing,
             peers=peers,
             falls_back=options.fallback,
         )
@@ -245,10 +247,10 @@ async def _listen(
         target = f"{host_port_text(reached_as, bound_port)}{'#' * bool(code)}{code}"
         title = f"listening on {host_port_text(bound_host, bound_port)}, interface {tunnel.device.name}"
         _log.info("%s", title)
-        if tunnel.gateway.encapsulation is not None:
+        if tunnel.routing.encapsulation is not None:
             _log.warning(
                 "packets in plain UDP are taken at %s: unencrypted, from whoever names a client's address as source",
-                tunnel.gateway.encapsulation.name,
+                tunnel.routing.encapsulation.name,
             )
         _log.info("connect with: srd tunnel connect %s --address %s", target, _example(options.addresses[0]))
         async with options.serving(tunnel, title=title):
@@ -285,6 +287,7 @@ async def _connect(options: Common, settings: Settings, target: tuple[str, int, 
             target=target,
             device=tunnel.device,
             gateway=tunnel.gateway,
+            routing=tunnel.routing,
             routes=options.routes,
             falls_back=options.fallback,
             on_connected=lambda _: _log.info("connected to %s", title),
