@@ -158,8 +158,8 @@ class Member:
         self.peer = peer
         self._counters = Counters()
         self.has_joined = False
-        """Whether it may send, or might: its packets pass."""
-        self._knows_it = False  # that it has joined: packets are sent to it
+        """Whether its packets are taken; True from then on, after its end, too."""
+        self._is_ready = False  # whether the greeting is over at both ends: packets are sent to it
         self.small_bytes = 0
         """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs. Known once the
         peer is open."""
@@ -214,7 +214,7 @@ class Member:
     def join(self) -> None:
         """Let packets pass both ways."""
         self.admit()
-        self._knows_it = True
+        self._is_ready = True
         self.pump(now=self._loop.time())
 
     # -- sending ------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Member:
 
     def pump(self, *, now: float) -> None:
         """Post what the network has room for."""
-        if not self._knows_it:
+        if not self._is_ready:
             return
         peer = self.peer
         window_bytes = peer.window_bytes
@@ -493,7 +493,7 @@ class Member:
 
     def on_ended(self) -> None:
         """Give everything back: what waits to be sent, and what waits to be handed over, which is handed over."""
-        self._knows_it = False
+        self._is_ready = False
         for timer in (self._age_check, self._order_timer):
             if timer is not None:
                 timer.cancel()
