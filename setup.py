@@ -41,6 +41,7 @@ COMPILED = (
             "member",
             "order",
             "packets",
+            "routing",
             "send_memory",
             "tun",
             "vnet",

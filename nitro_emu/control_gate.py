@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nitro_emu.errors import NitroError, TrustError
-from nitro_emu.trust.alarms import Alarms, Clock, TokenBucket
+from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.policy import CHANGES, POLICY, Call, Principal, is_allowed
+from srd.log_limit import Clock, TokenBucket
 
 MAX_REQUEST_BYTES: Final = 64 << 10
 MAX_MAP_BYTES: Final = 2 << 20

@@ -1,4 +1,4 @@
-"""A client behind Linux' masquerading: namespaces of a client, a router and a server, joined by veth pairs."""
+"""Clients behind Linux' masquerading: namespaces of clients, a router and a server, joined by veth pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from netns.backends.relay.tap import inside
 from netns.programs import tool
 from tests.patience import PATIENCE_S
 
-SERVER, OUTSIDE, OTHER_OUTSIDE, ROUTER, CLIENT = "10.78.2.1", "10.78.2.2", "10.78.2.3", "10.78.1.1", "10.78.1.2"
+SERVER, OUTSIDE, OTHER_OUTSIDE = "10.78.2.1", "10.78.2.2", "10.78.2.3"
 LIFETIMES = ("nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream")
 _numbers = count()
 
@@ -57,25 +57,36 @@ class Inside(Thread):
 
 @dataclass(frozen=True)
 class Masquerade:
-    """The three namespaces; the router has the address of the client's side, and masquerades on the server's."""
+    """The namespaces; the router has addresses of the clients' sides, and masquerades on the server's."""
 
-    client: str
+    clients: tuple[str, ...]
     router: str
     server: str
 
+    @property
+    def client(self) -> str:
+        """The first one."""
+        return self.clients[0]
+
     def build(self) -> None:
-        for name in (self.client, self.router, self.server):
+        for name in (*self.clients, self.router, self.server):
             subprocess.run([tool("ip"), "netns", "add", name], check=True, capture_output=True)
-        for near, host, far, gateway in ((self.client, CLIENT, "in", ROUTER), (self.server, SERVER, "out", OUTSIDE)):
-            ip("link", "add", "eth0", "type", "veth", "peer", "name", far, "netns", self.router, namespace=near)
-            for namespace, device, address in ((near, "eth0", host), (self.router, far, gateway)):
-                ip("address", "add", f"{address}/24", "dev", device, namespace=namespace)
-                ip("link", "set", "dev", device, "up", namespace=namespace)
-        ip("route", "add", "default", "via", ROUTER, namespace=self.client)
+        self._join(self.server, SERVER, far="out", gateway=OUTSIDE)
+        for number, client in enumerate(self.clients):
+            network = f"10.78.{100 + number}"
+            self._join(client, f"{network}.2", far=f"in{number}", gateway=f"{network}.1")
+            ip("route", "add", "default", "via", f"{network}.1", namespace=client)
         Inside(self.router, _masquerade).result()
 
+    def _join(self, host: str, address: str, *, far: str, gateway: str) -> None:
+        """Give a host an address, and the router another one, at the ends of a link."""
+        ip("link", "add", "eth0", "type", "veth", "peer", "name", far, "netns", self.router, namespace=host)
+        for namespace, device, own in ((host, "eth0", address), (self.router, far, gateway)):
+            ip("address", "add", f"{own}/24", "dev", device, namespace=namespace)
+            ip("link", "set", "dev", device, "up", namespace=namespace)
+
     def remove(self) -> None:
-        for name in (self.client, self.router, self.server):
+        for name in (*self.clients, self.router, self.server):
             subprocess.run([tool("ip"), "netns", "delete", name], check=False, capture_output=True)
 
     def set_lifetime(self, seconds: int) -> None:
@@ -109,10 +120,11 @@ def _write_sysctl(path: str, value: int) -> None:
 
 
 @contextmanager
-def masquerade() -> Iterator[Masquerade]:
+def masquerade(*, clients: int = 1) -> Iterator[Masquerade]:
     """Build the namespaces. Skips where the kernel has no masquerading."""
-    number = f"{os.getpid()}-{next(_numbers)}"
-    built = Masquerade(*(f"srd-nat-{number}-{end}" for end in ("client", "router", "server")))
+    prefix = f"srd-nat-{os.getpid()}-{next(_numbers)}"
+    names = tuple(f"{prefix}-client{number}" for number in range(clients))
+    built = Masquerade(names, f"{prefix}-router", f"{prefix}-server")
     try:
         try:
             built.build()

@@ -38,13 +38,13 @@ from nitro_emu.device.tenant_interface import open_interface
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.device.virtual_function import add_security, datagram_bytes
 from nitro_emu.errors import CardError
-from nitro_emu.trust.alarms import RateLimit
 from nitro_emu.vpc.flows import CONNTRACK_EXCEEDED, FlowTable, read_untrusted
 from srd.batch import MessageBatch
 from srd.config import EndpointConfig
 from srd.engine import Engine
 from srd.errors import SrdError
 from srd.inbox import Inbox
+from srd.log_limit import RateLimit
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
@@ -54,6 +54,7 @@ from srd.proto.wire.status import Status
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
 from srd.tunnel.errors import InterfaceGoneError
+from srd.tunnel.frames import FRAME_BYTES
 from srd.tunnel.gateway import Gateway
 from srd.tunnel.member import MERGED_BYTES, Member
 from srd.tunnel.packets import InnerPacket, InnerPacketError
@@ -178,13 +179,13 @@ class ExpressFunction:
             if self._gateway is not None:
                 stack.callback(self._gateway.close)
 
-    # -- which packets pass (srd.tunnel.gateway.Routing) --------------------------------------------------------------
+    # -- which packets pass (srd.tunnel.routing.Routing) --------------------------------------------------------------
 
-    def member_for(self, inner: InnerPacket, packet: memoryview) -> Member | str:
+    def member_for(self, inner: InnerPacket, frame: memoryview, *, now: float) -> Member | str:
         """Return who a packet of the tenant goes to, or why it is dropped."""
         if inner.source != self._address:
             return "spoofed_source"
-        reason = self._flow_refusal_untrusted(inner, packet, is_outbound=True)
+        reason = self._flow_refusal_untrusted(inner, frame[FRAME_BYTES:], is_outbound=True, now=now)
         return self._member_at(inner.destination) if reason is None else reason
 
     def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
@@ -194,10 +195,10 @@ class ExpressFunction:
             return "spoofed_source"
         if inner.destination != self._address:
             return "other_destination"
-        return self._flow_refusal_untrusted(inner, packet, is_outbound=False)
+        return self._flow_refusal_untrusted(inner, packet, is_outbound=False, now=self.gateway.now)
 
     def _flow_refusal_untrusted(
-        self, inner: InnerPacket, packet: memoryview | bytes, *, is_outbound: bool
+        self, inner: InnerPacket, packet: memoryview | bytes, *, is_outbound: bool, now: float
     ) -> str | None:
         try:
             tracked = read_untrusted(inner, packet)
@@ -208,7 +209,7 @@ class ExpressFunction:
             is_outbound=is_outbound,
             peer=inner.destination if is_outbound else inner.source,
             version=self.tenancy.rules_version,
-            now=self.gateway.now,
+            now=now,
         )
 
     def remove(self, member: Member) -> None:

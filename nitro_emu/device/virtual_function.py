@@ -32,10 +32,10 @@ from nitro_emu.device.sources import Sources
 from nitro_emu.device.tables import Table
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import AbiError, CardError
-from nitro_emu.trust.alarms import RateLimit
 from srd.config import EndpointConfig
 from srd.engine import Engine
 from srd.errors import SrdError
+from srd.log_limit import RateLimit
 from srd.proto.config import ProtocolConfig
 from srd.proto.events import (
     BatchCompletion,

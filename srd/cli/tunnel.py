@@ -16,7 +16,7 @@ import click
 
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
-from srd.cli.options import run
+from srd.cli.options import busy_poll_option, run
 from srd.cli.security import Target, known_hosts_option, security_config, security_options
 from srd.config import EndpointConfig
 from srd.errors import UsageError
@@ -116,6 +116,7 @@ def common_options(command: _F) -> _F:
                 help="Send packets to this network over SRD, and others as --fallback does; may be repeated.  "
                 "[default: all over SRD]",
             ),
+            busy_poll_option,
             click.option("--key", type=_FILE, help="Use the private key in this file instead of the user's."),
             security_options,
             metrics_option,
@@ -137,6 +138,7 @@ class Common:
     queues: int
     fallback: bool
     express_for: tuple[Network, ...]
+    busy_poll: bool
     key: Path | None
     plain: bool
     psk_file: Path | None
@@ -167,7 +169,7 @@ class Common:
             name=self.name,
             routes=self.routes,
             tunnel=TunnelConfig(mtu=self.mtu, queues=self.queues),
-            endpoint=EndpointConfig(security=security),
+            endpoint=EndpointConfig(busy_poll=self.busy_poll, security=security),
             express_for=self.express_for,
         )
 
@@ -199,7 +201,8 @@ def listen(*, port: int, bind: str | None, peers: Path | None, **common: Any) ->
     Each client has addresses of the interface's networks, or those that --peers gives to its key, and sends with no
     other source. Clients reach each other, and networks beyond, if this host forwards (sysctl net.ipv4.ip_forward=1).
 
-    Without --peers, --psk-file or --cert any client may connect.
+    Without --peers, --psk-file or --cert any client may connect. Without --peers the first to come has an address as
+    long as it answers.
     """
     options = Common(**common)
     try:
@@ -234,6 +237,7 @@ async def _listen(
             tunnel.endpoint,
             device=tunnel.device,
             gateway=tunnel.gateway,
+            routing=tunnel.routing,
             peers=peers,
             falls_back=options.fallback,
         )
@@ -243,10 +247,10 @@ async def _listen(
         target = f"{host_port_text(reached_as, bound_port)}{'#' * bool(code)}{code}"
         title = f"listening on {host_port_text(bound_host, bound_port)}, interface {tunnel.device.name}"
         _log.info("%s", title)
-        if tunnel.gateway.encapsulation is not None:
+        if tunnel.routing.encapsulation is not None:
             _log.warning(
                 "packets in plain UDP are taken at %s: unencrypted, from whoever names a client's address as source",
-                tunnel.gateway.encapsulation.name,
+                tunnel.routing.encapsulation.name,
             )
         _log.info("connect with: srd tunnel connect %s --address %s", target, _example(options.addresses[0]))
         async with options.serving(tunnel, title=title):
@@ -283,6 +287,7 @@ async def _connect(options: Common, settings: Settings, target: tuple[str, int, 
             target=target,
             device=tunnel.device,
             gateway=tunnel.gateway,
+            routing=tunnel.routing,
             routes=options.routes,
             falls_back=options.fallback,
             on_connected=lambda _: _log.info("connected to %s", title),

@@ -5,13 +5,13 @@ The file of the peers has a line for each: its public key as `srd keygen` prints
     srd-x25519 2bZ... 10.88.0.2,fd88::2,10.1.0.0/16
 
 A peer that is not in the file is refused. Without a file whoever may open a peer may use one address for each of the
-interface's networks, unless a peer with another key uses it now.
+interface's networks.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -63,16 +63,10 @@ class Admission:
         own: Sequence[OwnAddress],
         *,
         peers: Mapping[bytes, Sequence[Network]] | None,
-        user_of: Callable[[Address], bytes | None],
     ) -> None:
-        """Take who may use what.
-
-        `own`: the interface's addresses; `peers`: networks by public key, None: any peer may come; `user_of` returns
-        the public key of the peer that uses an address now.
-        """
+        """`own`: the interface's addresses; `peers`: networks by public key, None: any peer may come."""
         self._own = own
         self._peers = peers
-        self._user_of = user_of
 
     def networks_untrusted(self, identity: Identity, wanted: Sequence[Address]) -> Sequence[Network] | str:
         """Return the networks behind a peer that asks for these addresses, or why it is refused."""
@@ -85,8 +79,6 @@ class Admission:
         for address in wanted:
             if not any(address in own.network and address != own.ip for own in self._own):
                 return f"{address} is not a free address of {', '.join(str(own.network) for own in self._own)}"
-            if self._user_of(address) not in {None, identity.public_key}:
-                return f"{address} is used by another key"
         if len({address.version for address in wanted}) < len(wanted):
             return "more than one address of a kind; name the peer's addresses in the file of --peers"
         return [host_network(each) for each in wanted]

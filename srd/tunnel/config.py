@@ -41,7 +41,8 @@ class TunnelConfig:
     """Queues that flows are hashed to (RFC 8290, section 5.2.2)."""
 
     reorder_bytes: int = 8 << 20
-    """Most that waits here for packets before it in its flow, from one peer: 4 ms at 16 Gbit/s."""
+    """Most memory that is kept here for packets that wait for those before them in their flow, from one peer: 4 ms at
+    16 Gbit/s. A packet that waits keeps its whole message."""
 
     reorder_round_trips: float = 8.0
     """How long it waits for them, in smoothed round trips. A loss is detected in one and repaired in the next, behind a

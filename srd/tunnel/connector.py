@@ -1,7 +1,9 @@
 """The end of a tunnel that connects, and connects again whenever the other end is lost.
 
 The interface stays meanwhile, so connections inside go on when the other end is back. With a fallback packets take the
-way around SRD (`encapsulation`) from `FALL_BACK_AFTER_S` after the beginning of an outage until its end.
+way around SRD (`encapsulation`) from `FALL_BACK_AFTER_S` after the beginning of an outage until its end. Meanwhile the
+listener is told where this end is, at once and every `KEEP_ALIVE_S`: so a NAT in between keeps its mapping, and the
+listener knows when it changes.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from srd.tunnel.errors import TunnelError
 from srd.tunnel.gateway import Gateway, send_control
 from srd.tunnel.greeting import Network, hello, welcome_untrusted
 from srd.tunnel.member import Member
+from srd.tunnel.routing import NetworkRouting
 
 GREETING_WITHIN_S: Final = 5.0
 """How long the listener may take to answer."""
@@ -29,6 +32,9 @@ RETRY_S: Final = (0.1, 0.2, 0.4, 0.8, 1.0)
 FALL_BACK_AFTER_S: Final = 1.0
 """How long SRD may not answer before packets go around it. A handshake takes two round trips; over a satellite 1.2 s.
 In between TCP's newest packets are kept, so that connections do not lose more than this time."""
+KEEP_ALIVE_S: Final = 15.0
+"""Half of the shortest lifetime of a UDP mapping (Linux': 30 s; RFC 4787, REQ-5 wants 2 minutes), as SRD's own
+(`ProtocolConfig.nat_keepalive_s`)."""
 LATER: Final = frozenset(
     {
         Status.LOCAL_ERROR_UNRESP_REMOTE,
@@ -52,6 +58,7 @@ class Connector:
         target: tuple[str, int, str | None],
         device: Device,
         gateway: Gateway,
+        routing: NetworkRouting,
         routes: Sequence[Network],
         falls_back: bool,
         on_connected: Callable[[Member], None],
@@ -65,11 +72,13 @@ class Connector:
         self._falls_back = falls_back
         self._around: Encapsulation | None = None
         self._fallback_timer: asyncio.TimerHandle | None = None
+        self._keep_alive_timer: asyncio.TimerHandle | None = None
         self._on_connected = on_connected
         self._endpoint = endpoint
         self._host, self._port, self._fingerprint = target
         self._device = device
         self._gateway = gateway
+        self._routing = routing
         self._networks = [*(each.network for each in device.addresses), *routes]
         self._answer: asyncio.Future[str | None] | None = None  # why the listener refuses; None: it does not
         self._left = asyncio.Event()
@@ -83,14 +92,16 @@ class Connector:
         """Connect, and again, until cancelled. Raises SrdError if the listener refuses, or is another one."""
         if self._falls_back:
             _, address = await resolve(self._host, port=self._port + 1, passive=False)
-            gateway = self._gateway
-            self._around = gateway.encapsulation = Encapsulation.connect(
-                address, networks=self._networks, interface=gateway
+            self._around = self._routing.encapsulation = Encapsulation.connect(
+                address, networks=self._networks, counters=self._routing.counters, interface=self._gateway
             )
+            self._keep_alive(self._around)
         try:
             await self._run()
         finally:
             self._cancel_fallback()
+            if self._keep_alive_timer is not None:
+                self._keep_alive_timer.cancel()
 
     async def _run(self) -> None:
         failures: list[str] = []  # since the last success
@@ -121,12 +132,21 @@ class Connector:
     def _fall_back(self, around: Encapsulation) -> None:
         self._fallback_timer = None
         around.is_active = True
+        self._announce(around)
         _log.warning(
             "no SRD peer answers at %s: packets go in plain UDP to %s, unencrypted, until it does",
             self.name,
             around.name,
         )
-        self._gateway.send_kept()
+        self._send_kept()
+
+    def _keep_alive(self, around: Encapsulation) -> None:
+        if around.is_active or not self._routing.all_eligible:
+            self._announce(around)
+        self._keep_alive_timer = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._keep_alive, around)
+
+    def _announce(self, around: Encapsulation) -> None:
+        around.announce(each.ip for each in self._device.addresses)
 
     def _return_to_srd(self) -> None:
         self._cancel_fallback()
@@ -169,11 +189,14 @@ class Connector:
         if isinstance(answer, str):
             self._answer.set_result(answer)
             return
-        self._gateway.allowed.add(member, self._networks)
+        self._routing.allowed.add(member, self._networks)
         self._device.fit_mtu(member.peer.batch_bytes)
         member.join()
-        self._gateway.send_kept()
+        self._send_kept()
         self._answer.set_result(None)
+
+    def _send_kept(self) -> None:
+        self._gateway.send_again(self._routing.take_kept(now=self._gateway.now))
 
     def on_left(self, member: Member) -> None:
         """Take note of the listener's end."""

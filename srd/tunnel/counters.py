@@ -37,6 +37,8 @@ class Counters:
     """Packets that came after they had been given up."""
     expired: int = 0
     """Messages given up unacknowledged after `TunnelConfig.max_age_s`."""
+    refused: int = 0
+    """Clients that were not let in."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Packets that were dropped, by reason."""
 

@@ -14,6 +14,8 @@ Rules.
    IPv4 packet that may be fragmented is fragmented itself.
 4. Segments of a super-packet are one system call (UDP_SEGMENT), where kernel and device have that.
 5. A peer's outer address is remembered: of `MAX_PEERS` at most, and then of those that changed last.
+6. An empty packet is an IP header alone whose next header is none (59). It says where its source is, and keeps a NAT's
+   mapping alive; no kernel gets it.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ from srd.tunnel.allowed import AllowedAddresses, host_network
 from srd.tunnel.counters import Counters
 from srd.tunnel.errors import TunnelError
 from srd.tunnel.fragments import fragments
+from srd.tunnel.greeting import Address as InnerAddress
 from srd.tunnel.greeting import Network, OwnAddress
-from srd.tunnel.packets import InnerPacket, InnerPacketError, parse_untrusted
-from srd.tunnel.rewrite import CE, apply_outer_ecn, outer_tos, packet_too_big
+from srd.tunnel.packets import NO_NEXT_HEADER, InnerPacket, InnerPacketError, parse_untrusted
+from srd.tunnel.rewrite import CE, apply_outer_ecn, empty_packet, outer_tos, packet_too_big
 from srd.tunnel.segments import complete_checksum, segments
 
 MAX_PEERS: Final = 4096
@@ -58,6 +61,8 @@ _IN_PKTINFO: Final = struct.Struct("=I4s4s")
 _IN6_PKTINFO: Final = struct.Struct("=16sI")
 _CONTROL_BYTES: Final = 256
 _MAPPED: Final = "::ffff:"
+_LISTENER: Final = "listener"
+"""The owner of all that is behind a listener."""
 _NOTHING_LEFT: Final = vnet.NONE.pack()
 _NO_SEGMENTS: Final = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO})
 """How sending segments ends where the kernel wants them one by one: they are too long, or it cannot do it."""
@@ -76,13 +81,8 @@ class Owners(Protocol):
 class Interface(Protocol):
     """What is needed of the gateway."""
 
-    counters: Counters
-
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
         """Give a packet to the kernel; return why it refuses, None: it has taken it."""
-
-    def send_kept(self) -> None:
-        """Send what was kept for those that can be reached now."""
 
 
 class Outer(NamedTuple):
@@ -123,11 +123,14 @@ class Encapsulation:
         *,
         owners: Owners,
         listener: Hashable | None,
+        counters: Counters,
         interface: Interface,
+        on_learned: Callable[[], None],
     ) -> None:
         """Take over the socket; see `listen` and `connect`.
 
         `listener`: the owner that a connected socket leads to; None: the socket takes datagrams from everywhere.
+        `on_learned` is called when it has become known, or has changed, where packets to an owner go.
         """
         self.is_active = listener is None
         """Whether packets take this way that could go over SRD: a listener's, whenever they have no SRD peer."""
@@ -137,8 +140,9 @@ class Encapsulation:
         self._outers: dict[Hashable, Outer] = {}
         if listener is not None:
             self._outers[listener] = Outer(None, (), _version(sock.getpeername()))
+        self._counters = counters
         self._interface = interface
-        self._counters = interface.counters
+        self._on_learned = on_learned
         self._has_segments = True
         self._buffer = memoryview(bytearray(MAX_DATAGRAM_BYTES))
         self._loop = asyncio.get_running_loop()
@@ -150,11 +154,13 @@ class Encapsulation:
         address: tuple[str, int],
         *,
         owners: Owners,
+        counters: Counters,
         interface: Interface,
+        on_learned: Callable[[], None],
     ) -> Encapsulation:
         """Take datagrams at an address. Raises TunnelError."""
         sock = _opened(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, address, act=socket.socket.bind)
-        return cls(sock, owners=owners, listener=None, interface=interface)
+        return cls(sock, owners=owners, listener=None, counters=counters, interface=interface, on_learned=on_learned)
 
     @classmethod
     def connect(
@@ -162,18 +168,24 @@ class Encapsulation:
         address: Address,
         *,
         networks: Iterable[Network],
+        counters: Counters,
         interface: Interface,
     ) -> Encapsulation:
         """Exchange datagrams with one address, which `networks` are behind. Raises TunnelError."""
         owners = AllowedAddresses[str]()
-        owners.add("listener", networks)
+        owners.add(_LISTENER, networks)
         sock = _opened(socket.AF_INET if len(address) == 2 else socket.AF_INET6, address, act=socket.socket.connect)
-        return cls(sock, owners=owners, listener="listener", interface=interface)
+        return cls(sock, owners=owners, listener=_LISTENER, counters=counters, interface=interface, on_learned=_ignore)
 
     @property
     def name(self) -> str:
         """HOST:PORT: of the other end, or where a listener is."""
         return host_port_text(*(self._sock.getsockname() if self._learns else self._sock.getpeername())[:2])
+
+    def announce(self, sources: Iterable[InnerAddress]) -> None:
+        """Send an empty packet of each of these inner addresses to the listener that a connected socket leads to."""
+        for source in sources:
+            self._send_datagrams([empty_packet(source.packed)], self._outers[_LISTENER])  # else the next one will do
 
     def close(self) -> None:
         """Close the socket."""
@@ -286,13 +298,15 @@ class Encapsulation:
         if owner is None:
             dropped["forged_source"] += 1
             return
+        if self._learns:
+            self._learn(owner, address, controls)
+        if inner.protocol == NO_NEXT_HEADER and inner.length == inner.header_bytes:
+            return
         packet = packet[: inner.length]
         if not apply_outer_ecn(packet, _received_tos(controls) & CE):
             dropped["congestion"] += 1
             return
         self._counters.encapsulated_rx_pkts += 1
-        if self._learns:
-            self._learn(owner, address, controls)
         refusal = self._interface.write((_NOTHING_LEFT, packet))
         if refusal is not None:
             dropped[refusal] += 1
@@ -306,7 +320,11 @@ class Encapsulation:
         if len(self._outers) >= MAX_PEERS:
             del self._outers[next(iter(self._outers))]
         self._outers[owner] = Outer(address, local, _version(address))
-        self._interface.send_kept()
+        self._on_learned()
+
+
+def _ignore() -> None:
+    """Do nothing: where packets go is known from the beginning."""
 
 
 def _opened(

@@ -1,18 +1,15 @@
 """Moves packets between one TUN interface and the peers of an SRD endpoint.
 
-A packet that the kernel routes to the interface goes to the peer that its destination is behind, if any. A packet from
-a peer goes to the kernel if its source is behind that peer. The kernel forwards, answers with ICMP, and counts hops: to
+A packet that the kernel routes to the interface goes to the peer that the routing names, and a packet from a peer goes
+to the kernel if the routing does not refuse it (`routing`). The kernel forwards, answers with ICMP, and counts hops: to
 it the interface is a link. Packets between two clients pass the listener's kernel, if that forwards.
-
-Packets that no peer is for go around SRD, if this end may do that (`encapsulation`). So do those that are not eligible:
-whose destination is in none of the networks that were named. Else TCP's are kept for a while (`kept`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -20,16 +17,13 @@ from srd.errors import SrdError
 from srd.peer import Peer
 from srd.tunnel import vnet
 from srd.tunnel.ack_filter import AckFilter
-from srd.tunnel.allowed import AllowedAddresses
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
-from srd.tunnel.encapsulation import Encapsulation
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.frames import CONTROL, FRAME_BYTES, ORDERED, VNET_AT
-from srd.tunnel.greeting import Network
-from srd.tunnel.kept import KeptPackets
 from srd.tunnel.member import Member, Outgoing
-from srd.tunnel.packets import InnerPacket, InnerPacketError, parse_untrusted
+from srd.tunnel.packets import InnerPacketError, parse_untrusted
+from srd.tunnel.routing import Routing
 from srd.tunnel.segments import segments
 from srd.tunnel.send_memory import SendMemory
 from srd.tunnel.tun import MAX_READ_BYTES, Tun, WriteDrop
@@ -58,19 +52,6 @@ class Owner(Protocol):
         """Take note of a member's end."""
 
 
-class Routing(Protocol):
-    """Which packets pass, and where to. A reason is the name of the counter of dropped packets."""
-
-    def member_for(self, inner: InnerPacket, packet: memoryview) -> Member | str:
-        """Return who a packet of the interface goes to, or why it is dropped. `packet` begins with its IP header."""
-
-    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
-        """Return why a packet of a member is dropped; None: it is not. `packet` has all headers, and may end there."""
-
-    def remove(self, member: Member) -> None:
-        """Forget a member that has ended."""
-
-
 class Gateway:
     """An interface and the peers behind it."""
 
@@ -79,26 +60,15 @@ class Gateway:
         tun: Tun,
         *,
         config: TunnelConfig,
+        routing: Routing,
         on_failure: Callable[[Exception], None],
-        express_for: Sequence[Network] = (),
-        routing: Routing | None = None,
     ) -> None:
-        """Begin to read. `on_failure` is told that the interface is gone, and nothing is read any more.
-
-        `express_for`: the networks to which packets are eligible for SRD; none: all are. `routing`: None for that by
-        `allowed`, the addresses behind each member.
-        """
+        """Begin to read. `on_failure` is told that the interface is gone, and nothing is read any more."""
         self.owner: Owner | None = None
         """Who takes control messages, and is told of members that leave."""
         self.counters = Counters()
-        """Of members that have left, and of packets that no member is for."""
+        """Of members that have left, and of packets that were dropped before they had a member."""
         self.members: list[Member] = []
-        self.allowed = AllowedAddresses[Member]()
-        self.encapsulation: Encapsulation | None = None
-        """The way around SRD."""
-        self._eligible = AllowedAddresses[bool]()
-        self._all_eligible = not express_for
-        self._kept = KeptPackets()
         self._routing = routing
         self._tun = tun
         self._config = config
@@ -108,7 +78,6 @@ class Gateway:
         self._seed = os.urandom(SEED_BYTES)
         self._reads = False
         self._paused: asyncio.TimerHandle | None = None
-        self._eligible.add(True, express_for)  # noqa: FBT003 - the value that is found
         self.read_from(tun)
 
     # -- from the interface -------------------------------------------------------------------------------------------
@@ -159,8 +128,11 @@ class Gateway:
         except InnerPacketError as error:
             self.counters.dropped[error.reason] += 1
             return None
-        member = self._destination(frame, inner, now=now)
+        member = self._routing.member_for(inner, frame, now=now)
         if member is None:
+            return None
+        if isinstance(member, str):
+            self.counters.dropped[member] += 1
             return None
         packets = vnet.segment_count(vnet.parse(frame[VNET_AT:]), packet=inner)
         flags = ORDERED if inner.is_ordered else 0
@@ -176,61 +148,9 @@ class Gateway:
         member.send(packet, now=now)
         return member
 
-    def _destination(self, frame: memoryview, inner: InnerPacket, *, now: float) -> Member | None:
-        """Return who a packet goes to; None: it was dropped, kept, or sent without SRD."""
-        if self._routing is not None:
-            found = self._routing.member_for(inner, frame[FRAME_BYTES:])
-            if isinstance(found, str):
-                self.counters.dropped[found] += 1
-                return None
-            return found
-        member = self._member_for(inner.destination)
-        if member is None:
-            self._send_around(frame, inner, now=now)
-        return member
-
-    def _is_eligible(self, destination: bytes) -> bool:
-        return self._all_eligible or self._eligible.find(destination) is not None
-
-    def _member_for(self, destination: bytes) -> Member | None:
-        return self.allowed.find(destination) if self._is_eligible(destination) else None
-
-    def _encapsulation_for(self, destination: bytes) -> Encapsulation | None:
-        """Return what sends to an address without SRD, if that may be and is possible now."""
-        found = self.encapsulation
-        if found is None or not found.reaches(destination):
-            return None
-        return found if found.is_active or not self._is_eligible(destination) else None
-
-    def _send_around(self, frame: memoryview, inner: InnerPacket, *, now: float) -> None:
-        """Send a packet without SRD, or keep it until there is somebody to send it to."""
-        encapsulation = self._encapsulation_for(inner.destination)
-        if encapsulation is None:
-            self._drop(self._kept.keep(frame, inner, now=now))
-            return
-        try:
-            sent = encapsulation.send(frame[VNET_AT:], inner)
-        except InnerPacketError as error:
-            self.counters.dropped[error.reason] += 1
-            return
-        self.counters.encapsulated_tx_pkts += sent
-        if self._is_eligible(inner.destination):
-            self.counters.ena_srd_eligible_tx_pkts += sent
-
-    def _drop(self, packets: int) -> None:
-        if packets:
-            self.counters.dropped["no_peer"] += packets
-
-    def send_kept(self) -> None:
-        """Send what was kept for those that can be reached now."""
+    def send_again(self, frames: Iterable[bytes]) -> None:
+        """Send packets that the routing has kept."""
         now = self._loop.time()
-        ready = {
-            each
-            for each in self._kept.destinations()
-            if self._member_for(each) is not None or self._encapsulation_for(each) is not None
-        }
-        frames, too_old = self._kept.take(ready, now=now)
-        self._drop(too_old)
         for frame in frames:
             room = self._memory.room(len(frame))
             if room is None:
@@ -277,12 +197,6 @@ class Gateway:
             reason = next(filter(None, [tun.write((NOTHING_LEFT, piece)) for piece in pieces]), None)
         return reason
 
-    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
-        """Return why a packet of a member is dropped; None: it is not."""
-        if self._routing is not None:
-            return self._routing.refusal_untrusted(member, inner, packet)
-        return None if self.allowed.find(inner.source) is member else "forged_source"
-
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
         """Take a control message. Raises PacketError."""
         if self.owner is not None:
@@ -291,9 +205,7 @@ class Gateway:
     def on_left(self, member: Member) -> None:
         """Forget a member."""
         self.members.remove(member)
-        self.allowed.remove(member)
-        if self._routing is not None:
-            self._routing.remove(member)
+        self._routing.remove(member)
         self.counters.add(member.counters)
         if self.owner is not None:
             self.owner.on_left(member)
@@ -302,7 +214,9 @@ class Gateway:
 
     def add(self, peer: Peer) -> Member:
         """Make a peer a member, to be attached; packets pass once it has joined."""
-        member = Member(peer, config=self._config, memory=self._memory, interface=self)
+        member = Member(
+            peer, config=self._config, memory=self._memory, interface=self, refusal=self._routing.refusal_untrusted
+        )
         self.members.append(member)
         return member
 

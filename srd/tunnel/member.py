@@ -1,6 +1,6 @@
 """One peer of a tunnel: what is sent to it, and what comes from it.
 
-Sending. Packets wait in a fair queue, and leave it when SRD has sent most of what was posted to it. So it always has
+Sending. Packets wait in a fair queue, and leave it when SRD has little beyond its congestion window. So it always has
 something to send, its window is what limits it, and the queue that bulk flows make is here, where flows take turns
 and CoDel sees it. A packet gets its place in its flow when it leaves the queue, as one that is dropped there must not
 be waited for. Large packets are sent from the memory that they were read to; those of one flow that lie one behind
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from srd.batch import MessageBatch
@@ -36,12 +36,16 @@ from srd.tunnel.send_memory import Place, SendMemory
 
 MERGED_BYTES: Final = 512 << 10
 """Most bytes of one flow in one message: a message costs the interpreter as much as some 20 KiB do."""
-WINDOW_PARTS: Final = 2
-"""Such a message, and what SRD has not sent yet, are at most this part of the congestion window."""
-UNSENT_BYTES: Final = 1 << 20
-"""Most that SRD has and has not sent: what its driver sends in a turn."""
+AHEAD_S: Final = 0.001
+"""What SRD has beyond its congestion window takes the network so long, as with Linux' TCP (tcp_small_queue_check)."""
+LEAST_AHEAD_BYTES: Final = 64 << 10
+"""And it is at least a super-packet, or the window would wait for packets."""
+MOST_AHEAD_BYTES: Final = 1 << 20
+"""And at most what SRD's driver sends in a turn."""
+AHEAD_PARTS: Final = 2
+"""Several packets in one message are at most this part of it: with the end of one the next is posted."""
 MOST_WINDOWS: Final = 2
-"""Most that SRD has, in congestion windows, and UNSENT_BYTES: messages of which a part is acknowledged count whole."""
+"""Most that SRD has, in windows, and MOST_AHEAD_BYTES: a message of which a part is acknowledged counts whole."""
 AGE_CHECK_S: Final = 0.1
 
 
@@ -73,32 +77,53 @@ class Posted:
         self.packets = packets
 
 
-class Held:
-    """A received message whose packets are written one by one; it is released with the last."""
+class Received:
+    """A message whose packets are written one by one; it is released with the last, and kept whole until then."""
 
-    __slots__ = ("_left", "_message")
+    __slots__ = ("_held", "_left", "_length", "_message")
 
-    def __init__(self, message: Message, *, packets: int) -> None:
+    def __init__(self, message: Message | None, *, length: int, packets: int) -> None:
+        """`message`: None if it was copied, and has been released."""
         self._message = message
+        self._length = length
         self._left = packets
+        self._held = 0  # packets that wait for others
 
     def release(self) -> None:
         """Count a packet that needs it no more."""
         self._left -= 1
-        if self._left == 0:
+        if self._left == 0 and self._message is not None:
             self._message.release()
+
+    def hold(self) -> int:
+        """Count a packet that waits; return the bytes that are kept for that: with the first one, all."""
+        self._held += 1
+        return self._length if self._held == 1 else 0
+
+    def let_go(self) -> int:
+        """Count a packet that waits no more; return the bytes that are kept no longer."""
+        self._held -= 1
+        return 0 if self._held else self._length
 
 
 class Landed:
     """A packet that has arrived."""
 
-    __slots__ = ("held", "parts")
+    __slots__ = ("message", "parts")
 
-    def __init__(self, parts: Sequence[memoryview | bytes], *, held: Held | None) -> None:
+    def __init__(self, parts: Sequence[memoryview | bytes], *, message: Received) -> None:
         self.parts = parts
         """virtio's header and the packet."""
-        self.held = held
-        """To be released when it was written; None: it was copied."""
+        self.message = message
+        """To be released when it was written."""
+
+    def hold(self) -> int:
+        """See `srd.tunnel.order.Holdable`."""
+        return self.message.hold()
+
+    def let_go(self) -> int:
+        """See `srd.tunnel.order.Holdable`."""
+        return self.message.let_go()
 
 
 class Interface(Protocol):
@@ -106,9 +131,6 @@ class Interface(Protocol):
 
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
         """Give a packet to the kernel; return why it refuses, None: it has taken it."""
-
-    def refusal_untrusted(self, member: Member, inner: InnerPacket, packet: memoryview | bytes) -> str | None:
-        """Return why a packet of a member is dropped; None: it is not. `packet` has all headers, and may end there."""
 
     def on_control_untrusted(self, member: Member, message: bytes) -> None:
         """Take a control message. Raises PacketError."""
@@ -123,17 +145,28 @@ class Interface(Protocol):
 class Member:
     """A peer of the tunnel; a `PeerHandler`."""
 
-    def __init__(self, peer: Peer, *, config: TunnelConfig, memory: SendMemory, interface: Interface) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        *,
+        config: TunnelConfig,
+        memory: SendMemory,
+        interface: Interface,
+        refusal: Callable[[Member, InnerPacket, memoryview | bytes], str | None],
+    ) -> None:
+        """`refusal`: see `srd.tunnel.routing.Routing.refusal_untrusted`."""
         self.peer = peer
         self._counters = Counters()
         self.has_joined = False
-        """Whether the greeting is over: packets pass."""
+        """Whether its packets are taken; True from then on, after its end, too."""
+        self._is_ready = False  # whether the greeting is over at both ends: packets are sent to it
         self.small_bytes = 0
         """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs. Known once the
         peer is open."""
         self._config = config
         self._memory = memory
         self._interface = interface
+        self._refusal_untrusted = refusal
         self._loop = asyncio.get_running_loop()
         self._queue = FairQueue[Outgoing](
             limit_bytes=config.queue_bytes,
@@ -173,10 +206,15 @@ class Member:
         """Packets that wait for the network."""
         return len(self._queue) + (self._next is not None)
 
-    def join(self) -> None:
-        """Let packets pass, now that the greeting is over."""
+    def admit(self) -> None:
+        """Take its packets; those for it wait until it knows that, and `join` is called."""
         self.has_joined = True
         self.small_bytes = self.peer.batch_bytes // 2 - FRAME_BYTES
+
+    def join(self) -> None:
+        """Let packets pass both ways."""
+        self.admit()
+        self._is_ready = True
         self.pump(now=self._loop.time())
 
     # -- sending ------------------------------------------------------------------------------------------------------
@@ -187,20 +225,28 @@ class Member:
 
     def pump(self, *, now: float) -> None:
         """Post what the network has room for."""
-        if not self.has_joined:
+        if not self._is_ready:
             return
         peer = self.peer
         window_bytes = peer.window_bytes
-        most_unsent_bytes = min(window_bytes / WINDOW_PARTS, UNSENT_BYTES)
-        most_posted_bytes = MOST_WINDOWS * window_bytes + UNSENT_BYTES
-        while peer.unsent_bytes <= most_unsent_bytes and self._posted_bytes < most_posted_bytes:
+        ahead_bytes = self._ahead_bytes(window_bytes)
+        most_bytes = window_bytes + ahead_bytes
+        most_posted_bytes = MOST_WINDOWS * window_bytes + MOST_AHEAD_BYTES
+        while peer.inflight_bytes + peer.unsent_bytes <= most_bytes and self._posted_bytes < most_posted_bytes:
             packet, self._next = self._next, None
             if packet is None and (packet := self._queue.pop(now=now)) is None:
                 return
             if packet.place is None:
                 self._post_small(packet, now=now)
             else:
-                self._post_large(packet, most_bytes=window_bytes / WINDOW_PARTS, now=now)
+                self._post_large(packet, most_bytes=ahead_bytes / AHEAD_PARTS, now=now)
+
+    def _ahead_bytes(self, window_bytes: float) -> float:
+        """Return how much SRD may have beyond its congestion window."""
+        rtt_s = self.peer.smoothed_rtt_s
+        if not rtt_s:
+            return LEAST_AHEAD_BYTES
+        return min(max(window_bytes / rtt_s * AHEAD_S, LEAST_AHEAD_BYTES), MOST_AHEAD_BYTES)
 
     def _number(self, packet: Outgoing) -> None:
         """Write the frame's header, with the packet's place in its flow if it has an order."""
@@ -342,9 +388,7 @@ class Member:
         if immediate is not None:
             self._interface.on_control_untrusted(self, message)
             return
-        self._counters.rx_messages += 1
-        for header, packet in frames.frames_untrusted([memoryview(message)]):
-            self._arrived_untrusted(header, packet, held=None)
+        self._arrived_all_untrusted(list(frames.frames_untrusted([memoryview(message)])), None, length=len(message))
 
     def _take_untrusted(self, message: Message) -> None:
         """Take a message of packets. They are written from where they landed, unless they are small."""
@@ -356,31 +400,36 @@ class Member:
         except PacketError:
             message.release()
             raise
+        self._arrived_all_untrusted(found, message, length=message.length)
+
+    def _arrived_all_untrusted(
+        self, found: list[tuple[frames.FrameHeader, list[memoryview | bytes]]], message: Message | None, *, length: int
+    ) -> None:
         self._counters.rx_messages += 1
-        held = Held(message, packets=len(found))
+        received = Received(message, length=length, packets=len(found))
         for header, packet in found:
-            self._arrived_untrusted(header, packet, held=held)
+            self._arrived_untrusted(header, packet, message=received)
 
     def _arrived_untrusted(
-        self, header: frames.FrameHeader, parts: list[memoryview | bytes], *, held: Held | None
+        self, header: frames.FrameHeader, parts: list[memoryview | bytes], *, message: Received
     ) -> None:
         """Hand a packet to the kernel, or let it wait."""
         try:
             inner, packet = self._parse_untrusted(parts, length=header.length)
             packets = vnet.segment_count(vnet.parse_untrusted(parts[0], packet=inner), packet=inner)
         except InnerPacketError as error:
-            self._refuse(held, error.reason)
+            self._refuse(message, error.reason)
             return
-        if not self.has_joined:  # or the listener's first packets have overtaken its greeting
-            self._refuse(held, "not_joined")
+        if not self.has_joined:
+            self._refuse(message, "not_joined")
             return
-        refusal = self._interface.refusal_untrusted(self, inner, packet)
+        refusal = self._refusal_untrusted(self, inner, packet)
         if refusal is not None:
-            self._refuse(held, refusal)
+            self._refuse(message, refusal)
             return
         self._counters.ena_srd_rx_pkts += packets
         self._counters.rx_bytes += header.length
-        landed = Landed(parts, held=held)
+        landed = Landed(parts, message=message)
         if header.flags & ORDERED:
             self._write_in_order(landed, header)
         else:
@@ -409,9 +458,7 @@ class Member:
             max(config.reorder_round_trips * self.peer.smoothed_rtt_s, config.reorder_least_s), config.reorder_most_s
         )
         order = self._order
-        for ready in order.take(
-            landed, flow=header.flow, sequence=header.sequence, size_bytes=header.length, now=now, hold_s=hold_s
-        ):
+        for ready in order.take(landed, flow=header.flow, sequence=header.sequence, now=now, hold_s=hold_s):
             self._write(ready)
         if order.held_bytes:
             self._set_order_timer()
@@ -436,19 +483,17 @@ class Member:
         refusal = self._interface.write(landed.parts)
         if refusal is not None:
             self._counters.dropped[refusal] += 1
-        if landed.held is not None:
-            landed.held.release()
+        landed.message.release()
 
-    def _refuse(self, held: Held | None, reason: str) -> None:
+    def _refuse(self, message: Received, reason: str) -> None:
         self._counters.dropped[reason] += 1
-        if held is not None:
-            held.release()
+        message.release()
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def on_ended(self) -> None:
         """Give everything back: what waits to be sent, and what waits to be handed over, which is handed over."""
-        self.has_joined = False
+        self._is_ready = False
         for timer in (self._age_check, self._order_timer):
             if timer is not None:
                 timer.cancel()

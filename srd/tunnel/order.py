@@ -15,8 +15,9 @@ Theory of operation.
 6. Flows share the limit and nothing else: no packet waits for one of another flow.
 
 Memory. A flow that was seen keeps its expected number (about 100 bytes; there are 65,536 flows at most). All else is in
-proportion to what is held, and each held packet counts as `HELD_PACKET_BYTES` more than its size, as Linux counts a
-buffer's `truesize`: many small packets take more memory than their bytes.
+proportion to what is held: a held packet says how much memory is kept for it, which may be shared with others, and
+counts as `HELD_PACKET_BYTES` more, as Linux counts a buffer's `truesize`: many small packets take more memory than
+their bytes.
 
 A flow's held packets are a heap by number. They leave it from the lowest number up, so those below the expected number
 are gone, and no other record is needed of which are held. Numbers are kept without their wrap, as they grow.
@@ -26,9 +27,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-T = TypeVar("T")
+
+class Holdable(Protocol):
+    """A packet."""
+
+    def hold(self) -> int:
+        """Note that it is held; return how many bytes of memory are kept that were not kept before."""
+
+    def let_go(self) -> int:
+        """Note that it is not held any more; return how many bytes are kept no longer."""
+
+
+T = TypeVar("T", bound=Holdable)
 
 HELD_PACKET_BYTES = 256
 """What a held packet counts beside its own bytes: two heap entries, and the objects of the item itself."""
@@ -52,19 +64,19 @@ class FlowOrder(Generic[T]):
     )  # fmt: skip
 
     def __init__(self, *, limit_bytes: int) -> None:
-        self.held_bytes = 0  # each packet with HELD_PACKET_BYTES
+        self.held_bytes = 0  # memory that is kept, with HELD_PACKET_BYTES for each packet
         self.reordered = 0
         self.late = 0
         self.given_up = 0
         self.overflows = 0
         self._limit_bytes = limit_bytes
         self._expected: dict[int, int] = {}  # by flow; its lowest 32 bits are the number in the packet
-        self._held: dict[int, list[tuple[int, int, int, T]]] = {}  # by flow: number, arrival, size, packet
+        self._held: dict[int, list[tuple[int, int, T]]] = {}  # by flow: number, arrival, packet
         self._held_packets = 0
         self._taken = 0  # arrivals that were held: no two heap entries are equal, so packets are not compared
         self._deadlines: list[tuple[float, int, int]] = []  # a heap: deadline, flow, number; packets may have left
 
-    def take(self, item: T, *, flow: int, sequence: int, size_bytes: int, now: float, hold_s: float) -> Sequence[T]:
+    def take(self, item: T, *, flow: int, sequence: int, now: float, hold_s: float) -> Sequence[T]:
         """Take a packet that arrived; return what is to be handed over now, in this order.
 
         `flow` has 16 bits and `sequence` 32, as in the frame, and any value of either is safe.
@@ -78,7 +90,7 @@ class FlowOrder(Generic[T]):
             self.late += 1
             return (item,)
         self._expected.setdefault(flow, 0)
-        self._hold(item, flow=flow, number=expected + distance, size_bytes=size_bytes, due_at=now + hold_s)
+        self._hold(item, flow=flow, number=expected + distance, due_at=now + hold_s)
         return self._within_limit() if self.held_bytes > self._limit_bytes else ()
 
     def expire(self, *, now: float) -> list[T]:
@@ -107,12 +119,12 @@ class FlowOrder(Generic[T]):
             heapq.heappop(deadlines)
         return None
 
-    def _hold(self, item: T, *, flow: int, number: int, size_bytes: int, due_at: float) -> None:
+    def _hold(self, item: T, *, flow: int, number: int, due_at: float) -> None:
         self.reordered += 1
         self._taken += 1
         self._held_packets += 1
-        self.held_bytes += size_bytes + HELD_PACKET_BYTES
-        heapq.heappush(self._held.setdefault(flow, []), (number, self._taken, size_bytes, item))
+        self.held_bytes += item.hold() + HELD_PACKET_BYTES
+        heapq.heappush(self._held.setdefault(flow, []), (number, self._taken, item))
         heapq.heappush(self._deadlines, (due_at, flow, number))
         if len(self._deadlines) > 2 * self._held_packets + _MIN_DEADLINES:
             self._deadlines = [entry for entry in self._deadlines if entry[2] >= self._expected[entry[1]]]
@@ -142,9 +154,9 @@ class FlowOrder(Generic[T]):
         held = self._held[flow]
         expected = self._expected[flow]
         while held and held[0][0] <= max(through, expected):
-            number, _, size_bytes, item = heapq.heappop(held)
+            number, _, item = heapq.heappop(held)
             self._held_packets -= 1
-            self.held_bytes -= size_bytes + HELD_PACKET_BYTES
+            self.held_bytes -= item.let_go() + HELD_PACKET_BYTES
             self.given_up += number > expected
             expected = max(expected, number + 1)
             into.append(item)

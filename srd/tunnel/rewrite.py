@@ -1,4 +1,4 @@
-"""What a tunnel changes in inner packets, and the ICMP errors that it answers them with.
+"""What a tunnel changes in inner packets, the ICMP errors that it answers them with, and packets of its own.
 
 Rules.
 1. A packet has been through `parse_untrusted` of `srd.tunnel.packets`, and has no bytes behind its length.
@@ -14,7 +14,16 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from srd.tunnel.packets import FRAGMENT_OFFSET, ICMP, ICMPV6, IPV4_BYTES, IPV6_BYTES, InnerPacket, parse_untrusted
+from srd.tunnel.packets import (
+    FRAGMENT_OFFSET,
+    ICMP,
+    ICMPV6,
+    IPV4_BYTES,
+    IPV6_BYTES,
+    NO_NEXT_HEADER,
+    InnerPacket,
+    parse_untrusted,
+)
 
 NOT_ECT: Final = 0b00
 ECT_1: Final = 0b01
@@ -39,6 +48,7 @@ _ICMP_QUERIES: Final = frozenset((0, 8, 9, 10, 13, 14, 15, 16, 17, 18, 42, 43))
 _ICMPV6_FIRST_QUERY: Final = 128
 _ICMPV6_REDIRECT: Final = 137
 _TTL: Final = 64
+_LAST_HOP: Final = 1
 _INTERNETWORK_CONTROL: Final = 0xC0
 """The class of ICMP errors (RFC 1812, section 4.3.2.5)."""
 _MAX_ICMP_BYTES: Final = 576
@@ -96,6 +106,16 @@ def packet_too_big(packet: memoryview | bytes, *, mtu: int, source: bytes) -> by
         return _fragmentation_needed(packet, inner, mtu=mtu, source=source) if may else None
     may = _may_answer_v6(packet, inner)
     return _packet_too_big_v6(packet, inner, mtu=mtu, source=source) if may else None
+
+
+def empty_packet(source: bytes) -> bytes:
+    """Return a packet of a header alone, from an address of 4 or 16 bytes to nobody: no host forwards or answers it."""
+    nobody = bytes(len(source))
+    if len(source) == 16:
+        return _IPV6.pack(6 << 28, 0, NO_NEXT_HEADER, _LAST_HOP, source, nobody)
+    fields = (0x45, 0, IPV4_BYTES, 0, _DONT_FRAGMENT, _LAST_HOP, NO_NEXT_HEADER)
+    checksum = _internet_checksum(_IPV4.pack(*fields, 0, source, nobody))
+    return _IPV4.pack(*fields, checksum, source, nobody)
 
 
 def _set_ecn(packet: memoryview, *, ecn: int) -> None:

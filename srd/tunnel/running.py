@@ -17,6 +17,7 @@ from srd.tunnel.device import Device
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
 from srd.tunnel.gateway import Gateway, Owner
 from srd.tunnel.greeting import Address, Network, OwnAddress
+from srd.tunnel.routing import NetworkRouting
 
 PORT: Final = 19880
 """Of a listener, UDP; above SRD's own, which Wireshark takes for it."""
@@ -52,11 +53,9 @@ class Running:
             outside=outside,
             config=settings.tunnel,
         )
+        self.routing = NetworkRouting(express_for=settings.express_for)
         self.gateway = Gateway(
-            self.device.tun,
-            config=settings.tunnel,
-            on_failure=self._on_failure,
-            express_for=settings.express_for,
+            self.device.tun, config=settings.tunnel, routing=self.routing, on_failure=self._on_failure
         )
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -89,8 +88,8 @@ class Running:
         """Close the peers, and delete the interface."""
         try:
             self.gateway.close()
-            if self.gateway.encapsulation is not None:
-                self.gateway.encapsulation.close()
+            if self.routing.encapsulation is not None:
+                self.routing.encapsulation.close()
             await self.endpoint.close()
         finally:
             self.device.close()

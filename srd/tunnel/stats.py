@@ -45,6 +45,7 @@ _MEANINGS: Final = {
     "gaps_given_up": "Packets, or several in a row, that others of their flow did not wait for any longer.",
     "late": "Packets that came after they had been given up.",
     "expired": "Messages given up unacknowledged.",
+    "refused": "Clients that were not let in.",
     "dropped": "Packets dropped, by reason.",
 }
 """The metrics: meaning."""
@@ -76,13 +77,15 @@ async def serving_stats(tunnel: Running) -> AsyncIterator[None]:
 
 def report(tunnel: Running) -> dict[str, object]:
     """Return the counters of a tunnel and of each of its peers."""
-    gateway = tunnel.gateway
+    gateway, encapsulation = tunnel.gateway, tunnel.routing.encapsulation
+    totals = gateway.totals()
+    totals.add(tunnel.routing.counters)
     return {
         "interface": tunnel.device.name,
         "ena_srd_mode": ENA_SRD_MODE,
         "ena_srd_resource_utilization": round(100 * gateway.used_fraction),
-        "encapsulation_active": gateway.encapsulation is not None and gateway.encapsulation.is_active,
-        **gateway.totals().as_json(),
+        "encapsulation_active": encapsulation is not None and encapsulation.is_active,
+        **totals.as_json(),
         "peers": [
             {
                 "address": host_port_text(*member.peer.address),

@@ -33,7 +33,7 @@ from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog, verify_log_untrusted
 from nitro_emu.trust.policy import POLICY, Call, Principal
 from tests.nitro_emu.fake_card import BrokenCard, FakeCard, config_in
-from tests.nitro_emu.trust.test_alarms import Clock
+from tests.srd.test_log_limit import Clock
 
 ROOT = Caller(principal=Principal.ROOT, uid=0, pid=7)
 TENANT = Caller(principal=Principal.TENANT, uid=1000, pid=8)

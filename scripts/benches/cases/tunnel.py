@@ -2,9 +2,9 @@
 
 In turn within each round. All encrypt but `plain_*`, TCP and MPTCP; TCP's congestion control is cubic everywhere.
 
-Over a veth pair with segmentation offload, MTU 9000: one iperf3 flow by kernel TCP, through `srd tunnel`, through
-`srd tunnel --plain`, through wireguard-go and through OpenVPN. `cpu_s_per_gb` is the processor time of iperf3 and of
-the tunnel's processes, user and system, both ends; `peak_rss_bytes` of the tunnel's processes, both ends.
+Over a veth pair with segmentation offload, MTU 9000: one iperf3 flow by kernel TCP, through `srd tunnel`, through it
+with `--plain` and with `--busy-poll`, through wireguard-go and through OpenVPN. `cpu_s_per_gb` is the processor time of
+iperf3 and of the tunnel's processes, user and system, both ends; `peak_rss_bytes` of the tunnel's, both ends.
 `tunnel_over_tcp_ratio` and `tunnel_over_vpn_ratio` are goodputs, the latter over the faster of the two VPNs.
 `ping_added_ms`: the median round trip on the idle tunnel less that without. `connections`: of 1,000 that are open at
 once through the tunnel, those whose bytes came back right.
@@ -112,6 +112,7 @@ def bare(ends: Ends, found: Found, *, seconds: float) -> None:
         found[OURS]["peak_rss_bytes"] = Usage.of(inner).peak_rss_bytes
     for name, carrier in (
         ("plain tunnel", srd_tunnel(ends, "--plain")),
+        ("busy tunnel", srd_tunnel(ends, "--busy-poll")),
         ("wireguard-go", wireguard_go(ends, mtu=MTU)),
         ("openvpn", openvpn(ends, mtu=MTU)),
     ):

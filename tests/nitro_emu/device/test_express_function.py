@@ -19,6 +19,7 @@ from nitro_emu.errors import TrustError
 from nitro_emu.trust.alarms import Alarms
 from srd.proto.wire.status import Status
 from srd.secure.config import Plain
+from srd.tunnel.frames import FRAME_BYTES
 from srd.tunnel.packets import parse_untrusted
 from tests.nitro_emu.device.test_tenancy import BLUE, RED, Rig, gid, packets_vf
 from tests.srd.tunnel.inner import ipv4, ipv6, tcp
@@ -71,7 +72,7 @@ class Function:
 
     def sends(self, packet: Any) -> Any:
         raw = bytes(packet)
-        return self.vf.member_for(parse_untrusted(raw), memoryview(raw))
+        return self.vf.member_for(parse_untrusted(raw), memoryview(bytes(FRAME_BYTES) + raw), now=0.0)
 
 
 def test_packet_of_a_peer__is_from_its_address_and_for_this_interface() -> None:

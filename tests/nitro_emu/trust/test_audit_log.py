@@ -31,8 +31,8 @@ from nitro_emu.trust.audit_log import (
     examine_log_untrusted,
     verify_log_untrusted,
 )
-from tests.nitro_emu.trust.test_alarms import Clock
 from tests.patience import PATIENCE_S
+from tests.srd.test_log_limit import Clock
 
 
 def add(log: AuditLog, call: str = "update", **changes: Any) -> None:

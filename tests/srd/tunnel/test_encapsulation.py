@@ -21,6 +21,7 @@ from srd.tunnel.counters import Counters
 from srd.tunnel.encapsulation import EachAddress, Encapsulation, Owners
 from srd.tunnel.errors import TunnelError
 from srd.tunnel.packets import parse_untrusted
+from srd.tunnel.rewrite import empty_packet
 from srd.tunnel.vnet import VnetHeader
 from tests.patience import PATIENCE_S
 from tests.srd.tunnel.inner import V4, V6, hostile, ipv4, ipv6, tcp, udp
@@ -91,6 +92,12 @@ class Kernel:
     def send_kept(self) -> None:
         self.kept_sent += 1
 
+    async def learned(self, times: int) -> None:
+        """Wait until it has been learned so many times where packets go."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self.kept_sent < times:  # noqa: ASYNC110 - counters have no event
+                await asyncio.sleep(0.001)
+
     async def read(self) -> bytes:
         """Return the next packet."""
         async with asyncio.timeout(PATIENCE_S):
@@ -101,13 +108,19 @@ class Kernel:
 
     @contextmanager
     def listening(self, host: str = "127.0.0.1", *, owners: Owners | None = None) -> Iterator[Encapsulation]:
-        made = Encapsulation.listen((host, 0), owners=owners or EachAddress(OWN), interface=self)
+        made = Encapsulation.listen(
+            (host, 0),
+            owners=owners or EachAddress(OWN),
+            counters=self.counters,
+            interface=self,
+            on_learned=self.send_kept,
+        )
         yield made
         made.close()
 
     @contextmanager
-    def connected(self, sock: socket.socket) -> Iterator[Encapsulation]:
-        made = Encapsulation.connect(sock.getsockname(), networks=NETWORKS, interface=self)
+    def connected(self, address: tuple[str, int]) -> Iterator[Encapsulation]:
+        made = Encapsulation.connect(address, networks=NETWORKS, counters=self.counters, interface=self)
         yield made
         made.close()
 
@@ -152,7 +165,7 @@ def test_ecn__all_pairs_by_the_table_of_rfc_6040(version: int, inner: int) -> No
 def test_send__ecn_and_dscp_are_copied(version: int) -> None:
     async def test() -> None:
         kernel, family = Kernel(), socket.AF_INET6 if version == 6 else socket.AF_INET
-        with udp_socket(family, LOOPBACK[version]) as sock, kernel.connected(sock) as made:
+        with udp_socket(family, LOOPBACK[version]) as sock, kernel.connected(sock.getsockname()) as made:
             for tos in ALL_TOS:
                 for inner in (4, 6):
                     data = packet(tos=tos, version=inner)
@@ -168,7 +181,7 @@ def test_send__a_super_packet_is_sent_in_segments() -> None:
         data = bytes(ipv4(tos=2, dst=V4[1], flags="DF") / tcp(flags="PA") / Raw(payload))
         header = VnetHeader(vnet.NEEDS_CSUM, vnet.GSO_TCPV4, 40, 1000, 20, vnet.TCP_CHECKSUM_AT)
         kernel = Kernel()
-        with udp_socket() as sock, kernel.connected(sock) as made:
+        with udp_socket() as sock, kernel.connected(sock.getsockname()) as made:
             assert send(made, data, header) == 64
             parts = [receive_with_tos(sock) for _ in range(64)]
         assert b"".join(part[40:] for part, _ in parts) == payload
@@ -185,7 +198,7 @@ def test_send__a_checksum_is_completed() -> None:
         whole = bytes(data)
         pseudo_header = (sum(struct.unpack("!4H", data[12:20])) + 17 + len(data) - 20) % 0xFFFF
         data[26:28] = pseudo_header.to_bytes(2, "big")
-        with udp_socket() as sock, Kernel().connected(sock) as made:
+        with udp_socket() as sock, Kernel().connected(sock.getsockname()) as made:
             send(made, bytes(data), VnetHeader(vnet.NEEDS_CSUM, csum_start=20, csum_offset=vnet.UDP_CHECKSUM_AT))
             assert sock.recv(100) == whole
 
@@ -195,7 +208,7 @@ def test_send__a_checksum_is_completed() -> None:
 def test_connect__takes_nothing_from_other_hosts() -> None:
     async def test() -> None:
         kernel = Kernel()
-        with udp_socket() as sock, udp_socket(host="127.0.0.2") as other, kernel.connected(sock) as made:
+        with udp_socket() as sock, udp_socket(host="127.0.0.2") as other, kernel.connected(sock.getsockname()) as made:
             send(made, answer())
             _, address = sock.recvfrom(100)
             other.sendto(packet(payload=b"forged"), address)
@@ -301,7 +314,7 @@ def test_listen__hostile_datagrams_are_dropped_and_counted(datagrams: list[bytes
 def test_send__an_unreachable_peer_is_counted() -> None:
     async def test() -> None:
         kernel = Kernel()
-        with udp_socket() as sock, kernel.connected(sock) as made:
+        with udp_socket() as sock, kernel.connected(sock.getsockname()) as made:
             sock.close()
             while not kernel.counters.dropped["unreachable"]:
                 send(made, answer())
@@ -310,10 +323,43 @@ def test_send__an_unreachable_peer_is_counted() -> None:
     run(test)
 
 
+def test_announce__says_where_its_sources_are_and_is_nothing_to_kernels() -> None:
+    async def test() -> None:
+        here, there = Kernel(), Kernel()
+        sources = [ipaddress.ip_address(V4[1]), ipaddress.ip_address(V6[1])]
+        with here.listening() as listener, there.connected(("127.0.0.1", port_of(listener))) as client:
+            assert not any(listener.reaches(each.packed) for each in sources)
+            client.announce(sources)
+            await here.learned(len(sources))
+            assert all(listener.reaches(each.packed) for each in sources)
+            send(listener, answer())
+            assert await there.read() == answer()
+        assert here.written == []
+        assert not here.counters.dropped
+        assert here.counters.encapsulated_rx_pkts == there.counters.encapsulated_tx_pkts == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("source", [V4[1], V6[1]])
+def test_announce__an_empty_packet(source: str) -> None:
+    data = empty_packet(ipaddress.ip_address(source).packed)
+    found = parse_untrusted(data)
+    assert (found.source, found.protocol) == (ipaddress.ip_address(source).packed, 59)
+    assert found.length == found.header_bytes == len(data)
+    assert found.destination == bytes(len(found.source))
+
+
 def test_open__a_port_in_use_is_one_line() -> None:
     async def test() -> None:
         kernel = Kernel()
         with udp_socket() as sock, pytest.raises(TunnelError, match=r"--fallback: .*127.0.0.1.*in use"):
-            Encapsulation.listen(sock.getsockname(), owners=EachAddress(OWN), interface=kernel)
+            Encapsulation.listen(
+                sock.getsockname(),
+                owners=EachAddress(OWN),
+                counters=kernel.counters,
+                interface=kernel,
+                on_learned=kernel.send_kept,
+            )
 
     run(test)

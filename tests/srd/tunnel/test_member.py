@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 import uvloop
 
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
+from srd.peer import Peer
 from srd.secure.config import Plain
 from srd.tunnel import frames, vnet
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.member import Member
-from srd.tunnel.packets import InnerPacket
+from srd.tunnel.order import HELD_PACKET_BYTES
 from srd.tunnel.send_memory import SendMemory
 from tests.patience import PATIENCE_S
 from tests.srd.tunnel.inner import ipv4, tcp
@@ -25,20 +27,23 @@ FLOWS = 50
 
 
 class Interface:
-    def __init__(self) -> None:
+    def __init__(self, *, packets: int) -> None:
         self.written: list[bytes] = []
         self.complete = asyncio.Event()
+        self._packets = packets
         self.read_after: list[int] = []
         """Packets written when replies were read."""
 
     def write(self, parts: Sequence[memoryview | bytes]) -> str | None:
         self.written.append(b"".join(parts)[vnet.HEADER_BYTES :])
-        if len(self.written) == FLOWS:
+        if len(self.written) == self._packets:
             self.complete.set()
         return None
 
-    def refusal_untrusted(self, _member: Member, _inner: InnerPacket, _packet: memoryview | bytes) -> str | None:
-        return None
+    def await_packets(self, packets: int) -> None:
+        """Be complete when so many more have come."""
+        self.complete.clear()
+        self._packets = len(self.written) + packets
 
     def on_control_untrusted(self, _member: Member, _message: bytes) -> None:
         raise AssertionError
@@ -51,41 +56,61 @@ class Interface:
         pass
 
 
+@asynccontextmanager
+async def receiving(config: TunnelConfig, *, packets: int) -> AsyncIterator[tuple[Peer, Member, Interface]]:
+    """A peer that sends, the member that it sends to, and the interface behind that, complete after so many packets."""
+    endpoint = EndpointConfig(security=Plain())
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        Endpoint.listen("127.0.0.1", 0, config=endpoint) as server,
+        Endpoint.open(towards="127.0.0.1", config=endpoint) as client,
+        client.connect(*server.address) as peer,
+    ):
+        interface = Interface(packets=packets)
+        member = Member(
+            await server.accept(), config=config, memory=SendMemory(), interface=interface, refusal=lambda *_: None
+        )
+        member.attach()
+        member.join()
+        yield peer, member, interface
+
+
 async def packets_ahead_of_their_flow() -> None:
     """Send the second packet of many flows at once, so that each waits for the first."""
-    config = EndpointConfig(security=Plain())
     packets = [bytes(ipv4() / tcp(sport=flow)) for flow in range(FLOWS)]
     messages = [
         frames.HEADER.pack(len(packet), flow, 1, frames.ORDERED) + vnet.NONE.pack() + packet
         for flow, packet in enumerate(packets)
     ]
-    async with (
-        Endpoint.listen("127.0.0.1", 0, config=config) as server,
-        Endpoint.open(towards="127.0.0.1", config=config) as client,
-        client.connect(*server.address) as peer,
-    ):
-        interface = Interface()
-        member = Member(await server.accept(), config=CONFIG, memory=SendMemory(), interface=interface)
-        member.attach()
-        member.join()
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*(peer.send(message) for message in messages))
-            await interface.complete.wait()
+    async with receiving(CONFIG, packets=FLOWS) as (peer, member, interface):
+        await asyncio.gather(*(peer.send(message) for message in messages))
+        await interface.complete.wait()
         assert sorted(interface.written) == sorted(packets)
         assert not member.peer.ended
 
 
-async def test_replies_of_the_kernel__are_read_once_packets_are_written() -> None:
-    config = EndpointConfig(security=Plain())
-    async with (
-        Endpoint.listen("127.0.0.1", 0, config=config) as server,
-        Endpoint.open(towards="127.0.0.1", config=config) as client,
-        client.connect(*server.address) as peer,
+async def test_a_packet_that_waits__counts_as_the_message_that_is_kept() -> None:
+    packet = bytes(ipv4() / tcp() / bytes(20_000))
+    message = b"".join(
+        frames.HEADER.pack(len(packet), flow, sequence, frames.ORDERED) + vnet.NONE.pack() + packet
+        for flow, sequence in ((1, 0), (2, 1), (3, 0))
+    )
+    async with receiving(TunnelConfig(reorder_least_s=1000.0, reorder_most_s=1000.0), packets=2) as (
+        peer,
+        member,
+        interface,
     ):
-        interface = Interface()
-        member = Member(await server.accept(), config=CONFIG, memory=SendMemory(), interface=interface)
-        member.attach()
-        member.join()
+        await peer.send(message)
+        await interface.complete.wait()
+        assert member._order.held_bytes == len(message) + HELD_PACKET_BYTES
+        interface.await_packets(2)
+        await peer.send(frames.HEADER.pack(len(packet), 2, 0, frames.ORDERED) + vnet.NONE.pack() + packet)
+        await interface.complete.wait()
+        assert member._order.held_bytes == 0
+
+
+async def test_replies_of_the_kernel__are_read_once_packets_are_written() -> None:
+    async with receiving(CONFIG, packets=3) as (peer, _member, interface):
         packet = bytes(ipv4() / tcp())
         message = frames.HEADER.pack(len(packet), 1, 0, 0) + vnet.NONE.pack() + packet
         for number in range(3):

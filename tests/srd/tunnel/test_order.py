@@ -19,19 +19,60 @@ HOLD_S = 0.05
 SERIALS = 1 << 32
 
 
-def order(*, packets: int = 1000) -> FlowOrder[str]:
+class Memory:
+    """What packets lie in: it is kept as long as one of them is held."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.held = 0
+
+    def hold(self) -> int:
+        self.held += 1
+        return self.size_bytes if self.held == 1 else 0
+
+    def let_go(self) -> int:
+        self.held -= 1
+        return 0 if self.held else self.size_bytes
+
+
+@dataclass
+class Packet:
+    name: str
+    memory: Memory
+
+    def hold(self) -> int:
+        return self.memory.hold()
+
+    def let_go(self) -> int:
+        return self.memory.let_go()
+
+
+def order(*, packets: int = 1000) -> FlowOrder[Packet]:
     """With room for so many packets of 100 bytes."""
     return FlowOrder(limit_bytes=packets * (100 + HELD_PACKET_BYTES))
 
 
 def take(
-    flows: FlowOrder[str], *numbers: int, flow: int = 0, now: float = 0.0, hold_s: float = HOLD_S
+    flows: FlowOrder[Packet],
+    *numbers: int,
+    flow: int = 0,
+    now: float = 0.0,
+    hold_s: float = HOLD_S,
+    memory: Memory | None = None,
 ) -> list[list[str]]:
-    """What is handed over at each of the arrivals: packets are named flow:number."""
+    """What is handed over at each of the arrivals: packets are named flow:number. `memory`: all lie in it."""
     return [
-        list(flows.take(f"{flow}:{number}", flow=flow, sequence=number, size_bytes=100, now=now, hold_s=hold_s))
+        named(
+            flows.take(
+                Packet(f"{flow}:{number}", memory or Memory(100)), flow=flow, sequence=number, now=now, hold_s=hold_s
+            )
+        )
         for number in numbers
     ]
+
+
+def named(packets: Iterable[Packet]) -> list[str]:
+    return [packet.name for packet in packets]
 
 
 def names(numbers: Iterable[int], *, flow: int = 0) -> list[str]:
@@ -81,9 +122,9 @@ def test_expire__lets_go_up_to_the_next_gap() -> None:
     take(flows, 5, now=0.01)
     assert flows.next_at == HOLD_S
     assert flows.expire(now=math.nextafter(HOLD_S, 0.0)) == []
-    assert flows.expire(now=HOLD_S) == names([1, 2])
+    assert named(flows.expire(now=HOLD_S)) == names([1, 2])
     assert flows.next_at == pytest.approx(0.01 + HOLD_S)
-    assert flows.expire(now=1.0) == names([5])
+    assert named(flows.expire(now=1.0)) == names([5])
     assert (flows.given_up, flows.held_bytes) == (2, 0)
     assert flows.expire(now=math.inf) == []
 
@@ -93,7 +134,7 @@ def test_expire__a_packet_that_waited_takes_along_what_is_before_it() -> None:
     take(flows, 9, now=0.0)
     take(flows, 4, now=0.04)
     take(flows, 10, now=0.04)
-    assert flows.expire(now=HOLD_S) == names([4, 9, 10])
+    assert named(flows.expire(now=HOLD_S)) == names([4, 9, 10])
     assert flows.given_up == 2
 
 
@@ -102,7 +143,7 @@ def test_expire__each_packet_has_its_own_hold_time() -> None:
     take(flows, 9, now=0.0, hold_s=1.0)
     take(flows, 4, now=0.1, hold_s=0.1)
     assert flows.next_at == pytest.approx(0.2)
-    assert flows.expire(now=0.2) == names([4])
+    assert named(flows.expire(now=0.2)) == names([4])
     assert flows.next_at == pytest.approx(1.0)
 
 
@@ -131,16 +172,36 @@ def test_take__over_the_limit_the_oldest_gap_is_given_up() -> None:
 
 
 def test_take__more_than_the_limit_by_itself() -> None:
-    flows: FlowOrder[str] = FlowOrder(limit_bytes=1000)
-    assert list(flows.take("a", flow=0, sequence=5, size_bytes=65_535, now=0.0, hold_s=1.0)) == ["a"]
+    flows: FlowOrder[Packet] = FlowOrder(limit_bytes=1000)
+    assert take(flows, 5, memory=Memory(65_535)) == [names([5])]
     assert (flows.held_bytes, flows.overflows) == (0, 1)
+
+
+def test_take__memory_that_packets_share_counts_as_long_as_one_of_them_is_held() -> None:
+    flows = order()
+    shared = Memory(250_000)
+    assert take(flows, 1, 3, memory=shared) == [[], []]
+    assert flows.held_bytes == 250_000 + 2 * HELD_PACKET_BYTES
+    assert take(flows, 0) == [names([0, 1])]
+    assert flows.held_bytes == 250_000 + HELD_PACKET_BYTES
+    assert take(flows, 2) == [names([2, 3])]
+    assert flows.held_bytes == 0
+
+
+def test_take__over_the_limit_memory_that_is_still_shared_counts() -> None:
+    flows = order(packets=4)
+    shared = Memory(700)
+    take(flows, 1, flow=1, memory=shared, now=0.0)
+    take(flows, 1, flow=2, now=0.01)
+    assert take(flows, 1, flow=3, memory=shared, now=0.02) == [names([1], flow=1)]
+    assert flows.held_bytes == 700 + 100 + 2 * HELD_PACKET_BYTES
 
 
 def test_flush__all_of_it_in_order_and_from_0_again() -> None:
     flows = order()
     take(flows, 3, 1, flow=1)
     take(flows, 2, flow=2)
-    assert sorted(flows.flush()) == ["1:1", "1:3", "2:2"]
+    assert sorted(named(flows.flush())) == ["1:1", "1:3", "2:2"]
     assert (flows.held_bytes, flows.next_at) == (0, None)
     assert take(flows, 0, 1, flow=1) == [["1:0"], ["1:1"]]
 
@@ -153,7 +214,7 @@ def test_hostile__a_jump_forward_costs_one_hold_time(jump: int) -> None:
     flows = order()
     take(flows, 0)
     assert take(flows, 1 + jump) == [[]]
-    assert flows.expire(now=HOLD_S) == names([1 + jump])
+    assert named(flows.expire(now=HOLD_S)) == names([1 + jump])
     assert take(flows, 2 + jump) == [names([2 + jump])]
     assert (flows.given_up, flows.next_at) == (1, None)
 
@@ -166,15 +227,26 @@ def test_hostile__a_restart_from_0_is_never_held() -> None:
     assert take(flows, 1000, 1002, 1001) == [["0:1000"], [], names([1001, 1002])]
 
 
+class Smallest:
+    """A packet of a byte in memory of its own."""
+
+    def hold(self) -> int:
+        return 1
+
+    def let_go(self) -> int:
+        return 1
+
+
 def test_hostile__memory_is_bounded() -> None:
     """Every flow, numbers that jump, and the smallest packets, many times: what is kept depends on the limits."""
-    flows: FlowOrder[None] = FlowOrder(limit_bytes=1 << 20)
+    flows: FlowOrder[Smallest] = FlowOrder(limit_bytes=1 << 20)
+    packet = Smallest()
     randomness = random.Random(2023)
     tracemalloc.start()
     try:
         for turn in range(50_000):
             flow, sequence = randomness.randrange(1 << 16), randomness.randrange(SERIALS)
-            flows.take(None, flow=flow, sequence=sequence, size_bytes=1, now=turn * 1e-6, hold_s=HOLD_S)
+            flows.take(packet, flow=flow, sequence=sequence, now=turn * 1e-6, hold_s=HOLD_S)
             assert flows.held_bytes <= 1 << 20
         kept, _ = tracemalloc.get_traced_memory()
     finally:
@@ -199,9 +271,15 @@ def test_hostile__deadlines_of_what_left_do_not_pile_up() -> None:
 class Arrival:
     flow: int
     number: int  # without the wrap
-    size_bytes: int
+    memory: Memory
     due_at: float
     arrival: int
+
+    def hold(self) -> int:
+        return self.memory.hold()
+
+    def let_go(self) -> int:
+        return self.memory.let_go()
 
 
 class OrderMachine(RuleBasedStateMachine):
@@ -211,6 +289,7 @@ class OrderMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.arrivals = 0
+        self.memory = Memory(0)
         self.handed_over: set[int] = set()
         self.held: list[Arrival] = []
         self.expected: dict[int, int] = {}
@@ -230,14 +309,15 @@ class OrderMachine(RuleBasedStateMachine):
         distance=st.integers(-3, 6) | st.sampled_from([1000, SERIALS // 2 - 1, SERIALS // 2, -SERIALS // 2 + 1]),
         size_bytes=st.integers(1, 900),
         hold_s=st.sampled_from([0.0, 1.0, 2.5]),
+        shares=st.booleans(),
     )
-    def take(self, flow: int, distance: int, size_bytes: int, hold_s: float) -> None:
+    def take(self, flow: int, distance: int, size_bytes: int, hold_s: float, *, shares: bool) -> None:
         number = self.expected[flow] + distance
         self.arrivals += 1
-        packet = Arrival(flow, number, size_bytes, self.now + hold_s, self.arrivals)
-        got = self.flows.take(
-            packet, flow=flow, sequence=number % SERIALS, size_bytes=size_bytes, now=self.now, hold_s=hold_s
-        )
+        if not shares:  # else it lies in the memory of the packet before it
+            self.memory = Memory(size_bytes)
+        packet = Arrival(flow, number, self.memory, self.now + hold_s, self.arrivals)
+        got = self.flows.take(packet, flow=flow, sequence=number % SERIALS, now=self.now, hold_s=hold_s)
         if distance < 0 or distance == SERIALS // 2:
             self.late += 1
             self.check(got, [packet])
@@ -286,7 +366,8 @@ class OrderMachine(RuleBasedStateMachine):
         self.handed_over.update(packet.arrival for packet in got)
 
     def held_bytes(self) -> int:
-        return sum(packet.size_bytes + HELD_PACKET_BYTES for packet in self.held)
+        kept = {id(packet.memory): packet.memory.size_bytes for packet in self.held}
+        return sum(kept.values()) + HELD_PACKET_BYTES * len(self.held)
 
     @staticmethod
     def first(packets: list[Arrival]) -> Arrival:

@@ -50,8 +50,10 @@ def test_tunnel__carries_tcp_and_udp(tmp_path: Path, mtu: int) -> None:
         assert set(stats["dropped"]) <= {"queue"}
 
 
-@pytest.mark.parametrize("options", [("--plain",), ("--psk-file", "psk")], ids=["plain", "psk"])
-def test_tunnel__security(tmp_path: Path, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "options", [("--plain",), ("--psk-file", "psk"), ("--busy-poll",)], ids=["plain", "psk", "busy poll"]
+)
+def test_tunnel__options(tmp_path: Path, options: tuple[str, ...]) -> None:
     key = tmp_path / "psk"
     key.write_text("a" * 64)
     key.chmod(0o600)
