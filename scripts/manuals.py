@@ -19,6 +19,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from netns.cli import main as srd_lab
+from srd.cli import COMMANDS
 from srd.cli import cli as srd
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -87,7 +88,7 @@ def _commands(words: list[str], command: click.Command, context: click.Context) 
 
 def _inner(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
     plugins = _plugins() if group is srd else {}
-    own = [*group.commands] if group is srd else group.list_commands(context)
+    own = [*COMMANDS] if group is srd else group.list_commands(context)
     for name in sorted({*own, *plugins}):
         command = plugins.get(name) or group.get_command(context, name)
         if command is not None and not command.hidden:

@@ -13,8 +13,9 @@ def main() -> None:
     """Run the command line; the entry point of the console script."""
     try:
         from srd.cli import main as command  # noqa: PLC0415 - it may lack something
+
+        command()
     except ModuleNotFoundError as error:
         if error.name not in EXTRA:
             raise
         sys.exit(f"srd: needs {error.name}; install it: pip install 'open-srd[cli]'")
-    command()
