@@ -46,7 +46,7 @@ test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
 	@PYTHON="$(PYTHON)" scripts/setup --dependencies chromium:chromium groff:groff-base linux.uml:user-mode-linux insmod:kmod openssl:openssl wireguard-go:wireguard-go tshark:tshark $(PROGRAMS)
 	@$(MAKE) --no-print-directory -j3 setup check-sources test-pure
-	@$(BIN)/python -m pytest -m "not compiled" $(WORKERS) $(PYTEST_FLAGS) $(PURE:%=--ignore=%)
+	@$(BIN)/python -m pytest -m "sources or not compiled" $(WORKERS) $(PYTEST_FLAGS) $(PURE:%=--ignore=%)
 	@echo "the same, compiled (see setup.py):"
 	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" $(WORKERS) $(COMPILED)
 	@echo "the benches in virtual time, compiled:"
@@ -56,7 +56,7 @@ check-sources:
 	@scripts/check
 
 test-pure:
-	@$(BIN)/python -m pytest -m "not compiled" -n 2 --dist worksteal --cov --cov-report= $(PURE)
+	@$(BIN)/python -m pytest -m "sources or not compiled" -n 2 --dist worksteal --cov --cov-report= $(PURE)
 	@$(BIN)/python scripts/coverage_floor.py
 
 check: setup check-sources

@@ -60,7 +60,7 @@ SIMULATED = tuple(ROOT / "tests" / path for path in ("srd/proto", "srd/secure"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run simulations with more seeds compiled only."""
     for item in items:
-        if _has_later_seed(item) and _is_simulated(item.path) and item.get_closest_marker("sources") is None:
+        if _has_later_seed(item) and _is_simulated(item.path):
             item.add_marker(pytest.mark.compiled)
 
 

@@ -27,6 +27,8 @@ from nitro_emu.device import Card as InProcess
 from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all
 from tests.nitro_emu.device.cards import Card, card, wait_for
 
+pytestmark = pytest.mark.compiled  # cards as processes
+
 LIMITS = "max_qps: 3, max_cqs: 2, max_mrs: 2, max_pds: 3, max_ahs: 2, max_connections: 3, max_mr_bytes: 64K"
 PAGE = memory.PAGE_BYTES
 (

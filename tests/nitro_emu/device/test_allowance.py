@@ -8,10 +8,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from nitro_emu.verbs import AddressHandle, CompStatus, SendOp
 from tests.nitro_emu.device.cards import GUARD, card, tenants
 from tests.nitro_emu.device.pattern import pattern
+
+pytestmark = pytest.mark.compiled  # cards as processes
 
 RATE_BPS = 100_000_000
 LENGTH = 4 << 20

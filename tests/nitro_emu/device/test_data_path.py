@@ -40,6 +40,8 @@ from nitro_emu.verbs import (
 from tests.nitro_emu.device.cards import ALL_ACCESS, GUARD, OPTIONS, QKEY, Card, Tenant, card, tenants, wait_for
 from tests.nitro_emu.device.pattern import Bytes, pattern
 
+pytestmark = pytest.mark.compiled  # cards as processes
+
 OK, INVALID_LKEY, BAD_LENGTH = CompStatus.OK, CompStatus.LOCAL_ERROR_INVALID_LKEY, CompStatus.LOCAL_ERROR_BAD_LENGTH
 BAD_ADDRESS, BAD_QPN, RNR = (
     CompStatus.REMOTE_ERROR_BAD_ADDRESS, CompStatus.REMOTE_ERROR_BAD_DEST_QPN, CompStatus.REMOTE_ERROR_RNR,

@@ -23,6 +23,8 @@ from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
 from tests.patience import PATIENCE_S
 from tests.srd.tunnel.cable import ip, namespaces
 
+pytestmark = pytest.mark.compiled  # cards as processes
+
 LOW, HIGH = "172.31.0.5", "172.31.0.6"
 """The addresses that both VPCs have."""
 VPCS = ("red", "blue")

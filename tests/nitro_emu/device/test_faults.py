@@ -29,6 +29,8 @@ from tests.nitro_emu.device.pattern import pattern
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process
 
+pytestmark = pytest.mark.compiled  # cards as processes
+
 OK = CompStatus.OK
 GONE = {CompStatus.REMOTE_ERROR_BAD_DEST_QPN, CompStatus.LOCAL_ERROR_UNRESP_REMOTE}
 CARD_GONE = {

@@ -7,6 +7,8 @@ import pytest
 from scripts.benches.card_fuzz.run import measure
 from scripts.benches.cases.card_fuzz import WANTED
 
+pytestmark = pytest.mark.compiled  # cards as processes
+
 ENTRIES = 20_000
 
 

@@ -37,6 +37,8 @@ from tests.nitro_emu.processes import loopback_address
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process
 
+pytestmark = pytest.mark.compiled  # cards as processes
+
 OK = CompStatus.OK
 VFS = {"card-a": Vf("efa_0", "red", "172.31.0.5"), "card-b": Vf("efa_0", "red", "172.31.0.6")}
 

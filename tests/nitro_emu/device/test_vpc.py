@@ -17,6 +17,8 @@ from tests.nitro_emu.device.cards import GUARD, Card, Tenant, wait_for
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
 
+pytestmark = pytest.mark.compiled  # cards as processes
+
 OK = CompStatus.OK
 RED, BLUE = "172.31.0.5", "172.31.0.6"
 CARDS = {

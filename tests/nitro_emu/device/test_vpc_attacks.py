@@ -54,6 +54,8 @@ from tests.nitro_emu.device.tap import Tap
 from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
 from tests.nitro_emu.processes import loopback_address
 
+pytestmark = pytest.mark.compiled  # cards as processes
+
 FRAMES: Final = 100_000
 GUESSES: Final = 100_000
 HANDLES: Final = 10_000

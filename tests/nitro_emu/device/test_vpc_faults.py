@@ -56,6 +56,8 @@ from tests.nitro_emu.processes import loopback_address
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process
 
+pytestmark = pytest.mark.compiled  # cards as processes
+
 INTRUDER: Final = Path(__file__).with_name("intruder.py")
 PROBE: Final = Path(__file__).with_name("egress_probe.py")
 NOBODY: Final = 65534
