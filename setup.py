@@ -53,6 +53,7 @@ COMPILED = (
         for name in (
             "completion_queue",
             "doorbells",
+            "efa_function",
             "landing",
             "memory_region",
             "objects",
@@ -65,7 +66,7 @@ COMPILED = (
             "send_queue",
             "sources",
             "tables",
-            "virtual_function",
+            "vf_endpoint",
             "wqe_runs",
         )
     ),

@@ -18,12 +18,12 @@ from nitro_emu.abi.memory import CardState
 from nitro_emu.config import CardConfig, VfConfig
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
+from nitro_emu.device.efa_function import EfaFunction
 from nitro_emu.device.express_function import ExpressFunction
 from nitro_emu.device.peer_attestation import PEER_USER_DATA
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.user_context import UserContext
 from nitro_emu.device.vf_trust import VfTrust
-from nitro_emu.device.virtual_function import VirtualFunction
 from nitro_emu.errors import CardError, TrustError, VpcError
 from nitro_emu.trust.alarms import Alarms
 from srd.errors import UsageError
@@ -37,7 +37,7 @@ _UCRED: Final = struct.Struct("3i")
 class Device:
     """A virtual function at its socket."""
 
-    def __init__(self, vf: VirtualFunction, path: Path) -> None:
+    def __init__(self, vf: EfaFunction, path: Path) -> None:
         """Listen at `path`. Raises CardError."""
         self.vf = vf
         self.path = path
@@ -169,12 +169,12 @@ class Card:
     def _open(self, poller: Poller, vf_config: VfConfig) -> Device:
         name = vf_config.name
         trust = self._trust_of(vf_config)
-        vf = VirtualFunction(vf_config, trust=trust, poller=poller, on_failure=lambda reason: self._fail(name, reason))
+        vf = EfaFunction(vf_config, trust=trust, poller=poller, on_failure=lambda reason: self._fail(name, reason))
         with ExitStack() as opened:
             opened.callback(vf.close)
             vf.start()
             if vf_config.vpc is not None and self.trust.network is not None:
-                self.trust.network.on_change(vf.on_new_mapping)
+                self.trust.network.on_change(vf.endpoint.on_new_mapping)
             device = Device(vf, self.config.run_dir / f"{name}.sock")
             opened.pop_all()
         return device
@@ -188,7 +188,7 @@ class Card:
             vf.start()
             vf.share_loop(is_shared=len(self.config.vfs) > 1)
             if self.trust.network is not None:
-                self.trust.network.on_change(vf.on_new_mapping)
+                self.trust.network.on_change(vf.endpoint.on_new_mapping)
             opened.pop_all()
         return vf
 
@@ -311,8 +311,8 @@ def _stats(device: Device) -> dict[str, Any]:
         "qkey_viol": vf.responder.qkey_violations,
         "bytes_copied": vf.bytes_copied,
         "vpc": asdict(vf.tenancy.counters),
-        "allowance": asdict(vf.allowance_counters()),
-        "security": asdict(vf.security_counters()),
+        "allowance": asdict(vf.endpoint.allowance_counters()),
+        "security": asdict(vf.endpoint.security_counters()),
         "resources": {
             "qps": len(tables.queue_pairs),
             "cqs": len(tables.completion_queues),
@@ -343,5 +343,5 @@ def _interface_stats(vf: ExpressFunction) -> dict[str, Any]:
         "dropped": vf.dropped(),
         "vpc": asdict(vf.tenancy.counters),
         "allowance": asdict(vf.allowance_counters()),
-        "security": asdict(vf.security_counters()),
+        "security": asdict(vf.endpoint.security_counters()),
     }
