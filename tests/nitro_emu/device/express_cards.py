@@ -50,6 +50,10 @@ class Tenant:
     def ping(self, to: str, *options: str) -> bool:
         return self.run("ping", "-n", "-c", "1", "-w", "10", *options, to).returncode == 0
 
+    def is_silent(self, to: str, *options: str) -> bool:
+        """Whether a ping gets no answer within a second."""
+        return not self.ping(to, "-w", "1", *options)
+
     def stats(self) -> dict[str, Any]:
         return self.card.stats(self.vf)
 

@@ -81,7 +81,7 @@ def two_cards(directory: Path) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with two_cards(tmp_path_factory.mktemp("world")) as made:
-        assert not made.tenants["red", LOW].ping(HIGH, "-W", "1"), "there is no mapping yet"
+        assert made.tenants["red", LOW].is_silent(HIGH), "there is no mapping yet"
         assert made.tenants["red", LOW].dropped("no_mapping") > 0
         made.control_plane.push()
         yield made
@@ -146,7 +146,7 @@ def test_address_of_another_vpc__is_never_reached(world: World) -> None:
         del red["interfaces"]["card-b-ena-0"]
         world.control_plane.push()
         before = other.stats()["ena"]["ena_srd_rx_pkts"]
-        assert not left.ping(HIGH, "-W", "1"), "only VPC blue has it now"
+        assert left.is_silent(HIGH), "only VPC blue has it now"
         assert left.dropped("no_interface") > 0
         assert other.stats()["ena"]["ena_srd_rx_pkts"] == before
     assert left.ping(HIGH)
@@ -181,7 +181,7 @@ def test_security_groups__of_inner_packets(world: World) -> None:
         with right.listener(81):
             assert is_refused(left, 81), "no ingress rule"
             assert right.dropped("security_group") > dropped[1]
-        assert not right.ping(LOW, "-W", "1"), "no egress rule of the server's"
+        assert right.is_silent(LOW), "no egress rule of the server's"
 
 
 def test_rule__that_is_withdrawn_stops_what_is_open_and_what_is_new(world: World) -> None:
@@ -196,7 +196,7 @@ def test_rule__that_is_withdrawn_stops_what_is_open_and_what_is_new(world: World
         dropped = right.dropped("security_group")
         client.sendall(b"after")
         wait_for(lambda: right.dropped("security_group") > dropped, "the flow's next packet is judged again")
-        assert not left.ping(HIGH, "-W", "1")
+        assert left.is_silent(HIGH)
         red["groups"]["efa"]["ingress"] = ALL
         world.control_plane.push()
         assert server.recv(16) == b"after", "TCP has sent it again"
@@ -206,7 +206,7 @@ def test_source__that_is_not_the_interface_s_is_dropped(world: World) -> None:
     left, right = world.pair("red")
     ip("address", "add", "172.31.0.99/32", "dev", "eth0", netns=left.netns)
     before = right.stats()["ena"]["ena_srd_rx_pkts"]
-    assert not left.ping(HIGH, "-W", "1", "-I", "172.31.0.99")
+    assert left.is_silent(HIGH, "-I", "172.31.0.99")
     assert left.dropped("spoofed_source") > 0
     assert right.stats()["ena"]["ena_srd_rx_pkts"] == before
     assert left.ping(HIGH)
@@ -220,7 +220,7 @@ def test_interface__that_its_tenant_deletes_harms_no_other_and_nothing_is_left_o
         ip("link", "delete", "eth0", netns=left.netns)
         status = left.card.run_dir
         wait_for(lambda: ask(status, "status")["vfs"]["ena_0"]["interface"] is None, "the card notices its end")
-        assert not right.ping(LOW, "-W", "1")
+        assert right.is_silent(LOW)
         assert left.dropped("down") > 0
         neighbour, other = world.pair("blue")
         stream(neighbour, other, number=3, length=100_000)
