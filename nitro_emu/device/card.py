@@ -16,10 +16,12 @@ from typing import Any, Final, NoReturn
 from nitro_emu.abi.admin import AenqGroup
 from nitro_emu.abi.memory import CardState
 from nitro_emu.config import CardConfig, VfConfig
+from nitro_emu.device import handover
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
 from nitro_emu.device.efa_function import EfaFunction
 from nitro_emu.device.express_function import ExpressFunction
+from nitro_emu.device.handover import KeptInterface
 from nitro_emu.device.peer_attestation import PEER_USER_DATA
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.user_context import UserContext
@@ -140,11 +142,12 @@ class Card:
         loop = asyncio.get_running_loop()
         self._trust = await CardTrust.open(self.config)
         self._poller = Poller(poll_s=self.config.poll_s, busy_poll=self.config.busy_poll)
+        kept = handover.take(self.config.vfs)
         with ExitStack() as opened:
             opened.callback(self._poller.close)
             for vf_config in self.config.vfs:
                 if vf_config.interface is not None:
-                    interface = self._open_interface(vf_config)
+                    interface = self._open_interface(vf_config, kept=kept.get(vf_config.name))
                     opened.callback(interface.close)
                     self._interfaces.append(interface)
                     continue
@@ -179,13 +182,13 @@ class Card:
             opened.pop_all()
         return device
 
-    def _open_interface(self, vf_config: VfConfig) -> ExpressFunction:
+    def _open_interface(self, vf_config: VfConfig, *, kept: KeptInterface | None) -> ExpressFunction:
         name = vf_config.name
         trust = self._trust_of(vf_config)
         vf = ExpressFunction(vf_config, trust=trust, on_failure=lambda reason: self._fail(name, reason))
         with ExitStack() as opened:
             opened.callback(vf.close)
-            vf.start()
+            vf.start(kept)
             vf.share_loop(is_shared=len(self.config.vfs) > 1)
             if self.trust.network is not None:
                 self.trust.network.on_change(vf.endpoint.on_new_mapping)
@@ -284,7 +287,14 @@ class Card:
 
     def prepare_replacement(self) -> Callable[[], NoReturn]:
         """Return what replaces this process, to be called when all is closed. Raises TrustError."""
-        return self.trust.replacement()
+        kept = {each.config.name: interface for each in self._interfaces if (interface := each.keep()) is not None}
+        replace = self.trust.replacement()
+
+        def hand_over() -> NoReturn:
+            handover.leave(kept)
+            replace()
+
+        return hand_over
 
 
 def _status(device: Device) -> dict[str, Any]:

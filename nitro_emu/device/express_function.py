@@ -25,14 +25,15 @@ from nitro_emu.abi.gid import IPV6_PORT, address_of_untrusted, gid_of
 from nitro_emu.config import VfConfig
 from nitro_emu.counters import AllowanceCounters
 from nitro_emu.device.express_inbox import PACKETS_KEY, ExpressInbox
+from nitro_emu.device.handover import KeptInterface, settings_of
 from nitro_emu.device.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST
 from nitro_emu.device.remote import Remote
 from nitro_emu.device.tenancy import PacketTenancy
-from nitro_emu.device.tenant_interface import open_interface
+from nitro_emu.device.tenant_interface import adopt_interface, open_interface
 from nitro_emu.device.vf_endpoint import VfEndpoint
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import CardError
-from nitro_emu.vpc.flows import CONNTRACK_EXCEEDED, FlowTable, read_untrusted
+from nitro_emu.vpc.flows import CONNTRACK_EXCEEDED, NO_VERSION, FlowTable, read_untrusted
 from srd.batch import MessageBatch
 from srd.inbox import Inbox
 from srd.message import Message
@@ -78,12 +79,28 @@ class ExpressFunction:
 
     # -- life -------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Make the interface, and open the engine. Raises CardError when one of them cannot be had."""
-        self._tun = open_interface(self._fields, name=self.config.name, address=self._own)
+    def start(self, kept: KeptInterface | None = None) -> None:
+        """Make the interface, or go on with the one that an update has kept, and open the engine. Raises CardError."""
+        if kept is None:
+            self._tun = open_interface(self._fields, name=self.config.name, address=self._own)
+        else:
+            self._tun = adopt_interface(kept.fds, index=kept.index, name=self.config.name)
         nothing = ExpressInbox(self.sources)
         self.endpoint.open(max_message_bytes=MERGED_BYTES, memory=nothing, inbox=nothing, on_event=self._on_event)
         self._gateway = Gateway(self._tun, config=TunnelConfig(), routing=self, on_failure=self._on_interface_failed)
+        if kept is not None:
+            self.flows.restore(kept.flows, now=self.gateway.now)
+
+    def keep(self) -> KeptInterface | None:
+        """Return the interface and the flows for the program that replaces this one; None before `start`."""
+        if self._tun is None:
+            return None
+        return KeptInterface(
+            settings=settings_of(self.config),
+            fds=self._tun.keep_over_exec(),
+            index=self._tun.index,
+            flows=tuple(self.flows.saved(now=self.gateway.now)),
+        )
 
     @property
     def gateway(self) -> Gateway:
@@ -140,6 +157,9 @@ class ExpressFunction:
     def _flow_refusal_untrusted(
         self, inner: InnerPacket, packet: memoryview | bytes, *, is_outbound: bool
     ) -> str | None:
+        version = self.tenancy.rules_version
+        if version == NO_VERSION:  # flows of before an update live until there is a mapping
+            return "no_mapping"
         try:
             tracked = read_untrusted(inner, packet)
         except InnerPacketError as error:
@@ -148,7 +168,7 @@ class ExpressFunction:
             tracked,
             is_outbound=is_outbound,
             peer=inner.destination if is_outbound else inner.source,
-            version=self.tenancy.rules_version,
+            version=version,
             now=self.gateway.now,
         )
 
