@@ -37,12 +37,9 @@ class World:
         site.configure("card-b", more="log_level: debug\n")
         return str(site.sign("card-b", version=2, output=site.directory / "new.manifest"))
 
-    def ask_for_update(self) -> None:
-        """Have card-b replaced by the next version."""
-        assert ask(self.card.run_dir, "update", manifest=self.new_version()) == {"version": 2}
-
-    def finish_update(self) -> None:
-        """Wait for the new program, and give it a mapping, as the control plane does."""
+    def update(self, manifest: str) -> None:
+        """Have card-b replaced, and give the new program a mapping, as the control plane does."""
+        assert ask(self.card.run_dir, "update", manifest=manifest) == {"version": 2}
         self.card.process.event("ready")
         self.site.control_plane.push()
 
@@ -90,10 +87,10 @@ def test_update__keeps_the_interface_and_its_connections(tmp_path: Path) -> None
     with world_of(tmp_path) as world, connection(world.left, world.right) as connected:
         connected.exchange(1, length=300_000)
         number = world.number
-        transfer = threading.Thread(target=connected.exchange, args=(2,), kwargs={"length": 20_000_000})
+        manifest = world.new_version()
+        transfer = threading.Thread(target=connected.exchange, args=(2,), kwargs={"length": 60_000_000})
         transfer.start()
-        world.ask_for_update()
-        world.finish_update()
+        world.update(manifest)
         transfer.join()
         connected.exchange(3, length=300_000)
         assert (world.number, world.interface) == (number, "eth0")
@@ -105,8 +102,7 @@ def test_update__keeps_the_flows_by_which_answers_pass(tmp_path: Path) -> None:
     """After it, only the end that may begin nothing sends."""
     with world_of(tmp_path, is_one_way=True) as world, connection(world.left, world.right) as connected:
         connected.exchange(1, length=300_000)
-        world.ask_for_update()
-        world.finish_update()
+        world.update(world.new_version())
         connected.server.sendall(b"an answer")
         assert connected.client.recv(16) == b"an answer"
         assert world.right.is_silent(LOW), "it still begins nothing"
@@ -116,8 +112,7 @@ def test_update__of_a_card_whose_tenant_has_deleted_the_interface_goes_on_withou
     with world_of(tmp_path) as world:
         ip("link", "delete", "eth0", netns=world.right.netns)
         wait_for(lambda: world.interface is None, "the card notices its end")
-        world.ask_for_update()
-        world.finish_update()
+        world.update(world.new_version())
         wait_for(lambda: world.interface is None, "it is not made again")
 
 
