@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 from nitro_emu.abi.admin import AenqGroup
 from nitro_emu.abi.memory import CardState
-from nitro_emu.config import CardConfig, VfConfig
+from nitro_emu.config import CardConfig
 from nitro_emu.device import handover
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
@@ -28,6 +28,7 @@ from nitro_emu.device.user_context import UserContext
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import CardError, TrustError, VpcError
 from nitro_emu.trust.alarms import Alarms
+from nitro_emu.vf_config import VfConfig
 from srd.errors import UsageError
 
 KEEP_ALIVE_S: Final = 1.0

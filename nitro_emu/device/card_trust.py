@@ -1,7 +1,7 @@
 """What a card's virtual functions and its process share of keys, permissions and proofs; opened before anything else.
 
     with await CardTrust.open(config) as trust:
-        vf = VirtualFunction(vf_config, trust=trust.of(vf_config), ...)
+        vf = EfaFunction(vf_config, trust=trust.of(vf_config), ...)
 
 With a security chip (`nitro_emu.chip`) opening is the measured boot: the chip measures the files of this software and
 its settings, compares them with the signed manifest, and only then gives out the card's private key. Otherwise the key
@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET, SECRET_BYTES
-from nitro_emu.config import AttestationFields, CardConfig, VfConfig, load
+from nitro_emu.config import AttestationFields, CardConfig, load
 from nitro_emu.device.handover import settings_of
 from nitro_emu.device.peer_attestation import PeerAttestation
 from nitro_emu.device.tenancy import OpenTenancy, PacketTenancy, Tenancy, VpcTenancy
@@ -41,6 +41,7 @@ from nitro_emu.trust.manifest import MAX_MANIFEST_BYTES
 from nitro_emu.trust.measure import read_file, software_root
 from nitro_emu.trust.pki import certificate_pem, load_certificate_untrusted, load_public_key_untrusted
 from nitro_emu.trust.verify import Expectation
+from nitro_emu.vf_config import VfConfig
 from srd.secure.config import Keys, SecurityConfig
 from srd.secure.key_log import VARIABLE as KEY_LOG
 from srd.secure.keys import directory as key_directory

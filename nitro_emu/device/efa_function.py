@@ -14,7 +14,6 @@ from typing import Final
 
 from nitro_emu.abi.admin import QpState
 from nitro_emu.abi.limits import MAX_KEY, MAX_RQ_DEPTH
-from nitro_emu.config import VfConfig
 from nitro_emu.counters import DeviceCounters, PortCounters
 from nitro_emu.device.introduction import INTRODUCTION_REQUEST
 from nitro_emu.device.memory_region import MemoryRegion
@@ -28,6 +27,7 @@ from nitro_emu.device.tables import Table
 from nitro_emu.device.vf_endpoint import VfEndpoint, datagram_bytes
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import AbiError
+from nitro_emu.vf_config import VfConfig
 from srd.engine import Engine
 from srd.proto.events import (
     BatchCompletion,

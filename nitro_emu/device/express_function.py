@@ -22,7 +22,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from nitro_emu.abi.gid import IPV6_PORT, address_of_untrusted, gid_of
-from nitro_emu.config import VfConfig
 from nitro_emu.counters import AllowanceCounters
 from nitro_emu.device.express_inbox import PACKETS_KEY, ExpressInbox
 from nitro_emu.device.handover import KeptInterface, settings_of
@@ -33,6 +32,7 @@ from nitro_emu.device.tenant_interface import adopt_interface, open_interface
 from nitro_emu.device.vf_endpoint import VfEndpoint
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import CardError
+from nitro_emu.vf_config import VfConfig
 from nitro_emu.vpc.flows import CONNTRACK_EXCEEDED, NO_VERSION, FlowTable, read_untrusted
 from srd.batch import MessageBatch
 from srd.inbox import Inbox

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nitro_emu.config import VfConfig
 from nitro_emu.errors import CardError
+from nitro_emu.vf_config import VfConfig
 from nitro_emu.vpc.flows import Begin, SavedFlow
 
 HANDOVER_FD: Final = "NITRO_HANDOVER_FD"

@@ -15,8 +15,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
-from nitro_emu.config import InterfaceFields
 from nitro_emu.errors import CardError
+from nitro_emu.vf_config import InterfaceFields
 from srd.tunnel.errors import TunnelError
 from srd.tunnel.tun import Tun
 

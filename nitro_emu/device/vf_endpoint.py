@@ -20,7 +20,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
-from nitro_emu.config import VfConfig
 from nitro_emu.counters import AllowanceCounters, SecurityCounters
 from nitro_emu.device.interface import interface_mtu
 from nitro_emu.device.introducer import Introducer
@@ -29,6 +28,7 @@ from nitro_emu.device.sources import Source, Sources
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import CardError
 from nitro_emu.trust.alarms import RateLimit
+from nitro_emu.vf_config import VfConfig
 from srd.config import EndpointConfig
 from srd.engine import Engine
 from srd.errors import SrdError

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from nitro_emu.config import InterfaceFields, VfConfig
 from nitro_emu.device.express_function import ExpressFunction
 from nitro_emu.device.express_inbox import PACKETS_KEY, ExpressInbox
 from nitro_emu.device.introduction import INTRODUCTION_KEY
@@ -13,6 +12,7 @@ from nitro_emu.device.peer_attestation import PeerAttestation
 from nitro_emu.device.sources import Source
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.trust.alarms import Alarms
+from nitro_emu.vf_config import InterfaceFields, VfConfig
 from srd.proto.wire.status import Status
 from srd.secure.config import Plain
 from srd.tunnel.packets import parse_untrusted

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nitro_emu.config import InterfaceFields, VfConfig
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.handover import HANDOVER_FD, KeptInterface, leave, settings_of, take
 from nitro_emu.errors import CardError, TrustError
+from nitro_emu.vf_config import InterfaceFields, VfConfig
 from nitro_emu.vpc.flows import Begin, SavedFlow
 
 FLOWS = (
