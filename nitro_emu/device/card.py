@@ -16,12 +16,11 @@ from typing import Any, Final, NoReturn
 from nitro_emu.abi.admin import AenqGroup
 from nitro_emu.abi.memory import CardState
 from nitro_emu.config import CardConfig
-from nitro_emu.device import handover
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
 from nitro_emu.device.efa_function import EfaFunction
 from nitro_emu.device.express_function import ExpressFunction
-from nitro_emu.device.handover import KeptInterface
+from nitro_emu.device.handover import KeptInterface, leave_interfaces, take_interfaces
 from nitro_emu.device.peer_attestation import PEER_USER_DATA
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.user_context import UserContext
@@ -143,7 +142,7 @@ class Card:
         loop = asyncio.get_running_loop()
         self._trust = await CardTrust.open(self.config)
         self._poller = Poller(poll_s=self.config.poll_s, busy_poll=self.config.busy_poll)
-        kept = handover.take(self.config.vfs)
+        kept = take_interfaces(self.config.vfs)
         with ExitStack() as opened:
             opened.callback(self._poller.close)
             for vf_config in self.config.vfs:
@@ -292,7 +291,7 @@ class Card:
         replace = self.trust.replacement()
 
         def hand_over() -> NoReturn:
-            handover.leave(kept)
+            leave_interfaces(kept)
             replace()
 
         return hand_over

@@ -1,7 +1,7 @@
 """What a card hands on to the program that replaces it in a live update: tenants' interfaces, with their flows.
 
-    leave({"ena_0": kept})          # just before execve
-    kept = take(config.vfs)         # in the new program, before it opens virtual functions
+    leave_interfaces({"ena_0": kept})          # just before execve
+    kept = take_interfaces(config.vfs)         # in the new program, before it opens virtual functions
 
 A confined process cannot make an interface: it enters no namespace, and opens no device for writing. So the
 descriptors stay open over execve, and with them the interface, its addresses and routes, and the packets that wait in
@@ -47,7 +47,7 @@ def settings_of(config: VfConfig) -> str:
     return json.dumps(told, sort_keys=True)
 
 
-def leave(interfaces: Mapping[str, KeptInterface]) -> None:
+def leave_interfaces(interfaces: Mapping[str, KeptInterface]) -> None:
     """Leave interfaces, by the name of the virtual function, to the program that is executed next."""
     if interfaces:
         descriptor = os.memfd_create("nitro-handover", 0)  # stays open over execve
@@ -56,7 +56,7 @@ def leave(interfaces: Mapping[str, KeptInterface]) -> None:
         os.environ[HANDOVER_FD] = str(descriptor)
 
 
-def take(vfs: Iterable[VfConfig]) -> dict[str, KeptInterface]:
+def take_interfaces(vfs: Iterable[VfConfig]) -> dict[str, KeptInterface]:
     """Return what the program before has left for these virtual functions. Raises CardError if it is not understood."""
     descriptor = os.environ.pop(HANDOVER_FD, "")
     if not descriptor.isdigit():

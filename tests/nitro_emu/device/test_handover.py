@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nitro_emu.device.card_trust import CardTrust
-from nitro_emu.device.handover import HANDOVER_FD, KeptInterface, leave, settings_of, take
+from nitro_emu.device.handover import HANDOVER_FD, KeptInterface, leave_interfaces, settings_of, take_interfaces
 from nitro_emu.errors import CardError, TrustError
 from nitro_emu.vf_config import InterfaceFields, VfConfig
 from nitro_emu.vpc.flows import Begin, SavedFlow
@@ -62,26 +62,26 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_interface__is_taken_as_it_was_left_and_only_once() -> None:
     left = kept(vf(), 1000, 1001)
-    leave({"ena_0": left})
+    leave_interfaces({"ena_0": left})
     number = int(os.environ[HANDOVER_FD])
     assert os.get_inheritable(number)
-    assert take([vf("efa_0"), vf(max_flows=64)]) == {"ena_0": left}, "flows are the card's own"
+    assert take_interfaces([vf("efa_0"), vf(max_flows=64)]) == {"ena_0": left}, "flows are the card's own"
     assert not is_open(number)
-    assert take([vf()]) == {}
+    assert take_interfaces([vf()]) == {}
 
 
 @pytest.mark.parametrize("changed", [{"mtu": 1400}, {"netns": "other"}, {"routes": ["10.9.0.0/16"]}, {"name": "eth9"}])
 def test_interface__of_other_settings_is_closed(changed: dict[str, Any]) -> None:
     fds = os.pipe()
-    leave({"ena_0": kept(vf(), *fds)})
-    assert take([vf(**changed)]) == {}
+    leave_interfaces({"ena_0": kept(vf(), *fds)})
+    assert take_interfaces([vf(**changed)]) == {}
     assert not any(map(is_open, fds))
 
 
 def test_interface__that_is_in_the_settings_no_more_is_closed() -> None:
     fds = os.pipe()
-    leave({"ena_0": kept(vf(), *fds)})
-    assert take([vf("ena_1")]) == {}
+    leave_interfaces({"ena_0": kept(vf(), *fds)})
+    assert take_interfaces([vf("ena_1")]) == {}
     assert not any(map(is_open, fds))
 
 
@@ -91,7 +91,7 @@ def test_handover__that_is_not_understood_is_one_line(content: str) -> None:
     os.write(fd, content.encode())
     os.environ[HANDOVER_FD] = str(fd)
     with pytest.raises(CardError, match="what the program before this update has left"):
-        take([vf()])
+        take_interfaces([vf()])
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,22 @@ def test_flows_of_a_process_before__are_as_many_as_fit_and_of_known_times() -> N
     assert not after.gets(back(tcp(sport=80, dport=3, flags="SA"))), "it is judged again"
 
 
+def test_flow_of_a_process_before__ends_when_it_would_have_ended() -> None:
+    group = Group(egress=[("tcp", 80)], ingress=[])
+    for port in (1, 2):
+        assert group.sends(out(tcp(sport=port, flags="S")))
+        assert group.gets(back(tcp(sport=80, dport=port, flags="SA")))
+    assert group.sends(out(tcp(sport=2, flags="FA")))
+    after = Group(egress=[("tcp", 80)], ingress=[])
+    after.table.restore(group.table.saved(now=group.now), now=after.now)
+    assert after.sends(out(tcp(sport=1, flags="A")))
+    assert after.gets(back(tcp(sport=80, dport=2, flags="FA")))
+    after.now += CLOSED_S
+    assert not after.gets(back(tcp(sport=80, dport=2, flags="A"))), "both ends have closed it"
+    after.now += OPENING_S
+    assert after.gets(back(tcp(sport=80, dport=1, flags="A"))), "it had been answered"
+
+
 # -- against a model ------------------------------------------------------------------------------------------------
 
 _FLAGS = {"S": 2, "SA": 18, "A": 16, "FA": 17, "R": 4}
