@@ -55,6 +55,7 @@ COMPILED = (
         for name in (
             "completion_queue",
             "doorbells",
+            "efa_function",
             "landing",
             "memory_region",
             "objects",
@@ -67,7 +68,7 @@ COMPILED = (
             "send_queue",
             "sources",
             "tables",
-            "virtual_function",
+            "vf_endpoint",
             "wqe_runs",
         )
     ),

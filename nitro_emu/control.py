@@ -44,11 +44,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from nitro_emu.config import CONTROL_SOCKET
 from nitro_emu.control_calls import MAX_WAIT_S, Calls, ControlledCard
 from nitro_emu.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, Gate, RequestError
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
+from nitro_emu.run_directory import CONTROL_SOCKET
 from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.policy import Principal, is_allowed, principal_of

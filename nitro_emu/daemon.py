@@ -25,13 +25,13 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 import uvloop
 
 from devmem.errors import DevmemError
-from nitro_emu.config import CONTROL_SOCKET, CardConfig
+from nitro_emu.config import CardConfig
 from nitro_emu.control import ControlledCard, ControlServer
 from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.metrics import MetricsServer, Stats
-from nitro_emu.run_directory import RunDirectory
+from nitro_emu.run_directory import CONTROL_SOCKET, RunDirectory
 from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from srd.errors import SrdError

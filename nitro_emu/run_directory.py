@@ -23,6 +23,9 @@ from typing import Final, Self
 
 from nitro_emu.errors import CardError
 
+CONTROL_SOCKET: Final = "control.sock"
+"""The control socket's name in the run directory."""
+
 LOCK_FILE: Final = "card.lock"
 
 MAX_RECORD_BYTES: Final = 64 << 10

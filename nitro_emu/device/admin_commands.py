@@ -353,7 +353,7 @@ class AdminCommands:
         try:
             self._vf.tenancy.destination(command.dest_addr)
         except VpcError as error:
-            self._vf.introducer.on_denied(str(error))
+            self._vf.endpoint.introducer.on_denied(str(error))
             raise _illegal(f"gid: {gid_text(command.dest_addr)} cannot be reached") from None
         number = self._vf.tables.handles.reserve()
         handle = AddressHandle(number, domain, command.dest_addr, self._vf.remote(command.dest_addr))

@@ -15,17 +15,19 @@ from typing import Any, Final, NoReturn
 
 from nitro_emu.abi.admin import AenqGroup
 from nitro_emu.abi.memory import CardState
-from nitro_emu.config import CardConfig, VfConfig
+from nitro_emu.config import CardConfig
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
+from nitro_emu.device.efa_function import EfaFunction
 from nitro_emu.device.express_function import ExpressFunction
+from nitro_emu.device.handover import KeptInterface, leave_interfaces, take_interfaces
 from nitro_emu.device.peer_attestation import PEER_USER_DATA
 from nitro_emu.device.poller import Poller
 from nitro_emu.device.user_context import UserContext
 from nitro_emu.device.vf_trust import VfTrust
-from nitro_emu.device.virtual_function import VirtualFunction
 from nitro_emu.errors import CardError, TrustError, VpcError
 from nitro_emu.trust.alarms import Alarms
+from nitro_emu.vf_config import VfConfig
 from srd.errors import UsageError
 
 KEEP_ALIVE_S: Final = 1.0
@@ -37,7 +39,7 @@ _UCRED: Final = struct.Struct("3i")
 class Device:
     """A virtual function at its socket."""
 
-    def __init__(self, vf: VirtualFunction, path: Path) -> None:
+    def __init__(self, vf: EfaFunction, path: Path) -> None:
         """Listen at `path`. Raises CardError."""
         self.vf = vf
         self.path = path
@@ -140,11 +142,12 @@ class Card:
         loop = asyncio.get_running_loop()
         self._trust = await CardTrust.open(self.config)
         self._poller = Poller(poll_s=self.config.poll_s, busy_poll=self.config.busy_poll)
+        kept = take_interfaces(self.config.vfs)
         with ExitStack() as opened:
             opened.callback(self._poller.close)
             for vf_config in self.config.vfs:
                 if vf_config.interface is not None:
-                    interface = self._open_interface(vf_config)
+                    interface = self._open_interface(vf_config, kept=kept.get(vf_config.name))
                     opened.callback(interface.close)
                     self._interfaces.append(interface)
                     continue
@@ -169,26 +172,26 @@ class Card:
     def _open(self, poller: Poller, vf_config: VfConfig) -> Device:
         name = vf_config.name
         trust = self._trust_of(vf_config)
-        vf = VirtualFunction(vf_config, trust=trust, poller=poller, on_failure=lambda reason: self._fail(name, reason))
+        vf = EfaFunction(vf_config, trust=trust, poller=poller, on_failure=lambda reason: self._fail(name, reason))
         with ExitStack() as opened:
             opened.callback(vf.close)
             vf.start()
             if vf_config.vpc is not None and self.trust.network is not None:
-                self.trust.network.on_change(vf.on_new_mapping)
+                self.trust.network.on_change(vf.endpoint.on_new_mapping)
             device = Device(vf, self.config.run_dir / f"{name}.sock")
             opened.pop_all()
         return device
 
-    def _open_interface(self, vf_config: VfConfig) -> ExpressFunction:
+    def _open_interface(self, vf_config: VfConfig, *, kept: KeptInterface | None) -> ExpressFunction:
         name = vf_config.name
         trust = self._trust_of(vf_config)
         vf = ExpressFunction(vf_config, trust=trust, on_failure=lambda reason: self._fail(name, reason))
         with ExitStack() as opened:
             opened.callback(vf.close)
-            vf.start()
+            vf.start(kept)
             vf.share_loop(is_shared=len(self.config.vfs) > 1)
             if self.trust.network is not None:
-                self.trust.network.on_change(vf.on_new_mapping)
+                self.trust.network.on_change(vf.endpoint.on_new_mapping)
             opened.pop_all()
         return vf
 
@@ -284,7 +287,14 @@ class Card:
 
     def prepare_replacement(self) -> Callable[[], NoReturn]:
         """Return what replaces this process, to be called when all is closed. Raises TrustError."""
-        return self.trust.replacement()
+        kept = {each.config.name: interface for each in self._interfaces if (interface := each.keep()) is not None}
+        replace = self.trust.replacement()
+
+        def hand_over() -> NoReturn:
+            leave_interfaces(kept)
+            replace()
+
+        return hand_over
 
 
 def _status(device: Device) -> dict[str, Any]:
@@ -311,8 +321,8 @@ def _stats(device: Device) -> dict[str, Any]:
         "qkey_viol": vf.responder.qkey_violations,
         "bytes_copied": vf.bytes_copied,
         "vpc": asdict(vf.tenancy.counters),
-        "allowance": asdict(vf.allowance_counters()),
-        "security": asdict(vf.security_counters()),
+        "allowance": asdict(vf.endpoint.allowance_counters()),
+        "security": asdict(vf.endpoint.security_counters()),
         "resources": {
             "qps": len(tables.queue_pairs),
             "cqs": len(tables.completion_queues),
@@ -343,5 +353,5 @@ def _interface_stats(vf: ExpressFunction) -> dict[str, Any]:
         "dropped": vf.dropped(),
         "vpc": asdict(vf.tenancy.counters),
         "allowance": asdict(vf.allowance_counters()),
-        "security": asdict(vf.security_counters()),
+        "security": asdict(vf.endpoint.security_counters()),
     }

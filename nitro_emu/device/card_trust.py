@@ -1,7 +1,7 @@
 """What a card's virtual functions and its process share of keys, permissions and proofs; opened before anything else.
 
     with await CardTrust.open(config) as trust:
-        vf = VirtualFunction(vf_config, trust=trust.of(vf_config), ...)
+        vf = EfaFunction(vf_config, trust=trust.of(vf_config), ...)
 
 With a security chip (`nitro_emu.chip`) opening is the measured boot: the chip measures the files of this software and
 its settings, compares them with the signed manifest, and only then gives out the card's private key. Otherwise the key
@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET, SECRET_BYTES
-from nitro_emu.config import AttestationFields, CardConfig, VfConfig
+from nitro_emu.config import AttestationFields, CardConfig, load
+from nitro_emu.device.handover import settings_of
 from nitro_emu.device.peer_attestation import PeerAttestation
 from nitro_emu.device.tenancy import OpenTenancy, PacketTenancy, Tenancy, VpcTenancy
 from nitro_emu.device.vf_trust import VfTrust
@@ -40,6 +41,7 @@ from nitro_emu.trust.manifest import MAX_MANIFEST_BYTES
 from nitro_emu.trust.measure import read_file, software_root
 from nitro_emu.trust.pki import certificate_pem, load_certificate_untrusted, load_public_key_untrusted
 from nitro_emu.trust.verify import Expectation
+from nitro_emu.vf_config import VfConfig
 from srd.secure.config import Keys, SecurityConfig
 from srd.secure.key_log import VARIABLE as KEY_LOG
 from srd.secure.keys import directory as key_directory
@@ -147,10 +149,8 @@ class CardTrust:
         """
         if self.chip is None or self.config.chip is None:
             raise TrustError("this card has no security chip, which checks updates: replace the files, and restart it")
-        if self.config.confine and any(vf.interface is not None for vf in self.config.vfs):
-            raise TrustError(
-                "this card has interfaces of kind ena-express, which a confined process cannot make again; restart it"
-            )
+        if self.config.confine:
+            self._check_interfaces(load(_path(self.config)))
         if self._is_updating:
             raise TrustError("another update is being checked; wait for it")
         place = self.config.chip.manifest
@@ -170,6 +170,16 @@ class CardTrust:
             self._is_updating = False
             with suppress(OSError):
                 copy.unlink(missing_ok=True)
+
+    def _check_interfaces(self, config: CardConfig) -> None:
+        """Raise TrustError if new settings have an interface that is not kept: a confined process makes none."""
+        before = {vf.name: settings_of(vf) for vf in self.config.vfs}
+        for vf in config.vfs:
+            if vf.interface is not None and settings_of(vf) != before.get(vf.name):
+                raise TrustError(
+                    f"{vf.name}: its interface is new or has other settings, and a confined process makes none; "
+                    "restart the card"
+                )
 
     def replacement(self) -> Callable[[], NoReturn]:
         """Return what replaces this process by the software that the manifest lists.

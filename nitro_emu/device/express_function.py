@@ -1,8 +1,8 @@
 """A virtual function of kind ENA Express: a tenant's network interface, whose packets are SRD messages between cards.
 
-It has an engine, keys and registrations of its own, as the kind EFA has, and its peers are introduced in the same way:
-so who is at the other end, and that it is the interface of that address, is settled before the first packet. What the
-tunnel does with packets (`srd.tunnel`) is done here, too; this module decides which packets pass.
+Its endpoint is that of every virtual function (`vf_endpoint`): so who is at the other end, and that it is the interface
+of that address, is settled before the first packet. What the tunnel does with packets (`srd.tunnel`) is done here, too;
+this module decides which packets pass.
 
 1. A packet of the tenant passes if its source is the interface's own address, and its flow is allowed by the security
    groups: an egress rule, or it belongs to a flow that the other end began (`nitro_emu.vpc.flows`).
@@ -11,45 +11,34 @@ tunnel does with packets (`srd.tunnel`) is done here, too; this module decides w
 3. A packet of another card passes if its source is the address that the peer was let in with, its destination is this
    interface's, and its flow is allowed: an ingress rule, or it belongs to a flow that this end began.
 4. A new mapping ends peers without a way, or to what has moved; flows are judged again with their next packet.
-
-A peer that this end has opened is used for sending only; what the other end sends comes over a peer of its own.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import logging
-import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from nitro_emu.abi.gid import IPV6_PORT, address_of_untrusted, gid_of
-from nitro_emu.config import VfConfig
-from nitro_emu.counters import AllowanceCounters, SecurityCounters
+from nitro_emu.counters import AllowanceCounters
 from nitro_emu.device.express_inbox import PACKETS_KEY, ExpressInbox
-from nitro_emu.device.introducer import Introducer
+from nitro_emu.device.handover import KeptInterface, settings_of
 from nitro_emu.device.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST
 from nitro_emu.device.remote import Remote
-from nitro_emu.device.sources import Sources
 from nitro_emu.device.tenancy import PacketTenancy
-from nitro_emu.device.tenant_interface import open_interface
+from nitro_emu.device.tenant_interface import adopt_interface, open_interface
+from nitro_emu.device.vf_endpoint import VfEndpoint
 from nitro_emu.device.vf_trust import VfTrust
-from nitro_emu.device.virtual_function import add_security, datagram_bytes
 from nitro_emu.errors import CardError
-from nitro_emu.vpc.flows import CONNTRACK_EXCEEDED, FlowTable, read_untrusted
+from nitro_emu.vf_config import VfConfig
+from nitro_emu.vpc.flows import CONNTRACK_EXCEEDED, NO_VERSION, FlowTable, read_untrusted
 from srd.batch import MessageBatch
-from srd.config import EndpointConfig
-from srd.engine import Engine
-from srd.errors import SrdError
 from srd.inbox import Inbox
-from srd.log_limit import RateLimit
 from srd.message import Message
 from srd.peer import Peer
-from srd.proto.config import ProtocolConfig
 from srd.proto.events import Completion, Event, MessageReceived, MessagesReceived, PeerEnded, PeerOpened
-from srd.proto.peer import PeerCore
 from srd.proto.wire.status import Status
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
@@ -75,72 +64,44 @@ class ExpressFunction:
             raise CardError(f"{config.name}: kind ena-express needs an interface in a VPC")
         self.config = config
         self.tenancy = trust.tenancy
-        self.log = logging.getLogger(f"nitro_emu.vf.{config.name}")
-        self._log_limit = RateLimit()  # a tenant causes as many records as it likes
-        self.log.addFilter(self._log_limit)
-        self._trust = trust
+        self.endpoint = VfEndpoint(config, trust=trust, on_failure=on_failure)
+        self.log = self.endpoint.log
+        self.sources = self.endpoint.sources
         self._on_failure = on_failure
         self._fields = config.interface
         self._own = config.private_address
         self._address = _packed(self.tenancy.gid)
-        self._engine: Engine | None = None
         self._tun: Tun | None = None
         self._gateway: Gateway | None = None
         self._remotes: dict[bytes, Remote] = {}  # by address
-        self._outgoing: dict[int, Remote] = {}  # by number of the peer that this end opened
         self._members: dict[int, Member] = {}  # by number of the peer
         self._inboxes: dict[int, Inbox] = {}  # likewise
-        self._cores: dict[int, PeerCore] = {}  # likewise, for their counters
-        self._security = SecurityCounters()  # of the peers that have ended
         self.flows = FlowTable(limit=self._fields.max_flows, judge=self.tenancy.flow_refusal)
-        self.sources = Sources(engine=self.engine, outgoing=self._outgoing)
-        self.introducer = Introducer(
-            engine=self.engine, trust=trust, sources=self.sources, outgoing=self._outgoing, log=self.log
-        )
 
     # -- life -------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Make the interface, and open the engine. Raises CardError when one of them cannot be had."""
-        with ExitStack() as opened:
-            self._tun = opened.enter_context(open_interface(self._fields, name=self.config.name, address=self._own))
-            self._engine = self._open_engine()
-            opened.callback(self._engine.close)
-            self._gateway = Gateway(
-                self._tun, config=TunnelConfig(), routing=self, on_failure=self._on_interface_failed
-            )
-            opened.pop_all()
-
-    def _open_engine(self) -> Engine:
-        config = self.config
-        family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
-        address = (config.address, config.port, 0, 0) if ":" in config.address else (config.address, config.port)
-        endpoint = EndpointConfig(
-            protocol=ProtocolConfig(
-                paths=config.paths,
-                receive_window_bytes=config.receive_window_bytes,
-                max_message_bytes=MERGED_BYTES,
-            ),
-            receive_region_bytes=config.memory_bytes,
-            chunk_bytes=config.chunk_bytes,
-            datagram_bytes=datagram_bytes(config),
-            security=self._trust.security,
-            allowance=config.allowance,
-        )
+    def start(self, kept: KeptInterface | None = None) -> None:
+        """Make the interface, or go on with the one that an update has kept, and open the engine. Raises CardError."""
+        if kept is None:
+            self._tun = open_interface(self._fields, name=self.config.name, address=self._own)
+        else:
+            self._tun = adopt_interface(kept.fds, index=kept.index, name=self.config.name)
         nothing = ExpressInbox(self.sources)
-        try:
-            return Engine(
-                endpoint, address, family=family, accepting=True, memory=nothing, inbox=nothing,
-                on_event=self._on_event, on_failure=self._on_failure,
-            )  # fmt: skip
-        except SrdError as error:
-            raise CardError(f"{config.name}: {error}") from error
+        self.endpoint.open(max_message_bytes=MERGED_BYTES, memory=nothing, inbox=nothing, on_event=self._on_event)
+        self._gateway = Gateway(self._tun, config=TunnelConfig(), routing=self, on_failure=self._on_interface_failed)
+        if kept is not None:
+            self.flows.restore(kept.flows, now=self.gateway.now)
 
-    def engine(self) -> Engine:
-        """Return the engine. Raises CardError before `start`."""
-        if self._engine is None:
-            raise CardError(f"{self.config.name} has not started")
-        return self._engine
+    def keep(self) -> KeptInterface | None:
+        """Return the interface and the flows for the program that replaces this one; None before `start`."""
+        if self._tun is None:
+            return None
+        return KeptInterface(
+            settings=settings_of(self.config),
+            fds=self._tun.keep_over_exec(),
+            index=self._tun.index,
+            flows=tuple(self.flows.saved(now=self.gateway.now)),
+        )
 
     @property
     def gateway(self) -> Gateway:
@@ -158,7 +119,7 @@ class ExpressFunction:
 
     def share_loop(self, *, is_shared: bool) -> None:
         """Take small shares of a pass, or not: other virtual functions wait for them."""
-        self.engine().share_loop(is_shared=is_shared)
+        self.endpoint.engine().share_loop(is_shared=is_shared)
 
     def _on_interface_failed(self, error: Exception) -> None:
         """Go on without the interface: whoever may delete it is its tenant, whose others are not to notice."""
@@ -170,12 +131,9 @@ class ExpressFunction:
     def close(self) -> None:
         """Close the engine, and delete the interface."""
         with ExitStack() as stack:
-            stack.callback(self.log.removeFilter, self._log_limit)
-            stack.callback(self.introducer.close)
             if self._tun is not None:
                 stack.callback(self._tun.close)
-            if self._engine is not None:
-                stack.callback(self._engine.close)
+            stack.callback(self.endpoint.close)
             if self._gateway is not None:
                 stack.callback(self._gateway.close)
 
@@ -200,6 +158,9 @@ class ExpressFunction:
     def _flow_refusal_untrusted(
         self, inner: InnerPacket, packet: memoryview | bytes, *, is_outbound: bool, now: float
     ) -> str | None:
+        version = self.tenancy.rules_version
+        if version == NO_VERSION:  # flows of before an update live until there is a mapping
+            return "no_mapping"
         try:
             tracked = read_untrusted(inner, packet)
         except InnerPacketError as error:
@@ -208,7 +169,7 @@ class ExpressFunction:
             tracked,
             is_outbound=is_outbound,
             peer=inner.destination if is_outbound else inner.source,
-            version=self.tenancy.rules_version,
+            version=version,
             now=now,
         )
 
@@ -222,28 +183,24 @@ class ExpressFunction:
         """Return the member that sends to an address; its peer is opened if there is none."""
         remote = self._remotes.get(address)
         if remote is None:
-            remote = self._remotes[address] = Remote(
-                gid_of(str(ipaddress.ip_address(address)), port=IPV6_PORT),
-                engine=self.engine,
-                tenancy=self.tenancy,
-                check_egress=self._trust.check_egress,
-                on_opening=self._on_opening,
-                on_denied=self.introducer.on_denied,
-            )
+            gid = gid_of(str(ipaddress.ip_address(address)), port=IPV6_PORT)
+            remote = self._remotes[address] = self.endpoint.remote(gid)
         if remote.peer is None:
-            remote.post(self._on_let_in, fail=_ignore)
+            self._open(remote)
         member = None if remote.peer is None else self._members.get(remote.peer)
         return "unreachable" if member is None else member
 
-    def _on_opening(self, peer: int, remote: Remote) -> None:
-        self._outgoing[peer] = remote
-        self._add(peer, is_incoming=False)
+    def _open(self, remote: Remote) -> None:
+        """Open a peer, if that may be; packets wait in its member until it is let in."""
+        remote.post(self._on_let_in, fail=_ignore)
+        if remote.peer is not None:
+            self._add(remote.peer, is_incoming=False)
 
     def _on_let_in(self, peer: int) -> None:
         self._members[peer].join()
 
     def _add(self, peer: int, *, is_incoming: bool) -> Member:
-        engine = self.engine()
+        engine = self.endpoint.engine()
         core, inbox = engine.peer(peer), Inbox()
         self._inboxes[peer] = inbox
         member = self.gateway.add(Peer(engine, core, inbox, incoming=is_incoming, key=PACKETS_KEY))
@@ -256,8 +213,7 @@ class ExpressFunction:
     def _on_event(self, event: Event) -> None:
         match event:
             case Completion(request=request) if request == INTRODUCTION_REQUEST:
-                if event.status is not Status.OK:
-                    self.introducer.on_refused_hello(event.peer, event.status)
+                self.endpoint.on_hello_completed(event)
             case Completion():
                 if (inbox := self._inboxes.get(event.peer)) is not None:
                     inbox.complete(event.request, status=event.status)
@@ -268,49 +224,33 @@ class ExpressFunction:
             case MessageReceived():
                 self._on_message(event)
             case MessagesReceived():
-                batch = MessageBatch(event, queues=self.engine().queues, release=self.engine().release)
+                engine = self.endpoint.engine()
+                batch = MessageBatch(event, queues=engine.queues, release=engine.release)
                 if (inbox := self._inboxes.get(event.peer)) is not None:
                     inbox.deliver(batch)
                 else:
                     batch.abandon()
 
     def _on_message(self, event: MessageReceived) -> None:
-        message = Message(event, queues=self.engine().queues, release=self.engine().release)
+        engine = self.endpoint.engine()
+        message = Message(event, queues=engine.queues, release=engine.release)
         inbox = self._inboxes.get(event.peer)
         if event.key == INTRODUCTION_KEY:
-            self.introducer.on_introduction(event.peer, message.data())
+            self.endpoint.introducer.on_introduction(event.peer, message.data())
         elif inbox is None:
             message.release()
         else:
             inbox.deliver(message)
 
     def _on_opened(self, event: PeerOpened) -> None:
-        self._cores[event.peer] = self.engine().peer(event.peer)
+        self.endpoint.on_opened(event)
         if event.incoming:
-            self.sources.add(event.peer)
-            self.engine().accepted(event.peer)
             self._add(event.peer, is_incoming=True).join()  # nothing is admitted before it was let in
-        elif (remote := self._outgoing.get(event.peer)) is not None:
-            remote.on_opened()
-            self.introducer.say_hello(event.peer, remote)
 
     def _on_ended(self, event: PeerEnded) -> None:
-        if (core := self._cores.pop(event.peer, None)) is not None:
-            add_security(self._security, core)
-        self.introducer.on_ended(event.peer)
         if (inbox := self._inboxes.pop(event.peer, None)) is not None:
             inbox.end()
-        remote = self._outgoing.pop(event.peer, None)
-        if remote is None:
-            self.sources.remove(event.peer)
-            return
-        if event.status is not Status.OK:
-            self.log.warning("%s: %s (%s)", remote.name, event.reason, event.status.name)
-        remote.on_ended(event.status)
-
-    def on_new_mapping(self) -> None:
-        """End the peers that a new mapping does not allow any more."""
-        self.introducer.end_what_is_not_allowed(list(self._remotes.values()))
+        self.endpoint.on_ended(event)
 
     # -- counters -----------------------------------------------------------------------------------------------------
 
@@ -328,26 +268,14 @@ class ExpressFunction:
         """Return dropped packets by reason."""
         return {reason: count for reason, count in self.gateway.totals().dropped.items() if reason not in EXCEEDED}
 
-    def security_counters(self) -> SecurityCounters:
-        """Return the packets of open peers that were forged or replayed."""
-        total = replace(self._security)
-        for core in self._cores.values():
-            add_security(total, core)
-        return total
-
     def allowance_counters(self) -> AllowanceCounters:
         """Return what has waited, or was dropped, because the tenant's allowance was used up."""
-        exceeded = self.engine().allowance_exceeded
-        return AllowanceCounters(
-            bw_in_allowance_exceeded=exceeded.bandwidth_in,
-            bw_out_allowance_exceeded=exceeded.bandwidth_out,
-            pps_allowance_exceeded=exceeded.packets_per_second,
-            conntrack_allowance_exceeded=self.gateway.totals().dropped[CONNTRACK_EXCEEDED],
-        )
+        exceeded = self.gateway.totals().dropped[CONNTRACK_EXCEEDED]
+        return replace(self.endpoint.allowance_counters(), conntrack_allowance_exceeded=exceeded)
 
     def status(self) -> dict[str, Any]:
         """Return where it is, and to whom it is connected."""
-        return {"interface": self.interface, "netns": self._fields.netns, "peers": len(self.engine().peers)}
+        return {"interface": self.interface, "netns": self._fields.netns, "peers": len(self.endpoint.engine().peers)}
 
 
 def _packed(gid: bytes) -> bytes:

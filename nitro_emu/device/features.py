@@ -27,8 +27,8 @@ from nitro_emu.abi.admin import (
     StatsType,
 )
 from nitro_emu.abi.memory import PAGE_BYTES
+from nitro_emu.device.efa_function import EfaFunction
 from nitro_emu.device.event_ring import SUPPORTED_GROUPS, EventRing
-from nitro_emu.device.virtual_function import VirtualFunction
 from nitro_emu.errors import AdminError
 
 SUB_CQS: Final = 1
@@ -49,7 +49,7 @@ _VERSION: Final = 1
 _ADDRESS_BITS: Final = 48
 
 
-def feature(vf: VirtualFunction, number: int, *, events: EventRing | None) -> FeatureReply:
+def feature(vf: EfaFunction, number: int, *, events: EventRing | None) -> FeatureReply:
     """Return a feature; `events`: of the program that asks. Raises AdminError for one that is not supported."""
     match number:
         case Feature.DEVICE_ATTR:
@@ -73,7 +73,7 @@ def feature(vf: VirtualFunction, number: int, *, events: EventRing | None) -> Fe
     raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"feature: {number} is not supported")
 
 
-def _queue_attr(vf: VirtualFunction) -> QueueAttr:
+def _queue_attr(vf: EfaFunction) -> QueueAttr:
     config = vf.config
     return QueueAttr(
         max_qp=config.max_qps,
@@ -96,7 +96,7 @@ def _queue_attr(vf: VirtualFunction) -> QueueAttr:
     )
 
 
-def stats(vf: VirtualFunction, stats_type: int, *, scope: int) -> StatsReply:
+def stats(vf: EfaFunction, stats_type: int, *, scope: int) -> StatsReply:
     """Return a group of counters. Raises AdminError for one that does not exist."""
     if scope != StatsScope.ALL:
         raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"scope: {scope}; counters are of the whole device")

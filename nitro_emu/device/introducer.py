@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -180,9 +180,9 @@ class Introducer:
 
     # -- a new mapping ------------------------------------------------------------------------------------------------
 
-    def end_what_is_not_allowed(self, remotes: Sequence[Remote]) -> None:
+    def end_what_is_not_allowed(self) -> None:
         """End the peers that the mapping does not allow any more, in both directions."""
-        ended = [each.peer for each in remotes if each.peer is not None and not self._may_reach(each)]
+        ended = [peer for peer, remote in self._outgoing.items() if not self._may_reach(remote)]
         for peer, host, hello in self._sources.let_in_sources():
             try:
                 self._tenancy.check_source(hello, host=host, public_key=self._key_of(peer))

@@ -26,7 +26,7 @@ from nitro_emu.device.landing import Piece, land_batch, land_message
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.queue_pair import QueuePair
 from nitro_emu.device.recv_queue import Buffer, RecvQueue, RecvRequest
-from nitro_emu.device.sources import Sources
+from nitro_emu.device.sources import Source, Sources
 from nitro_emu.errors import AbiError
 from srd.engine import Engine
 from srd.proto.events import REGION_SHIFT, MessageAborted, MessageReceived, MessagesReceived, WriteReceived
@@ -341,12 +341,9 @@ class Responder:
             qp.rq.give_back(qp.take_write(event.peer))
         self._flush_returned(qp)
 
-    def on_ended(self, peer: int) -> None:
-        """Forget a peer, and give back what was reserved for it."""
-        source = self._sources.remove(peer)
+    def on_ended(self, peer: int, source: Source) -> None:
+        """Give back what was reserved for a source that has ended."""
         self.choose_prediction()
-        if source is None:
-            return
         for number in source.queue_pairs:
             if (qp := self._queue_pair(number)) is not None:
                 qp.forget(peer)

@@ -1,7 +1,8 @@
 """A tenant's network interface: a TUN interface in the tenant's network namespace, whose descriptors the card holds.
 
 The descriptors belong to the namespace in which they were opened, and are used from the card's own. So a short-lived
-thread goes there; a card that is confined can no longer. The interface and its addresses disappear with the card.
+thread goes there; a card that is confined can no longer. The interface and its addresses disappear with the card, but
+for a live update, over which the descriptors are kept (`handover`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
-from nitro_emu.config import InterfaceFields
 from nitro_emu.errors import CardError
+from nitro_emu.vf_config import InterfaceFields
 from srd.tunnel.errors import TunnelError
 from srd.tunnel.tun import Tun
 
@@ -29,6 +30,14 @@ def open_interface(fields: InterfaceFields, *, name: str, address: str) -> Tun:
     """Make the interface with its address and routes, and take it up. Raises CardError."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(_open, fields, name, address).result()
+
+
+def adopt_interface(fds: tuple[int, ...], *, index: int, name: str) -> Tun:
+    """Go on with the interface of the program before. Raises CardError."""
+    try:
+        return Tun.adopt(fds, index=index)
+    except TunnelError as error:
+        raise CardError(f"{name}: {error}") from error
 
 
 def _open(fields: InterfaceFields, name: str, address: str) -> Tun:

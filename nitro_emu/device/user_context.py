@@ -16,12 +16,12 @@ from nitro_emu.abi.admin import AdminStatus, AenqGroup
 from nitro_emu.abi.memory import uar_bytes
 from nitro_emu.device.completion_queue import CompletionQueue
 from nitro_emu.device.doorbells import Doorbells
+from nitro_emu.device.efa_function import EfaFunction
 from nitro_emu.device.event_ring import QP_ERROR, EventRing
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
 from nitro_emu.device.queue_pair import QueuePair
 from nitro_emu.device.shared import EventSender, new_eventfd, shared_region
-from nitro_emu.device.virtual_function import VirtualFunction
 from nitro_emu.errors import AdminError
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class CqSlot:
 class UserContext:
     """The objects of one program."""
 
-    vf: VirtualFunction
+    vf: EfaFunction
     pid: int
     uar: Uar | None = None
     domains: dict[int, ProtectionDomain] = field(default_factory=dict)

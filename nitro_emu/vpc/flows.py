@@ -13,7 +13,8 @@ Theory of operation.
    withdrawn is withdrawn for what is open, too, as for EFA traffic.
 6. A flow ends after some time without packets. The times are AWS's ("Idle connection tracking timeout"), and Linux's
    for TCP connections that were closed.
-7. There are `limit` flows at most. When so many live, nothing new begins, and what is open goes on; ENA's name for it
+7. A card that replaces itself hands its flows on (`saved`, `restore`): the end that may only answer could not go on.
+8. There are `limit` flows at most. When so many live, nothing new begins, and what is open goes on; ENA's name for it
    is `conntrack_allowance_exceeded`.
 
 Fragments are not put together: those of one protocol between two addresses are a flow, which has no port; only rules
@@ -24,7 +25,7 @@ Flows are in a queue for each idle time, the least recently used first: so their
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -53,6 +54,9 @@ SINGLE_S: Final = 30.0
 REFRESH_S: Final = 1.0
 """How exact these times are: a flow is not moved for every packet."""
 IDLE_S: Final = (CLOSED_S, SINGLE_S, OPENING_S, STREAM_S, ESTABLISHED_S)
+
+NO_VERSION: Final = 0
+"""Of the rules while there are none: no packet is judged then."""
 
 CONNTRACK_EXCEEDED: Final = "conntrack_allowance_exceeded"
 
@@ -88,6 +92,18 @@ class Tracked(NamedTuple):
     protocol: str
     port: int | None
     tcp_flags: int = 0
+
+
+class SavedFlow(NamedTuple):
+    """A flow for another process."""
+
+    key: bytes
+    begin: Begin
+    idle_s: float
+    age_s: float
+    """Since its last packet."""
+    is_answered: bool
+    fins: int
 
 
 @dataclass(slots=True)
@@ -195,6 +211,25 @@ class FlowTable:
     def __len__(self) -> int:
         """Flows, with those that have ended unnoticed."""
         return len(self._flows)
+
+    def saved(self, *, now: float) -> list[SavedFlow]:
+        """Return the flows that live, for `restore`."""
+        self._expire(now)
+        return [
+            SavedFlow(key, flow.begin, flow.idle_s, now - flow.used_at, flow.is_answered, flow.fins)
+            for queue in self._queues.values()
+            for key, flow in queue.items()
+        ]
+
+    def restore(self, flows: Iterable[SavedFlow], *, now: float) -> None:
+        """Go on with the flows of a process before, as many as fit. Each is judged again with its next packet."""
+        for each in flows:
+            if len(self._flows) >= self._limit:
+                break
+            if each.idle_s not in self._queues:
+                continue  # of a version with other times
+            flow = _Flow(each.begin, NO_VERSION, now - each.age_s, each.idle_s, each.is_answered, each.fins)
+            self._flows[each.key] = self._queues[each.idle_s][each.key] = flow
 
     def refusal(self, packet: Tracked, *, is_outbound: bool, peer: bytes, version: int, now: float) -> str | None:
         """Return why a packet may not pass; None: it may. `peer`: the other end's address; `version`: of the rules."""

@@ -3,7 +3,7 @@
 Rules (drivers/net/tun.c, include/linux/virtio_net.h):
 
 - The interface is made by TUNSETIFF and is not persistent: it disappears with its last descriptor, whatever ends the
-  process, and its addresses and routes disappear with it.
+  process, and its addresses and routes disappear with it. A program that replaces itself (execve) keeps descriptors.
 - Each packet follows a virtio-net header of 10 bytes (IFF_VNET_HDR), little-endian (TUNSETVNETLE). The header says what
   is still to be done: a checksum to fill in, a super-packet to cut into segments.
 - TUNSETOFFLOAD says which of that the reader does; the kernel does the rest before it hands a packet over. What was
@@ -137,6 +137,28 @@ class Tun:
             for fd in fds:
                 os.close(fd)
             raise
+
+    @classmethod
+    def adopt(cls, fds: tuple[int, ...], *, index: int, offload: Offload = ALL_OFFLOAD) -> Self:
+        """Take over the descriptors that the program before this one has kept (`keep_over_exec`), and `index`.
+
+        The interface may have been deleted since; then `name` and `read_into` say so. Raises TunnelError for
+        descriptors of something else.
+        """
+        for fd in fds:
+            os.set_inheritable(fd, False)  # noqa: FBT003 - its signature
+        try:
+            accepted = _set_offload(fds[0], offload)
+        except InterfaceGoneError:
+            accepted = NO_OFFLOAD
+        return cls(fds, index=index, offload=accepted)
+
+    def keep_over_exec(self) -> tuple[int, ...]:
+        """Return descriptors for `adopt`, with which the interface stays when this is closed, and over an exec."""
+        kept = tuple(map(os.dup, self._fds))
+        for fd in kept:
+            os.set_inheritable(fd, True)  # noqa: FBT003 - its signature
+        return kept
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace as changed
+from threading import Event
 from typing import Any
 
 import pytest
@@ -35,9 +36,10 @@ def network() -> Iterator[Masquerade]:
         yield built
 
 
-async def echo(config: EndpointConfig) -> tuple[tuple[str, int], list[int]]:
+async def echo(config: EndpointConfig, listens: Event) -> tuple[tuple[str, int], list[int]]:
     """Send back what one client sends, until it closes; return its address, and the packets sent on each path."""
     async with asyncio.timeout(2 * PATIENCE_S), await Endpoint.listen(SERVER, port=PORT, config=config) as endpoint:
+        listens.set()
         peer = await endpoint.accept()
         sending = set[asyncio.Task[Status]]()
         try:
@@ -87,7 +89,9 @@ def test_masquerading__all_paths_both_ways_idle_beyond_the_lifetime_and_rebindin
         for seed in range(300, 400, 10):  # paths are chosen by chance
             await exchange(peer, messages=8, seed=seed)
 
-    serving = Inside(network.server, lambda: asyncio.run(echo(config)))
+    listens = Event()
+    serving = Inside(network.server, lambda: asyncio.run(echo(config, listens)))
+    assert listens.wait(PATIENCE_S), serving.error  # before that a client is told that nothing listens there
     connecting = Inside(network.client, lambda: asyncio.run(connected(config, use)))
     for end in (serving, connecting):
         end.join(2 * PATIENCE_S)

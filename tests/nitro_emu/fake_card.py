@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nitro_emu.cli.failures import run_program
-from nitro_emu.config import CardConfig, VfConfig, load
+from nitro_emu.config import CardConfig, load
 from nitro_emu.counters import DeviceCounters, PortCounters
 from nitro_emu.daemon import run
 from nitro_emu.errors import CardError, TrustError
 from nitro_emu.trust.alarms import Alarms
+from nitro_emu.vf_config import VfConfig
 
 
 def config_in(run_dir: Path, **changes: Any) -> CardConfig:

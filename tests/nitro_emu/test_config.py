@@ -11,18 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_emu.cli.options import RUN_DIR_VARIABLE
-from nitro_emu.config import (
-    DEFAULT_RUN_DIR,
-    MAX_MEMORY_BYTES,
-    MIN_MEMORY_BYTES,
-    CardConfig,
-    VfConfig,
-    load,
-)
+from nitro_emu.config import DEFAULT_RUN_DIR, CardConfig, load
 from nitro_emu.errors import ConfigError
 from nitro_emu.examples import DIRECTORY as EXAMPLES
 from nitro_emu.examples import NAMES, file_named
 from nitro_emu.verbs.discovery import DEFAULT_DIRECTORY, DIRECTORY_VARIABLE
+from nitro_emu.vf_config import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES, VfConfig
 from nitro_emu.vpc.model import load as load_vpc
 from nitro_emu.vpc.rules import Mapping
 from srd.config import EndpointConfig

@@ -22,8 +22,9 @@ import pytest
 from devmem.region import huge_page_bytes
 from nitro_emu.abi import admin, io, limits, memory
 from nitro_emu.abi.admin import AdminStatus, Feature, QpState, StatsType
-from nitro_emu.config import CardConfig, SecurityFields, VfConfig
+from nitro_emu.config import CardConfig
 from nitro_emu.device import Card as InProcess
+from nitro_emu.vf_config import SecurityFields, VfConfig
 from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all
 from tests.nitro_emu.device.cards import Card, card, wait_for
 

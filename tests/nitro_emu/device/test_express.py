@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,57 +11,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from netns.backends.relay.tap import inside
 from nitro_emu.control import ask
-from tests.nitro_emu.device.cards import Card, wait_for
-from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
-from tests.patience import PATIENCE_S
+from tests.nitro_emu.device.cards import wait_for
+from tests.nitro_emu.device.express_cards import (
+    ALL,
+    HIGH,
+    HIGH_IPV6,
+    LOW,
+    LOW_IPV6,
+    SUBNET_IPV6,
+    Tenant,
+    connection,
+    sleeping,
+    vf_of,
+)
+from tests.nitro_emu.device.vpc_cards import ControlPlane, vpc_cards
 from tests.srd.tunnel.cable import ip, namespaces
 
 pytestmark = pytest.mark.compiled  # cards as processes
 
-LOW, HIGH = "172.31.0.5", "172.31.0.6"
-"""The addresses that both VPCs have."""
 VPCS = ("red", "blue")
-ALL = {"protocol": "all", "cidr": "0.0.0.0/0"}
-
-
-class Tenant:
-    """A namespace with a tenant's interface, and the card that it is on."""
-
-    def __init__(self, netns: str, card: Card, vf: str) -> None:
-        self.netns, self.card, self.vf = netns, card, vf
-
-    def stream_socket(self) -> socket.socket:
-        with inside(self.netns):
-            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        made.settimeout(PATIENCE_S)
-        return made
-
-    def listener(self, port: int) -> socket.socket:
-        made = self.stream_socket()
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(("0.0.0.0", port))  # noqa: S104 - in a namespace of its own
-        made.listen()
-        return made
-
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["ip", "netns", "exec", self.netns, *command], capture_output=True, text=True, check=False
-        )
-
-    def ping(self, to: str, *options: str) -> bool:
-        return self.run("ping", "-n", "-c", "1", "-w", "10", *options, to).returncode == 0
-
-    def stats(self) -> dict[str, Any]:
-        return self.card.stats(self.vf)
-
-    def dropped(self, reason: str) -> int:
-        count: int = self.stats()["dropped"].get(reason, 0)
-        return count
+"""Both have the addresses LOW and HIGH."""
 
 
 @dataclass
@@ -104,62 +74,25 @@ def two_cards(directory: Path) -> Iterator[World]:
         control_plane, cards = stack.enter_context(vpc_cards(directory, wanted, pushes=False))
         tenants = {}
         for number, vpc in enumerate(VPCS):
-            control_plane.vpcs[vpc]["groups"]["efa"] = {"ingress": [ALL], "egress": [ALL]}
-            tenants[vpc, LOW] = Tenant(names[number], cards["card-a"], f"ena_{number}")
-            tenants[vpc, HIGH] = Tenant(names[2 + number], cards["card-b"], f"ena_{number}")
+            control_plane.vpcs[vpc]["groups"]["efa"] = {"ingress": ALL, "egress": ALL}
+            for address, card, netns in ((LOW, "card-a", names[number]), (HIGH, "card-b", names[2 + number])):
+                tenants[vpc, address] = Tenant(netns, cards[card], f"ena_{number}", address=address)
         yield World(control_plane, tenants)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with two_cards(tmp_path_factory.mktemp("world")) as made:
-        assert not made.tenants["red", LOW].ping(HIGH, "-W", "1"), "there is no mapping yet"
+        assert made.tenants["red", LOW].is_silent(HIGH), "there is no mapping yet"
         assert made.tenants["red", LOW].dropped("no_mapping") > 0
         made.control_plane.push()
         yield made
 
 
-@contextmanager
-def sleeping(netns: str) -> Iterator[int]:
-    with subprocess.Popen(["ip", "netns", "exec", netns, "sleep", "infinity"]) as process:  # ip executes it
-        wait_for(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n", "sleep in its namespace")
-        try:
-            yield process.pid
-        finally:
-            process.kill()
-
-
-def vf_of(number: int, vpc: str, address: str, *, netns: str | int) -> Vf:
-    more = f"kind: ena-express, interface: {{subnet: 172.31.0.0/16, netns: {netns}, name: eth{number}}}"
-    return Vf(f"ena_{number}", vpc, address, more=more)
-
-
-def stream(left: Tenant, right: Tenant, *, seed: int, length: int = 3_000_000, port: int = 80) -> None:
+def stream(left: Tenant, right: Tenant, *, number: int, length: int = 3_000_000) -> None:
     """Send bytes both ways over one TCP connection from left to right, and compare all of them."""
-    data = np.random.default_rng(seed).bytes(length)
-    with right.listener(port) as listener, left.stream_socket() as client:
-        client.connect((HIGH, port))
-        server, _ = listener.accept()
-        server.settimeout(PATIENCE_S)
-        with server:
-            senders = [threading.Thread(target=send_all, args=(end, data)) for end in (client, server)]
-            for sender in senders:
-                sender.start()
-            found = [read_all(end, length) for end in (server, client)]
-            for sender in senders:
-                sender.join()
-    assert found == [data, data]
-
-
-def send_all(end: socket.socket, data: bytes) -> None:
-    end.sendall(data)
-
-
-def read_all(end: socket.socket, length: int) -> bytes:
-    found = bytearray()
-    while len(found) < length and (part := end.recv(1 << 16)):
-        found += part
-    return bytes(found)
+    with connection(left, right) as connected:
+        connected.exchange(number, length=length)
 
 
 def test_programs__of_two_vpcs_with_the_same_addresses(world: World) -> None:
@@ -170,7 +103,7 @@ def test_programs__of_two_vpcs_with_the_same_addresses(world: World) -> None:
     for left, right in (red, blue):
         assert left.ping(HIGH)
         assert right.ping(LOW)
-    streams = [threading.Thread(target=stream, args=pair, kwargs={"seed": n}) for n, pair in enumerate((red, blue))]
+    streams = [threading.Thread(target=stream, args=pair, kwargs={"number": n}) for n, pair in enumerate((red, blue))]
     for each in streams:
         each.start()
     for each in streams:
@@ -185,13 +118,37 @@ def test_programs__of_two_vpcs_with_the_same_addresses(world: World) -> None:
         assert found["ena"]["ena_srd_tx_pkts"] == found["ena"]["ena_srd_eligible_tx_pkts"] > 0
 
 
+def test_programs__with_addresses_of_ipv6(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        names = stack.enter_context(namespaces(2))
+        wanted = {
+            card: [vf_of(0, "red", address, netns=netns)]
+            for card, address, netns in zip(("card-a", "card-b"), (LOW_IPV6, HIGH_IPV6), names, strict=True)
+        }
+        control_plane, cards = stack.enter_context(vpc_cards(tmp_path, wanted, pushes=False))
+        red = control_plane.vpcs["red"]
+        red["subnets"] = {"a": SUBNET_IPV6}
+        red["groups"]["efa"] = {"ingress": ALL, "egress": ALL}
+        control_plane.push()
+        left = Tenant(names[0], cards["card-a"], "ena_0", address=LOW_IPV6)
+        right = Tenant(names[1], cards["card-b"], "ena_0", address=HIGH_IPV6)
+        stream(left, right, number=0)
+        stream(right, left, number=1)
+        assert left.ping(HIGH_IPV6)
+        assert left.ping(HIGH_IPV6, "-s", "60000"), "in fragments"
+        for tenant in (left, right):
+            found = tenant.stats()
+            assert found["dropped"].keys() <= {"queue"}, "CoDel's only"
+            assert found["ena"]["ena_srd_tx_pkts"] == found["ena"]["ena_srd_eligible_tx_pkts"] > 0
+
+
 def test_address_of_another_vpc__is_never_reached(world: World) -> None:
     left, other = world.tenants["red", LOW], world.tenants["blue", HIGH]
     with world.other_map() as red:
         del red["interfaces"]["card-b-ena-0"]
         world.control_plane.push()
         before = other.stats()["ena"]["ena_srd_rx_pkts"]
-        assert not left.ping(HIGH, "-W", "1"), "only VPC blue has it now"
+        assert left.is_silent(HIGH), "only VPC blue has it now"
         assert left.dropped("no_interface") > 0
         assert other.stats()["ena"]["ena_srd_rx_pkts"] == before
     assert left.ping(HIGH)
@@ -217,7 +174,7 @@ def test_security_groups__of_inner_packets(world: World) -> None:
         red["interfaces"]["card-b-ena-0"]["groups"] = ["server"]
         world.control_plane.push()
         dropped = left.dropped("security_group"), right.dropped("security_group")
-        stream(left, right, seed=1)
+        stream(left, right, number=1)
         assert (left.dropped("security_group"), right.dropped("security_group")) == dropped
         with right.listener(82):
             assert is_refused(left, 82), "no egress rule"
@@ -226,35 +183,32 @@ def test_security_groups__of_inner_packets(world: World) -> None:
         with right.listener(81):
             assert is_refused(left, 81), "no ingress rule"
             assert right.dropped("security_group") > dropped[1]
-        assert not right.ping(LOW, "-W", "1"), "no egress rule of the server's"
+        assert right.is_silent(LOW), "no egress rule of the server's"
 
 
 def test_rule__that_is_withdrawn_stops_what_is_open_and_what_is_new(world: World) -> None:
     left, right = world.pair("red")
     assert left.ping(HIGH)
-    with right.listener(80) as listener, left.stream_socket() as client:
-        client.connect((HIGH, 80))
-        server, _ = listener.accept()
-        server.settimeout(PATIENCE_S)
-        with server, world.other_map() as red:
-            client.sendall(b"before")
-            assert server.recv(16) == b"before"
-            red["groups"]["efa"]["ingress"] = []
-            world.control_plane.push()
-            dropped = right.dropped("security_group")
-            client.sendall(b"after")
-            wait_for(lambda: right.dropped("security_group") > dropped, "the flow's next packet is judged again")
-            assert not left.ping(HIGH, "-W", "1")
-            red["groups"]["efa"]["ingress"] = [ALL]
-            world.control_plane.push()
-            assert server.recv(16) == b"after", "TCP has sent it again"
+    with connection(left, right) as connected, world.other_map() as red:
+        client, server = connected.client, connected.server
+        client.sendall(b"before")
+        assert server.recv(16) == b"before"
+        red["groups"]["efa"]["ingress"] = []
+        world.control_plane.push()
+        dropped = right.dropped("security_group")
+        client.sendall(b"after")
+        wait_for(lambda: right.dropped("security_group") > dropped, "the flow's next packet is judged again")
+        assert left.is_silent(HIGH)
+        red["groups"]["efa"]["ingress"] = ALL
+        world.control_plane.push()
+        assert server.recv(16) == b"after", "TCP has sent it again"
 
 
 def test_source__that_is_not_the_interface_s_is_dropped(world: World) -> None:
     left, right = world.pair("red")
     ip("address", "add", "172.31.0.99/32", "dev", "eth0", netns=left.netns)
     before = right.stats()["ena"]["ena_srd_rx_pkts"]
-    assert not left.ping(HIGH, "-W", "1", "-I", "172.31.0.99")
+    assert left.is_silent(HIGH, "-I", "172.31.0.99")
     assert left.dropped("spoofed_source") > 0
     assert right.stats()["ena"]["ena_srd_rx_pkts"] == before
     assert left.ping(HIGH)
@@ -268,10 +222,10 @@ def test_interface__that_its_tenant_deletes_harms_no_other_and_nothing_is_left_o
         ip("link", "delete", "eth0", netns=left.netns)
         status = left.card.run_dir
         wait_for(lambda: ask(status, "status")["vfs"]["ena_0"]["interface"] is None, "the card notices its end")
-        assert not right.ping(LOW, "-W", "1")
+        assert right.is_silent(LOW)
         assert left.dropped("down") > 0
         neighbour, other = world.pair("blue")
-        stream(neighbour, other, seed=3, length=100_000)
+        stream(neighbour, other, number=3, length=100_000)
         left.card.kill()
         shown = ip("address", netns=neighbour.netns) + ip("route", netns=neighbour.netns)
         assert not re.search(r"eth1|172\.31", shown)

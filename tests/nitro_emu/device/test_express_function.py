@@ -5,18 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from nitro_emu.config import InterfaceFields, VfConfig
-from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.express_function import ExpressFunction
 from nitro_emu.device.express_inbox import PACKETS_KEY, ExpressInbox
 from nitro_emu.device.introduction import INTRODUCTION_KEY
 from nitro_emu.device.peer_attestation import PeerAttestation
 from nitro_emu.device.sources import Source
 from nitro_emu.device.vf_trust import VfTrust
-from nitro_emu.errors import TrustError
 from nitro_emu.trust.alarms import Alarms
+from nitro_emu.vf_config import InterfaceFields, VfConfig
 from srd.proto.wire.status import Status
 from srd.secure.config import Plain
 from srd.tunnel.frames import FRAME_BYTES
@@ -43,9 +39,11 @@ class FakeSources:
 class Function:
     """BLUE's, with a mapping in which both may send each other anything."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, version: int = 1) -> None:
+        """`version`: of the mapping; 0: there is none."""
         rig = Rig()
-        rig.push(1)
+        if version:
+            rig.push(version)
         config = VfConfig(
             name="ena_0",
             kind="ena-express",
@@ -109,10 +107,11 @@ def test_inbox__takes_packets_of_peers_that_were_let_in_and_nothing_else() -> No
     assert inbox.remote_readable(PACKETS_KEY, peer=SOURCE, offset=0, length=1) is None
 
 
-async def test_live_update__is_refused_as_a_confined_process_makes_no_interface() -> None:
-    vf = SimpleNamespace(interface=object())
-    trust: Any = SimpleNamespace(
-        chip=object(), config=SimpleNamespace(chip=object(), confine=True, vfs=[vf]), _is_updating=False
-    )
-    with pytest.raises(TrustError, match="ena-express"):
-        await CardTrust.accept_update(trust, None)  # type: ignore[arg-type]  # it is not looked at
+def test_packets_before_the_first_mapping__do_not_end_the_flows_that_an_update_has_kept() -> None:
+    before = Function()
+    assert before.gets(ipv4(src=RED, dst=BLUE) / tcp(flags="S")) is None
+    after = Function(version=0)
+    after.vf.flows.restore(before.vf.flows.saved(now=0.0), now=0.0)
+    answer = ipv4(src=BLUE, dst=RED) / tcp(sport=80, dport=40000, flags="SA")
+    assert after.sends(answer) == "no_mapping"
+    assert len(after.vf.flows) == 1

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from netns.backends.relay.tap import inside
-from nitro_emu.config import InterfaceFields
 from nitro_emu.device.tenant_interface import open_interface
 from nitro_emu.errors import CardError
+from nitro_emu.vf_config import InterfaceFields
 from tests.srd.tunnel.cable import ip, namespaces
 
 

@@ -16,6 +16,7 @@ from nitro_emu.vpc.flows import (
     CLOSED_S,
     CONNTRACK_EXCEEDED,
     ESTABLISHED_S,
+    NO_VERSION,
     OPENING_S,
     SINGLE_S,
     STREAM_S,
@@ -240,6 +241,37 @@ def test_any_packet__is_read_or_refused(packet: bytes) -> None:
         return
 
 
+def test_flows_of_a_process_before__are_as_many_as_fit_and_of_known_times() -> None:
+    before = Group(egress=[("tcp", 80)], ingress=[])
+    for port in range(1, 6):
+        assert before.sends(out(tcp(sport=port, flags="S")))
+    saved = before.table.saved(now=before.now)
+    after = Group(egress=[], ingress=[], limit=3)
+    after.table.restore([saved[0]._replace(idle_s=7.0), *saved[1:]], now=after.now)
+    assert len(after.table) == 3
+    after.rules[True] = [("tcp", 80)]
+    assert not after.gets(back(tcp(sport=80, dport=1, flags="SA")))
+    assert after.gets(back(tcp(sport=80, dport=2, flags="SA")))
+    after.rules[True] = []
+    assert not after.gets(back(tcp(sport=80, dport=3, flags="SA"))), "it is judged again"
+
+
+def test_flow_of_a_process_before__ends_when_it_would_have_ended() -> None:
+    group = Group(egress=[("tcp", 80)], ingress=[])
+    for port in (1, 2):
+        assert group.sends(out(tcp(sport=port, flags="S")))
+        assert group.gets(back(tcp(sport=80, dport=port, flags="SA")))
+    assert group.sends(out(tcp(sport=2, flags="FA")))
+    after = Group(egress=[("tcp", 80)], ingress=[])
+    after.table.restore(group.table.saved(now=group.now), now=after.now)
+    assert after.sends(out(tcp(sport=1, flags="A")))
+    assert after.gets(back(tcp(sport=80, dport=2, flags="FA")))
+    after.now += CLOSED_S
+    assert not after.gets(back(tcp(sport=80, dport=2, flags="A"))), "both ends have closed it"
+    after.now += OPENING_S
+    assert after.gets(back(tcp(sport=80, dport=1, flags="A"))), "it had been answered"
+
+
 # -- against a model ------------------------------------------------------------------------------------------------
 
 _FLAGS = {"S": 2, "SA": 18, "A": 16, "FA": 17, "R": 4}
@@ -247,10 +279,11 @@ _FLAGS = {"S": 2, "SA": 18, "A": 16, "FA": 17, "R": 4}
 
 @dataclass(frozen=True)
 class Step:
-    """Some seconds, a change of the rules perhaps, and a packet."""
+    """Some seconds, a change of the rules and an update of the card perhaps, and a packet."""
 
     after_s: int
     rules: frozenset[tuple[bool, int]] | None
+    updates: bool
     outbound: bool
     protocol: int
     here: int
@@ -297,7 +330,7 @@ class Model:
 
     limit: int
     rules: frozenset[tuple[bool, int]]
-    version: int = 0
+    version: int = 1
     flows: list[Known] = field(default_factory=list)
 
     def find(self, ends: tuple[int, int, int], now: int, *, outbound: bool) -> Known | None:
@@ -310,6 +343,10 @@ class Model:
                 self.flows.remove(flow)
                 return None
         return None
+
+    def update(self) -> None:
+        for flow in self.flows:
+            flow.version = NO_VERSION
 
     def refusal(self, step: Step, now: int) -> str | None:
         ends = (step.protocol, step.here, step.there)
@@ -342,6 +379,7 @@ _steps = st.builds(
     Step,
     after_s=st.sampled_from([0, 0, 0, 1, 9, 10, 29, 30, 59, 60, 179, 180, 349, 350]),
     rules=st.none() | _rules,
+    updates=st.booleans(),
     outbound=st.booleans(),
     protocol=st.sampled_from([6, 17]),
     here=_ports,
@@ -363,6 +401,11 @@ def test_table__does_what_the_model_does(rules: frozenset[tuple[bool, int]], ste
         now += step.after_s
         if step.rules is not None:
             model.rules, model.version = step.rules, model.version + 1
+        if step.updates:
+            saved = table.saved(now=float(now))
+            table = FlowTable(limit=limit, judge=judge)
+            table.restore(saved, now=float(now))
+            model.update()
         found = table.refusal(
             step.packet(), is_outbound=step.outbound, peer=b"peer", version=model.version, now=float(now)
         )

@@ -103,6 +103,36 @@ def send_over_tcp(pair: Pair, *, version: int, megabytes: int = 4) -> None:
     ]
 
 
+# -- over an exec -------------------------------------------------------------------------------------------------
+
+
+def test_interface__stays_with_the_descriptors_that_are_kept(netns: str) -> None:
+    with open_in(netns, "kept0", queues=2) as before:
+        ip("address", "add", "10.9.0.1/24", "dev", "kept0", netns=netns)
+        ip("link", "set", "kept0", "up", netns=netns)
+        fds, index = before.keep_over_exec(), before.index
+    assert all(map(os.get_inheritable, fds))
+    with Tun.adopt(fds, index=index, offload=NO_OFFLOAD) as after:
+        assert not any(map(os.get_inheritable, fds))
+        assert (after.name, after.index, after.fds, after.offload) == ("kept0", index, fds, NO_OFFLOAD)
+        assert "10.9.0.1/24" in ip("address", "show", "kept0", netns=netns)
+        assert after.write((HEADER, IPV4)) is None
+    assert "kept0" not in ip("link", netns=netns)
+
+
+def test_interface__that_was_deleted_since_says_so_when_it_is_used(netns: str) -> None:
+    with open_in(netns, "kept0") as before:
+        ip("link", "delete", "kept0", netns=netns)
+        fds = before.keep_over_exec()
+    with Tun.adopt(fds, index=before.index) as after, pytest.raises(InterfaceGoneError):
+        after.read_into(memoryview(bytearray(MAX_READ_BYTES)))
+
+
+def test_descriptor__of_something_else_is_refused() -> None:
+    with open(os.devnull, "rb") as file, pytest.raises(TunnelError):  # noqa: PTH123
+        Tun.adopt((file.fileno(),), index=1)
+
+
 # -- packets ----------------------------------------------------------------------------------------------------
 
 

@@ -1,25 +1,20 @@
-"""A virtual function: a tenant's device, with an engine, keys, registrations and numbers of its own.
+"""A virtual function of kind EFA: a tenant's RDMA device, with an endpoint, registrations and numbers of its own.
 
-It accepts programs at its Unix socket, and joins the two directions of the data path to its engine's events. Nothing in
-it is shared with another virtual function but the process and its loop.
+Programs post requests to its queue pairs; it joins the two directions of the data path (`requester`, `responder`) to
+its engine's events. Nothing in it is shared with another virtual function but the process and its loop.
 """
 
 from __future__ import annotations
 
-import logging
-import socket
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from nitro_emu.abi.admin import QpState
 from nitro_emu.abi.limits import MAX_KEY, MAX_RQ_DEPTH
-from nitro_emu.config import VfConfig
-from nitro_emu.counters import AllowanceCounters, DeviceCounters, PortCounters, SecurityCounters
-from nitro_emu.device.interface import interface_mtu
-from nitro_emu.device.introducer import Introducer
+from nitro_emu.counters import DeviceCounters, PortCounters
 from nitro_emu.device.introduction import INTRODUCTION_REQUEST
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
@@ -28,15 +23,12 @@ from nitro_emu.device.queue_pair import QueuePair
 from nitro_emu.device.remote import Remote
 from nitro_emu.device.requester import Requester
 from nitro_emu.device.responder import Responder
-from nitro_emu.device.sources import Sources
 from nitro_emu.device.tables import Table
+from nitro_emu.device.vf_endpoint import VfEndpoint, datagram_bytes
 from nitro_emu.device.vf_trust import VfTrust
-from nitro_emu.errors import AbiError, CardError
-from srd.config import EndpointConfig
+from nitro_emu.errors import AbiError
+from nitro_emu.vf_config import VfConfig
 from srd.engine import Engine
-from srd.errors import SrdError
-from srd.log_limit import RateLimit
-from srd.proto.config import ProtocolConfig
 from srd.proto.events import (
     BatchCompletion,
     Completion,
@@ -51,8 +43,6 @@ from srd.proto.wire.protected import TAG_BYTES
 from srd.proto.wire.status import Status
 from srd.secure.config import Plain
 
-MAX_DATAGRAM_BYTES: Final = 8972
-"""Longest datagram without a setting: of an MTU of 9000; see `srd.config.EndpointConfig.datagram_bytes`."""
 SQ_SHARE: Final = 128
 """Entries that one pass takes from a send queue, so that no queue pair waits for another's."""
 SHARED_SQ_SHARE: Final = 32
@@ -64,7 +54,6 @@ MESSAGE_BYTES: Final = 64 << 10
 _RTS: Final = QpState.RTS
 _ERR: Final = QpState.ERR
 _FETCHING: Final = (_RTS, _ERR)
-_IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
 
 
 @dataclass(slots=True)
@@ -94,7 +83,7 @@ class Tables:
         )
 
 
-class VirtualFunction:
+class EfaFunction:
     """One device. `start` it in a running event loop; `close` it."""
 
     def __init__(self, config: VfConfig, *, trust: VfTrust, poller: Poller, on_failure: Callable[[str], None]) -> None:
@@ -105,39 +94,28 @@ class VirtualFunction:
         self.tables = Tables.of(config)
         self.port = PortCounters()
         self.device = DeviceCounters()
-        self._security = SecurityCounters()  # of the peers that have ended
-        self.log = logging.getLogger(f"nitro_emu.vf.{config.name}")
-        self._log_limit = RateLimit()  # a tenant causes as many records as it likes
-        self.log.addFilter(self._log_limit)
-        self._trust = trust
-        self._on_failure = on_failure
-        self._engine: Engine | None = None
-        self._remotes: dict[bytes, Remote] = {}
-        self._outgoing: dict[int, Remote] = {}  # by number of the peer that this end opened
-        self._cores: dict[int, PeerCore] = {}  # of all peers, for their counters
-        is_encrypted = not isinstance(trust.security, Plain)
-        self.mtu_bytes = datagram_bytes(config) - HEADER_BYTES - TAG_BYTES * is_encrypted
+        self.endpoint = VfEndpoint(config, trust=trust, on_failure=on_failure, on_source=self._on_source)
+        self.log = self.endpoint.log
+        self._security = trust.security
+        self._remotes: dict[bytes, Remote] = {}  # by GID
+        self.mtu_bytes = datagram_bytes(config) - HEADER_BYTES - TAG_BYTES * (not isinstance(self._security, Plain))
         self.requester = Requester(
-            engine=self.engine,
+            engine=self.endpoint.engine,
             counters=self.port,
             mtu=self.mtu_bytes,
             find_memory=self.tables.memory.get,
             on_room=self.run_later,
             run_soon=poller.run_soon,
         )
-        self.sources = Sources(engine=self.engine, outgoing=self._outgoing, on_added=self._on_source)
         self.responder = Responder(
-            engine=self.engine,
+            engine=self.endpoint.engine,
             counters=self.port,
             find_queue_pair=self.tables.queue_pairs.get,
             find_memory=self.tables.memory.get,
             find_remote_memory=self.tables.by_rkey.get,
-            sources=self.sources,
-            on_introduction=self._on_introduction,
+            sources=self.endpoint.sources,
+            on_introduction=self.endpoint.introducer.on_introduction,
             on_broken=self.break_queue_pair,
-        )
-        self.introducer = Introducer(
-            engine=self.engine, trust=trust, sources=self.sources, outgoing=self._outgoing, log=self.log
         )
         self._sq_share = SQ_SHARE
         self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
@@ -148,35 +126,13 @@ class VirtualFunction:
 
     def start(self) -> None:
         """Open the engine. Raises CardError when the address cannot be had."""
-        config = self.config
-        family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
-        address = (config.address, config.port, 0, 0) if ":" in config.address else (config.address, config.port)
-        protocol = ProtocolConfig(
-            paths=config.paths,
-            receive_window_bytes=config.receive_window_bytes,
-            max_message_bytes=min(MESSAGE_BYTES, config.receive_window_bytes),
-        )
-        endpoint = EndpointConfig(
-            protocol=protocol,
-            receive_region_bytes=config.memory_bytes,
-            chunk_bytes=config.chunk_bytes,
-            datagram_bytes=datagram_bytes(config),
-            security=self._trust.security,
-            allowance=config.allowance,
-        )
-        try:
-            self._engine = Engine(
-                endpoint, address, family=family, accepting=True, memory=self.responder, inbox=self.responder,
-                on_event=self._on_event, on_failure=self._on_failure,
-            )  # fmt: skip
-        except SrdError as error:
-            raise CardError(f"{config.name}: {error}") from error
+        longest = min(MESSAGE_BYTES, self.config.receive_window_bytes)
+        responder = self.responder
+        self.endpoint.open(max_message_bytes=longest, memory=responder, inbox=responder, on_event=self._on_event)
 
     def engine(self) -> Engine:
         """Return the engine. Raises CardError before `start`."""
-        if self._engine is None:
-            raise CardError(f"{self.config.name} has not started")
-        return self._engine
+        return self.endpoint.engine()
 
     @property
     def gid(self) -> bytes:
@@ -205,7 +161,7 @@ class VirtualFunction:
     @property
     def security_mode(self) -> str:
         """How its peers are encrypted and known."""
-        return type(self._trust.security).__name__.lower()
+        return type(self._security).__name__.lower()
 
     @property
     def bytes_copied(self) -> int:
@@ -219,11 +175,7 @@ class VirtualFunction:
 
     def close(self) -> None:
         """Close the engine, and release the memory."""
-        with ExitStack() as stack:
-            stack.callback(self.log.removeFilter, self._log_limit)
-            stack.callback(self.introducer.close)
-            if self._engine is not None:
-                stack.callback(self._engine.close)
+        self.endpoint.close()
 
     # -- queue pairs ------------------------------------------------------------------------------------------------
 
@@ -326,14 +278,7 @@ class VirtualFunction:
         """Return the destination of a GID, which gets one more user."""
         remote = self._remotes.get(gid)
         if remote is None:
-            remote = self._remotes[gid] = Remote(
-                gid,
-                engine=self.engine,
-                tenancy=self.tenancy,
-                check_egress=self._trust.check_egress,
-                on_opening=self._outgoing.__setitem__,
-                on_denied=self.introducer.on_denied,
-            )
+            remote = self._remotes[gid] = self.endpoint.remote(gid)
         remote.users += 1
         return remote
 
@@ -376,14 +321,14 @@ class VirtualFunction:
     def _on_event(self, event: Event) -> None:
         match event:
             case Completion(request=request) if request == INTRODUCTION_REQUEST:
-                if event.status is not Status.OK:
-                    self.introducer.on_refused_hello(event.peer, event.status)
+                self.endpoint.on_hello_completed(event)
             case Completion():
                 self.requester.on_completed(event.request, count=1, status=event.status)
             case BatchCompletion():
                 self.requester.on_completed(event.request, count=event.count, status=Status.OK)
             case PeerOpened():
-                self._on_opened(event)
+                self.endpoint.on_opened(event)
+                self.responder.choose_prediction()
             case PeerEnded():
                 self._on_ended(event)
             case MessageAborted():
@@ -391,91 +336,30 @@ class VirtualFunction:
             case _:
                 self.responder.on_arrival(event)
 
-    def _on_opened(self, event: PeerOpened) -> None:
-        self._cores[event.peer] = self.engine().peer(event.peer)
-        self.responder.choose_prediction()
-        if event.incoming:
-            self.sources.add(event.peer)
-            self.engine().accepted(event.peer)
-            return
-        remote = self._outgoing.get(event.peer)
-        if remote is None:
-            return
-        remote.on_opened()
-        self.introducer.say_hello(event.peer, remote)
-
     def _on_source(self) -> None:
         self.responder.choose_prediction()
 
-    def _on_introduction(self, peer: int, message: bytes) -> None:
-        self.introducer.on_introduction(peer, message)
-
     def _on_ended(self, event: PeerEnded) -> None:
         self._count_ended(event)
-        self.introducer.on_ended(event.peer)
-        remote = self._outgoing.pop(event.peer, None)
-        if remote is None:
-            self.responder.on_ended(event.peer)
-            return
-        if event.status is not Status.OK:
-            self.log.warning("%s: %s (%s)", remote.name, event.reason, event.status.name)
-        remote.on_ended(event.status)
-
-    def on_new_mapping(self) -> None:
-        """End the peers that a new mapping does not allow any more."""
-        self.introducer.end_what_is_not_allowed(list(self._remotes.values()))
+        if (source := self.endpoint.on_ended(event)) is not None:
+            self.responder.on_ended(event.peer, source)
 
     # -- counters -----------------------------------------------------------------------------------------------------
 
     def _count_ended(self, event: PeerEnded) -> None:
         if event.status in (Status.LOCAL_ERROR_UNRESP_REMOTE, Status.LOCAL_ERROR_UNREACH_REMOTE):
             self.port.unresponsive_remote_events += 1
-        core = self._cores.pop(event.peer, None)
+        core = self.endpoint.cores.get(event.peer)
         if core is not None:  # it was open
-            _add(self.port, core, is_incoming=event.peer not in self._outgoing)
-            add_security(self._security, core)
+            _add(self.port, core, is_incoming=event.peer not in self.endpoint.outgoing)
 
     def counters(self) -> PortCounters:
         """Return the port's counters as of now."""
         total = PortCounters(**self.port.as_dict())
-        for number, core in self._cores.items():
-            _add(total, core, is_incoming=number not in self._outgoing)
+        for number, core in self.endpoint.cores.items():
+            _add(total, core, is_incoming=number not in self.endpoint.outgoing)
         total.rx_drops += self.engine().dropped_packets
         return total
-
-    def security_counters(self) -> SecurityCounters:
-        """Return the packets of open peers that were forged or replayed."""
-        total = replace(self._security)
-        for core in self._cores.values():
-            add_security(total, core)
-        return total
-
-    def allowance_counters(self) -> AllowanceCounters:
-        """Return what has waited because the tenant's allowance was used up."""
-        exceeded = self.engine().allowance_exceeded
-        return AllowanceCounters(
-            bw_in_allowance_exceeded=exceeded.bandwidth_in,
-            bw_out_allowance_exceeded=exceeded.bandwidth_out,
-            pps_allowance_exceeded=exceeded.packets_per_second,
-        )
-
-
-def datagram_bytes(config: VfConfig) -> int:
-    """Return the largest datagram of a virtual function: as it is set, or of its interface's MTU."""
-    if config.mtu is not None:
-        return config.mtu
-    mtu = interface_mtu(config.address)
-    if mtu is None:
-        return MAX_DATAGRAM_BYTES
-    family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
-    return min(mtu - _IP_UDP_BYTES[family], MAX_DATAGRAM_BYTES)
-
-
-def add_security(total: SecurityCounters, core: PeerCore) -> None:
-    """Add a peer's packets that were not authentic."""
-    if core.protection is not None:
-        total.forged_pkts += core.protection.forged
-        total.replayed_pkts += core.protection.replayed
 
 
 def _add(total: PortCounters, core: PeerCore, *, is_incoming: bool) -> None:
