@@ -12,8 +12,11 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Tests wait for other processes half of their time: four workers keep two cores busy.
 WORKERS := -n 4 --dist worksteal
-# Tests that do not need the built project: they begin while it compiles, which takes one core, and take both after that.
-UNBUILT := tests/netns/test_units.py tests/devmem tests/srd/proto tests/srd/secure tests/netns/netem tests/netns/placement tests/netns/inventory
+# The tests of what scripts/coverage_floor.py checks, alone traced for coverage, which doubles their time. They do not need
+# the built project: they begin while it compiles, which takes one core, and take both after that.
+PURE := tests/srd/proto tests/srd/secure tests/devmem tests/netns/test_units.py tests/netns/netem tests/netns/topology \
+	tests/netns/placement tests/netns/lab/test_plan.py tests/netns/faults/test_schedule.py \
+	tests/netns/backends/kernel/test_netem_options.py tests/netns/backends/virtual
 # The tests of what is compiled (setup.py) run twice, interpreted and compiled; those marked `compiled`, and the
 # simulations with all seeds but their first (tests/conftest.py), run compiled only.
 COMPILED := tests/srd/proto tests/srd/secure tests/srd/io tests/srd/sim $(wildcard tests/srd/test_*.py) tests/netns/netem \
@@ -24,7 +27,7 @@ COMPILED := tests/srd/proto tests/srd/secure tests/srd/io tests/srd/sim $(wildca
 PROGRAMS := curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server redis-server:redis-server \
 	redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
 
-.PHONY: setup demo demo-card test test-unbuilt check-sources check format clean
+.PHONY: setup demo demo-card test test-pure check-sources check format clean
 
 setup:
 	@PYTHON="$(PYTHON)" scripts/setup
@@ -42,9 +45,8 @@ demo-card:
 test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
 	@PYTHON="$(PYTHON)" scripts/setup --dependencies chromium:chromium groff:groff-base linux.uml:user-mode-linux insmod:kmod openssl:openssl wireguard-go:wireguard-go tshark:tshark $(PROGRAMS)
-	@$(MAKE) --no-print-directory -j3 setup check-sources test-unbuilt
-	@$(BIN)/python -m pytest -m "not compiled" $(WORKERS) --cov --cov-append --cov-report=term $(PYTEST_FLAGS) $(UNBUILT:%=--ignore=%)
-	@$(BIN)/python scripts/coverage_floor.py
+	@$(MAKE) --no-print-directory -j3 setup check-sources test-pure
+	@$(BIN)/python -m pytest -m "not compiled" $(WORKERS) $(PYTEST_FLAGS) $(PURE:%=--ignore=%)
 	@echo "the same, compiled (see setup.py):"
 	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" $(WORKERS) $(COMPILED)
 	@echo "the benches in virtual time, compiled:"
@@ -53,8 +55,9 @@ test:
 check-sources:
 	@scripts/check
 
-test-unbuilt:
-	@$(BIN)/python -m pytest -m "not compiled" -n 2 --dist worksteal --cov --cov-report= $(UNBUILT)
+test-pure:
+	@$(BIN)/python -m pytest -m "not compiled" -n 2 --dist worksteal --cov --cov-report= $(PURE)
+	@$(BIN)/python scripts/coverage_floor.py
 
 check: setup check-sources
 

@@ -305,6 +305,11 @@ class Peer:
         return self._core.sender.controller.window_bytes if self._core.sender else 0.0
 
     @property
+    def inflight_bytes(self) -> int:
+        """Bytes that were sent and are neither acknowledged nor lost, with headers."""
+        return self._core.sender.inflight_bytes if self._core.sender else 0
+
+    @property
     def unsent_bytes(self) -> int:
         """Bytes that were posted and not sent yet, and that the receiver's credit allows."""
         return self._core.sender.unsent_bytes if self._core.sender else 0

@@ -7,6 +7,7 @@ runs the same tests on the compiled build installed in .venv. Tests marked `sour
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -25,20 +26,6 @@ settings.register_profile("project", deadline=None, suppress_health_check=[Healt
 settings.load_profile("project")
 
 ROOT = Path(__file__).resolve().parent.parent
-PURE = (
-    "srd/proto",
-    "srd/secure",
-    "devmem",
-    "netns/test_units.py",
-    "netns/netem",
-    "netns/topology",
-    "netns/placement",
-    "netns/lab",
-    "netns/faults",
-    "netns/backends",
-)
-"""Tests traced for coverage, which doubles their time: those of the code that scripts/coverage_floor.py checks."""
-
 if Path(srd.__file__).is_relative_to(ROOT / "srd"):
     os.environ["PYTHONPATH"] = str(ROOT)
 
@@ -54,22 +41,32 @@ def home() -> Iterator[None]:
         yield
 
 
-SIMULATED = ("srd/proto", "srd/secure")
+def pytest_configure() -> None:
+    """Switch garbage collection off until the tests are collected, as nothing of them is garbage: half of the time."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Have no later garbage collection look at the thousands of collected tests."""
+    gc.freeze()
+    gc.enable()
+
+
+SIMULATED = tuple(ROOT / "tests" / path for path in ("srd/proto", "srd/secure"))
 """Tests that simulate much, all of which make test runs compiled, too: interpreted they run with their first seed."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before the selection by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Trace only the tests of pure code for coverage, and run simulations with more seeds compiled only."""
-    pure = tuple(ROOT / "tests" / path for path in PURE)
-    simulated = tuple(ROOT / "tests" / path for path in SIMULATED)
+    """Run simulations with more seeds compiled only."""
     for item in items:
-        if not any(item.path.is_relative_to(path) for path in pure):
-            item.add_marker(pytest.mark.no_cover)
-        is_simulated = any(item.path.is_relative_to(path) for path in simulated)
-        if is_simulated and _has_later_seed(item) and item.get_closest_marker("sources") is None:
+        if _has_later_seed(item) and _is_simulated(item.path) and item.get_closest_marker("sources") is None:
             item.add_marker(pytest.mark.compiled)
 
 
 def _has_later_seed(item: pytest.Item) -> bool:
     return isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.callspec.indices.get("seed", 0) > 0
+
+
+def _is_simulated(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in SIMULATED)

@@ -178,8 +178,7 @@ class Driver:
         self._coalesce_until: float | None = None  # end of the state COALESCING
         self._poller, self._moderator = AdaptivePoller(self._loop), Moderator()
         self._this_turn = Turn()
-        self._busy_poll = busy_poll
-        self._adaptive_poll_s = adaptive_poll_s
+        self._busy_poll, self._adaptive_poll_s = busy_poll, adaptive_poll_s
         self._dropped = 0  # packets dropped by the kernel up to `close`
         self._is_shared = False
         self._limit(allowance, is_secure=secure)

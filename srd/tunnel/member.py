@@ -1,6 +1,6 @@
 """One peer of a tunnel: what is sent to it, and what comes from it.
 
-Sending. Packets wait in a fair queue, and leave it when SRD has sent most of what was posted to it. So it always has
+Sending. Packets wait in a fair queue, and leave it when SRD has little beyond its congestion window. So it always has
 something to send, its window is what limits it, and the queue that bulk flows make is here, where flows take turns
 and CoDel sees it. A packet gets its place in its flow when it leaves the queue, as one that is dropped there must not
 be waited for. Large packets are sent from the memory that they were read to; those of one flow that lie one behind
@@ -36,12 +36,16 @@ from srd.tunnel.send_memory import Place, SendMemory
 
 MERGED_BYTES: Final = 512 << 10
 """Most bytes of one flow in one message: a message costs the interpreter as much as some 20 KiB do."""
-WINDOW_PARTS: Final = 2
-"""Such a message, and what SRD has not sent yet, are at most this part of the congestion window."""
-UNSENT_BYTES: Final = 1 << 20
-"""Most that SRD has and has not sent: what its driver sends in a turn."""
+AHEAD_S: Final = 0.001
+"""What SRD has beyond its congestion window takes the network so long, as with Linux' TCP (tcp_small_queue_check)."""
+LEAST_AHEAD_BYTES: Final = 64 << 10
+"""And it is at least a super-packet, or the window would wait for packets."""
+MOST_AHEAD_BYTES: Final = 1 << 20
+"""And at most what SRD's driver sends in a turn."""
+AHEAD_PARTS: Final = 2
+"""Several packets in one message are at most this part of it: with the end of one the next is posted."""
 MOST_WINDOWS: Final = 2
-"""Most that SRD has, in congestion windows, and UNSENT_BYTES: messages of which a part is acknowledged count whole."""
+"""Most that SRD has, in windows, and MOST_AHEAD_BYTES: a message of which a part is acknowledged counts whole."""
 AGE_CHECK_S: Final = 0.1
 
 
@@ -154,8 +158,8 @@ class Member:
         self.peer = peer
         self._counters = Counters()
         self.has_joined = False
-        """Whether it may send, or might: its packets pass."""
-        self._knows_it = False  # that it has joined: packets are sent to it
+        """Whether its packets are taken; True from then on, after its end, too."""
+        self._is_ready = False  # whether the greeting is over at both ends: packets are sent to it
         self.small_bytes = 0
         """Packets up to this length are copied to share an SRD packet: two fit at least, and many ACKs. Known once the
         peer is open."""
@@ -210,7 +214,7 @@ class Member:
     def join(self) -> None:
         """Let packets pass both ways."""
         self.admit()
-        self._knows_it = True
+        self._is_ready = True
         self.pump(now=self._loop.time())
 
     # -- sending ------------------------------------------------------------------------------------------------------
@@ -221,20 +225,28 @@ class Member:
 
     def pump(self, *, now: float) -> None:
         """Post what the network has room for."""
-        if not self._knows_it:
+        if not self._is_ready:
             return
         peer = self.peer
         window_bytes = peer.window_bytes
-        most_unsent_bytes = min(window_bytes / WINDOW_PARTS, UNSENT_BYTES)
-        most_posted_bytes = MOST_WINDOWS * window_bytes + UNSENT_BYTES
-        while peer.unsent_bytes <= most_unsent_bytes and self._posted_bytes < most_posted_bytes:
+        ahead_bytes = self._ahead_bytes(window_bytes)
+        most_bytes = window_bytes + ahead_bytes
+        most_posted_bytes = MOST_WINDOWS * window_bytes + MOST_AHEAD_BYTES
+        while peer.inflight_bytes + peer.unsent_bytes <= most_bytes and self._posted_bytes < most_posted_bytes:
             packet, self._next = self._next, None
             if packet is None and (packet := self._queue.pop(now=now)) is None:
                 return
             if packet.place is None:
                 self._post_small(packet, now=now)
             else:
-                self._post_large(packet, most_bytes=window_bytes / WINDOW_PARTS, now=now)
+                self._post_large(packet, most_bytes=ahead_bytes / AHEAD_PARTS, now=now)
+
+    def _ahead_bytes(self, window_bytes: float) -> float:
+        """Return how much SRD may have beyond its congestion window."""
+        rtt_s = self.peer.smoothed_rtt_s
+        if not rtt_s:
+            return LEAST_AHEAD_BYTES
+        return min(max(window_bytes / rtt_s * AHEAD_S, LEAST_AHEAD_BYTES), MOST_AHEAD_BYTES)
 
     def _number(self, packet: Outgoing) -> None:
         """Write the frame's header, with the packet's place in its flow if it has an order."""
@@ -481,7 +493,7 @@ class Member:
 
     def on_ended(self) -> None:
         """Give everything back: what waits to be sent, and what waits to be handed over, which is handed over."""
-        self._knows_it = False
+        self._is_ready = False
         for timer in (self._age_check, self._order_timer):
             if timer is not None:
                 timer.cancel()
