@@ -8,6 +8,9 @@ Packets are written in order of time. The kernel gives each socket's packets in 
 together: a packet may have its timestamp and not be in its socket yet, while one that came later is in the other. So a
 packet is written once every socket has either a later one, or was found empty `HOLD_S` after it.
 
+When the end is asked for, what has arrived until then is still read, however far behind the recording is: a packet that
+is missing from the file was dropped by the kernel, which counts it.
+
 A host's end with GRO shows packets as they were joined on arrival.
 """
 
@@ -149,19 +152,22 @@ def _record(
         poll.register(packet_socket, select.POLLIN)
     if file.is_pipe:
         poll.register(file, 0)
-    timeout_s = LOOK_S
-    while not over() and held.count != packets:
+    timeout_s, complete_ns = LOOK_S, 0
+    end_ns: int | None = None  # what arrived until then is recorded; None: the end was not asked for yet
+    while held.count != packets and (end_ns is None or complete_ns < end_ns):
+        if end_ns is None and over():
+            end_ns, timeout_s = time.time_ns(), HOLD_S
         events = dict(poll.poll(timeout_s * 1000))
         if file.is_pipe and events.get(file.fileno(), 0) & select.POLLERR:
             raise ReaderGoneError("the output was closed by its reader")
-        complete_ns = [
+        complete_ns = min(
             _drain(packet_socket, held, interface=interface, packets=packets)
             for interface, packet_socket in enumerate(packet_sockets)
-        ]
-        held.write(until_ns=min(complete_ns))
-        timeout_s = HOLD_S if held.is_waiting else LOOK_S
-    held.write(until_ns=None)
-    captured.packets = held.count
+        )
+        held.write(until_ns=complete_ns if end_ns is None else min(complete_ns, end_ns))
+        timeout_s = HOLD_S if held.is_waiting or end_ns is not None else LOOK_S
+    held.write(until_ns=end_ns)
+    captured.packets = file.packets
 
 
 def _drain(packet_socket: socket.socket, held: _Held, *, interface: int, packets: int | None) -> int:

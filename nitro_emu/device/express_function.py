@@ -19,6 +19,7 @@ import ipaddress
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from nitro_emu.abi.gid import IPV6_PORT, address_of_untrusted, gid_of
@@ -278,6 +279,7 @@ class ExpressFunction:
         return {"interface": self.interface, "netns": self._fields.netns, "peers": len(self.endpoint.engine().peers)}
 
 
+@lru_cache(maxsize=65_536)  # for each packet that comes
 def _packed(gid: bytes) -> bytes:
     """Return the address that a GID is made of, as 4 or 16 bytes."""
     host, _ = address_of_untrusted(gid)

@@ -12,7 +12,7 @@ import pytest
 from netns.errors import BackendError, TopologyError
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
-from netns.observe.capture import capture
+from netns.observe.capture import BATCH, capture
 from netns.topology.model import leaf_spine
 from tests.netns.conftest import unique_name
 from tests.netns.exchange import PORT, udp_socket
@@ -73,6 +73,20 @@ def test_capture__in_order_of_time(lab: Lab, tmp_path: Path) -> None:
 def test_capture__stops_on_request(lab: Lab, tmp_path: Path) -> None:
     assert capture(lab, "leaf1-spine1", path=tmp_path / "d", stop=lambda: True).packets == 0
     assert capture(lab, "leaf1-spine1", path=tmp_path / "d", overwrite=True, seconds=0.05).packets == 0
+
+
+def test_capture__that_is_behind_when_it_stops_has_all_that_had_arrived(lab: Lab, tmp_path: Path) -> None:
+    """More than one batch of each direction waits when the recording looks for the first time."""
+    asked, rounds = iter([False]), 2 * BATCH
+    captured = capture(
+        lab,
+        "leaf1-spine1",
+        path=tmp_path / "f",
+        stop=lambda: next(asked, True),
+        ready=lambda: ping_pong(lab, rounds),
+    )
+    assert (captured.packets, captured.dropped) == (2 * rounds, 0)
+    assert len([kind for kind, _ in blocks(tmp_path / "f") if kind == 6]) == 2 * rounds
 
 
 def test_capture__bad_flow(lab: Lab, tmp_path: Path) -> None:
