@@ -1,63 +1,63 @@
-# make demo   the main job: a file over a lossy four-path fabric, by SRD and by kernel TCP (root)
+# make demo        the main job: a file over a lossy four-path fabric, by SRD and by kernel TCP (root)
 # make demo-card   two tenants on two emulated EFA cards on that fabric: what is carried, denied, hidden and attested (root)
-# make test   everything CI runs: format, lint, types, tests (root)
-# Both install what they need first; see scripts/setup.
+# make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
+# make test        everything CI runs: format, lint, types, tests, gates of weight (root)
+# make test-long   all tests, interpreted and compiled, all benches in virtual time, torture (root; half an hour)
+# Each installs what it needs first; see scripts/setup.
 
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
+SETUP := PYTHON="$(PYTHON)" scripts/setup
 
 # With cached bytecode pytest collects the tests in less than half of the time, in each of its workers.
 export PYTHONDONTWRITEBYTECODE :=
 
 # Tests wait for other processes half of their time: four workers keep two cores busy.
 WORKERS := -n 4 --dist worksteal
-# The tests of what scripts/coverage_floor.py checks, alone traced for coverage, which doubles their time. They do not need
-# the built project: they begin while it compiles, which takes one core, and take both after that.
-PURE := tests/srd/proto tests/srd/secure tests/devmem tests/netns/test_units.py tests/netns/netem tests/netns/topology \
-	tests/netns/placement tests/netns/lab/test_plan.py tests/netns/faults/test_schedule.py \
-	tests/netns/backends/kernel/test_netem_options.py tests/netns/backends/virtual
-# The tests of what is compiled (setup.py) run twice, interpreted and compiled; those marked `compiled`, and the
-# simulations with all seeds but their first (tests/conftest.py), run compiled only.
-COMPILED := tests/srd/proto tests/srd/secure tests/srd/io tests/srd/sim $(wildcard tests/srd/test_*.py) tests/netns/netem \
-	tests/netns/backends/virtual tests/netns/backends/relay tests/netns/backends/test_same_departures.py tests/nitro_emu/device \
-	$(shell grep -rl --include="*.py" "mark.compiled" tests)
+# Tests marked `sources`, found by name: pytest takes half a minute to import all others in its workers.
+SOURCES := $(shell grep -rl --include="test_*.py" "mark.sources" tests)
+# What runs the installed build, compiled: here, and in the processes that tests start.
+INSTALLED := env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python
 
-# What the examples of examples/tunnel run.
-PROGRAMS := curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server redis-server:redis-server \
-	redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
+PROGRAMS := ip:iproute2 iperf3:iperf3 ethtool:ethtool ping:iputils-ping
+# For make test-long: what the examples and the tests marked `long` run.
+MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux insmod:kmod openssl:openssl \
+	wireguard-go:wireguard-go tshark:tshark curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server \
+	redis-server:redis-server redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
 
-.PHONY: setup demo demo-card test test-pure check-sources check format clean
+.PHONY: setup demo demo-card quick test test-long check-sources check format clean
 
 setup:
-	@PYTHON="$(PYTHON)" scripts/setup
+	@$(SETUP) $(PROGRAMS)
 
 demo:
 	@scripts/require-root "make demo" "builds network namespaces"
-	@PYTHON="$(PYTHON)" scripts/setup
+	@$(SETUP) --extras cli,lab,report $(PROGRAMS)
 	@$(BIN)/srd compare demo --anew $(if $(FILE),--file "$(FILE)") $(DEMO_FLAGS)
 
 demo-card:
 	@scripts/require-root "make demo-card" "builds network namespaces"
-	@PYTHON="$(PYTHON)" scripts/setup
+	@$(SETUP) --extras cli,lab,card $(PROGRAMS)
 	@$(BIN)/python scripts/demo_card.py $(DEMO_FLAGS)
 
 test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
-	@PYTHON="$(PYTHON)" scripts/setup --dependencies chromium:chromium groff:groff-base linux.uml:user-mode-linux insmod:kmod openssl:openssl wireguard-go:wireguard-go tshark:tshark $(PROGRAMS)
-	@$(MAKE) --no-print-directory -j3 setup check-sources test-pure
-	@$(BIN)/python -m pytest -m "sources or not compiled" $(WORKERS) $(PYTEST_FLAGS) $(PURE:%=--ignore=%)
-	@echo "the same, compiled (see setup.py):"
-	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" $(WORKERS) $(COMPILED)
-	@echo "the benches in virtual time, compiled:"
-	@env -u PYTHONPATH $(BIN)/python scripts/check_benches.py
+	@$(SETUP) --dependencies $(PROGRAMS)
+	@$(MAKE) --no-print-directory -j2 setup check-sources
+	@$(INSTALLED) -m pytest -q -o pythonpath= -m "not sources and not long" $(WORKERS) $(PYTEST_FLAGS)
+	@echo "tests that replace or read sources:"
+	@$(BIN)/python -m pytest -q -m "sources and not long" $(WORKERS) $(PYTEST_FLAGS) $(SOURCES)
+	@$(INSTALLED) scripts/check_benches.py
+	@$(BIN)/python scripts/test_long.py --age
+
+test-long:
+	@scripts/require-root "make test-long" "runs its integration tests in network namespaces"
+	@$(SETUP) $(PROGRAMS) $(MORE_PROGRAMS)
+	@$(BIN)/python scripts/test_long.py
 
 check-sources:
 	@scripts/check
-
-test-pure:
-	@$(BIN)/python -m pytest -m "sources or not compiled" -n 2 --dist worksteal --cov --cov-report= $(PURE)
-	@$(BIN)/python scripts/coverage_floor.py
 
 check: setup check-sources
 

@@ -9,15 +9,29 @@ Rules.
    ordinary class (`native_class=False`), or its module is not compiled.
 4. Not compiled: protocols (`typing.Protocol`) that ordinary classes implement by inheritance, and modules that pass the
    kernel the address of an object that only a local variable refers to, as mypyc frees the object after its last use.
+5. What was compiled last is kept in build/native under a digest of all that mypyc reads (`digest`), and is taken again
+   while that is the same. A docstring of a module that is not compiled changes nothing.
+6. A C file a module, at -O1, one compiler process per CPU: 2.9 times as fast as one file at -O2, and what comes of it
+   no slower.
 """
 
+import ast
+import hashlib
+import os
 import re
 import shutil
+import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 COMPILED = (
     "srd/proto/**/*.py",
@@ -78,22 +92,141 @@ COMPILED = (
     "srd/sim/*.py",
 )
 NOT_COMPILED = {"__init__.py", "memory.py", "security.py", "trace.py", "syscalls.py", "steering.py"}
+KEPT = Path("build", "native")
+"""A folder for the digest of what is compiled, with the compiled modules in the places of the packages."""
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+PROGRESS = 4
+"""Lines that show how far the compiler is."""
+
+
+def compiled() -> list[Path]:
+    """Return the modules to compile."""
+    return [path for pattern in COMPILED for path in sorted(Path().glob(pattern)) if path.name not in NOT_COMPILED]
+
+
+def digest() -> str:
+    """Return a digest of all that decides what mypyc writes.
+
+    A compiled module counts with each byte, as it has its line numbers. What it imports, and so on, counts without
+    comments and docstrings: mypyc takes types and the values of constants from there.
+    """
+    sources = set(compiled())
+    found = hashlib.sha256(SUFFIX.encode())
+    for path in (Path("setup.py"), Path("constraints.txt"), *sorted(sources)):
+        found.update(os.fsencode(path) + hashlib.sha256(path.read_bytes()).digest())
+    for path in sorted(_imported(sources) - sources):
+        found.update(os.fsencode(path) + hashlib.sha256(_meaning(path).encode()).digest())
+    return found.hexdigest()[:16]
+
+
+def _imported(sources: set[Path]) -> set[Path]:
+    """Return these modules of the project and all that they import, directly or not."""
+    found: set[Path] = set()
+    todo = set(sources)
+    while todo:
+        found |= todo
+        todo = {path for source in todo for path in _imports(source)} - found
+    return found
+
+
+def _imports(source: Path) -> Iterator[Path]:
+    for node in ast.walk(ast.parse(source.read_bytes())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module}.{name}" for name in names)]
+        for name in names:
+            path = Path(*name.split("."))
+            packages = [parent / "__init__.py" for parent in (path, *path.parents)]
+            yield from (each for each in (path.with_suffix(".py"), *packages[:-1]) if each.is_file())
+
+
+def _meaning(source: Path) -> str:
+    """Return a module without comments, docstrings and line numbers."""
+    tree = ast.parse(source.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [  # type: ignore[attr-defined]
+                each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+            ]
+    return ast.dump(tree)
+
+
+def compiler_works() -> bool:
+    """Whether there is a C compiler, and Python's headers."""
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory, "probe.c")
+        source.write_text("#include <Python.h>\n")
+        command = [*compiler.split(), "-I", sysconfig.get_path("include"), "-c", str(source), "-o", f"{source}.o"]
+        try:
+            return subprocess.run(command, capture_output=True, check=False).returncode == 0
+        except OSError:
+            return False
+
+
+def say(text: str) -> None:
+    """Print a line of progress; pip shows it with -v only."""
+    print(f"setup: {text}", file=sys.stderr, flush=True)
 
 
 def extensions() -> list[Extension]:
-    """Return the extensions to compile; raises SystemExit when mypy reports type errors."""
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
-        print("no C compiler or no Python.h: not compiled, and slower", file=sys.stderr)
+    """Return the extensions to compile, or those of build/native. Raises SystemExit when mypy reports type errors."""
+    if not compiler_works():
+        say("no C compiler, or no Python.h: not compiled, and slower")
         return []
+    kept = KEPT / digest()
+    if kept.is_dir():
+        names = [path.relative_to(kept) for path in kept.rglob(f"*{SUFFIX}")]
+        return [Extension(".".join(name.parts).removesuffix(SUFFIX), sources=[]) for name in names]
     from mypyc.build import mypycify  # noqa: PLC0415 - not needed to run setup.py for anything else
 
-    paths = [path for pattern in COMPILED for path in sorted(Path().glob(pattern)) if path.name not in NOT_COMPILED]
-    found = mypycify(["--config-file=pyproject.toml", *map(str, paths)], opt_level="2", debug_level="0")
+    paths = compiled()
+    say(f"compiling {len(paths)} modules to C")
+    options = ["--config-file=pyproject.toml", *map(str, paths)]
+    found = mypycify(options, opt_level="1", debug_level="0", multi_file=True)
     for extension in found:
         # mypyc indents most lines by hundreds of spaces; for this warning gcc reads them again, which doubles its time.
         extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-misleading-indentation"]
     return found
+
+
+class BuildNative(build_ext):
+    """Compiles with a process per CPU, and keeps the result; or takes what is kept."""
+
+    def build_extensions(self) -> None:
+        """Build all extensions."""
+        kept = KEPT / digest()
+        if kept.is_dir():
+            shutil.copytree(kept, self.build_lib, dirs_exist_ok=True)
+            return
+        total = len({source for extension in self.extensions for source in extension.sources})
+        self.parallel = os.cpu_count()
+        with ThreadPoolExecutor(self.parallel) as pool:
+            self._compile_in(pool, total=total)
+            super().build_extensions()
+        shutil.rmtree(KEPT, ignore_errors=True)
+        for path in Path(self.build_lib).rglob(f"*{SUFFIX}"):
+            target = kept / path.relative_to(self.build_lib)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+
+    def _compile_in(self, pool: ThreadPoolExecutor, *, total: int) -> None:
+        """Have the compiler object compile the files of an extension in a pool's threads."""
+        compile_one = self.compiler.compile
+        done: list[str] = []
+
+        def one(source: str, options: dict[str, Any]) -> list[str]:
+            objects: list[str] = compile_one([source], **options)
+            done.append(source)
+            if len(done) * PROGRESS // total > (len(done) - 1) * PROGRESS // total:
+                say(f"compiling C: {len(done)} of {total} files")
+            return objects
+
+        def all_of(sources: Sequence[str], **options: Any) -> list[str]:
+            return list(chain.from_iterable(pool.map(lambda source: one(source, options), sources)))
+
+        self.compiler.compile = all_of
 
 
 def description() -> str:
@@ -111,8 +244,10 @@ def _named(link: re.Match[str]) -> str:
     return link[1] if link[1] == link[2] else f"{link[1]} (`{link[2]}`)"
 
 
-setup(
-    long_description=description(),
-    long_description_content_type="text/markdown",
-    ext_modules=extensions() if "bdist_wheel" in sys.argv else [],
-)
+if __name__ == "__main__":  # as of a build, too; tests import `digest`
+    setup(
+        long_description=description(),
+        long_description_content_type="text/markdown",
+        ext_modules=extensions() if "bdist_wheel" in sys.argv else [],
+        cmdclass={"build_ext": BuildNative},
+    )

@@ -20,7 +20,7 @@ from tests.srd.cli.processes import Process, command
 from tests.srd.contrib.tshark import DISSECTOR, FIRST
 from tests.srd.loopback import content
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.long]
 SHAPE = Shape(delay_us=500, rate_bps=250_000_000, loss_percent=10)
 FIELDS = ("srd.type", "srd.stream", "srd.malformed", "srd.analysis.retransmission_of", "srd.analysis.duplicate_of")
 

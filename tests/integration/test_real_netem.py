@@ -16,7 +16,7 @@ from netns.backends.uml import run_uml
 from scripts.benches.cases.fidelity import compared, record
 from scripts.benches.fidelity.settings import SETTINGS, Setting, write_tables
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PACKETS = 2000

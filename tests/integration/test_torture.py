@@ -1,4 +1,4 @@
-"""A minute of `scripts/bench torture` with fresh seeds, which it prints; of what is wrong also how to replay it."""
+"""`scripts/bench torture`: a few fixed scenarios, and a minute of fresh ones, whose seeds it prints."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import pytest
 
 from scripts.benches.cases.torture import WANTED, measure
 
-SECONDS = 30.0
+pytestmark = pytest.mark.root
 
 
-@pytest.mark.root
-@pytest.mark.parametrize("half", [1, 2])
-def test_torture__half_a_minute_of_fresh_seeds(half: int) -> None:  # noqa: ARG001 - the same again, with other seeds
-    figures = measure(seed=None, seconds=SECONDS, runs=None).ours
-    missed = [f"{wanted.figure} {figures[wanted.figure]}, wanted {wanted}" for wanted in WANTED]
-    assert all(wanted.met(figures[wanted.figure]) for wanted in WANTED), missed
+def missed(*, seed: int | None, seconds: float, runs: int | None) -> list[str]:
+    figures = measure(seed=seed, seconds=seconds, runs=runs).ours
+    return [f"{wanted}: {figures[wanted.figure]}" for wanted in WANTED if not wanted.met(figures[wanted.figure])]
+
+
+def test_torture__fixed_seeds() -> None:
+    assert missed(seed=1, seconds=0, runs=3) == []
+
+
+@pytest.mark.long
+def test_torture__a_minute_of_fresh_seeds() -> None:
+    assert missed(seed=None, seconds=60, runs=None) == []

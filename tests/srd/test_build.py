@@ -43,7 +43,9 @@ def outcome(case: str, **environment: str) -> tuple[str, str]:
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("case", ["loss", "slow-path", "messages", "fair"])
+@pytest.mark.parametrize(
+    "case", ["messages", *(pytest.param(case, marks=pytest.mark.long) for case in ("loss", "slow-path", "fair"))]
+)
 def test_build__the_same_seed_gives_the_same_result(case: str) -> None:
     """Thousands of decisions; one difference changes all later ones."""
     assert STAMP.read_text() == digest(), "the installed build is of other sources: make setup"

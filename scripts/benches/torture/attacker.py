@@ -14,8 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from inspect import signature
+from dataclasses import MISSING, dataclass, fields
 from random import Random
 from typing import Any, Final, get_args
 
@@ -58,11 +57,11 @@ def control_packet(kind: type[Control], **values: Any) -> bytes:
     if kind is Protected:
         return _PREFIX.pack(VERSION, PacketType.PROTECTED, 0, 0, 0, values.get("context", 0)) + bytes(48)
     found: dict[str, Any] = {}
-    for name, each in signature(kind).parameters.items():
-        if name in values:
-            found[name] = values[name]
-        elif each.default is each.empty:
-            found[name] = next((empty for word, empty in _EMPTY.items() if word in str(each.annotation)), 0)
+    for each in fields(kind):
+        if each.name in values:
+            found[each.name] = values[each.name]
+        elif each.default is MISSING:
+            found[each.name] = next((empty for word, empty in _EMPTY.items() if word in str(each.type)), 0)
     return kind(**found).encode()
 
 

@@ -93,7 +93,7 @@ def running(command: Sequence[str], *, until: str) -> Iterator[None]:
         assert "error" not in errors, errors
 
 
-@pytest.fixture(params=["fabric", "tunnel"])
+@pytest.fixture(params=[pytest.param("fabric", marks=pytest.mark.long), "tunnel"])
 def network(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Network]:
     """The two hosts without and with a tunnel; whatever an example starts has ended when it returns."""
     with ExitStack() as stack:

@@ -12,7 +12,7 @@ from scripts.benches.tunnel.fabric import dead, loss, uplink_bytes
 from tests.examples.tunnel.conftest import Network
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.long]
 SIZES = (65_536,)
 BEGUN_BYTES = 300_000
 """On the wire of the spine that dies: MPI has begun with its collectives."""

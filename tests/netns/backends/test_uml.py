@@ -16,6 +16,7 @@ from netns.errors import BackendError
 from tests.netns.exchange import eventually
 
 
+@pytest.mark.long
 def test_run_uml__output_status_files_and_a_network_of_its_own(tmp_path: Path) -> None:
     script = "echo out; echo $WORD >&2; tc qdisc add dev lo root netem delay 1ms && ls /sys/class/net > seen; exit 7"
     command = ["sh", "-c", f"cd {tmp_path} && {script}"]
@@ -30,6 +31,7 @@ def test_run_uml__output_status_files_and_a_network_of_its_own(tmp_path: Path) -
     assert not list(Path("/tmp").glob("srd-lab-uml-*/status"))  # noqa: S108 - where guests keep their state
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cpu", ["with AMX", "this one"])
 def test_run_uml__vector_registers_survive_page_faults(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpu: str

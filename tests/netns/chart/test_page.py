@@ -8,6 +8,8 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 from netns.chart.branches import branches
 from netns.chart.mermaid import mermaid
 from netns.chart.page import page
@@ -52,6 +54,7 @@ def test_page__shared_layers_and_mermaid_source() -> None:
     assert mermaid(WHOLE).splitlines()[3].replace('"', "&quot;").replace(">", "&gt;").replace("<", "&lt;") in text
 
 
+@pytest.mark.long
 def test_page__renders_without_a_network(tmp_path: Path) -> None:
     assert CHROMIUM is not None, "no Chromium here; `make test` installs it (Debian: apt-get install chromium)"
     file, picture = tmp_path / "demo.html", tmp_path / "demo.png"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import netns
 from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.cli.run import Finished
@@ -221,7 +222,7 @@ def test_run__an_example_by_name_from_any_directory(tmp_path: Path, lab_name: st
 
 def test_file_named__a_file_of_that_name_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert file_named("cluster").parent == PROJECT / "netns" / "examples"
+    assert file_named("cluster").parent == Path(netns.__file__).parent / "examples"
     (tmp_path / "cluster").touch()
     assert file_named("cluster") == Path("cluster")
     assert file_named("none.yaml") == Path("none.yaml")

@@ -57,6 +57,7 @@ def said(process: subprocess.Popen[bytes]) -> str:
     return words
 
 
+@pytest.mark.long
 def test_pipe__shows_packets_while_they_arrive_and_in_order(lab: Lab) -> None:
     with capturing(lab) as process, tshark(process) as reader:
         ping_pong(lab, 40)
@@ -72,6 +73,7 @@ def test_pipe__shows_packets_while_they_arrive_and_in_order(lab: Lab) -> None:
     assert [row[1] for row in rows[:2]] == ["leaf1>spine1", "spine1>leaf1"]
 
 
+@pytest.mark.long
 def test_pipe__exactly_so_many_packets(lab: Lab) -> None:
     with capturing(lab, "-c", "7") as process, tshark(process) as reader:
         ping_pong(lab, 10)
@@ -81,6 +83,7 @@ def test_pipe__exactly_so_many_packets(lab: Lab) -> None:
         assert reader.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.long
 def test_pipe__its_reader_ends_first(lab: Lab) -> None:
     with capturing(lab) as process, tshark(process, "-c", "3") as reader:
         ping_pong(lab, 10)

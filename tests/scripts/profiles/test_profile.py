@@ -33,6 +33,7 @@ def test_syscall_shares() -> None:
     assert (receiving.fraction, sending.fraction) == pytest.approx((0.6, 0.4))
 
 
+@pytest.mark.sources
 def test_function_shares__add_up_and_are_named_from_the_root(tmp_path: Path) -> None:
     profile = cProfile.Profile()
     profile.runcall(lambda: [mask(n) for n in range(200)])

@@ -30,6 +30,8 @@ from srd.proto.wire.protected import KEY_PHASE
 from srd.proto.wire.status import Status
 from tests.srd.contrib.tshark import Fields, Frame, dissect, ethernet, tshark, write
 
+pytestmark = pytest.mark.long
+
 ONE, OTHER = 0xAAAA_0000_0000_0001, 0xBBBB_0000_0000_0002  # contexts of the initiator and the responder
 SIZE = 600
 PAYLOAD = b"p" * (SIZE - 56)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from srd.contrib.scapy import SRD, SRDData
 from srd.proto.wire.control import Hello, Nack, Refuse, decode_untrusted
 from srd.proto.wire.data import ABORTED, DEFAULT_PORT, PacketType
@@ -14,6 +16,8 @@ from tests.srd.contrib.random_packets import damaged, is_malformed, packet
 from tests.srd.contrib.tshark import Fields, Frame, dissect, tshark, write
 from tests.srd.proto.wire.test_fields import check
 from tests.srd.proto.wire.walk import Value, walk
+
+pytestmark = pytest.mark.long
 
 TYPES = {1: "FT_UINT8", 2: "FT_UINT16", 4: "FT_UINT32", 8: "FT_UINT64"}
 SEED = 22

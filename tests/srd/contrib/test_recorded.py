@@ -23,6 +23,8 @@ from tests.srd.lossy import HOST, Address, Relay, relay
 from tests.srd.proto.wire.test_fields import check
 from tests.srd.proto.wire.walk import walk
 
+pytestmark = pytest.mark.long
+
 SEED = 22
 SIZE = 200_000
 

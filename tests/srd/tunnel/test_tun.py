@@ -364,6 +364,7 @@ def test_open__too_many_queues(netns: str) -> None:
     assert "many" not in ip("link", netns=netns)
 
 
+@pytest.mark.sources
 def test_open__without_the_device_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "DEVICE", str(tmp_path / "tun"))
     with pytest.raises(TunnelError, match=r"tun: load the module tun; start a container with --device /dev/net/tun$"):

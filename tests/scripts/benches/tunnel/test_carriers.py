@@ -23,6 +23,7 @@ NAME = f"test-tunnel-{os.getpid()}"  # of this worker
 MTU = 1500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("carrier", [wireguard_go, openvpn])
 def test_carrier__carries_tcp_and_ends(carrier: Callable[..., AbstractContextManager[Ends]]) -> None:
     with veth_pair(mtu=MTU, offload=True, name=NAME) as two:

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.root
 NAME = f"test-wireguard-{os.getpid()}"  # of this worker
 
 
+@pytest.mark.long
 def test_tunnel__carries_tcp_and_ends() -> None:
     with veth_pair(mtu=1500, offload=True, name=NAME) as two:
         with tunnel(two, mtu=1500) as inner:

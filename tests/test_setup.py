@@ -1,0 +1,74 @@
+"""setup.py: what the compiled modules are made of, and so what makes a new build."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPILED = Path("srd", "proto", "seqset.py")
+READ = Path("srd", "config.py")
+"""Imported by compiled modules, and not compiled."""
+APART = Path("netns", "cli", "show.py")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the packages."""
+    made = tmp_path_factory.mktemp("tree")
+    for name in ("srd", "devmem", "nitro_emu", "netns"):
+        shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "constraints.txt"):
+        shutil.copy(ROOT / name, made)
+    return made
+
+
+@pytest.fixture
+def setup(tree: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.chdir(tree)
+    spec = importlib.util.spec_from_file_location("project_setup", tree / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("path", "added", "compiles_again"),
+    [
+        (APART, "ADDED = 1\n", False),
+        (READ, "# a comment\n", False),
+        (READ, "ADDED: int = 1\n", True),
+        (COMPILED, "# a comment\n", True),
+    ],
+)
+def test_digest__changes_with_what_mypyc_reads(
+    setup: ModuleType,
+    path: Path,
+    added: str,
+    compiles_again: bool,  # noqa: FBT001 - a parameter of pytest
+) -> None:
+    before, text = setup.digest(), path.read_text()
+    path.write_text(text + added)
+    assert (setup.digest() != before) == compiles_again
+    path.write_text(text)
+    assert setup.digest() == before
+
+
+def test_digest__without_docstrings_of_what_is_not_compiled(setup: ModuleType) -> None:
+    before, text = setup.digest(), READ.read_text()
+    assert text.startswith('"""')
+    READ.write_text(text.replace('"""', '"""Other words. ', 1))
+    assert setup.digest() == before
+    READ.write_text(text)
+
+
+def test_compiler_works__finds_out(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    for compiler in ("false", "/no/such/compiler"):
+        monkeypatch.setenv("CC", compiler)
+        assert not setup.compiler_works()
