@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from random import Random
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, cast
 
 from scripts.benches.torture.plans import AttackerPlan
 from scripts.harness.rogue import RogueInitiator, RoguePeer
@@ -57,7 +57,7 @@ def control_packet(kind: type[Control], **values: Any) -> bytes:
     if kind is Protected:
         return _PREFIX.pack(VERSION, PacketType.PROTECTED, 0, 0, 0, values.get("context", 0)) + bytes(48)
     found: dict[str, Any] = {}
-    for each in fields(kind):
+    for each in fields(cast(Any, kind)):  # all others are dataclasses
         if each.name in values:
             found[each.name] = values[each.name]
         elif each.default is MISSING:
