@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from random import Random
-from typing import Any, Final, get_args, cast
+from typing import Any, Final, cast, get_args
 
 from scripts.benches.torture.plans import AttackerPlan
 from scripts.harness.rogue import RogueInitiator, RoguePeer
