@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -20,13 +18,9 @@ from netns.observe.machine import Ticks
 from netns.topology.model import reference
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 
+pytestmark = pytest.mark.lab(scope="module")
+
 EARLIER = Reading(at=10.0, sent_bytes={}, ticks=Ticks(busy=100, stolen=0, total=1000), relay_cpu_s=1.0)
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with Lab.up(reference(name=f"counters{os.getpid()}")) as made:
-        yield made
 
 
 def ping(lab: Lab, address: str) -> None:

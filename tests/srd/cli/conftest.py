@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from netns.pytest import lab, pytest_configure  # noqa: F401 - pytest looks for them here
 from srd.cli import main
 
 

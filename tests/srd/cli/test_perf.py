@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from netns.lab.lab import Lab
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
-from tests.srd.cli.perf_ends import HOST, server, two_machines
+from tests.srd.cli.perf_ends import HOST, TWO_MACHINES, server
 from tests.srd.cli.processes import Process, assert_fails, command, srd
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
@@ -192,13 +192,8 @@ def test_server__port_in_use() -> None:
         assert_fails(srd("perf", "server", "--plain", "--bind", HOST, "--port", port), status=1, error=port)
 
 
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    with two_machines() as made:
-        yield made
-
-
 @pytest.mark.root
+@pytest.mark.lab(TWO_MACHINES)
 def test_between_two_machines(lab: Lab) -> None:
     there = lab.address("far")
     mptcp = [] if why_unavailable(algorithm=CUBIC, mptcp=True) else [["--mptcp"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +13,7 @@ from netns.lab.lab import Lab
 from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from srd.perf.sweep.plan import ALL_SIZES
 from tests.patience import PATIENCE_S
-from tests.srd.cli.perf_ends import HOST, server, two_machines
+from tests.srd.cli.perf_ends import HOST, TWO_MACHINES, server
 from tests.srd.cli.processes import Process, assert_fails, command, srd
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
@@ -107,13 +107,8 @@ def test_table__bad_flow(called: Called, name: str, options: list[str], error: s
     assert_fails(called("perf", name, HOST, *options), status=2, error=error)
 
 
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    with two_machines() as made:
-        yield made
-
-
 @pytest.mark.root
+@pytest.mark.lab(TWO_MACHINES)
 def test_tables_between_two_machines(lab: Lab) -> None:
     there = lab.address("far")
     with server(host=there, within=lab.command("far", [])) as (_, port):
