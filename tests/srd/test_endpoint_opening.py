@@ -28,7 +28,7 @@ from srd.proto.events import (
 from srd.proto.wire.control import Accept, Close, Control, Hello, Retry, decode_untrusted
 from srd.proto.wire.status import Status
 from srd.rx_queues import RxQueueTable
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import PLAIN, SMALL, pair, receive, send
 
 NOBODY = 99
@@ -194,16 +194,13 @@ async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
         await Endpoint.open(towards="127.0.0.1", config=PLAIN) as one,
     ):
         connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=port))
-        while not any(isinstance(packet, Hello) and packet.cookie for packet in responder.received):  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0)
+        await until(lambda: any(isinstance(each, Hello) and each.cookie for each in responder.received), pause_s=0)
         connecting.cancel()  # its ACCEPT is in flight
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        while not any(isinstance(packet, Close) for packet in responder.received):  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.001)
+        await until(lambda: any(isinstance(packet, Close) for packet in responder.received))
         assert not one._opening
-        while one._engine._core._by_context:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.001)
+        await until(lambda: not one._engine._core._by_context)
 
 
 @pytest.mark.sources
@@ -229,8 +226,9 @@ async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) 
         with pytest.raises(asyncio.CancelledError):
             await connecting
         one._engine._driver._on_event = deliver
-        while one._engine._core._peers or two._engine._core._peers or two._incoming or one._closing_peers:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.001)
+        for core in (one._engine._core, two._engine._core):
+            await until(lambda core=core: not core._peers)  # type: ignore[misc]
+        await until(lambda: not (two._incoming or one._closing_peers))
         here, there = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()
         await send(here, b"alive")
         assert await receive(there) == b"alive"

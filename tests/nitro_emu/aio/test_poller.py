@@ -19,7 +19,7 @@ from nitro_emu.aio.address import QpAddress
 from nitro_emu.aio.queue_pair import BULK_BYTES
 from nitro_emu.verbs import CompletionQueue
 from tests.nitro_emu.verbs.fake_card import GID, CardCq, CardQp, FakeCard
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 @dataclass
@@ -70,9 +70,7 @@ class Rig:
 
     async def sleeping(self) -> None:
         """Wait until the queue is armed and nothing polls."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not self.is_armed or self.device._poller._is_scheduled:  # noqa: ASYNC110 - the driver's own memory
-                await asyncio.sleep(0)
+        await until(lambda: self.is_armed and not self.device._poller._is_scheduled)
 
 
 @pytest.fixture

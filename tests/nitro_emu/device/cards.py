@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +32,7 @@ from nitro_emu.verbs import (
 )
 from tests.nitro_emu.card_process import loopback_vf
 from tests.nitro_emu.processes import card_file
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
 from tests.srd.cli.processes import Process
 
 QKEY = 0x11111111
@@ -129,16 +127,6 @@ def running_card_of(config: Path, *, run_dir: Path, prefix: Sequence[str] = ()) 
         running.process.__exit__(None, None, None)
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Ask again until it is so: for what nobody sends an event about. After some tries less often, as asking costs."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    for tries in itertools.count():
-        if condition():
-            return
-        assert time.monotonic() < give_up_at, f"{what}: not within {PATIENCE_S} s"
-        time.sleep(0 if tries < 50 else 0.01)
-
-
 class Tenant:
     """A program's objects at one device; its memory is filled with a guard, so that misplaced bytes show."""
 
@@ -223,7 +211,7 @@ class Tenant:
             found.extend(self.cq.poll(count - len(found)))
             return len(found) == count
 
-        wait_for(is_complete, "completions")
+        wait_until(is_complete)
         return found
 
     def completion(self) -> WorkCompletion:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from netns.backends.relay.tap import inside
-from tests.nitro_emu.device.cards import Card, wait_for
+from tests.nitro_emu.device.cards import Card
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.vpc_cards import Vf
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 LOW, HIGH = "172.31.0.5", "172.31.0.6"
 SUBNET = "172.31.0.0/16"
@@ -71,7 +71,7 @@ def vf_of(number: int, vpc: str, address: str, *, netns: str | int) -> Vf:
 @contextmanager
 def sleeping(netns: str) -> Iterator[int]:
     with subprocess.Popen(["ip", "netns", "exec", netns, "sleep", "infinity"]) as process:  # ip executes it
-        wait_for(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n", "sleep in its namespace")
+        wait_until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n")  # sleep in its namespace
         try:
             yield process.pid
         finally:

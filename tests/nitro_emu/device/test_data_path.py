@@ -37,8 +37,9 @@ from nitro_emu.verbs import (
     WcOpcode,
     WrOpcode,
 )
-from tests.nitro_emu.device.cards import ALL_ACCESS, GUARD, OPTIONS, QKEY, Card, Tenant, card, tenants, wait_for
+from tests.nitro_emu.device.cards import ALL_ACCESS, GUARD, OPTIONS, QKEY, Card, Tenant, card, tenants
 from tests.nitro_emu.device.pattern import Bytes, pattern
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.compiled  # cards as processes
 
@@ -303,7 +304,7 @@ def test_a_slot_of_the_send_queue_is_free_when_its_completion_was_polled(
     with pytest.raises(VerbsError) as caught:
         left.send(ah, right.qp.number, left.sge(8))
     assert caught.value.errno == errno.ENOMEM
-    wait_for(lambda: cards[0].stats("efa_0")["port"]["send_wrs"] == before + depth, "all completions")
+    wait_until(lambda: cards[0].stats("efa_0")["port"]["send_wrs"] == before + depth)
     with pytest.raises(VerbsError) as caught:
         left.send(ah, right.qp.number, left.sge(8))
     assert caught.value.errno == errno.ENOMEM, "all have completed, and none was polled"

@@ -13,9 +13,10 @@ import pytest
 
 from nitro_emu.control import ask
 from nitro_emu.verbs import AddressHandle, CompStatus, SendOp, VerbsError
-from tests.nitro_emu.device.cards import GUARD, Card, Tenant, wait_for
+from tests.nitro_emu.device.cards import GUARD, Card, Tenant
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.compiled  # cards as processes
 
@@ -163,7 +164,7 @@ def test_rule__withdrawn_at_one_card_only_is_enough(tmp_path: Path, blind: str) 
         }  # fmt: skip
         assert (right.bytes[:999] == GUARD).all()
         seeing = "card-b" if blind == "card-a" else "card-a"
-        wait_for(lambda: vpc_counters(running[seeing], "efa_0")["revoked"] == 1, "its peer was ended")
+        wait_until(lambda: vpc_counters(running[seeing], "efa_0")["revoked"] == 1)  # its peer was ended
 
 
 def test_peered_vpcs__reach_each_other(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from srd.secure.key_log import VARIABLE as KEY_LOG
 from srd.secure.keys import create
 from srd.secure.keys import load as load_key
 from srd.secure.noise import public_bytes
-from tests.nitro_emu.device.cards import GUARD, PLAIN, Card, Tenant, running_card_of, wait_for
+from tests.nitro_emu.device.cards import GUARD, PLAIN, Card, Tenant, running_card_of
 from tests.nitro_emu.device.hostile_card import HostileCard
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.stage import (
@@ -53,7 +53,7 @@ from tests.nitro_emu.device.stage import (
 )  # fmt: skip
 from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
 from tests.nitro_emu.processes import loopback_address
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.srd.cli.processes import Process
 
 pytestmark = pytest.mark.compiled  # cards as processes
@@ -129,7 +129,7 @@ def test_rule__withdrawn_in_the_middle_of_many_writes_ends_them(tmp_path: Path, 
             statuses.extend(writes.completed())
             return bool(set(statuses) - {OK})
 
-        wait_for(has_ended, "the end at one card, which is enough")
+        wait_until(has_ended)  # the end at one card, which is enough
         push_to(on.cards["card-a" if hears_first == "card-b" else "card-b"], document)
         while writes.in_flight:
             statuses += writes.completed()
@@ -165,8 +165,8 @@ def push_briefly(card: Card, control_plane: ControlPlane) -> None:
             return True
         return False
 
-    wait_for(is_pushed, "a mapping in time")
-    wait_for(lambda: mapping_of(card)["expires_in_s"] == 0, "the end of its life")
+    wait_until(is_pushed)
+    wait_until(lambda: mapping_of(card)["expires_in_s"] == 0)
     control_plane.lifetime_s = before
 
 
@@ -177,7 +177,7 @@ def test_control_plane__that_is_killed_leaves_the_mapping_for_its_lifetime(tmp_p
         file.write_text(yaml.safe_dump(control_plane.map().model_dump(mode="json", exclude_none=True)))
         argv = [sys.executable, "-m", "nitro_emu.cli.vpc", "serve", str(file), "--key", str(control_plane.key_file)]
         with Process(argv) as serving:
-            wait_for(lambda: all(mapping_of(card)["version"] for card in cards.values()), "the first mapping")
+            wait_until(lambda: all(mapping_of(card)["version"] for card in cards.values()))
             serving.kill(signal.SIGKILL)
             serving.wait()
         red, blue = (pair_on(cards, vf, first=first, opened=opened) for vf, first in (("efa_0", 1), ("efa_1", 1 << 16)))

@@ -15,8 +15,7 @@ import pytest
 from netns.backends.relay.client import request, start_relay, start_time_ticks, stop_relay
 from netns.errors import BackendError
 from netns.netem.shape import Shape
-from tests.netns.exchange import eventually
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from tests.netns.backends.conftest import TapPair
@@ -173,7 +172,7 @@ def test_start_relay__unrecorded_relay_ends(pair: TapPair) -> None:
     )
     assert done.returncode == -signal.SIGKILL
     pair.relay()  # the devices and the socket are free
-    assert eventually(lambda: start_time_ticks(int(done.stdout)) is None)
+    wait_until(lambda: start_time_ticks(int(done.stdout)) is None)
     assert log.read_text() == ""
 
 

@@ -18,7 +18,7 @@ from netns.backends.relay.client import request, start_time_ticks
 from netns.backends.relay.relay import MAX_COALESCE_NS, MIN_COALESCE_NS, coalesce_ns
 from netns.errors import BackendError
 from netns.netem.shape import Shape
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
 
 if TYPE_CHECKING:
     from tests.netns.backends.conftest import TapPair
@@ -33,25 +33,20 @@ def received(endpoint: socket.socket, *, count: int) -> list[bytes]:
     return [endpoint.recv(65536) for _ in range(count)]
 
 
-def ended(pid: int) -> bool:
-    """Wait for a process to end, PATIENCE_S at most."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while start_time_ticks(pid) is not None:
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(0.01)
-    return True
+def await_end(pid: int) -> None:
+    """Wait for a process to end."""
+    wait_until(lambda: start_time_ticks(pid) is None)
 
 
 def settled(pair: TapPair, *, frames: int) -> dict[str, int]:
     """Wait until `frames` frames have an outcome; return the counters."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while True:
+
+    def outcomes() -> int:
         counters = pair.counters()
-        if counters["packets"] + counters["dropped"] + counters["overlimit"] >= frames:
-            return counters
-        assert time.monotonic() < give_up_at, f"frames are missing: {counters}"
-        time.sleep(0.01)
+        return counters["packets"] + counters["dropped"] + counters["overlimit"]
+
+    wait_until(lambda: outcomes() >= frames)
+    return pair.counters()
 
 
 def test_delay_is_that_of_both_directions(pair: TapPair) -> None:
@@ -202,7 +197,7 @@ def test_it_ends_when_its_devices_are_deleted(pair: TapPair) -> None:
     pid = pair.relay()
     for name in (pair.a, pair.b):
         subprocess.run(["ip", "-n", name, "link", "delete", "tap0"], check=True)
-    assert ended(pid)
+    await_end(pid)
 
 
 def test_it_ends_when_its_namespaces_are_deleted(pair: TapPair) -> None:
@@ -210,7 +205,7 @@ def test_it_ends_when_its_namespaces_are_deleted(pair: TapPair) -> None:
     pid = pair.relay()
     for name in (pair.a, pair.b):
         subprocess.run(["ip", "netns", "delete", name], check=True)
-    assert ended(pid)
+    await_end(pid)
     assert not pair.control.exists()
 
 
@@ -220,10 +215,7 @@ def test_relays_remaining_links(pair: TapPair) -> None:
     with pair.udp("a") as here:
         for _ in range(3):
             here.sendto(b"to nowhere", (pair.address_b, 7))
-    give_up_at = time.monotonic() + PATIENCE_S
-    while pair.counters()["tap_drops"] < 3:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.01)
+    wait_until(lambda: pair.counters()["tap_drops"] >= 3)
     assert start_time_ticks(pid) is not None
 
 
