@@ -21,6 +21,7 @@ from pyroute2.nftables.main import NFTables
 from netns.backends.relay.tap import inside
 from netns.programs import tool
 from tests.patience import PATIENCE_S, until
+from tests.programs import run_to_end
 
 SERVER, OUTSIDE, OTHER_OUTSIDE = "10.78.2.1", "10.78.2.2", "10.78.2.3"
 LIFETIMES = ("nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream")
@@ -30,7 +31,7 @@ _numbers = count()
 
 
 def ip(*arguments: str, namespace: str) -> None:
-    subprocess.run([tool("ip"), "-n", namespace, *arguments], check=True, capture_output=True, text=True)
+    run_to_end([tool("ip"), "-n", namespace, *arguments], check=True)
 
 
 class Inside(Thread):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from netns.lab.lab import Lab
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from srd.proto.wire.data import DEFAULT_PORT
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.cli.perf_ends import TWO_MACHINES
 from tests.srd.cli.processes import Process
 from tests.srd.loopback import content
@@ -106,7 +106,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(argv: Sequence[str]) -> str:
     """Run a command to its end, which is a success; return its output."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=5 * PATIENCE_S, check=False)
+    done = run_to_end(argv, within_s=5 * PATIENCE_S)
     assert done.returncode == 0, done
     return done.stdout
 
@@ -126,7 +126,7 @@ def test_commands__a_lab(tmp_path: Path) -> None:
                 arguments = [*lab_options, *(each for each in arguments if each not in {"--lab", "reference"})]
             run([program, command, *arguments])
     finally:
-        subprocess.run(["srd-lab", "down", *lab_options], capture_output=True, check=False)
+        run_to_end(["srd-lab", "down", *lab_options])
 
 
 @pytest.mark.root

@@ -17,6 +17,7 @@ from netns.lab.lab import Lab
 from netns.observe.machine import Ticks
 from netns.topology.model import reference
 from srd.perf.tcp_socket import CUBIC, why_unavailable
+from tests.programs import run_to_end
 
 pytestmark = pytest.mark.lab(scope="module")
 
@@ -73,9 +74,7 @@ def test_subflows__over_all_spines_but_the_first(lab: Lab) -> None:
         pytest.skip(reason)
     allow_subflows(lab, "h1", sends=True)
     allow_subflows(lab, "h2", sends=False)
-    shown = subprocess.run(
-        lab.command("h1", ["ip", "mptcp", "endpoint", "show"]), capture_output=True, text=True, check=True
-    ).stdout
+    shown = run_to_end(lab.command("h1", ["ip", "mptcp", "endpoint", "show"]), check=True).stdout
     pinned = lab.pinned_addresses("h1")
     assert [address in shown for address in pinned.values()] == [False, True, True, True]
     assert first_address(lab, "h1") == pinned["spine1"]

@@ -22,6 +22,7 @@ from netns.compare.results import FILE
 from netns.compare.runner import measure
 from netns.lab.state import recorded_labs
 from tests.patience import PATIENCE_S, wait_until
+from tests.programs import run_to_end
 
 pytestmark = pytest.mark.root
 FABRIC = "fabrics: {two: {leaf_spine: {spines: 2, link: {delay: 0.2ms, rate: 50mbit}}}}\n"
@@ -37,7 +38,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def compare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=RUN_S, check=False)
+    return run_to_end(command(*arguments), cwd=cwd, within_s=RUN_S)
 
 
 def first_outcome(grid: Grid) -> Outcome:

@@ -19,6 +19,7 @@ from netns.lab.plan import namespace, plan
 from netns.lab.state import ROOT, LabDirectory, LabState, locked
 from netns.topology.model import leaf_spine, reference
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 pytestmark = pytest.mark.root
 
@@ -50,7 +51,7 @@ Lab.up(reference(name=name), backend="relay")
 
 def interrupted_up(name: str, *, stop_before: int, number: signal.Signals) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", INTERRUPTED, name, str(stop_before), str(int(number))]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return run_to_end(command)
 
 
 def left_of(name: str) -> list[str]:

@@ -6,10 +6,9 @@ On a fake card, which completes requests and raises events when a test says so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -71,13 +70,6 @@ class Rig:
     async def sleeping(self) -> None:
         """Wait until the queue is armed and nothing polls."""
         await until(lambda: self.is_armed and not self.device._poller._is_scheduled)
-
-
-@pytest.fixture
-def card(tmp_path: Path) -> Iterator[FakeCard]:
-    card = FakeCard(tmp_path)
-    yield card
-    card.close()
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from tests.nitro_emu.device.cards import Card
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.vpc_cards import Vf
 from tests.patience import PATIENCE_S, wait_until
+from tests.programs import run_to_end
 
 LOW, HIGH = "172.31.0.5", "172.31.0.6"
 SUBNET = "172.31.0.0/16"
@@ -43,9 +44,7 @@ class Tenant:
         return made
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["ip", "netns", "exec", self.netns, *command], capture_output=True, text=True, check=False
-        )
+        return run_to_end(["ip", "netns", "exec", self.netns, *command])
 
     def ping(self, to: str, *options: str) -> bool:
         return self.run("ping", "-n", "-c", "1", "-w", "10", *options, to).returncode == 0

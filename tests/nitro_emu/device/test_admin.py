@@ -10,7 +10,6 @@ import fcntl
 import mmap
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -28,6 +27,7 @@ from nitro_emu.vf_config import SecurityFields, VfConfig
 from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all
 from tests.nitro_emu.device.cards import Card, card
 from tests.patience import wait_until
+from tests.programs import run_to_end
 
 pytestmark = pytest.mark.compiled  # cards as processes
 
@@ -447,7 +447,7 @@ def test_only_the_devices_user_may_open_it() -> None:
     def opened_by(running: Card, uid: int) -> str:
         running.run_dir.chmod(0o755)
         script = [sys.executable, "-c", OPEN, str(running.socket("efa_0")), str(uid)]
-        return subprocess.run(script, capture_output=True, text=True, check=True, timeout=60, cwd="/").stdout.strip()
+        return run_to_end(script, cwd="/", check=True).stdout.strip()
 
     with TemporaryDirectory(prefix="nitro-card-test-") as name:  # pytest's own directories are closed to other users
         directory = Path(name)

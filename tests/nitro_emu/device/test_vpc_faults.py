@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -54,6 +53,7 @@ from tests.nitro_emu.device.stage import (
 from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
 from tests.nitro_emu.processes import loopback_address
 from tests.patience import PATIENCE_S, wait_until
+from tests.programs import run_to_end
 from tests.srd.cli.processes import Process
 
 pytestmark = pytest.mark.compiled  # cards as processes
@@ -297,10 +297,15 @@ except OSError as error:
 
 def asked_as(uid: int, run_dir: Path, request: dict[str, Any] | None = None) -> str:
     """Have a user of this machine ask a card, or only connect; return why it is refused."""
-    done = subprocess.run(
-        [sys.executable, "-c", ASKING], cwd=run_dir, user=uid, group=uid, extra_groups=[], check=True, text=True,
-        input=json.dumps(request) if request else "", capture_output=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+    done = run_to_end(
+        [sys.executable, "-c", ASKING],
+        cwd=run_dir,
+        user=uid,
+        group=uid,
+        extra_groups=[],
+        input=json.dumps(request) if request else "",
+        check=True,
+    )
     return str(json.loads(done.stdout)["error"])
 
 
@@ -453,10 +458,7 @@ def card_of_nobody(*, confine: bool) -> Iterator[Card]:
 
 
 def intruded(pid: int, *, uid: int) -> dict[str, str]:
-    done = subprocess.run(
-        [sys.executable, str(INTRUDER), str(pid)], user=uid, group=uid, extra_groups=[], capture_output=True, text=True,
-        check=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+    done = run_to_end([sys.executable, str(INTRUDER), str(pid)], user=uid, group=uid, extra_groups=[], check=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
 
@@ -514,7 +516,7 @@ def test_egress__of_a_cards_process_is_refused_with_alarms(tmp_path: Path) -> No
         udp.bind(("127.0.0.1", 0))
         ports = [str(sock.getsockname()[1]) for sock in (tcp, udp)]
         argv = [sys.executable, str(PROBE), str(card), str(mapping), *ports, friend]
-        done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+        done = run_to_end(argv, check=True)
         for sock in (tcp, udp):
             sock.settimeout(0)
         with pytest.raises(BlockingIOError):

@@ -6,7 +6,6 @@ import errno
 import gc
 import os
 import select
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from nitro_emu.verbs.link import Link
 from tests.nitro_emu.verbs.fake_card import FEATURES, GID, FakeCard
 from tests.nitro_emu.verbs.rig import Rig
 from tests.patience import PATIENCE_S, wait_until
+from tests.programs import run_to_end
 
 
 def descriptors() -> set[str]:
@@ -262,7 +262,7 @@ context = Context("efa_0", directory=Path({str(card.directory)!r}))
 channel = CompletionChannel(context)
 cq = CompletionQueue(context, 16, channel=channel)
 """
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    result = run_to_end([sys.executable, "-c", script])
     assert (result.returncode, result.stderr) == (0, "")
     assert card.ended.wait(PATIENCE_S)
 

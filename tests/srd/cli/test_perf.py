@@ -13,7 +13,7 @@ import pytest
 
 from netns.lab.lab import Lab
 from srd.perf.tcp_socket import CUBIC, why_unavailable
-from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.cli.perf_ends import HOST, TWO_MACHINES, server
 from tests.srd.cli.processes import Process, assert_fails, command, srd
 
@@ -200,9 +200,7 @@ def test_between_two_machines(lab: Lab) -> None:
     with server(host=there, within=lab.command("far", [])) as (_, port):
         for options in ([], ["--tcp"], *mptcp, ["-R", "--bind", lab.address("near")]):
             argv = command(*client(port, "-n", "5M", "--verify", "--json", *options, host=there))
-            result = subprocess.run(
-                lab.command("near", argv), capture_output=True, text=True, timeout=PATIENCE_S, check=False
-            )
+            result = run_to_end(lab.command("near", argv))
             assert result.returncode == 0, (result.stdout, result.stderr)
             found = json.loads(result.stdout)
             assert found["end"]["sum_received"]["bytes"] == 5 << 20

@@ -12,7 +12,7 @@ import pytest
 from netns.lab.lab import Lab
 from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from srd.perf.sweep.plan import ALL_SIZES
-from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.cli.perf_ends import HOST, TWO_MACHINES, server
 from tests.srd.cli.processes import Process, assert_fails, command, srd
 
@@ -114,8 +114,6 @@ def test_tables_between_two_machines(lab: Lab) -> None:
     with server(host=there, within=lab.command("far", [])) as (_, port):
         for name in TABLES:
             argv = command(*table(name, port, "-n", "20", "--verify", "-s", "64", "-s", "8M", "-J", host=there))
-            result = subprocess.run(
-                lab.command("near", argv), capture_output=True, text=True, timeout=PATIENCE_S, check=False
-            )
+            result = run_to_end(lab.command("near", argv))
             assert result.returncode == 0, (result.stdout, result.stderr)
             assert [row["iterations"] for row in json.loads(result.stdout)["rows"]] == [20, 20]

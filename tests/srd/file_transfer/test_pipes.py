@@ -48,13 +48,6 @@ NAMED: dict[str, Any] = {**PIPE, "name": "a.tar"}
 FIVE = content(5 * 1024 - 100, seed=53)
 
 
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    made = tmp_path / "output"
-    made.mkdir()
-    return made
-
-
 class Reader:
     """Reads a descriptor to its end in a thread, which waits at a gate first."""
 

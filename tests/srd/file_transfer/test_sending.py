@@ -40,13 +40,6 @@ from tests.srd.loopback import SMALL, content, pair, receive
 LARGER_THAN_THE_REGIONS = SMALL.receive_region_bytes + SLOTS * CHUNK_BYTES + 12_345
 
 
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    made = tmp_path / "output"
-    made.mkdir()
-    return made
-
-
 async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Future[Sent]:
     """Begin to send; return when the scripted receiver has received the offer."""
     sending = asyncio.ensure_future(sender.send(path))

@@ -29,13 +29,6 @@ from tests.srd.loopback import content
 MIB = CHUNK_BYTES
 
 
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    made = tmp_path / "output"
-    made.mkdir()
-    return made
-
-
 def with_holes(directory: Path, size: int, *pieces: tuple[int, int]) -> Path:
     """Make a file with random bytes at (offset, length), and holes elsewhere."""
     path = directory / "holes.bin"

@@ -19,6 +19,7 @@ from netns.backends.relay.relay import MAX_COALESCE_NS, MIN_COALESCE_NS, coalesc
 from netns.errors import BackendError
 from netns.netem.shape import Shape
 from tests.patience import wait_until
+from tests.programs import run_to_end
 
 if TYPE_CHECKING:
     from tests.netns.backends.conftest import TapPair
@@ -66,7 +67,7 @@ def test_delay_is_that_of_both_directions(pair: TapPair) -> None:
 def test_ping_crosses(pair: TapPair) -> None:
     pair.relay(ab=Shape(delay_us=1000))
     ping = ["ip", "netns", "exec", pair.a, "python3", "-c", PING, pair.address_a, pair.address_b]
-    assert subprocess.run(ping, check=True, capture_output=True, text=True).stdout == "reply\n"
+    assert run_to_end(ping, check=True).stdout == "reply\n"
 
 
 # An ICMP echo by hand: ping may not be installed.
@@ -238,7 +239,7 @@ def test_an_idle_relay_sleeps(pair: TapPair) -> None:
 )
 def test_main__bad_flow(arguments: list[str], status: int, message: str) -> None:
     command = [sys.executable, "-m", "netns.backends.relay.relay", *arguments]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    ran = run_to_end(command)
     assert (ran.returncode, ran.stderr) == (status, message + "\n")
 
 
@@ -246,7 +247,7 @@ def test_failed_start_releases_everything(pair: TapPair) -> None:
     spec = pair.spec()
     spec.write_text(spec.read_text().replace(str(pair.control), str(Path("/nowhere/relay.sock"))))
     command = [sys.executable, "-m", "netns.backends.relay.relay", str(spec)]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, input="go\n")
+    ran = run_to_end(command, input="go\n")
     assert (ran.returncode, ran.stderr) == (1, "relay: /nowhere/relay.sock: cannot listen: No such file or directory\n")
     pair.relay()
     with pytest.raises(BackendError, match="another process holds it"):
