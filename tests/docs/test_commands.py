@@ -118,19 +118,19 @@ def test_commands__a_lab(tmp_path: Path) -> None:
     topology.write_text(file_named("reference").read_text().replace("name: reference", f"name: {name}"))
     lab_options = ["--lab", name]
     try:
-        for line in LAB:
-            program, command, *arguments = shlex.split(line.text)
-            if command == "up":
+        for command in LAB:
+            program, verb, *arguments = shlex.split(command.text)
+            if verb == "up":
                 arguments = [str(topology)]
-            elif command != "place":
+            elif verb != "place":
                 arguments = [*lab_options, *(each for each in arguments if each not in {"--lab", "reference"})]
-            run([program, command, *arguments])
+            run([program, verb, *arguments])
     finally:
         run_to_end(["srd-lab", "down", *lab_options])
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(("receive", "send"), zip(TRANSFERS[::2], TRANSFERS[1::2], strict=True))
+@pytest.mark.parametrize(("receive", "send"), [*zip(TRANSFERS[::2], TRANSFERS[1::2], strict=True)])
 def test_commands__files_to_another_machine(
     receive: Command, send: Command, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,9 +154,9 @@ def test_commands__files_to_another_machine(
 
 def fingerprint(process: Process, *, port: int) -> str:
     """Return what follows the port in the target that a process prints, `#` included."""
-    while (found := re.search(rf":{port}(#\S+)", process.stderr.next() or "")) is None:
-        assert process.popen.poll() is None, process.stderr.all()
-    return found[1]
+    found = re.search(r"#\S+", process.line(f":{port}#"))
+    assert found is not None
+    return found[0]
 
 
 @pytest.mark.root
@@ -170,13 +170,11 @@ def test_commands__a_tunnel(lab: Lab) -> None:
         there = f"{lab.address(listen.host)}:{port}{fingerprint(listener, port=port)}"
         argv = shlex.split(connect.text.replace(target[0], there))
         with Process(lab.command(connect.host, argv)) as connector:
-            while "connected to" not in (line := connector.stderr.next() or ""):
-                assert connector.popen.poll() is None, (line, connector.stderr.all())
+            connector.line("connected to")
             with Process(lab.command(listen.host, ["iperf3", "-s", "--forceflush"])) as server:
-                while "listening" not in (server.stdout.next() or ""):
-                    assert server.popen.poll() is None, server.stderr.all()
-                for line in measured:
-                    assert "receiver" in run(lab.command(line.host, [*shlex.split(line.text), "-t", "1"]))
+                server.line("listening", of=server.stdout)
+                for measure in measured:
+                    assert "receiver" in run(lab.command(measure.host, [*shlex.split(measure.text), "-t", "1"]))
 
 
 @pytest.mark.root
@@ -186,8 +184,7 @@ def test_commands__measurements(lab: Lab) -> None:
     serve, *measured = PERF
     with Process(lab.command("far", shlex.split(serve.text))) as serving:
         there = lab.address("far")
-        while "listening" not in (line := serving.stdout.next() or ""):
-            assert serving.popen.poll() is None, (line, serving.stderr.all())
+        serving.line("listening", of=serving.stdout)
         for command in measured:
             text = command.text
             if "--mptcp" in text and why_unavailable(algorithm=CUBIC, mptcp=True):
@@ -215,6 +212,7 @@ def test_commands__a_card(lab: Lab, tmp_path: Path) -> None:
 @pytest.mark.root
 def test_commands__metrics(lab: Lab, tmp_path: Path) -> None:
     """Two of them serve until they are stopped."""
+    (tmp_path / "inbox").mkdir()
     with ExitStack() as serving:
         for command in METRICS:
             argv = lab.command("h1", shlex.split(command.text.replace("/srv", str(tmp_path))))
@@ -222,9 +220,7 @@ def test_commands__metrics(lab: Lab, tmp_path: Path) -> None:
                 assert run(argv).count("\n") > 1
                 continue
             options = ["--lab", lab.name] if "srd-lab" in argv else []
-            process = serving.enter_context(Process([*argv, *options]))
-            while "/metrics" not in (line := process.stderr.next() or ""):
-                assert process.popen.poll() is None, (line, process.stderr.all())
+            serving.enter_context(Process([*argv, *options])).line("/metrics")
 
 
 @pytest.mark.root

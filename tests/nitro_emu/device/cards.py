@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nitro_emu.control import ask
 from nitro_emu.verbs import (
     Access,
     AddressHandle,
     CompletionChannel,
     CompletionQueue,
+    CompStatus,
     Context,
     MemoryRegion,
     ProtectionDomain,
@@ -31,6 +34,7 @@ from nitro_emu.verbs import (
     WrOpcode,
 )
 from tests.nitro_emu.card_process import loopback_vf
+from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.processes import card_file
 from tests.patience import wait_until
 from tests.srd.cli.processes import Process
@@ -232,3 +236,18 @@ def tenants(*wanted: tuple[Card, str], **options: Any) -> Iterator[list[Tenant]]
     finally:
         for tenant in opened:
             tenant.close()
+
+
+def exchange(left: Tenant, right: Tenant, *, number: int, ah: AddressHandle) -> None:
+    """Send a message; compare every byte of the receiver's memory."""
+    right.bytes[:] = GUARD
+    data = pattern(number, length=3000)
+    left.bytes[:3000] = data
+    right.receive(number, right.sge(3000, at=999))
+    left.send(ah, right.qp.number, left.sge(3000), wr_id=number)
+    done, received = left.completion(), right.completion()
+    assert (done.wr_id, done.vendor_error) == (number, CompStatus.OK)
+    assert (received.wr_id, received.vendor_error, received.byte_len) == (number, CompStatus.OK, 3000)
+    expected = np.full(len(right.bytes), GUARD, np.uint8)
+    expected[999:3999] = data
+    assert (right.bytes == expected).all(), "somebody else has written to a tenant's memory"

@@ -17,14 +17,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from nitro_emu.abi import admin, memory
 from nitro_emu.abi.admin import AdminStatus, AenqGroup
 from nitro_emu.verbs import AddressHandle, CompStatus, QpState, RecvRequest, SendOp, Sge, VerbsError
 from scripts.benches.card_fuzz.raw_device import RawDevice, close_all, map_and_close
-from tests.nitro_emu.device.cards import GUARD, QKEY, Card, Tenant, card, tenants
+from tests.nitro_emu.device.cards import GUARD, QKEY, Card, Tenant, card, exchange, tenants
 from tests.nitro_emu.device.pattern import pattern
 from tests.patience import PATIENCE_S, wait_until
 from tests.srd.cli.processes import Process
@@ -44,20 +43,6 @@ PAGE = memory.PAGE_BYTES
 def cards(tmp_path: Path) -> Iterator[tuple[Card, Card]]:
     with card(tmp_path / "a") as first, card(tmp_path / "b") as second:
         yield first, second
-
-
-def exchange(left: Tenant, right: Tenant, *, number: int, ah: AddressHandle) -> None:
-    """Send a message; compare every byte of the receiver's memory."""
-    right.bytes[:] = GUARD
-    data = pattern(number, length=3000)
-    left.bytes[:3000] = data
-    right.receive(number, right.sge(3000, at=999))
-    left.send(ah, right.qp.number, left.sge(3000), wr_id=number)
-    done, received = left.completion(), right.completion()
-    assert (done.wr_id, done.vendor_error, received.wr_id, received.vendor_error) == (number, OK, number, OK)
-    expected = np.full(len(right.bytes), GUARD, np.uint8)
-    expected[999:3999] = data
-    assert (right.bytes == expected).all()
 
 
 # -- an application is killed ---------------------------------------------------------------------------------------

@@ -24,6 +24,4 @@ def server(*options: str, host: str = HOST, within: Sequence[str] = ()) -> Itera
     """A server at any free port; gives it and the port."""
     argv = command("perf", "server", "--plain", "--bind", host, "--port", "0", *options)
     with Process([*within, *argv]) as process:
-        while "listening on" not in (line := process.stdout.next() or ""):
-            assert process.popen.poll() is None, process.stderr.all()
-        yield process, line.rpartition(":")[2]
+        yield process, process.line("listening on", of=process.stdout).rpartition(":")[2]

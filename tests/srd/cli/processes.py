@@ -93,6 +93,14 @@ class Process:
             found.append(json.loads(line))
         return found
 
+    def line(self, text: str, *, of: Lines | None = None) -> str:
+        """Return the next line of stderr, or of stdout, that contains `text`; skip those before it."""
+        lines = of or self.stderr
+        while (line := lines.next()) is not None:
+            if text in line:
+                return line
+        raise AssertionError(f"no line with {text!r} in {lines.all()}; status {self.wait()}: {self.stderr.all()}")
+
     def kill(self, number: signal.Signals) -> None:
         self.popen.send_signal(number)
 

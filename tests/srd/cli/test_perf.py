@@ -87,8 +87,7 @@ def test_server__keys_and_fingerprint(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_server__goes_on_when_a_client_is_killed() -> None:
     with server() as (process, port):
         with Process(command(*client(port, "--time", "600"))) as killed:
-            while "Interval" not in (killed.stdout.next() or ""):
-                assert killed.popen.poll() is None, killed.stderr.all()
+            killed.line("Interval", of=killed.stdout)
             busy = srd(*client(port, "--bytes", "1M", "--json"))
             assert busy.returncode == 1
             assert "busy" in json.loads(busy.stdout)["error"]
@@ -103,16 +102,14 @@ def test_server__goes_on_when_a_client_is_killed() -> None:
 def test_client__that_is_stopped_prints_what_it_knows() -> None:
     with server() as (process, port):
         with Process(command(*client(port, "--time", "600", "-i", "0.1"))) as stopped:
-            while "0.10-" not in (stopped.stdout.next() or ""):
-                assert stopped.popen.poll() is None, stopped.stderr.all()
+            stopped.line("0.10-", of=stopped.stdout)
             stopped.kill(signal.SIGINT)
             assert stopped.wait() == 1
             assert stopped.stdout.all()[-2].endswith("sender")
             assert stopped.stderr.all() == ["srd: stopped by SIGINT"]
         assert "closed" in (process.stderr.next() or "") + (process.stderr.next() or "")
     with server() as (process, port), Process(command(*client(port, "--time", "600", "--json"))) as stopped:
-        while " 0.00-" not in (process.stdout.next() or ""):  # an interval
-            assert stopped.popen.poll() is None, stopped.stderr.all()
+        process.line(" 0.00-", of=process.stdout)  # an interval
         stopped.kill(signal.SIGINT)
         assert stopped.wait() == 1
         found = json.loads("\n".join(stopped.stdout.all()))
@@ -129,8 +126,7 @@ def test_client__reverse_and_ipv4_at_a_server_of_both() -> None:
         assert f"local {HOST} port {port} connected to {HOST}" in result.stdout.partition("Server output")[2]
         assert "\n\n\n" not in result.stdout
         with Process(command(*client(port, "-t", "600"))) as killed:
-            while "Interval" not in (killed.stdout.next() or ""):
-                assert killed.popen.poll() is None, killed.stderr.all()
+            killed.line("Interval", of=killed.stdout)
             killed.kill(signal.SIGINT)
             killed.wait()
         process.stderr.next()

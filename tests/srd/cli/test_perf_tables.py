@@ -60,8 +60,7 @@ def test_table__a_client_that_is_stopped_or_killed_leaves_the_server(name: str) 
     with server() as (_, port):
         for number, status in ((signal.SIGINT, 1), (signal.SIGKILL, -signal.SIGKILL)):
             with Process(command(*table(name, port, *["-s", "64"], "-D", "600"))) as stopped:
-                while "#bytes" not in (stopped.stdout.next() or ""):
-                    assert stopped.popen.poll() is None, stopped.stderr.all()
+                stopped.line("#bytes", of=stopped.stdout)
                 stopped.kill(number)
                 assert stopped.wait() == status
                 assert stopped.stderr.all() == (["srd: stopped by SIGINT"] if number == signal.SIGINT else [])
@@ -74,8 +73,7 @@ def test_table__a_client_that_is_stopped_or_killed_leaves_the_server(name: str) 
 def test_table__of_a_server_that_is_stopped(name: str, options: list[str]) -> None:
     with server() as (process, port):
         with Process(command(*table(name, port, "-s", "64", "-D", "60", "-J", *options))) as client:
-            while "Accepted" not in (process.stdout.next() or ""):
-                assert client.popen.poll() is None, client.stderr.all()
+            process.line("Accepted", of=process.stdout)
             process.kill(signal.SIGTERM)
             assert client.wait() == 1
             assert len(client.stderr.all()) == 1

@@ -79,12 +79,7 @@ class Ends:
         """Return the next line of a host's log that contains `text`; skip those before it."""
         process = self.processes[host]
         assert process is not None
-        seen = []
-        while (line := process.stderr.next()) is not None:
-            if text in line:
-                return line
-            seen.append(line)
-        raise AssertionError(f"no line with {text!r}; status {process.wait()}: {seen}")
+        return process.line(text)
 
     def argv(self, host: int, *arguments: str) -> list[str]:
         """The command line of `srd tunnel` on a host."""
