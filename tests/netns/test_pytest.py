@@ -62,11 +62,10 @@ def test_netem():
 SHARED = """
 import pytest
 
-from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 
-SHAPED = leaf_spine(spines=1, shape=Shape(delay_us=100))
-pytestmark = pytest.mark.lab(SHAPED, backend="relay", scope="module")
+TOPOLOGY = leaf_spine(spines=1)  # for which `auto` is `kernel`
+pytestmark = pytest.mark.lab(TOPOLOGY, backend="relay", scope="module")
 
 
 def test_one(lab, hosts):
@@ -78,7 +77,7 @@ def test_other(lab):
     assert lab is test_one.lab
 
 
-@pytest.mark.lab(SHAPED, backend="relay")
+@pytest.mark.lab(TOPOLOGY, backend="relay")
 def test_own(lab):
     assert lab is not test_one.lab
 """

@@ -29,7 +29,7 @@ from srd.proto.wire.control import Accept, Close, Control, Datagram, Hello, Retr
 from srd.proto.wire.status import Status
 from srd.rx_queues import RxQueueTable
 from tests.patience import PATIENCE_S, until
-from tests.srd.loopback import PLAIN, SMALL, pair, receive, send
+from tests.srd.loopback import PLAIN, SMALL, endpoints, pair, receive, send
 
 NOBODY = 99
 """Number of a peer that does not exist."""
@@ -125,11 +125,7 @@ async def test_accept__of_peers_that_opened_and_ended_in_one_batch() -> None:
 
 async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:
     """Acknowledged messages are not lost by a late accept()."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
-        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
-    ):
+    async with endpoints(SMALL) as (one, two):
         here = await one.connect("127.0.0.1", port=two.address[1])
         assert await send(here, b"a note") is Status.OK
         await here.close()
@@ -208,11 +204,7 @@ async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
 @pytest.mark.parametrize("late", [False, True], ids=["before the result", "after the result"])
 async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) -> None:
     """As by a timeout: the result is set, or about to be, and not used."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
-        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
-    ):
+    async with endpoints(SMALL) as (one, two):
         deliver = one._engine._driver._on_event
 
         def cancelling(event: Event) -> None:
@@ -236,11 +228,7 @@ async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) 
 
 
 async def test_accept__cancelled_consumes_no_peer() -> None:
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
-        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
-    ):
+    async with endpoints(SMALL) as (one, two):
         first, second = (asyncio.ensure_future(two.accept()) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()

@@ -12,7 +12,6 @@ import pytest
 from devmem.errors import RegionError, RegistrationError
 from devmem.region import Region
 from devmem.registry import Access
-from srd.endpoint import Endpoint
 from srd.errors import PeerError, UsageError
 from srd.message import WriteNotification
 from srd.proto.config import MAX_MESSAGE_BYTES
@@ -21,7 +20,7 @@ from srd.proto.wire.control import MIN_PEER_WINDOW_PACKETS
 from srd.proto.wire.data import GroDatagram
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S, until
-from tests.srd.loopback import PLAIN, SMALL, content, memory, pair, receive, send
+from tests.srd.loopback import PLAIN, SMALL, content, endpoints, memory, pair, receive, send
 
 SEED = 31
 MIB = 1 << 20
@@ -213,11 +212,7 @@ async def test_refused__each_with_its_status_and_the_others_complete() -> None:
 async def test_refused__a_key_of_another_peer() -> None:
     """Each peer has learned all keys; a registration belongs to those that it names."""
     with Region(200) as target, memory(b"0123456789") as source, Region(10) as back:
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as server,
-            await Endpoint.open(towards="127.0.0.1", config=SMALL) as client,
-        ):
+        async with endpoints(SMALL) as (client, server):
             port = server.address[1]
             ends = [(await client.connect("127.0.0.1", port=port), await server.accept()) for _ in range(2)]
             keys = [
