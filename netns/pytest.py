@@ -11,7 +11,10 @@
 
 `lab` is a `netns.lab.lab.Lab`, of the topology in the marker: a Topology, or the path of a file, relative to the
 test's; without a marker the reference fabric. Its name is replaced by a unique one. `hosts` are its hosts by name.
-Processes that a test leaves running in the lab are ended with it.
+Processes that a test leaves running in the lab are ended with it. `backend=` in the marker is that of `Lab.up`.
+
+Building a lab takes a second. With `pytestmark = pytest.mark.lab(..., scope="module")` the tests of a module share one,
+which they leave as they have found it.
 
 Markers, for the requirements of a test: `needs_root`, `needs_netem` (in the running kernel: User-Mode Linux has it, see
 `srd-lab uml`), `needs_uml`. A test whose requirement is not met is skipped, with the reason; with --require-needs it
@@ -24,6 +27,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -81,7 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers."""
     for line in (
-        "lab(topology): what the fixture `lab` is built from: a Topology, or the path of a file",
+        "lab(topology, backend, scope): what the fixture `lab` is built from: a Topology, or the path of a file",
         "needs_root: builds network namespaces",
         "needs_netem: needs a kernel with netem",
         "needs_uml: boots User-Mode Linux",
@@ -116,11 +120,21 @@ NEEDS: Final = {"needs_root": _no_root, "needs_netem": _no_netem, "needs_uml": _
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A new lab for the test."""
-    if (reason := _no_root()) is not None:
-        pytest.skip(reason)
-    topology = _topology(request)
-    with Lab.up(replace(topology, name=f"pytest{os.getpid()}-{next(_numbers)}")) as made:
+    """A new lab for the test, or the one of its module."""
+    marker = request.node.get_closest_marker("lab")
+    if marker is not None and marker.kwargs.get("scope") == "module":
+        yield request.getfixturevalue("_module_lab")
+    else:
+        with _up(request, marker=marker) as made:
+            yield made
+
+
+@pytest.fixture(scope="module")
+def _module_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    marker = request.node.get_closest_marker("lab")
+    if marker is None:
+        raise pytest.UsageError('@pytest.mark.lab(scope="module") is for a module\'s pytestmark, not for a test')
+    with _up(request, marker=marker) as made:
         yield made
 
 
@@ -130,9 +144,13 @@ def hosts(lab: Lab) -> Mapping[str, Host]:
     return {name: Host(lab, name) for name in lab.topology.hosts}
 
 
-def _topology(request: pytest.FixtureRequest) -> Topology:
-    marker = request.node.get_closest_marker("lab")
-    if marker is None:
-        return reference()
-    (given,) = marker.args
-    return given if isinstance(given, Topology) else read_topology(Path(request.path).parent / given)
+@contextmanager
+def _up(request: pytest.FixtureRequest, *, marker: pytest.Mark | None) -> Iterator[Lab]:
+    if (reason := _no_root()) is not None:
+        pytest.skip(reason)
+    arguments, options = (marker.args, marker.kwargs) if marker is not None else ((), {})
+    given = arguments[0] if arguments else reference()
+    topology = given if isinstance(given, Topology) else read_topology(Path(request.path).parent / given)
+    name = f"pytest{os.getpid()}-{next(_numbers)}"
+    with Lab.up(replace(topology, name=name), backend=options.get("backend", "auto")) as made:
+        yield made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,15 +20,18 @@ from pyroute2.nftables.main import NFTables
 
 from netns.backends.relay.tap import inside
 from netns.programs import tool
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
+from tests.programs import run_to_end
 
 SERVER, OUTSIDE, OTHER_OUTSIDE = "10.78.2.1", "10.78.2.2", "10.78.2.3"
 LIFETIMES = ("nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream")
+CONNECTIONS = "/proc/thread-self/net/nf_conntrack"
+DISCARD_PORT = 9
 _numbers = count()
 
 
 def ip(*arguments: str, namespace: str) -> None:
-    subprocess.run([tool("ip"), "-n", namespace, *arguments], check=True, capture_output=True, text=True)
+    run_to_end([tool("ip"), "-n", namespace, *arguments], check=True)
 
 
 class Inside(Thread):
@@ -97,6 +101,21 @@ class Masquerade:
                 _write_sysctl(f"net/netfilter/{name}", seconds)
 
         Inside(self.router, write).result()
+
+    async def outlive_a_mapping(self) -> None:
+        """Have the first client send one datagram, and wait until the kernel has forgotten the mapping of its port."""
+
+        def send() -> int:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                sock.sendto(b"", (SERVER, DISCARD_PORT))
+                return int(sock.getsockname()[1])
+
+        def is_forgotten() -> bool:
+            return f" sport={port} " not in Inside(self.router, Path(CONNECTIONS).read_text).result()
+
+        port = Inside(self.client, send).result()
+        assert not is_forgotten()
+        await until(is_forgotten)
 
     def rebind(self) -> None:
         """Give the router another external address: the kernel forgets the mappings of the old one."""

@@ -149,6 +149,7 @@ class Network:
         self.loses: Callable[[str, Packet], bool] | None = None  # which packets are lost, by source and packet
         self.carried: list[tuple[str, str, Packet]] = []  # source, target and packet of all that arrived
         self.keeps_carried = False
+        self.on_sent: Callable[[Node, Burst | Datagram], bool | None] = lambda *_: None  # True: what it sees is lost
         self.nat: Nat | None = None  # in front of a; its external addresses are "a:PORT", too
         self.knows_sources = True  # whether a knows the addresses of its paths
         self.a = self._node("a", region_bytes)
@@ -227,7 +228,7 @@ class Network:
             return
         self._deliver_events(node)
         while (out := node.core.poll_transmit(self.now)) is not None:
-            self._transmit(node, out)
+            self.transmit(node, out)
         self._deliver_events(node)
 
     def _deliver_events(self, node: Node) -> None:
@@ -252,7 +253,9 @@ class Network:
 
     # -- sending ------------------------------------------------------------------------------------------------
 
-    def _transmit(self, node: Node, out: Burst | Datagram) -> None:
+    def transmit(self, node: Node, out: Burst | Datagram) -> None:
+        if self.on_sent(node, out):
+            return
         source = f"{node.name}:{out.path if isinstance(out, Datagram) else out.port}"
         if self.nat is not None and node is self.a:
             source = str(self.nat.outbound(source, str(out.address), now=self.now))
@@ -349,9 +352,9 @@ class Network:
         for name, batch in batches.items():
             node = self.a if name == "a" else self.b
             if batch and node.alive:
-                self._arrive(node, batch)
+                self.arrive(node, batch)
 
-    def _arrive(self, node: Node, batch: list[tuple[str, Packet]]) -> None:
+    def arrive(self, node: Node, batch: list[tuple[str, Packet]]) -> None:
         data = [(source, packet) for source, packet in batch if packet[0][1] == 1 and len(packet[0]) == HEADER_BYTES]
         if node.name in self.security:
             data = [(source, opened) for source, packet in data if (opened := self._opened(node, packet)) is not None]

@@ -5,10 +5,16 @@ from __future__ import annotations
 import ast
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 
 import pytest
+
+from devmem.errors import DevmemError
+from netns.errors import LabError
+from nitro_emu.errors import NitroError
+from srd.errors import SrdError
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("srd", "devmem", "nitro_emu", "netns")
@@ -53,6 +59,8 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "jinja2": "netns.compare.page",
     "scapy": "srd.contrib.scapy",
 }
+
+ERROR_ROOTS = {"srd": SrdError, "devmem": DevmemError, "nitro_emu": NitroError, "netns": LabError}
 
 SOURCES = sorted(chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES))
 ALL_SOURCES = sorted(chain(SOURCES, *((ROOT / folder).rglob("*.py") for folder in ("examples", "scripts", "tests"))))
@@ -151,6 +159,18 @@ def test_functions_are_short() -> None:
         and (length := (node.end_lineno or node.lineno) - node.lineno + 1) >= 60
     ]
     assert not long
+
+
+def test_errors_have_one_root_a_package() -> None:
+    strangers = [
+        f"{module}.{name}"
+        for module in map(module_of, SOURCES)
+        if module.endswith(".errors")
+        for name, kind in vars(import_module(module)).items()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+        if not issubclass(kind, ERROR_ROOTS[module.split(".", maxsplit=1)[0]])
+    ]
+    assert not strangers
 
 
 def test_every_module_has_a_docstring() -> None:

@@ -90,8 +90,8 @@ def check_delivered(sent: dict[str, Any], received: dict[str, Any], *, file: Pat
     assert names(output) == [file.name]
 
 
-def test_daemons__a_file_crosses_a_lossy_fabric_over_all_spines(lab: Lab, tmp_path: Path, output: Path) -> None:
-    file = file_of(tmp_path, 16 << 20)
+def delivered(lab: Lab, file: Path, output: Path) -> dict[str, Any]:
+    """Send a file to a receiver that ends with it; return what the sender says of it."""
     with receiver(lab, output, "--once") as there:
         there.event("listening")
         with sender(lab, file) as here:
@@ -101,6 +101,12 @@ def test_daemons__a_file_crosses_a_lossy_fabric_over_all_spines(lab: Lab, tmp_pa
         assert there.wait() == 0
         assert here.stderr.all() == there.stderr.all() == []
     check_delivered(sent, received, file=file, output=output)
+    return sent
+
+
+def test_daemons__a_file_crosses_a_lossy_fabric_over_all_spines(lab: Lab, tmp_path: Path, output: Path) -> None:
+    file = file_of(tmp_path, 16 << 20)
+    sent = delivered(lab, file, output)
     crossed = uplinks(lab)
     assert all(counters["packets"] > 50 for counters in crossed.values()), crossed
     assert any(counters["dropped"] for counters in crossed.values()), "nothing was lost: this test shows nothing"
@@ -113,29 +119,17 @@ def test_daemons__by_satellite(tmp_path: Path, output: Path) -> None:
     file = file_of(tmp_path, 4 << 20)
     bottleneck = Shape(delay_us=300_000, rate_bps=20_000_000, limit_packets=1500)
     topology = dumbbell(bottleneck=bottleneck, mtu=1500, name=lab_name(), seed=SEED)
-    with Lab.up(topology, backend="relay") as lab, receiver(lab, output, "--once") as there:
-        there.event("listening")
-        with sender(lab, file) as here:
-            sent = here.event("sent")
-            assert here.wait() == 0
-        received = there.event("received")
-        assert there.wait() == 0
-    check_delivered(sent, received, file=file, output=output)
+    with Lab.up(topology, backend="relay") as lab:
+        sent = delivered(lab, file, output)
     assert min(path["rtt_us"] for path in sent["paths"] if path["rtt_us"]) >= 600_000
 
 
 def test_daemons__over_ipv6(tmp_path: Path, output: Path) -> None:
     file = file_of(tmp_path, 4 << 20)
     topology = replace(leaf_spine(name=lab_name(), shape=LOSSY, seed=SEED), ipv6=True)
-    with Lab.up(topology, backend="relay") as lab, receiver(lab, output, "--once") as there:
-        there.event("listening")
-        with sender(lab, file) as here:
-            sent = here.event("sent")
-            assert here.wait() == 0
-        received = there.event("received")
-        assert there.wait() == 0
+    with Lab.up(topology, backend="relay") as lab:
+        delivered(lab, file, output)
         crossed = uplinks(lab)
-    check_delivered(sent, received, file=file, output=output)
     assert all(counters["packets"] > 20 for counters in crossed.values()), crossed
 
 

@@ -20,7 +20,7 @@ from srd.errors import PeerError
 from srd.peer import Peer
 from srd.proto.wire.status import Status
 from tests.masquerade import OUTSIDE, SERVER, Inside, Masquerade, masquerade
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import PLAIN, SMALL, content, receive, send
 
 PATHS = SMALL.protocol.paths
@@ -77,12 +77,11 @@ def test_masquerading__all_paths_both_ways_idle_beyond_the_lifetime_and_rebindin
     async def use(peer: Peer) -> None:
         await exchange(peer, messages=8, seed=1)
         network.set_lifetime(2)
-        await asyncio.sleep(4)  # the kernel's clock
+        await network.outlive_a_mapping()
         await exchange(peer, messages=8, seed=100)
         running = asyncio.create_task(exchange(peer, messages=30, seed=200))
         before = peer.stats().rx_pkts
-        while peer.stats().rx_pkts < before + 100:  # noqa: ASYNC110 - counters have no event
-            await asyncio.sleep(0.001)
+        await until(lambda: peer.stats().rx_pkts >= before + 100)
         assert not running.done()
         network.rebind()
         await running

@@ -14,6 +14,7 @@ import pytest
 
 from netns.backends.kernel.netlink import run_tool
 from srd.proto.wire.data import VERSION
+from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, command
 from tests.srd.loopback import content
 
@@ -159,7 +160,7 @@ def test_icmp_errors__what_passes_is_reported_without_the_headers(
 ) -> None:
     """An IPv6 route needs an MTU of 1280 at least, so that one has a narrower route of its own."""
     argv = inside(routed[0], [sys.executable, "-c", TOO_BIG, str(int(family)), host])
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    done = run_to_end(argv, within_s=120)
     assert (done.stdout, done.stderr) == (f"{(address, size_bytes)}\n", "")
 
 

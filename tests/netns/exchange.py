@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -56,14 +55,6 @@ def crossed(lab: Lab, *, source: str, destination: str, packets: int = 5) -> dic
             assert receiver.recv(200) == b"x" * 100
     after = uplinks(lab)
     return {spine: count for spine in after if (count := after[spine] - before[spine])}
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether a condition that the kernel fulfils asynchronously holds within `PATIENCE_S`."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not (held := holds()) and time.monotonic() < give_up_at:
-        time.sleep(0.02)
-    return held
 
 
 def uplinks(lab: Lab) -> dict[str, int]:

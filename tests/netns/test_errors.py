@@ -1,14 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
 from netns import errors
-
-
-@pytest.mark.parametrize("kind", [*errors.INPUT_ERRORS, errors.PlacementError, errors.RankError, errors.BackendError])
-def test_every_error_has_the_one_root(kind: type[errors.LabError]) -> None:
-    with pytest.raises(errors.LabError, match="loss"):
-        raise kind("loss: 120 %")
 
 
 def test_the_docstring_draws_the_whole_tree() -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,11 @@ from netns.lab.lab import Lab
 from netns.launcher import GRACE_S, Launcher, Rank, Stream, _iteration
 from netns.processes import processes_in
 from netns.topology.model import leaf_spine
-from tests.netns.conftest import unique_name
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.lab(leaf_spine(leaves=3, spines=1), scope="module")
+
 HOSTS = ("h2", "h1", "h3")
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with Lab.up(leaf_spine(leaves=3, spines=1, name=unique_name())) as made:
-        yield made
 
 
 def still_running(lab: Lab) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from netns.backends.kernel.netlink import run_tool
 from netns.errors import BackendError
 from netns.programs import _PACKAGES, tool
+from tests.programs import run_to_end
 
 
 def test_tool__bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_tool__packages_are_debians() -> None:
         if found is None:
             continue
         command = ["dpkg-query", "--search", f"*bin/{name}"]
-        owners = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        owners = run_to_end(command).stdout
         assert f"{package}: " in owners or not owners, (name, owners)
 
 

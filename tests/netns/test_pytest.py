@@ -59,6 +59,37 @@ def test_netem():
     subprocess.run(["tc", "qdisc", "show"], check=True)
 """
 
+SHARED = """
+import pytest
+
+from netns.topology.model import leaf_spine
+
+TOPOLOGY = leaf_spine(spines=1)  # for which `auto` is `kernel`
+pytestmark = pytest.mark.lab(TOPOLOGY, backend="relay", scope="module")
+
+
+def test_one(lab, hosts):
+    assert (lab.backend, set(hosts)) == ("relay", {"h1", "h2"})
+    test_one.lab = lab
+
+
+def test_other(lab):
+    assert lab is test_one.lab
+
+
+@pytest.mark.lab(TOPOLOGY, backend="relay")
+def test_own(lab):
+    assert lab is not test_one.lab
+"""
+MISPLACED = """
+import pytest
+
+
+@pytest.mark.lab(scope="module")
+def test_of_a_module_without_a_marker(lab):
+    pass
+"""
+
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester) -> pytest.Pytester:
@@ -79,6 +110,15 @@ def test_fixtures_and_markers(suite: pytest.Pytester) -> None:
     named = (suite.path / "labs").read_text().split()  # other tests may have labs at the same time
     assert len(named) == 3
     assert not set(named) & set(recorded_labs()), "a lab was left"
+
+
+@pytest.mark.root
+def test_a_lab_for_a_module(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest('pytest_plugins = ["netns.pytest"]')
+    pytester.makepyfile(test_shared=SHARED, test_misplaced=MISPLACED)
+    done = pytester.runpytest_subprocess("--strict-markers")
+    done.assert_outcomes(passed=3, errors=1)
+    done.stdout.fnmatch_lines(["*is for a module's pytestmark, not for a test*"])
 
 
 def test_require_needs__fails_instead_of_skipping(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,10 +262,6 @@ async def test_host_has_little_time_for_its_map_and_then_may_be_idle(
         assert "ok" in await told(control_plane, MAP)
 
 
-def test_first_map_has_five_seconds() -> None:
-    assert nitro_emu.control.FIRST_MAP_TIMEOUT_S == 5
-
-
 @pytest.mark.usefixtures("patient")
 async def test_connections_that_end_before_they_are_served_are_closed(tmp_path: Path) -> None:
     """A task that is cancelled before it has begun closes nothing itself."""

@@ -16,6 +16,7 @@ from blake3 import blake3
 from srd.file_transfer.protocol import CHUNK_BYTES
 from tests.nitro_emu.card_process import devices_of, loopback_vf, running_card
 from tests.nitro_emu.processes import card_file, nitro_card
+from tests.small_file_system import mounted
 from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, srd
 from tests.srd.loopback import content
 
@@ -65,13 +66,8 @@ def output(tmp_path: Path) -> Path:
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MiB; for tests marked `root`."""
-    directory = tmp_path / "tiny"
-    directory.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "srd-test", str(directory)], check=True)
-    try:
+    with mounted(tmp_path / "tiny", "size=8m") as directory:
         yield directory
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
 
 
 def file_of(directory: Path, size_bytes: int, *, name: str = "a.bin") -> Path:

@@ -1,17 +1,35 @@
-"""The event loops of the asyncio tests of `srd`: both kinds, where the tested modules use the loop directly."""
+"""Directories for files, and the event loops of the asyncio tests of `srd`.
+
+The driver's tests run on both kinds of loop, as its readers and callbacks are in the loop. What is above it uses tasks
+and futures. With uvloop the commands' tests test it, as the commands run on uvloop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 import uvloop
 
 STOCK: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
 BOTH: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {**STOCK, "uvloop": uvloop.new_event_loop}
-ON_BOTH = {"test_cancellation.py", "test_driver.py", "test_endpoint.py", "test_opening.py"}
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return BOTH if item.path.name in ON_BOTH else STOCK
+    return BOTH if item.path.name == "test_driver.py" else STOCK
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    made = tmp_path / "inputs"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    made = tmp_path / "output"
+    made.mkdir()
+    return made

@@ -55,15 +55,24 @@ def closed_port(family: socket.AddressFamily = socket.AF_INET) -> Iterator[int]:
 
 
 @asynccontextmanager
-async def pair(
-    *, host: str = "127.0.0.1", config: EndpointConfig = SMALL, opener: EndpointConfig | None = None
-) -> AsyncIterator[tuple[Endpoint, Endpoint, Peer, Peer]]:
-    """Give (opener's endpoint, listener's endpoint, opener's peer, listener's peer)."""
+async def endpoints(
+    config: EndpointConfig, *, opener: EndpointConfig | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[tuple[Endpoint, Endpoint]]:
+    """Give (opener's endpoint, listener's endpoint)."""
     async with (
         asyncio.timeout(PATIENCE_S * 2),
         await Endpoint.listen(host, port=0, config=config) as two,
         await Endpoint.open(towards=host, config=opener or config) as one,
     ):
+        yield one, two
+
+
+@asynccontextmanager
+async def pair(
+    *, host: str = "127.0.0.1", config: EndpointConfig = SMALL, opener: EndpointConfig | None = None
+) -> AsyncIterator[tuple[Endpoint, Endpoint, Peer, Peer]]:
+    """Give (opener's endpoint, listener's endpoint, opener's peer, listener's peer)."""
+    async with endpoints(config, opener=opener, host=host) as (one, two):
         here = await one.connect(host, port=two.address[1])
         yield one, two, here, await two.accept()
 

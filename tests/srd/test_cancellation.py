@@ -25,7 +25,7 @@ from srd.peer import Peer
 from srd.proto.wire.status import Status
 from srd.streams.table import ReaderWriter
 from srd.streams.wire import BACKLOG
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import SMALL, content, open_files, pair, receive, send
 
 SEED = 21
@@ -237,9 +237,7 @@ async def world() -> AsyncIterator[World]:
 async def free(endpoint: Endpoint) -> None:
     """Wait until no message holds memory: credit may be on its way."""
     pool = endpoint._engine.queues.host.pool
-    async with asyncio.timeout(PATIENCE_S):
-        while not (pool.free_chunks and not sum(pool._holds)):  # noqa: ASYNC110 - a look inside has no event
-            await asyncio.sleep(0)
+    await until(lambda: pool.free_chunks and not sum(pool._holds))
 
 
 async def timed_out(wait: Awaitable[Any]) -> None:
@@ -362,8 +360,7 @@ async def test_peer_close__cancelled_releases_what_was_not_received(
         _, writer = await here.here.open_stream()
         writer.write(PAYLOAD)
         here.ours[1].write(PAYLOAD)
-        while not (here.there.streams._pending and here.there._inbox.messages):  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0)
+        await until(lambda: here.there.streams._pending and here.there._inbox.messages)
         await end(here.there.close())
         assert here.there.ended
         assert await here.here.wait_ended() is Status.OK

@@ -26,7 +26,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL
+from tests.srd.loopback import SMALL, endpoints
 
 MESSAGE_BYTES = 1 << 20
 MESSAGES = 24
@@ -133,11 +133,7 @@ async def test_send__senders_of_several_sizes_beside_attackers(sizes: tuple[int,
 async def test_write_and_read__of_datagrams_of_any_size(datagram_bytes: int) -> None:
     """Headers of small trains must not be in the placed payload."""
     length = 300_007
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
-        await Endpoint.open(towards="127.0.0.1", config=config(datagram_bytes)) as one,
-    ):
+    async with endpoints(SMALL, opener=config(datagram_bytes)) as (one, two):
         peer = await one.connect("127.0.0.1", port=two.address[1])
         with Region(length) as source, Region(length + 200) as target, Region(length + 200) as back:
             source.array[:length] = pattern(1, 2, length)

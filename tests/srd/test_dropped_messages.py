@@ -14,6 +14,7 @@ from devmem.region import Region
 from srd.batch import MessageBatch
 from srd.endpoint import Endpoint
 from srd.message import Message
+from srd.peer import Peer
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import SMALL, pair, receive, send
 
@@ -135,13 +136,18 @@ async def test_message__never_received_comes_back_without_a_warning() -> None:
         assert await all_memory_is_free(two)
 
 
+async def send_batch(one: Endpoint, here: Peer) -> None:
+    """Send 32 messages of 64 bytes; return when they are acknowledged."""
+    with Region(4096) as region:
+        here.post_sends(region, [0] * 32, lengths=64)
+        done = 0
+        while done < 32:
+            done += sum(entry.count for entry in await one.completions.wait())
+
+
 async def test_batch__comes_back_with_a_warning() -> None:
     async with pair() as (one, two, here, there):
-        with Region(4096) as region:
-            here.post_sends(region, [0] * 32, lengths=64)
-            done = 0
-            while done < 32:
-                done += sum(entry.count for entry in await one.completions.wait())
+        await send_batch(one, here)
         arrived: Message | MessageBatch = await there.recv_batch()
         assert isinstance(arrived, MessageBatch)
         with pytest.warns(ResourceWarning, match=f"<MessageBatch of {arrived.count} messages of 64 bytes> was dropped"):
@@ -154,11 +160,7 @@ async def test_batch__comes_back_with_a_warning() -> None:
 
 async def test_batch__taken_singly_comes_back_with_its_last_message() -> None:
     async with pair() as (one, two, here, there):
-        with Region(4096) as region:
-            here.post_sends(region, [0] * 32, lengths=64)
-            done = 0
-            while done < 32:
-                done += sum(entry.count for entry in await one.completions.wait())
+        await send_batch(one, here)
         for _ in range(32):
             message = await there.recv()
             with pytest.warns(ResourceWarning, match="<Message of 64 bytes> was dropped"):

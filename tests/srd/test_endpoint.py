@@ -30,7 +30,7 @@ from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.control import Close
 from srd.proto.wire.status import Status
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import PLAIN, SMALL, closed_port, content, memory, open_files, pair, receive, send
 
 HOSTS = ["127.0.0.1", "::1", "localhost"]
@@ -89,8 +89,7 @@ async def test_failure__of_the_core_wakes_all_waiting_tasks(monkeypatch: pytest.
         silent.bind(("127.0.0.1", 0))
         async with pair(config=SLOW) as (_, two, here, there):
             connecting = asyncio.ensure_future(two.connect("127.0.0.1", port=silent.getsockname()[1]))
-            while not two._opening:  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0)
+            await until(lambda: two._opening)
             calls = [
                 there.recv(),
                 there.recv_write(),
@@ -371,12 +370,9 @@ async def test_close__cancelled_releases_everything_at_once() -> None:
         with Region(4 << 20) as region:
             futures = [here.post_send(region, offset=0, length=4 << 20) for _ in range(4)]
             closing = [asyncio.ensure_future(one.close()) for _ in range(2)]
-            async with asyncio.timeout(PATIENCE_S):
-                sender = here._core.sender
-                assert sender is not None
-                # Otherwise the only CLOSE may find a full socket buffer.
-                while not sender.credit_blocked:  # noqa: ASYNC110 - the core has no event for it
-                    await asyncio.sleep(0.001)
+            sender = here._core.sender
+            assert sender is not None
+            await until(lambda: sender.credit_blocked)  # otherwise the only CLOSE may find a full socket buffer
             closing[0].cancel()
             async with asyncio.timeout(PATIENCE_S):
                 with pytest.raises(asyncio.CancelledError):
@@ -479,8 +475,7 @@ async def test_region__granted_to_more_peers_than_it_can_hold(retry: int) -> Non
         accepted = [await two.accept() for _ in peers]
         with memory(payload) as region:
             futures = [peer.post_send(region, offset=0, length=len(payload)) for peer in peers for _ in range(4)]
-            while not two.dropped_packets:  # noqa: ASYNC110 - a counter; more is sent than there is room for
-                await asyncio.sleep(0.001)
+            await until(lambda: two.dropped_packets)  # more is sent than there is room for
             # How many fit depends on the kernel's timing: incomplete messages use memory, too.
             await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(futures, timeout=1)  # the others are refused, or wait for longer than this

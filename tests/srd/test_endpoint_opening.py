@@ -25,11 +25,11 @@ from srd.proto.events import (
     PeerOpened,
     WriteReceived,
 )
-from srd.proto.wire.control import Accept, Close, Control, Hello, Retry, decode_untrusted
+from srd.proto.wire.control import Accept, Close, Control, Datagram, Hello, Retry, decode_untrusted
 from srd.proto.wire.status import Status
 from srd.rx_queues import RxQueueTable
-from tests.patience import PATIENCE_S
-from tests.srd.loopback import PLAIN, SMALL, pair, receive, send
+from tests.patience import PATIENCE_S, until
+from tests.srd.loopback import PLAIN, SMALL, endpoints, pair, receive, send
 
 NOBODY = 99
 """Number of a peer that does not exist."""
@@ -98,7 +98,9 @@ def open_and_close(two: Endpoint, *, context: int) -> None:
 
     def give(packet: Control) -> Control:
         core.handle_packets([], controls=[(packet.encode(), source, now)], now=now)
-        return decode_untrusted(core._stateless.replies.pop().data)
+        reply = core.poll_transmit(now)
+        assert isinstance(reply, Datagram)
+        return decode_untrusted(reply.data)
 
     retry = give(hello)
     assert isinstance(retry, Retry)
@@ -109,26 +111,21 @@ def open_and_close(two: Endpoint, *, context: int) -> None:
 
 async def test_accept__of_peers_that_opened_and_ended_in_one_batch() -> None:
     """They do not count as unaccepted peers, and are not accepted later; other peers are not affected."""
-    async with pair(config=PLAIN) as (one, two, here, there):
+    config = replace(PLAIN, protocol=replace(PLAIN.protocol, max_unaccepted_peers=3))
+    async with pair(config=config) as (one, two, here, there):
         for context in range(3):
             open_and_close(two, context=context)
-        two._engine._driver.wake()
+        await send(here, b"alive")
+        assert await receive(there) == b"alive"
         here_too = await one.connect("127.0.0.1", port=two.address[1])
         there_too = await two.accept()
-        assert there_too.context == here_too._core.remote_context
-        for sender, receiver in ((here, there), (here_too, there_too)):
-            await send(sender, b"alive")
-            assert await receive(receiver) == b"alive"
-        assert not two._engine._core._unaccepted
+        await send(here_too, b"alive")
+        assert await receive(there_too) == b"alive"
 
 
 async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:
     """Acknowledged messages are not lost by a late accept()."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
-        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
-    ):
+    async with endpoints(SMALL) as (one, two):
         here = await one.connect("127.0.0.1", port=two.address[1])
         assert await send(here, b"a note") is Status.OK
         await here.close()
@@ -194,27 +191,20 @@ async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
         await Endpoint.open(towards="127.0.0.1", config=PLAIN) as one,
     ):
         connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=port))
-        while not any(isinstance(packet, Hello) and packet.cookie for packet in responder.received):  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0)
+        await until(lambda: any(isinstance(each, Hello) and each.cookie for each in responder.received), pause_s=0)
         connecting.cancel()  # its ACCEPT is in flight
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        while not any(isinstance(packet, Close) for packet in responder.received):  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.001)
+        await until(lambda: any(isinstance(packet, Close) for packet in responder.received))
         assert not one._opening
-        while one._engine._core._by_context:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.001)
+        await until(lambda: not one._engine._core._by_context)
 
 
 @pytest.mark.sources
 @pytest.mark.parametrize("late", [False, True], ids=["before the result", "after the result"])
 async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) -> None:
     """As by a timeout: the result is set, or about to be, and not used."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
-        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
-    ):
+    async with endpoints(SMALL) as (one, two):
         deliver = one._engine._driver._on_event
 
         def cancelling(event: Event) -> None:
@@ -229,19 +219,16 @@ async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) 
         with pytest.raises(asyncio.CancelledError):
             await connecting
         one._engine._driver._on_event = deliver
-        while one._engine._core._peers or two._engine._core._peers or two._incoming or one._closing_peers:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.001)
+        for core in (one._engine._core, two._engine._core):
+            await until(lambda core=core: not core._peers)  # type: ignore[misc]
+        await until(lambda: not (two._incoming or one._closing_peers))
         here, there = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()
         await send(here, b"alive")
         assert await receive(there) == b"alive"
 
 
 async def test_accept__cancelled_consumes_no_peer() -> None:
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
-        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
-    ):
+    async with endpoints(SMALL) as (one, two):
         first, second = (asyncio.ensure_future(two.accept()) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()

@@ -26,7 +26,7 @@ from srd.secure.key_log import KeyLog
 from srd.secure.keys import fingerprint
 from srd.secure.noise import public_bytes
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL, content, memory, receive, send
+from tests.srd.loopback import SMALL, content, endpoints, memory, pair, receive, send
 from tests.srd.secure import ends as ends_module
 from tests.srd.secure.ends import authority, certificate, static
 
@@ -49,11 +49,7 @@ def public(name: str) -> bytes:
 async def exchange(one: SecurityConfig, two: SecurityConfig, *, print_of_two: str | None = None) -> list[Identity]:
     """Send a message each way, byte by byte the right one; return who the ends are to each other."""
     payload = content(MIB, seed=SEED)
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=secured(two)) as server,
-        await Endpoint.open(towards="127.0.0.1", config=secured(one)) as client,
-    ):
+    async with endpoints(secured(two), opener=secured(one)) as (client, server):
         here = await client.connect("127.0.0.1", port=server.address[1], fingerprint=print_of_two)
         there = await server.accept()
         for sender, receiver in ((here, there), (there, here)):
@@ -65,11 +61,7 @@ async def exchange(one: SecurityConfig, two: SecurityConfig, *, print_of_two: st
 
 async def refused(one: SecurityConfig, two: SecurityConfig, *, print_of_two: str | None = None) -> PeerError:
     """Return the error of a connection that must not come about; the other end must not see a peer."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=secured(two)) as server,
-        await Endpoint.open(towards="127.0.0.1", config=secured(one)) as client,
-    ):
+    async with endpoints(secured(two), opener=secured(one)) as (client, server):
         with pytest.raises(PeerError) as caught:
             await client.connect("127.0.0.1", port=server.address[1], fingerprint=print_of_two)
         assert not server._peers
@@ -180,11 +172,7 @@ async def test_known_hosts__trust_on_first_use(tmp_path: Path) -> None:
 async def test_known_hosts__that_cannot_be_written_bad_flow(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     config = Keys(static("a"), known_hosts=tmp_path / "file" / "known_hosts")
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
-        await Endpoint.open(towards="127.0.0.1", config=secured(config)) as client,
-    ):
+    async with endpoints(secured(keys("b", tmp_path)), opener=secured(config)) as (client, server):
         with pytest.raises(SrdError, match="name another file"):
             await client.connect("127.0.0.1", port=server.address[1])
 
@@ -216,11 +204,7 @@ async def test_accept__authorize_that_raises(tmp_path: Path) -> None:
     def broken(who: Identity) -> bool:
         raise ValueError(who.mode.name)
 
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
-        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-    ):
+    async with endpoints(secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as (client, server):
         accepting = asyncio.ensure_future(server.accept(authorize=broken))
         peer = await client.connect("127.0.0.1", port=server.address[1])
         with pytest.raises(ValueError, match="KEYS"):
@@ -304,11 +288,7 @@ async def relayed(one: SecurityConfig, two: SecurityConfig, payload: bytes) -> l
             other.sendto(data, ends[other])
 
         try:
-            async with (
-                asyncio.timeout(PATIENCE_S),
-                await Endpoint.listen("127.0.0.1", port=0, config=secured(two)) as server,
-                await Endpoint.open(towards="127.0.0.1", config=config) as client,
-            ):
+            async with endpoints(secured(two), opener=config) as (client, server):
                 ends[back] = server.address
                 loop.add_reader(front, forward, front, back)
                 loop.add_reader(back, forward, back, front)
@@ -364,13 +344,8 @@ async def test_key_log__that_cannot_be_written_bad_flow(tmp_path: Path, monkeypa
 
 async def test_key_update__of_endpoints_with_messages_under_way(tmp_path: Path) -> None:
     """Both directions at once, each message after the next update; every byte is compared."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
-        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-    ):
-        here = await client.connect("127.0.0.1", port=server.address[1])
-        there = await server.accept()
+    async with pair(config=secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as ends:
+        _, _, here, there = ends
         sessions: list[Any] = [peer._core.protection for peer in (here, there)]
         for number in range(12):
             sending = [asyncio.ensure_future(send(here, content(300_000, seed=number))) for _ in range(3)]
@@ -386,13 +361,8 @@ async def test_key_update__of_endpoints_with_messages_under_way(tmp_path: Path) 
 async def test_bytes_from_anywhere__do_not_end_an_endpoint(tmp_path: Path) -> None:
     """Datagrams of all types and lengths with the right context, to a secure endpoint with an open peer."""
     payload = content(100_000, seed=SEED)
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
-        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-    ):
-        here = await client.connect("127.0.0.1", port=server.address[1])
-        there = await server.accept()
+    async with pair(config=secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as ends:
+        _, server, here, there = ends
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for kind in range(20):
                 for length in (1, 15, 16, 39, 55, 56, 71, 72, 73, 200, 1400):
@@ -427,13 +397,8 @@ async def test_registered_memory__only_authentic_bytes_ever_reach_it(tmp_path: P
     payload = content(size, seed=SEED)
     with Region(size) as target, memory(payload) as source:
         target.array[:] = 0xEE
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
-            await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-        ):
-            here = await client.connect("127.0.0.1", port=server.address[1])
-            there = await server.accept()
+        async with pair(config=secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as ends:
+            _, server, here, there = ends
             rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE
             registration = server.register(target, offset=0, length=size, access=rights, peers=[there])
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

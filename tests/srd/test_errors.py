@@ -1,29 +1,10 @@
-"""srd.errors: one root, and it is the protocol's tree."""
+"""srd.errors: what an error carries, and the public names."""
 
 from __future__ import annotations
 
-import pytest
-
 import srd
-from srd.errors import PacketError, PeerError, SrdError, UsageError
-from srd.file_transfer.errors import TransferError
-from srd.proto import errors as core
+from srd.errors import PeerError
 from srd.proto.wire.status import Status
-
-
-@pytest.mark.parametrize("kind", [PacketError, PeerError, UsageError, TransferError])
-def test_errors__have_one_root(kind: type[Exception]) -> None:
-    assert issubclass(kind, SrdError)
-
-
-def test_errors__are_those_of_the_core() -> None:
-    assert (SrdError, PacketError, PeerError, UsageError) == (
-        core.SrdError,
-        core.PacketError,
-        core.PeerError,
-        core.UsageError,
-    )
-    assert srd.SrdError is SrdError
 
 
 def test_peer_error__carries_the_status() -> None:

@@ -14,16 +14,12 @@ from srd.errors import PeerError, SrdError
 from srd.peer import Peer
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL, open_files, pair, receive
+from tests.srd.loopback import SMALL, endpoints, open_files, pair, receive
 
 
 async def test_connect__as_context_manager_and_awaited() -> None:
     files = open_files()
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        Endpoint.listen("127.0.0.1", 0, config=SMALL) as two,
-        Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
-    ):
+    async with endpoints(SMALL) as (one, two):
         async with one.connect("127.0.0.1", two.address[1]) as here, await two.accept() as there:
             await here.send(b"first")
             assert await receive(there) == b"first"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from devmem.errors import RegionError, RegistrationError
 from devmem.region import Region
 from devmem.registry import Access
-from srd.endpoint import Endpoint
 from srd.errors import PeerError, UsageError
 from srd.message import WriteNotification
 from srd.proto.config import MAX_MESSAGE_BYTES
@@ -21,18 +19,13 @@ from srd.proto.events import ReceiveResult
 from srd.proto.wire.control import MIN_PEER_WINDOW_PACKETS
 from srd.proto.wire.data import GroDatagram
 from srd.proto.wire.status import Status
-from tests.patience import PATIENCE_S
-from tests.srd.loopback import PLAIN, SMALL, content, memory, pair, receive, send
+from tests.patience import PATIENCE_S, until
+from tests.srd.loopback import PLAIN, SMALL, content, endpoints, memory, pair, receive, send
 
 SEED = 31
 MIB = 1 << 20
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 SIZES = [0, 1, 8916, 8917, 3 * MIB, 24 * MIB]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what lands of a message makes no event of its own
-        await asyncio.sleep(0)
 
 
 def bytes_of(region: Region, offset: int, length: int) -> bytes:
@@ -219,11 +212,7 @@ async def test_refused__each_with_its_status_and_the_others_complete() -> None:
 async def test_refused__a_key_of_another_peer() -> None:
     """Each peer has learned all keys; a registration belongs to those that it names."""
     with Region(200) as target, memory(b"0123456789") as source, Region(10) as back:
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as server,
-            await Endpoint.open(towards="127.0.0.1", config=SMALL) as client,
-        ):
+        async with endpoints(SMALL) as (client, server):
             port = server.address[1]
             ends = [(await client.connect("127.0.0.1", port=port), await server.accept()) for _ in range(2)]
             keys = [
@@ -328,8 +317,7 @@ async def test_cancel__during_a_transfer_frees_memory_and_credit() -> None:
             for _ in range(40):
                 future = here.post_send(region, offset=0, length=4 * MIB)
                 before = there.landed_bytes
-                async with asyncio.timeout(PATIENCE_S):
-                    await until(lambda: there.landed_bytes >= before + MIB or future.done())  # noqa: B023 - awaited here
+                await until(lambda: there.landed_bytes >= before + MIB or future.done(), pause_s=0)  # noqa: B023 - awaited here
                 future.cancel()
                 await asyncio.sleep(0)
                 while there._inbox.messages:  # all of it was in flight
@@ -366,7 +354,7 @@ async def test_deregister__during_a_transfer_ends_it_at_both_ends(*, reads: bool
                     here.post_write(source, offset=0, length=size, key=remote.remote_key, target_offset=0),
                 )
             async with asyncio.timeout(PATIENCE_S):
-                await until(lambda: end.landed_bytes >= MIB)
+                await until(lambda: end.landed_bytes >= MIB, pause_s=0)
                 assert end.landed_bytes < size
                 two.deregister(remote)
                 with pytest.raises(RegistrationError, match="once is enough"):

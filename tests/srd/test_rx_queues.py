@@ -21,7 +21,7 @@ from srd.errors import PeerError, UsageError
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.wire.status import Status
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import SMALL, content, memory, open_files, pair, send
 
 SEED = 41
@@ -46,8 +46,7 @@ async def exchange(here: Peer, there: Peer, payload: bytes) -> Message:
 
 
 async def begun(there: Peer) -> None:
-    while not there.landed_bytes:  # noqa: ASYNC110 - what lands of a message makes no event of its own
-        await asyncio.sleep(0)
+    await until(lambda: there.landed_bytes, pause_s=0)
 
 
 def areas(message: Message) -> set[int]:

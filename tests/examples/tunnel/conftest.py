@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import count
 
 import pytest
 
 from examples.tunnel.hosts import Host, Pair
+from netns import pytest as plugin
 from netns.lab.lab import Lab
-from netns.topology.model import reference
 from tests.patience import PATIENCE_S
 
-_numbers = count()
 SERVER, CLIENT = "h2", "h1"
+lab = plugin.lab  # pytest looks for it here
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +51,6 @@ def own_interface(lab: Lab, host: str) -> None:
         f"route replace 10.0.0.0/16 via {gateway} src {address}",
     ):
         subprocess.run(lab.command(host, ["ip", *command.split()]), check=True)
-
-
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    with Lab.up(reference(name=f"t{os.getpid()}-programs{next(_numbers)}")) as made:
-        yield made
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import pytest
 
 from examples.tunnel.hosts import HERE, ExampleError, Host, require, table
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 SERVE = (
     "import socket, time\n"
@@ -108,13 +109,8 @@ def test_table__has_a_column_for_each_figure() -> None:
 
 def test_main__prints_a_row_or_the_reason() -> None:
     command = [sys.executable, "-m", "examples.tunnel.iperf3"]
-    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+    helped = run_to_end([*command, "--help"], check=True)
     assert "--server PREFIX" in helped.stdout
-    failed = subprocess.run(
-        [*command, "--server", shlex.join(["sh", "-c", "echo no host >&2; exit 1"]), "192.0.2.1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    failed = run_to_end([*command, "--server", shlex.join(["sh", "-c", "echo no host >&2; exit 1"]), "192.0.2.1"])
     assert failed.returncode == 1
     assert failed.stderr == "192.0.2.1: ss: status 1: no host\n"

@@ -13,7 +13,7 @@ import netns.backends.uml
 from netns.backends.relay.client import start_time_ticks
 from netns.backends.uml import _error_line, run_uml
 from netns.errors import BackendError
-from tests.netns.exchange import eventually
+from tests.patience import wait_until
 
 
 @pytest.mark.long
@@ -95,10 +95,10 @@ def test_run_uml__ends_with_a_killed_caller(tmp_path: Path) -> None:
     state.mkdir()
     program = RUN_HELPED.format(state=str(state), kernel=str(kernel))
     with subprocess.Popen([sys.executable, "-c", program]) as caller:
-        assert eventually(lambda: pid_file.exists() and len(pid_file.read_text().split()) == 2)
+        wait_until(lambda: pid_file.exists() and len(pid_file.read_text().split()) == 2)
         pids = [int(word) for word in pid_file.read_text().split()]
         assert all(start_time_ticks(pid) for pid in pids)
         assert list(state.iterdir())
         caller.kill()
-    assert eventually(lambda: not any(start_time_ticks(pid) for pid in pids))
-    assert eventually(lambda: not list(state.iterdir()))
+    wait_until(lambda: not any(start_time_ticks(pid) for pid in pids))
+    wait_until(lambda: not list(state.iterdir()))

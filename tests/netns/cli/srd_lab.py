@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import dataclass
 
 from click.testing import CliRunner
 
 from netns.cli import main
-from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ def srd_lab(*arguments: object) -> Done:
 def srd_lab_process(*arguments: object) -> Done:
     """Run a command as a process."""
     command = [sys.executable, "-m", "netns", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = run_to_end(command)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

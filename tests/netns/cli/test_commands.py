@@ -26,6 +26,7 @@ from netns.topology.file import read_topology
 from netns.topology.model import reference
 from tests.netns.cli.srd_lab import Done, one_line, srd_lab, srd_lab_process
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 SMALL = "name: {}\nleaf_spine: {{leaves: 2, spines: 2, link: {{delay: 1ms}}}}\n"
 # Drops root only after the imports: other users may not be able to read the checkout.
@@ -33,7 +34,7 @@ AS_NOBODY = "import os; from netns.cli import main; os.setuid(65534); main(prog_
 
 
 def process(*command: str) -> Done:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = run_to_end(command)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

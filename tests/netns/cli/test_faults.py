@@ -7,8 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,19 +17,12 @@ from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from tests.netns.cli.srd_lab import srd_lab
-from tests.netns.conftest import unique_name
-from tests.netns.exchange import PORT, eventually, udp_socket
+from tests.netns.exchange import PORT, udp_socket
 from tests.netns.observe.test_pcapng import blocks
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.root
 SHAPE = Shape(delay_us=100, rate_bps=10**9, limit_packets=50)
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with Lab.up(leaf_spine(name=unique_name(), spines=2, shape=SHAPE), backend="relay") as up:
-        yield up
+pytestmark = [pytest.mark.root, pytest.mark.lab(leaf_spine(spines=2, shape=SHAPE), backend="relay", scope="module")]
 
 
 def test_set__changes_named_properties_and_prints_the_shape(lab: Lab) -> None:
@@ -119,9 +110,9 @@ def test_fail_and_repair(lab: Lab) -> None:
 def test_fail__with_its_carrier(lab: Lab) -> None:
     shown = lab.command("leaf1", ["ip", "link", "show", "dev", "spine1"])
     assert srd_lab("fail", "--lab", lab.name, "leaf1-spine1", "--carrier").returncode == 0
-    assert eventually(lambda: "NO-CARRIER" in subprocess.check_output(shown, text=True))
+    wait_until(lambda: "NO-CARRIER" in subprocess.check_output(shown, text=True))
     assert srd_lab("repair", "--lab", lab.name, "leaf1-spine1").stdout == "leaf1-spine1 is repaired\n"
-    assert eventually(lambda: "NO-CARRIER" not in subprocess.check_output(shown, text=True))
+    wait_until(lambda: "NO-CARRIER" not in subprocess.check_output(shown, text=True))
 
 
 def test_capture__on_a_disk_that_fills_up_bad_flow(lab: Lab, tmp_path: Path) -> None:
@@ -153,9 +144,7 @@ def test_capture__on_a_disk_that_fills_up_bad_flow(lab: Lab, tmp_path: Path) -> 
 def test_fail__for_a_while_interrupted_repairs_at_once(lab: Lab) -> None:
     command = [sys.executable, "-m", "netns", "fail", "--lab", lab.name, "spine1", "--for", "60s"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not active(lab) and time.monotonic() < give_up_at:
-            time.sleep(0.02)
+        wait_until(lambda: active(lab))
         assert [failure.name for failure in active(lab)] == ["spine1"]
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 130

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -11,7 +10,7 @@ from click.testing import CliRunner
 
 from netns.cli import main
 from netns.lab.state import recorded_labs
-from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 # Privileges are dropped after the imports, because other users may not be able to read the checkout. The lab is built
 # by a fork of this process, because its modules could not be imported again.
@@ -41,25 +40,14 @@ with netns.lab.lab.Lab.up(netns.topology.model.leaf_spine(name="nobodys")) as la
 @pytest.mark.root
 def test_a_lab_in_a_user_namespace() -> None:
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # only a process of one thread may move
-    done = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        env=environment,
-    )
+    done = run_to_end([sys.executable, "-c", AS_NOBODY], env=environment)
     assert done.stdout == "over kernel\n", done.stderr
     assert "nobodys" not in recorded_labs()
 
 
 def test_rootless__runs_the_command_as_root_of_a_user_namespace() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "netns", "rootless", "--", "sh", "-c", "id -u; ip netns add x && ip netns; exit 7"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
+    done = run_to_end(
+        [sys.executable, "-m", "netns", "rootless", "--", "sh", "-c", "id -u; ip netns add x && ip netns; exit 7"]
     )
     assert (done.returncode, done.stdout) == (7, "0\nx\n"), done.stderr
 

@@ -27,6 +27,7 @@ from netns.processes import processes_in
 from netns.topology.file import read_topology
 from tests.netns.cli.srd_lab import srd_lab, srd_lab_process
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 PROJECT = Path(__file__).resolve().parents[3]
 CLOS = """
@@ -215,7 +216,7 @@ def test_run__an_example_by_name_from_any_directory(tmp_path: Path, lab_name: st
     (tmp_path / "small.yaml").write_text(CLOS.format(name=lab_name))
     command = [sys.executable, "-m", "netns", "run", "allreduce", "--topology", "small.yaml", "--json"]
     environment = os.environ | {"PATH": f"{other.parent}:{os.environ['PATH']}", "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = run_to_end(command, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["iterations_seconds"]) == 5
 

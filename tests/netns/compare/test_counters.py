@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -19,14 +17,11 @@ from netns.lab.lab import Lab
 from netns.observe.machine import Ticks
 from netns.topology.model import reference
 from srd.perf.tcp_socket import CUBIC, why_unavailable
+from tests.programs import run_to_end
+
+pytestmark = pytest.mark.lab(scope="module")
 
 EARLIER = Reading(at=10.0, sent_bytes={}, ticks=Ticks(busy=100, stolen=0, total=1000), relay_cpu_s=1.0)
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with Lab.up(reference(name=f"counters{os.getpid()}")) as made:
-        yield made
 
 
 def ping(lab: Lab, address: str) -> None:
@@ -79,9 +74,7 @@ def test_subflows__over_all_spines_but_the_first(lab: Lab) -> None:
         pytest.skip(reason)
     allow_subflows(lab, "h1", sends=True)
     allow_subflows(lab, "h2", sends=False)
-    shown = subprocess.run(
-        lab.command("h1", ["ip", "mptcp", "endpoint", "show"]), capture_output=True, text=True, check=True
-    ).stdout
+    shown = run_to_end(lab.command("h1", ["ip", "mptcp", "endpoint", "show"]), check=True).stdout
     pinned = lab.pinned_addresses("h1")
     assert [address in shown for address in pinned.values()] == [False, True, True, True]
     assert first_address(lab, "h1") == pinned["spine1"]

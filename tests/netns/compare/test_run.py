@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,8 @@ from netns.compare.payload import TMPFS, Payloads
 from netns.compare.results import FILE
 from netns.compare.runner import measure
 from netns.lab.state import recorded_labs
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
+from tests.programs import run_to_end
 
 pytestmark = pytest.mark.root
 FABRIC = "fabrics: {two: {leaf_spine: {spines: 2, link: {delay: 0.2ms, rate: 50mbit}}}}\n"
@@ -38,7 +38,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def compare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=RUN_S, check=False)
+    return run_to_end(command(*arguments), cwd=cwd, within_s=RUN_S)
 
 
 def first_outcome(grid: Grid) -> Outcome:
@@ -77,11 +77,7 @@ def test_compare__goes_on_after_a_signal(tmp_path: Path) -> None:
     file = tmp_path / "results" / FILE
     argv = command("short.yaml", "-o", "results")
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        give_up_at = time.monotonic() + RUN_S
-        while not lines(file):
-            assert process.poll() is None
-            assert time.monotonic() < give_up_at
-            time.sleep(0.01)
+        wait_until(lambda: lines(file) or process.poll() is not None)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=RUN_S)
     (kept,) = lines(file)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from netns.faults.faults import active, repair
@@ -12,16 +10,9 @@ from netns.faults.schedule import ScheduledEvent
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
-from tests.netns.conftest import unique_name
 
-pytestmark = pytest.mark.root
 SHAPE = Shape(delay_us=100, rate_bps=10**9, limit_packets=50)
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with Lab.up(leaf_spine(name=unique_name(), spines=2, shape=SHAPE), backend="relay") as up:
-        yield up
+pytestmark = [pytest.mark.root, pytest.mark.lab(leaf_spine(spines=2, shape=SHAPE), backend="relay", scope="module")]
 
 
 def test_run__events_and_their_undoing_in_order(lab: Lab) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,13 @@ from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.observe.capture import BATCH, capture
 from netns.topology.model import leaf_spine
-from tests.netns.conftest import unique_name
 from tests.netns.exchange import PORT, udp_socket
 from tests.netns.observe.test_pcapng import blocks, options
 
-pytestmark = pytest.mark.root
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with Lab.up(leaf_spine(name=unique_name(), spines=1, shape=Shape(delay_us=1000)), backend="relay") as up:
-        yield up
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.lab(leaf_spine(spines=1, shape=Shape(delay_us=1000)), backend="relay", scope="module"),
+]
 
 
 def ping_pong(lab: Lab, rounds: int) -> None:

@@ -14,19 +14,15 @@ import pytest
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
-from tests.netns.conftest import unique_name
 from tests.netns.observe.test_capture import ping_pong
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.root
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.lab(leaf_spine(spines=1, shape=Shape(delay_us=200)), backend="relay", scope="module"),
+]
 COLUMNS = ("-T", "fields", "-e", "frame.time_epoch", "-e", "frame.interface_name", "-e", "data.data")
 """What tshark prints of each packet."""
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with Lab.up(leaf_spine(name=unique_name(), spines=1, shape=Shape(delay_us=200)), backend="relay") as up:
-        yield up
 
 
 @contextmanager

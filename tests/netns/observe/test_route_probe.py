@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -17,15 +16,12 @@ from netns.observe.route_probe import FIRST_PORT, SpineMap, probe_spines
 from netns.topology.addressing import IpVersion
 from netns.topology.model import Ecmp, leaf_spine, reference
 from tests.netns.conftest import unique_name
-from tests.netns.exchange import PORT, eventually, udp_socket, uplinks
+from tests.netns.exchange import PORT, udp_socket, uplinks
+from tests.patience import wait_until
+
+pytestmark = pytest.mark.lab(replace(reference(), ipv6=True), scope="module")
 
 PORTS = 64
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with Lab.up(replace(reference(name=unique_name()), ipv6=True)) as made:
-        yield made
 
 
 def path_map(seen: dict[int, tuple[str, ...]]) -> SpineMap:
@@ -136,7 +132,7 @@ def test_removed_next_hop__other_flows_move_or_stay(
         look = partial(probe_spines, lab, source="h1", destination="h2", ports=128, version=version)
         before = look().seen
         fail(lab, "leaf1-spine2", carrier=True)
-        assert eventually(lambda: not any("spine2" in names for names in look().seen.values()))
+        wait_until(lambda: not any("spine2" in names for names in look().seen.values()))
         after = look()
         assert after.unstable + after.unanswered == ()
         moved = [port for port, names in before.items() if "spine2" not in names and after.seen[port] != names]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,17 +12,10 @@ from netns.observe.route_probe import probe_spines
 from netns.observe.spine_counters import EACH, Count, count_packets, disagreements
 from netns.topology.addressing import IpVersion
 from netns.topology.model import leaf_spine
-from tests.netns.conftest import unique_name
 
-pytestmark = pytest.mark.root
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    """Packets lost on the links to a spine are counted, too."""
-    shape = Shape(delay_us=100, loss_percent=20)
-    with Lab.up(replace(leaf_spine(name=unique_name(), spines=2, shape=shape), ipv6=True)) as up:
-        yield up
+LOSSY = replace(leaf_spine(spines=2, shape=Shape(delay_us=100, loss_percent=20)), ipv6=True)
+"""Packets lost on the links to a spine are counted, too."""
+pytestmark = [pytest.mark.root, pytest.mark.lab(LOSSY, scope="module")]
 
 
 @pytest.mark.parametrize("version", [4, 6])

@@ -1,20 +1,11 @@
-"""The error tree, and the errors that carry numbers, also through pickle."""
+"""The errors that carry numbers, also through pickle."""
 
 from __future__ import annotations
 
 import errno
 import pickle
 
-import pytest
-
 from nitro_emu import errors
-
-
-@pytest.mark.parametrize(
-    "cls", [errors.ConfigError, errors.CardError, errors.AdminError, errors.VerbsError, errors.AbiError]
-)
-def test_one_root(cls: type[Exception]) -> None:
-    assert issubclass(cls, errors.NitroError)
 
 
 def test_admin_error() -> None:

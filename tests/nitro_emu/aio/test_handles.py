@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +12,6 @@ from nitro_emu.aio.handles import Handles
 from nitro_emu.verbs import Context, ProtectionDomain
 from tests.nitro_emu.verbs.fake_card import GID, FakeCard
 from tests.patience import PATIENCE_S
-
-
-@pytest.fixture
-def card(tmp_path: Path) -> Iterator[FakeCard]:
-    card = FakeCard(tmp_path)
-    yield card
-    card.close()
 
 
 async def test_gid_of__from_the_command_to_the_last_completion(card: FakeCard) -> None:

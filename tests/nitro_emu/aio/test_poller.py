@@ -6,10 +6,9 @@ On a fake card, which completes requests and raises events when a test says so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ from nitro_emu.aio.address import QpAddress
 from nitro_emu.aio.queue_pair import BULK_BYTES
 from nitro_emu.verbs import CompletionQueue
 from tests.nitro_emu.verbs.fake_card import GID, CardCq, CardQp, FakeCard
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 @dataclass
@@ -70,16 +69,7 @@ class Rig:
 
     async def sleeping(self) -> None:
         """Wait until the queue is armed and nothing polls."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not self.is_armed or self.device._poller._is_scheduled:  # noqa: ASYNC110 - the driver's own memory
-                await asyncio.sleep(0)
-
-
-@pytest.fixture
-def card(tmp_path: Path) -> Iterator[FakeCard]:
-    card = FakeCard(tmp_path)
-    yield card
-    card.close()
+        await until(lambda: self.is_armed and not self.device._poller._is_scheduled)
 
 
 @asynccontextmanager

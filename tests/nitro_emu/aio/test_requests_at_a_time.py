@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from nitro_emu.aio import Device, QpAddress, QpSettings, Status
 from tests.nitro_emu.verbs.fake_card import GID, FakeCard
 from tests.patience import PATIENCE_S
-
-
-@pytest.fixture
-def card(tmp_path: Path) -> Iterator[FakeCard]:
-    card = FakeCard(tmp_path)
-    yield card
-    card.close()
 
 
 async def test_send__posts_no_more_than_the_completion_queue_has_room_for(card: FakeCard) -> None:

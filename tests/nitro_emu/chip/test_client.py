@@ -32,6 +32,7 @@ from nitro_emu.trust.measure import file_sha384, image_sha384
 from nitro_emu.trust.verify import Expectation, verify_untrusted
 from tests.nitro_emu.chip.chips import START, Rig, served
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 GONE = "the chip has gone; start it with nitro-chip run, then start the card again"
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -480,7 +481,7 @@ def test_from_fd_over_a_re_exec(rig: Rig, client: ChipClient) -> None:
     )
     rig.sign(version=2)
     argv = [sys.executable, "-c", program, str(descriptor), str(rig.image), str(rig.manifest), str(rig.configuration)]
-    done = subprocess.run(argv, pass_fds=[descriptor], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = run_to_end(argv, pass_fds=[descriptor])
     os.close(descriptor)
     assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
 

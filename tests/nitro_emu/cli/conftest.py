@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from nitro_emu.cli import main
 from tests.nitro_emu.processes import card_file, fake_card
+from tests.srd.cli.processes import run_here
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -21,13 +21,7 @@ def called(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("NITRO_CARD_DIR", raising=False)
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["nitro-card", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        status = caught.value.code
-        assert isinstance(status, int)
-        return subprocess.CompletedProcess(arguments, status, out, err)
+        return run_here(main, ["nitro-card", *arguments], capsys=capsys, patch=monkeypatch)
 
     return call
 

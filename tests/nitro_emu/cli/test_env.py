@@ -13,7 +13,7 @@ import pytest
 
 import nitro_emu
 from nitro_emu.cli.env import PYVERBS_DIRECTORY
-from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
 SHOW = "import json, os, sys; print(json.dumps([os.environ['PYTHONPATH'], os.environ['NITRO_CARD_DIR'], sys.argv[1:]]))"
@@ -21,13 +21,8 @@ SOURCES = str(Path(nitro_emu.__file__).resolve().parent.parent)
 
 
 def env(*arguments: str, path: str = SOURCES) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "nitro_emu.cli", "env", *arguments],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
+    return run_to_end(
+        [sys.executable, "-m", "nitro_emu.cli", "env", *arguments], env={**os.environ, "PYTHONPATH": path}
     )
 
 

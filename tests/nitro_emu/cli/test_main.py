@@ -12,7 +12,7 @@ import pytest
 
 from nitro_emu.cli import COMMANDS, cli
 from nitro_emu.cli.failures import run_program
-from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -40,7 +40,7 @@ def test_wrong_settings_are_one_line_and_status_2(called: Called, tmp_path: Path
 
 def test_help_lists_every_command() -> None:
     module = [sys.executable, "-m", "nitro_emu.cli", "--help"]
-    done = subprocess.run(module, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    done = run_to_end(module, check=True)
     for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
 

@@ -19,7 +19,7 @@ from nitro_emu.examples import DIRECTORY as EXAMPLES
 from nitro_emu.trust.key_files import make_key_files
 from tests.nitro_emu.vpc import fake_card
 from tests.nitro_emu.vpc.maps import interface, two_vpcs
-from tests.srd.cli.processes import Process
+from tests.srd.cli.processes import Process, run_here
 
 ROOT = Path(__file__).resolve().parents[3]
 Called = Callable[..., subprocess.CompletedProcess[str]]
@@ -32,13 +32,7 @@ def called(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
     def call(*arguments: object) -> subprocess.CompletedProcess[str]:
         words = [str(argument) for argument in arguments]
-        monkeypatch.setattr(sys, "argv", ["nitro-vpc", *words])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        status = caught.value.code
-        assert isinstance(status, int)
-        return subprocess.CompletedProcess(words, status, out, err)
+        return run_here(main, ["nitro-vpc", *words], capsys=capsys, patch=monkeypatch)
 
     return call
 
@@ -296,10 +290,7 @@ def test_serve_follows_edits(tmp_path: Path, key: Path, content: Content) -> Non
 
 
 def logged(plane: Process, level: str) -> str:
-    while (line := plane.stderr.next()) is not None:
-        if json.loads(line)["level"] == level:
-            return line
-    raise AssertionError(f"no record of level {level}")
+    return plane.line(f'"level": "{level}"')
 
 
 def test_card_that_is_killed_gets_the_map_when_it_is_back(tmp_path: Path, key: Path, content: Content) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from nitro_emu.control import ask
 from nitro_emu.verbs import (
@@ -18,6 +18,7 @@ from nitro_emu.verbs import (
     AddressHandle,
     CompletionChannel,
     CompletionQueue,
+    CompStatus,
     Context,
     MemoryRegion,
     ProtectionDomain,
@@ -33,8 +34,9 @@ from nitro_emu.verbs import (
     WrOpcode,
 )
 from tests.nitro_emu.card_process import loopback_vf
+from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.processes import card_file
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
 from tests.srd.cli.processes import Process
 
 QKEY = 0x11111111
@@ -129,16 +131,6 @@ def running_card_of(config: Path, *, run_dir: Path, prefix: Sequence[str] = ()) 
         running.process.__exit__(None, None, None)
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Ask again until it is so: for what nobody sends an event about. After some tries less often, as asking costs."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    for tries in itertools.count():
-        if condition():
-            return
-        assert time.monotonic() < give_up_at, f"{what}: not within {PATIENCE_S} s"
-        time.sleep(0 if tries < 50 else 0.01)
-
-
 class Tenant:
     """A program's objects at one device; its memory is filled with a guard, so that misplaced bytes show."""
 
@@ -223,7 +215,7 @@ class Tenant:
             found.extend(self.cq.poll(count - len(found)))
             return len(found) == count
 
-        wait_for(is_complete, "completions")
+        wait_until(is_complete)
         return found
 
     def completion(self) -> WorkCompletion:
@@ -244,3 +236,18 @@ def tenants(*wanted: tuple[Card, str], **options: Any) -> Iterator[list[Tenant]]
     finally:
         for tenant in opened:
             tenant.close()
+
+
+def exchange(left: Tenant, right: Tenant, *, number: int, ah: AddressHandle) -> None:
+    """Send a message; compare every byte of the receiver's memory."""
+    right.bytes[:] = GUARD
+    data = pattern(number, length=3000)
+    left.bytes[:3000] = data
+    right.receive(number, right.sge(3000, at=999))
+    left.send(ah, right.qp.number, left.sge(3000), wr_id=number)
+    done, received = left.completion(), right.completion()
+    assert (done.wr_id, done.vendor_error) == (number, CompStatus.OK)
+    assert (received.wr_id, received.vendor_error, received.byte_len) == (number, CompStatus.OK, 3000)
+    expected = np.full(len(right.bytes), GUARD, np.uint8)
+    expected[999:3999] = data
+    assert (right.bytes == expected).all(), "somebody else has written to a tenant's memory"

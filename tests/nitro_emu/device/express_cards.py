@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from netns.backends.relay.tap import inside
-from tests.nitro_emu.device.cards import Card, wait_for
+from tests.nitro_emu.device.cards import Card
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.vpc_cards import Vf
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
+from tests.programs import run_to_end
 
 LOW, HIGH = "172.31.0.5", "172.31.0.6"
 SUBNET = "172.31.0.0/16"
@@ -43,9 +44,7 @@ class Tenant:
         return made
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["ip", "netns", "exec", self.netns, *command], capture_output=True, text=True, check=False
-        )
+        return run_to_end(["ip", "netns", "exec", self.netns, *command])
 
     def ping(self, to: str, *options: str) -> bool:
         return self.run("ping", "-n", "-c", "1", "-w", "10", *options, to).returncode == 0
@@ -71,7 +70,7 @@ def vf_of(number: int, vpc: str, address: str, *, netns: str | int) -> Vf:
 @contextmanager
 def sleeping(netns: str) -> Iterator[int]:
     with subprocess.Popen(["ip", "netns", "exec", netns, "sleep", "infinity"]) as process:  # ip executes it
-        wait_for(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n", "sleep in its namespace")
+        wait_until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n")  # sleep in its namespace
         try:
             yield process.pid
         finally:

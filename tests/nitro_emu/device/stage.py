@@ -18,14 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from nitro_emu.control import ask
 from nitro_emu.verbs import AddressHandle, CompStatus
-from tests.nitro_emu.device.cards import GUARD, Card, Tenant
+from tests.nitro_emu.device.cards import GUARD, Card, Tenant, exchange
 from tests.nitro_emu.device.hostile_card import HostileCard
-from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
 from tests.nitro_emu.processes import loopback_address
 from tests.srd.cli.processes import Process
@@ -74,17 +72,7 @@ class Pair:
         ):
             self._number += 1
             self.exchanged += 1
-            data = pattern(self._number, length=3000)
-            receiver.bytes[:] = GUARD
-            sender.bytes[:3000] = data
-            receiver.receive(self._number, receiver.sge(3000, at=999))
-            sender.send(ah, receiver.qp.number, sender.sge(3000), wr_id=self._number)
-            done, received = sender.completion(), receiver.completion()
-            assert (done.vendor_error, received.wr_id, received.vendor_error) == (OK, self._number, OK)
-            assert received.byte_len == 3000
-            expected = np.full(len(receiver.bytes), GUARD, np.uint8)
-            expected[999:3999] = data
-            assert (receiver.bytes == expected).all(), "somebody else has written to a tenant's memory"
+            exchange(sender, receiver, number=self._number, ah=ah)
 
 
 class Bystander:

@@ -10,7 +10,6 @@ import fcntl
 import mmap
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -26,7 +25,9 @@ from nitro_emu.config import CardConfig
 from nitro_emu.device import Card as InProcess
 from nitro_emu.vf_config import SecurityFields, VfConfig
 from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all
-from tests.nitro_emu.device.cards import Card, card, wait_for
+from tests.nitro_emu.device.cards import Card, card
+from tests.patience import wait_until
+from tests.programs import run_to_end
 
 pytestmark = pytest.mark.compiled  # cards as processes
 
@@ -49,8 +50,8 @@ def device(running: Card) -> Iterator[Device]:
     """A device with one of everything; the next test waits until the card has forgotten it."""
     with Device(running) as device:
         yield device
-    wait_for(lambda: not any(running.resources("efa_0").values()), "the objects of a program that has ended")
-    wait_for(lambda: not running.programs("efa_0"), "the program's end")
+    wait_until(lambda: not any(running.resources("efa_0").values()))
+    wait_until(lambda: not running.programs("efa_0"))
 
 
 class Device(RawDevice):
@@ -410,7 +411,7 @@ def test_another_device_has_tables_of_its_own(running: Card, device: Device) -> 
     with Device(running, "efa_1") as other:
         assert other.status(admin.AllocPd()) is SUCCESS
         assert running.resources("efa_1")["pds"] == 1
-    wait_for(lambda: not running.resources("efa_1")["pds"], "the end of the other program")
+    wait_until(lambda: not running.resources("efa_1")["pds"])
 
 
 def test_too_many_connections_are_closed(running: Card) -> None:
@@ -422,7 +423,7 @@ def test_too_many_connections_are_closed(running: Card) -> None:
     assert opened[0].status(admin.AllocPd()) is RESOURCE_ALLOCATION_FAILURE, "3 of 3: nothing leaked, others go on"
     for each in opened:
         each.close()
-    wait_for(lambda: not running.programs("efa_0"), "the end of the programs")
+    wait_until(lambda: not running.programs("efa_0"))
 
 
 # -- who may open a device ------------------------------------------------------------------------------------------
@@ -446,7 +447,7 @@ def test_only_the_devices_user_may_open_it() -> None:
     def opened_by(running: Card, uid: int) -> str:
         running.run_dir.chmod(0o755)
         script = [sys.executable, "-c", OPEN, str(running.socket("efa_0")), str(uid)]
-        return subprocess.run(script, capture_output=True, text=True, check=True, timeout=60, cwd="/").stdout.strip()
+        return run_to_end(script, cwd="/", check=True).stdout.strip()
 
     with TemporaryDirectory(prefix="nitro-card-test-") as name:  # pytest's own directories are closed to other users
         directory = Path(name)
@@ -455,7 +456,7 @@ def test_only_the_devices_user_may_open_it() -> None:
             assert opened_by(running, 4242) == "64"
             assert opened_by(running, 4243) in {"0", "ConnectionResetError", "BrokenPipeError"}
             assert opened_by(running, 0) == "64"
-            wait_for(lambda: running.stats("efa_0")["device"]["alloc_ucontext_err"] == 1, "the refusal in the counters")
+            wait_until(lambda: running.stats("efa_0")["device"]["alloc_ucontext_err"] == 1)
         with card(directory / "b") as running:
             assert opened_by(running, 4242) == "PermissionError"
 
@@ -530,7 +531,7 @@ def test_unused_descriptors_are_closed(running: Card, device: Device, memfd: int
     before = running.descriptors()
     for _ in range(20):
         device.status(admin.AllocPd(), fds=(memfd, memfd))
-    wait_for(lambda: running.descriptors() == before, "those of the last command, closed after its answer")
+    wait_until(lambda: running.descriptors() == before)  # those of the last command, closed after its answer
 
 
 def test_a_descriptor_whose_close_may_block_ends_the_connection(running: Card, device: Device) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,8 +36,10 @@ from nitro_emu.verbs import (
     WcOpcode,
     WrOpcode,
 )
-from tests.nitro_emu.device.cards import ALL_ACCESS, GUARD, OPTIONS, QKEY, Card, Tenant, card, tenants, wait_for
+from tests.nitro_emu.device.cards import ALL_ACCESS, GUARD, OPTIONS, QKEY, Card, Tenant, card, tenants
 from tests.nitro_emu.device.pattern import Bytes, pattern
+from tests.patience import wait_until
+from tests.programs import run_to_end
 
 pytestmark = pytest.mark.compiled  # cards as processes
 
@@ -303,7 +304,7 @@ def test_a_slot_of_the_send_queue_is_free_when_its_completion_was_polled(
     with pytest.raises(VerbsError) as caught:
         left.send(ah, right.qp.number, left.sge(8))
     assert caught.value.errno == errno.ENOMEM
-    wait_for(lambda: cards[0].stats("efa_0")["port"]["send_wrs"] == before + depth, "all completions")
+    wait_until(lambda: cards[0].stats("efa_0")["port"]["send_wrs"] == before + depth)
     with pytest.raises(VerbsError) as caught:
         left.send(ah, right.qp.number, left.sge(8))
     assert caught.value.errno == errno.ENOMEM, "all have completed, and none was polled"
@@ -355,9 +356,7 @@ def test_pyverbs_query_returns_the_rings_not_what_was_asked_for(cards: tuple[Car
     package = Path(nitro_emu.__file__).parent
     path = os.pathsep.join((str(package / "pyverbs"), str(package.parent)))
     environment = {**os.environ, "PYTHONPATH": path, "NITRO_CARD_DIR": str(cards[0].run_dir)}
-    done = subprocess.run(
-        [sys.executable, "-c", PYVERBS], env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_to_end([sys.executable, "-c", PYVERBS], env=environment)
     assert done.stdout.split() == ["8", "16"], done.stderr
 
 

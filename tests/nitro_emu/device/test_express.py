@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from nitro_emu.control import ask
-from tests.nitro_emu.device.cards import wait_for
 from tests.nitro_emu.device.express_cards import (
     ALL,
     HIGH,
@@ -28,6 +27,7 @@ from tests.nitro_emu.device.express_cards import (
     vf_of,
 )
 from tests.nitro_emu.device.vpc_cards import ControlPlane, vpc_cards
+from tests.patience import wait_until
 from tests.srd.tunnel.cable import ip, namespaces
 
 pytestmark = pytest.mark.compiled  # cards as processes
@@ -197,7 +197,7 @@ def test_rule__that_is_withdrawn_stops_what_is_open_and_what_is_new(world: World
         world.control_plane.push()
         dropped = right.dropped("security_group")
         client.sendall(b"after")
-        wait_for(lambda: right.dropped("security_group") > dropped, "the flow's next packet is judged again")
+        wait_until(lambda: right.dropped("security_group") > dropped)  # the flow's next packet is judged again
         assert left.is_silent(HIGH)
         red["groups"]["efa"]["ingress"] = ALL
         world.control_plane.push()
@@ -221,7 +221,7 @@ def test_interface__that_its_tenant_deletes_harms_no_other_and_nothing_is_left_o
         assert left.ping(HIGH)
         ip("link", "delete", "eth0", netns=left.netns)
         status = left.card.run_dir
-        wait_for(lambda: ask(status, "status")["vfs"]["ena_0"]["interface"] is None, "the card notices its end")
+        wait_until(lambda: ask(status, "status")["vfs"]["ena_0"]["interface"] is None)  # the card notices its end
         assert right.is_silent(LOW)
         assert left.dropped("down") > 0
         neighbour, other = world.pair("blue")

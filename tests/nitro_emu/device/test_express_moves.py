@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.nitro_emu.device.cards import wait_for
 from tests.nitro_emu.device.express_cards import ALL, HIGH, LOW, Tenant, connection, vf_of
 from tests.nitro_emu.device.vpc_cards import ControlPlane, vpc_cards
+from tests.patience import wait_until
 from tests.srd.tunnel.cable import namespaces
 
 pytestmark = pytest.mark.compiled  # cards as processes
@@ -57,7 +57,7 @@ def test_interface__that_moves_is_reached_at_its_new_card_and_the_old_one_drops(
         dropped = world.before.dropped("no_mapping")
         received = world.low.stats()["ena"]["ena_srd_rx_pkts"]
         connected.server.sendall(b"from the old card")
-        wait_for(lambda: world.before.dropped("no_mapping") > dropped, "the old card drops the flow's next packet")
+        wait_until(lambda: world.before.dropped("no_mapping") > dropped)  # the old card drops the flow's next packet
         assert world.before.is_silent(LOW)
         assert world.low.stats()["ena"]["ena_srd_rx_pkts"] == received
         connected.client.sendall(b"x")  # to the new card, whose kernel knows no such connection

@@ -14,10 +14,11 @@ import pytest
 
 from nitro_emu.control import ask
 from nitro_emu.errors import CardError
-from tests.nitro_emu.device.cards import Card, wait_for
+from tests.nitro_emu.device.cards import Card
 from tests.nitro_emu.device.express_cards import ALL, HIGH, LOW, Tenant, connection, vf_of
 from tests.nitro_emu.device.trusted_cards import Site
 from tests.nitro_emu.device.vpc_cards import ControlPlane
+from tests.patience import wait_until
 from tests.srd.tunnel.cable import ip, namespaces
 
 pytestmark = pytest.mark.compiled  # cards as processes
@@ -113,9 +114,9 @@ def test_update__keeps_the_flows_by_which_answers_pass(tmp_path: Path) -> None:
 def test_update__of_a_card_whose_tenant_has_deleted_the_interface_goes_on_without_it(tmp_path: Path) -> None:
     with world_of(tmp_path) as world:
         ip("link", "delete", "eth0", netns=world.right.netns)
-        wait_for(lambda: world.interface is None, "the card notices its end")
+        wait_until(lambda: world.interface is None)  # the card notices its end
         world.update(world.new_version())
-        wait_for(lambda: world.interface is None, "it is not made again")
+        wait_until(lambda: world.interface is None)  # it is not made again
 
 
 @pytest.mark.parametrize("change", ["mtu: 1400", "routes: [10.9.0.0/16]"])

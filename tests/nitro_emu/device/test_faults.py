@@ -17,16 +17,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from nitro_emu.abi import admin, memory
 from nitro_emu.abi.admin import AdminStatus, AenqGroup
 from nitro_emu.verbs import AddressHandle, CompStatus, QpState, RecvRequest, SendOp, Sge, VerbsError
 from scripts.benches.card_fuzz.raw_device import RawDevice, close_all, map_and_close
-from tests.nitro_emu.device.cards import GUARD, QKEY, Card, Tenant, card, tenants, wait_for
+from tests.nitro_emu.device.cards import GUARD, QKEY, Card, Tenant, card, exchange, tenants
 from tests.nitro_emu.device.pattern import pattern
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.srd.cli.processes import Process
 
 pytestmark = pytest.mark.compiled  # cards as processes
@@ -44,20 +43,6 @@ PAGE = memory.PAGE_BYTES
 def cards(tmp_path: Path) -> Iterator[tuple[Card, Card]]:
     with card(tmp_path / "a") as first, card(tmp_path / "b") as second:
         yield first, second
-
-
-def exchange(left: Tenant, right: Tenant, *, number: int, ah: AddressHandle) -> None:
-    """Send a message; compare every byte of the receiver's memory."""
-    right.bytes[:] = GUARD
-    data = pattern(number, length=3000)
-    left.bytes[:3000] = data
-    right.receive(number, right.sge(3000, at=999))
-    left.send(ah, right.qp.number, left.sge(3000), wr_id=number)
-    done, received = left.completion(), right.completion()
-    assert (done.wr_id, done.vendor_error, received.wr_id, received.vendor_error) == (number, OK, number, OK)
-    expected = np.full(len(right.bytes), GUARD, np.uint8)
-    expected[999:3999] = data
-    assert (right.bytes == expected).all()
 
 
 # -- an application is killed ---------------------------------------------------------------------------------------
@@ -88,7 +73,7 @@ def test_a_killed_program_leaves_nothing_and_its_peers_hear_of_it(cards: tuple[C
             SendOp.RDMA_WRITE, ah, to=found["qp"], local=left.sge(64), rkey=found["rkey"], address=found["address"]
         )
         assert CompStatus(left.completion().vendor_error) in GONE
-        wait_for(lambda: not any(second.resources("efa_0").values()), "the end of its objects")
+        wait_until(lambda: not any(second.resources("efa_0").values()))
         assert not second.programs("efa_0")
         with tenants((second, "efa_0")) as (right,):
             exchange(left, right, number=4, ah=left.handle(right))
@@ -103,8 +88,8 @@ def test_a_program_that_is_killed_in_the_middle_of_requests_leaves_nothing(cards
                 program.event("ready")
                 program.popen.kill()
                 program.wait()
-            wait_for(lambda: not any(first.resources("efa_0").values()), "the end of its objects")
-        wait_for(lambda: first.descriptors() <= before, "the end of its descriptors")
+            wait_until(lambda: not any(first.resources("efa_0").values()))
+        wait_until(lambda: first.descriptors() <= before)
         with tenants((first, "efa_0")) as (left,):
             exchange(left, right, number=1, ah=left.handle(right))
 
@@ -168,7 +153,7 @@ def test_a_card_that_ends_in_order_tells_its_programs(cards: tuple[Card, Card]) 
     first, _ = cards
     with tenants((first, "efa_0")) as (left,):
         first.process.kill(signal.SIGTERM)
-        wait_for(lambda: left.context.link.ended, "the end of the link")
+        wait_until(lambda: left.context.link.ended)
         assert AenqGroup.NOTIFICATION in [event.group for event in left.context.take_events()]
 
 
@@ -210,7 +195,7 @@ def test_a_card_without_descriptors_refuses_and_serves_the_others(tmp_path: Path
                 exchange(left, right, number=3, ah=ah)
                 for sock in storm:
                     sock.close()
-            wait_for(lambda: not any(running.resources("efa_0").values()), "the end of its objects")
+            wait_until(lambda: not any(running.resources("efa_0").values()))
             with tenants((running, "efa_0")) as (late,):
                 exchange(late, right, number=4, ah=late.handle(right))
 
@@ -231,8 +216,8 @@ def test_a_storm_of_connections_harms_nobody(cards: tuple[Card, Card]) -> None:
             exchange(left, right, number=number, ah=ah)
             for sock in storm:
                 sock.close()
-        wait_for(lambda: len(first.programs("efa_0")) == 1, "the end of the others")
-        wait_for(lambda: first.descriptors() <= before, "the end of their descriptors")
+        wait_until(lambda: len(first.programs("efa_0")) == 1)  # the end of the others
+        wait_until(lambda: first.descriptors() <= before)
 
 
 def test_a_card_without_address_space_refuses_and_serves_the_others(tmp_path: Path) -> None:
@@ -246,7 +231,7 @@ def test_a_card_without_address_space_refuses_and_serves_the_others(tmp_path: Pa
                 statuses = [_register(greedy, pd[0], fd=fd) for _ in range(4)]
                 assert statuses[-1] is AdminStatus.RESOURCE_ALLOCATION_FAILURE
                 exchange(left, right, number=1, ah=ah)
-            wait_for(lambda: running.resources("efa_0")["registered_bytes"] == 2 << 16, "the end of its memory")
+            wait_until(lambda: running.resources("efa_0")["registered_bytes"] == 2 << 16)
             exchange(left, right, number=2, ah=ah)
 
 
@@ -316,7 +301,7 @@ def test_a_program_that_never_reads_its_answers_is_not_served_and_harms_nobody(c
         with RawDevice(first.socket("efa_0")) as silent:
             sent = _send_until_blocked(silent)
             exchange(left, right, number=1, ah=ah)
-            wait_for(lambda: first.stats("efa_0")["device"]["no_completion_cmds"] > 0, "an answer that cannot be sent")
+            wait_until(lambda: first.stats("efa_0")["device"]["no_completion_cmds"] > 0)
             silent.socket.settimeout(PATIENCE_S)
             for number in range(sent):
                 data, _ = silent.receive()
@@ -344,8 +329,8 @@ def test_a_program_that_never_polls_breaks_its_own_queue_pairs_only(cards: tuple
             lazy_ah = lazy.handle(right)
             for number in range(6):
                 lazy.send(lazy_ah, 0xFFF, lazy.sge(8), wr_id=number)
-            wait_for(lambda: lazy.qp.query().qp_state == QpState.ERR, "the error state")
-            wait_for(lambda: AenqGroup.WARNING in [event.group for event in lazy.context.take_events()], "a warning")
+            wait_until(lambda: lazy.qp.query().qp_state == QpState.ERR)
+            wait_until(lambda: AenqGroup.WARNING in [event.group for event in lazy.context.take_events()])
             exchange(left, right, number=1, ah=ah)
             left.send(ah, lazy.qp.number, left.sge(8), wr_id=9)  # another number at the second card
             left.completion()
@@ -366,7 +351,7 @@ def test_descriptors_that_wait_do_not_stop_the_card(cards: tuple[Card, Card]) ->
                 os.set_blocking(fd, True)
             for number in range(1, 4):
                 keep_alives = _keep_alives(uar.fds[1])
-                wait_for(lambda before=keep_alives: _keep_alives(uar.fds[1]) > before, "the next keep-alive")  # type: ignore[misc]
+                wait_until(lambda before=keep_alives: _keep_alives(uar.fds[1]) > before)  # type: ignore[misc]
                 exchange(left, right, number=number, ah=ah)
             close_all(uar.fds)
 
@@ -393,10 +378,10 @@ def test_garbage_in_the_rings_breaks_that_queue_pair_only(cards: tuple[Card, Car
         for number in range(queue.depth):
             queue.write(number, wqe=b"\xff" * queue.wqe_bytes)
         queue._doorbell.ring(queue.depth)
-        wait_for(lambda: evil.cq._ring[(queue.depth - 1) * evil.cq.entry_bytes + 3] & 1 == 1, "all completions")
+        wait_until(lambda: evil.cq._ring[(queue.depth - 1) * evil.cq.entry_bytes + 3] & 1 == 1)
         exchange(left, right, number=1, ah=ah)
         queue._doorbell.ring(0x7FFF)
-        wait_for(lambda: evil.qp.query().qp_state == QpState.ERR, "the error state")
+        wait_until(lambda: evil.qp.query().qp_state == QpState.ERR)
         exchange(left, right, number=2, ah=ah)
         evil.qp.modify(QpState.RESET)
         evil.cq._consumed = queue.depth

@@ -20,6 +20,7 @@ from nitro_emu.trust.alarms import Alarms
 from srd.errors import UsageError
 from srd.proto.wire.status import Status
 from srd.secure.config import Plain
+from tests.patience import until
 
 PEER = 7
 HELLO = Hello(1, b"s" * 16, b"d" * 16)
@@ -193,8 +194,7 @@ async def test_initiator__that_is_never_let_in_gives_the_peer_up(monkeypatch: py
     rig.outgoing[PEER] = remote
     rig.introducer.say_hello(PEER, rig.outgoing[PEER])
     assert len(remote.said) == 1
-    while not rig.engine.closed:  # noqa: ASYNC110 - a timer of the loop's
-        await asyncio.sleep(0)
+    await until(lambda: rig.engine.closed)
     assert (rig.engine.closed, rig.engine.flushed) == ([PEER], [PEER])
     assert rig.tenancy.counters.tx_denied == 1
 

@@ -19,12 +19,12 @@ from nitro_emu.device.peer_attestation import PEER_USER_DATA
 from nitro_emu.errors import CardError
 from nitro_emu.trust.verify import Expectation, verify_untrusted
 from nitro_emu.verbs import AddressHandle, CompStatus
-from tests.nitro_emu.device.cards import Card, Tenant, running_card_of, wait_for
+from tests.nitro_emu.device.cards import Card, Tenant, running_card_of
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.trusted_cards import VFS, Site, indented
 from tests.nitro_emu.device.vpc_cards import ControlPlane
 from tests.nitro_emu.processes import loopback_address
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.srd.cli.processes import Process
 
 pytestmark = pytest.mark.compiled  # cards as processes
@@ -103,7 +103,7 @@ def test_peer__that_does_not_attest_what_is_required_is_not_opened(site: Site, w
     with site.running() as cards, red_tenants_after_push(site, cards) as (left, right):
         ah = AddressHandle(left.pd, gid=right.gid)
         assert exchange(left, right, number=1, ah=ah) == CompStatus.LOCAL_ERROR_UNREACH_REMOTE
-        wait_for(lambda: ask(cards[who].run_dir, "stats")["alarms"].get("attestation") == 1, "the alarm")
+        wait_until(lambda: ask(cards[who].run_dir, "stats")["alarms"].get("attestation") == 1)
         assert not right.cq.poll(1)
 
 

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from nitro_emu.control import ask
 from nitro_emu.verbs import AddressHandle, CompStatus, SendOp, VerbsError
-from tests.nitro_emu.device.cards import GUARD, Card, Tenant, wait_for
+from tests.nitro_emu.device.cards import GUARD, Card, Tenant, exchange
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.compiled  # cards as processes
 
@@ -44,19 +44,6 @@ def four_tenants(running: dict[str, Card]) -> Iterator[dict[tuple[str, str], Ten
 def vpc_counters(card: Card, name: str) -> dict[str, int]:
     found: dict[str, int] = card.stats(name)["vpc"]
     return found
-
-
-def exchange(left: Tenant, right: Tenant, *, number: int, ah: AddressHandle) -> None:
-    right.bytes[:] = GUARD
-    data = pattern(number, length=3000)
-    left.bytes[:3000] = data
-    right.receive(number, right.sge(3000, at=999))
-    left.send(ah, right.qp.number, left.sge(3000), wr_id=number)
-    done, received = left.completion(), right.completion()
-    assert (done.vendor_error, received.wr_id, received.vendor_error) == (OK, number, OK)
-    expected = np.full(len(right.bytes), GUARD, np.uint8)
-    expected[999:3999] = data
-    assert (right.bytes == expected).all()
 
 
 def test_same_addresses_in_two_vpcs__do_not_collide(tmp_path: Path) -> None:
@@ -163,7 +150,7 @@ def test_rule__withdrawn_at_one_card_only_is_enough(tmp_path: Path, blind: str) 
         }  # fmt: skip
         assert (right.bytes[:999] == GUARD).all()
         seeing = "card-b" if blind == "card-a" else "card-a"
-        wait_for(lambda: vpc_counters(running[seeing], "efa_0")["revoked"] == 1, "its peer was ended")
+        wait_until(lambda: vpc_counters(running[seeing], "efa_0")["revoked"] == 1)  # its peer was ended
 
 
 def test_peered_vpcs__reach_each_other(tmp_path: Path) -> None:

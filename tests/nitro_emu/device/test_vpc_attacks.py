@@ -30,7 +30,7 @@ from scripts.benches.hostile.run import worker
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.secure.noise import public_bytes
-from tests.nitro_emu.device.cards import GUARD, QKEY, Card, Tenant, card, tenants, wait_for
+from tests.nitro_emu.device.cards import GUARD, QKEY, Card, Tenant, card, tenants
 from tests.nitro_emu.device.hostile_card import HostileCard
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.stage import (
@@ -53,6 +53,7 @@ from tests.nitro_emu.device.stranger import HANDSHAKES
 from tests.nitro_emu.device.tap import Tap
 from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
 from tests.nitro_emu.processes import loopback_address
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.compiled  # cards as processes
 
@@ -124,9 +125,7 @@ def test_frames_of_strangers__disturb_nobody(tmp_path: Path) -> None:
             red.exchange()
             bystander.assert_untouched()
             assert (on.vpc_counters("efa_0"), on.target.resources("efa_0")) == before
-            wait_for(
-                lambda: ask(on.target.run_dir, "status")["vfs"]["efa_0"]["peers"] == peers, "the end of other peers"
-            )
+            wait_until(lambda: ask(on.target.run_dir, "status")["vfs"]["efa_0"]["peers"] == peers)
             raised = alarms(on.target)
             assert set(raised) == {"unknown-card"}
             assert raised["unknown-card"] >= HANDSHAKES

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -35,7 +34,7 @@ from srd.secure.key_log import VARIABLE as KEY_LOG
 from srd.secure.keys import create
 from srd.secure.keys import load as load_key
 from srd.secure.noise import public_bytes
-from tests.nitro_emu.device.cards import GUARD, PLAIN, Card, Tenant, running_card_of, wait_for
+from tests.nitro_emu.device.cards import GUARD, PLAIN, Card, Tenant, running_card_of
 from tests.nitro_emu.device.hostile_card import HostileCard
 from tests.nitro_emu.device.pattern import pattern
 from tests.nitro_emu.device.stage import (
@@ -53,7 +52,8 @@ from tests.nitro_emu.device.stage import (
 )  # fmt: skip
 from tests.nitro_emu.device.vpc_cards import ControlPlane, Vf, vpc_cards
 from tests.nitro_emu.processes import loopback_address
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
+from tests.programs import run_to_end
 from tests.srd.cli.processes import Process
 
 pytestmark = pytest.mark.compiled  # cards as processes
@@ -129,7 +129,7 @@ def test_rule__withdrawn_in_the_middle_of_many_writes_ends_them(tmp_path: Path, 
             statuses.extend(writes.completed())
             return bool(set(statuses) - {OK})
 
-        wait_for(has_ended, "the end at one card, which is enough")
+        wait_until(has_ended)  # the end at one card, which is enough
         push_to(on.cards["card-a" if hears_first == "card-b" else "card-b"], document)
         while writes.in_flight:
             statuses += writes.completed()
@@ -165,8 +165,8 @@ def push_briefly(card: Card, control_plane: ControlPlane) -> None:
             return True
         return False
 
-    wait_for(is_pushed, "a mapping in time")
-    wait_for(lambda: mapping_of(card)["expires_in_s"] == 0, "the end of its life")
+    wait_until(is_pushed)
+    wait_until(lambda: mapping_of(card)["expires_in_s"] == 0)
     control_plane.lifetime_s = before
 
 
@@ -177,7 +177,7 @@ def test_control_plane__that_is_killed_leaves_the_mapping_for_its_lifetime(tmp_p
         file.write_text(yaml.safe_dump(control_plane.map().model_dump(mode="json", exclude_none=True)))
         argv = [sys.executable, "-m", "nitro_emu.cli.vpc", "serve", str(file), "--key", str(control_plane.key_file)]
         with Process(argv) as serving:
-            wait_for(lambda: all(mapping_of(card)["version"] for card in cards.values()), "the first mapping")
+            wait_until(lambda: all(mapping_of(card)["version"] for card in cards.values()))
             serving.kill(signal.SIGKILL)
             serving.wait()
         red, blue = (pair_on(cards, vf, first=first, opened=opened) for vf, first in (("efa_0", 1), ("efa_1", 1 << 16)))
@@ -297,10 +297,15 @@ except OSError as error:
 
 def asked_as(uid: int, run_dir: Path, request: dict[str, Any] | None = None) -> str:
     """Have a user of this machine ask a card, or only connect; return why it is refused."""
-    done = subprocess.run(
-        [sys.executable, "-c", ASKING], cwd=run_dir, user=uid, group=uid, extra_groups=[], check=True, text=True,
-        input=json.dumps(request) if request else "", capture_output=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+    done = run_to_end(
+        [sys.executable, "-c", ASKING],
+        cwd=run_dir,
+        user=uid,
+        group=uid,
+        extra_groups=[],
+        input=json.dumps(request) if request else "",
+        check=True,
+    )
     return str(json.loads(done.stdout)["error"])
 
 
@@ -453,10 +458,7 @@ def card_of_nobody(*, confine: bool) -> Iterator[Card]:
 
 
 def intruded(pid: int, *, uid: int) -> dict[str, str]:
-    done = subprocess.run(
-        [sys.executable, str(INTRUDER), str(pid)], user=uid, group=uid, extra_groups=[], capture_output=True, text=True,
-        check=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+    done = run_to_end([sys.executable, str(INTRUDER), str(pid)], user=uid, group=uid, extra_groups=[], check=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
 
@@ -514,7 +516,7 @@ def test_egress__of_a_cards_process_is_refused_with_alarms(tmp_path: Path) -> No
         udp.bind(("127.0.0.1", 0))
         ports = [str(sock.getsockname()[1]) for sock in (tcp, udp)]
         argv = [sys.executable, str(PROBE), str(card), str(mapping), *ports, friend]
-        done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+        done = run_to_end(argv, check=True)
         for sock in (tcp, udp):
             sock.settimeout(0)
         with pytest.raises(BlockingIOError):

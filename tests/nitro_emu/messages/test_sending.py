@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,13 +14,6 @@ from tests.nitro_emu.verbs.fake_card import GID, FakeCard
 from tests.patience import PATIENCE_S
 
 LENGTH = 100_000
-
-
-@pytest.fixture
-def card(tmp_path: Path) -> Iterator[FakeCard]:
-    card = FakeCard(tmp_path)
-    yield card
-    card.close()
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

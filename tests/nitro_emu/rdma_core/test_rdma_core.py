@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import count
@@ -18,6 +17,7 @@ from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from nitro_emu.verbs import Context
 from tests.nitro_emu.card_process import devices_of, environment, loopback_vf, running_card
+from tests.programs import run_to_end
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 RUNNER: Final = Path(__file__).with_name("runner.py")
@@ -60,20 +60,15 @@ def folder_of(suite: str) -> Path:
     """Return a folder with rdma-core's tests: that of the environment, or of a Debian release."""
     if folder := os.environ.get("RDMA_CORE_TESTS"):
         return Path(folder)
-    fetched = subprocess.run([FETCH, *([suite] if suite else [])], capture_output=True, text=True, check=False)
+    fetched = run_to_end([FETCH, *([suite] if suite else [])], within_s=TIMEOUT_S)
     assert fetched.returncode == 0, fetched.stderr
     return Path(fetched.stdout.strip())
 
 
 def check(folder: Path, *, card_directory: Path, options: tuple[str, ...] = (), at_least: int) -> None:
     """Run all tests of a folder on the devices in a directory."""
-    result = subprocess.run(
-        [sys.executable, str(RUNNER), str(folder), *options],
-        capture_output=True,
-        text=True,
-        env=environment(card_directory),
-        timeout=TIMEOUT_S,
-        check=False,
+    result = run_to_end(
+        [sys.executable, str(RUNNER), str(folder), *options], env=environment(card_directory), within_s=TIMEOUT_S
     )
     output = result.stdout + result.stderr
     found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])

@@ -10,7 +10,6 @@ import os
 import re
 import resource
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,7 +30,7 @@ from nitro_emu.trust.audit_log import (
     examine_log_untrusted,
     verify_log_untrusted,
 )
-from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.test_log_limit import Clock
 
 
@@ -322,13 +321,7 @@ with AuditLog(disk / "log") as log:
 verify_log_untrusted(disk / "log", head=log.head)
 """
     command = 'mount -t tmpfs -o size=256k none "$1" && exec "$2" -c "$3" "$1"'
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", command, "sh", str(tmp_path), sys.executable, program],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run_to_end(["unshare", "-m", "sh", "-c", command, "sh", str(tmp_path), sys.executable, program])
     if "unshare" in done.stderr or "mount" in done.stderr:
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr

@@ -19,6 +19,7 @@ import pytest
 
 from nitro_emu.trust import landlock
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 MACHINE_HAS_TABLE = os.uname().machine in {"x86_64", "aarch64"}
 OTHER_UID, CARD_UID = 65533, 65534
@@ -47,13 +48,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 def found_in(program: str, *arguments: object) -> Any:
     """Run a program in a child; return what it has printed as JSON."""
     text = PRELUDE + textwrap.dedent(program)
-    done = subprocess.run(
-        [sys.executable, "-c", text, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-c", text, *map(str, arguments)])
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -243,13 +238,10 @@ def test_confinement_outlives_a_replaced_program_and_can_be_applied_again(tmp_pa
             """
         )
     )
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, str(program), str(tmp_path), "20"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        check=True,
     )
     lines, *tries = json.loads(done.stdout)
     assert tries == ["Operation not permitted"] * 2

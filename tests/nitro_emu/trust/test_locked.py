@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.locked import LockedSecret
-from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 
 def flags_of(secret: LockedSecret) -> set[str]:
@@ -81,9 +80,7 @@ def test_memory_that_cannot_be_locked_is_an_error_with_a_remedy() -> None:
         "try: LockedSecret(32)\n"
         "except TrustError as error: print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-    )
+    done = run_to_end([sys.executable, "-c", program], check=True)
     assert re.fullmatch(
         r"a secret's 32 bytes cannot be locked in memory \(.+; the limit is 0 bytes\); raise it with ulimit -l or, for "
         r"systemd, LimitMEMLOCK=\n",

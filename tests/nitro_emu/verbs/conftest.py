@@ -5,15 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nitro_emu.verbs.fake_card import FakeCard
 from tests.nitro_emu.verbs.rig import Rig, opened
-
-
-@pytest.fixture
-def card(tmp_path: Path) -> Iterator[FakeCard]:
-    card = FakeCard(tmp_path)
-    yield card
-    card.close()
 
 
 @pytest.fixture

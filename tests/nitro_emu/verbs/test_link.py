@@ -6,7 +6,6 @@ import errno
 import gc
 import os
 import select
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -29,10 +28,10 @@ from nitro_emu.verbs import (
     RecvRequest,
 )
 from nitro_emu.verbs.link import Link
-from tests.nitro_emu.device.cards import wait_for
 from tests.nitro_emu.verbs.fake_card import FEATURES, GID, FakeCard
 from tests.nitro_emu.verbs.rig import Rig
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
+from tests.programs import run_to_end
 
 
 def descriptors() -> set[str]:
@@ -263,7 +262,7 @@ context = Context("efa_0", directory=Path({str(card.directory)!r}))
 channel = CompletionChannel(context)
 cq = CompletionQueue(context, 16, channel=channel)
 """
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    result = run_to_end([sys.executable, "-c", script])
     assert (result.returncode, result.stderr) == (0, "")
     assert card.ended.wait(PATIENCE_S)
 
@@ -349,11 +348,11 @@ def test_what_the_card_made_is_destroyed_if_its_descriptors_do_not_fit(
             with pytest.raises(VerbsError, match="raise ulimit -n") as raised:
                 make_one(kind, pd, channel, cq)
         assert raised.value.errno == errno.EMFILE
-        wait_for(lambda: isinstance(card.commands[-1], admin.DestroyCq | admin.DestroyQp), "the card's next command")
+        wait_until(lambda: isinstance(card.commands[-1], admin.DestroyCq | admin.DestroyQp))
         destroyed = card.commands[-1]
         assert destroyed == (admin.DestroyCq(max(card.cqs)) if kind == "cq" else admin.DestroyQp(max(card.qps)))
         of_the_card = 3 if kind == "cq" else 2
-        wait_for(lambda: len(descriptors()) == len(before) + of_the_card, "that nothing else is open")
+        wait_until(lambda: len(descriptors()) == len(before) + of_the_card)  # that nothing else is open
 
 
 def test_a_doorbell_after_the_end_reaches_no_other_descriptor(rig: Rig) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from netns.lab.lab import Lab
 from netns.topology.model import Link, Switch, Topology
 from tests.srd.cli.processes import Process, command
 
 HOST = "127.0.0.1"
+TWO_MACHINES = Topology(
+    name="perf",
+    hosts=("near", "far"),
+    switches=(Switch("between", "leaf"),),
+    links=(Link("near", "between"), Link("far", "between")),
+    mtu=9000,
+)
+"""Two machines and a link; its addresses are of two networks at each end, so that MPTCP could use both."""
 
 
 @contextmanager
@@ -18,20 +24,4 @@ def server(*options: str, host: str = HOST, within: Sequence[str] = ()) -> Itera
     """A server at any free port; gives it and the port."""
     argv = command("perf", "server", "--plain", "--bind", host, "--port", "0", *options)
     with Process([*within, *argv]) as process:
-        while "listening on" not in (line := process.stdout.next() or ""):
-            assert process.popen.poll() is None, process.stderr.all()
-        yield process, line.rpartition(":")[2]
-
-
-@contextmanager
-def two_machines() -> Iterator[Lab]:
-    """Two machines and a link; its addresses are of two networks at each end, so that MPTCP could use both."""
-    topology = Topology(
-        name=f"perf{os.getpid()}",
-        hosts=("near", "far"),
-        switches=(Switch("between", "leaf"),),
-        links=(Link("near", "between"), Link("far", "between")),
-        mtu=9000,
-    )
-    with Lab.up(topology) as made:
-        yield made
+        yield process, process.line("listening on", of=process.stdout).rpartition(":")[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, command
 
 RECEIVER, SENDER = "fe80::1", "fe80::2"
@@ -54,10 +54,7 @@ def test_send__to_a_link_local_address(link: tuple[str, str], inputs: Path, outp
         assert listening["address"] == f"{RECEIVER}%left"
         for zone, error in (("%right", ""), ("%nowhere", f"{RECEIVER}%nowhere: no such interface")):
             target = f"[{RECEIVER}{zone}]:{listening['port']}"
-            done = subprocess.run(
-                inside(there, "send", str(file), target),
-                capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+            done = run_to_end(inside(there, "send", str(file), target), stdin=subprocess.DEVNULL)
             assert (done.returncode, error in done.stderr) == (1 if error else 0, True), done.stderr
         assert (output / "file.bin").read_bytes() == file.read_bytes()
 
@@ -68,10 +65,7 @@ def test_send__to_a_link_local_port_at_which_nothing_listens(link: tuple[str, st
     file = inputs / "file.bin"
     file.write_bytes(b"x")
     target = f"[{RECEIVER}%right]:9"
-    done = subprocess.run(
-        inside(link[1], "send", str(file), target),
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    done = run_to_end(inside(link[1], "send", str(file), target), stdin=subprocess.DEVNULL)
     assert done.returncode == 1
     assert done.stderr.startswith(f"srd: {target}: ")
     assert "nothing listens there (port unreachable)" in done.stderr

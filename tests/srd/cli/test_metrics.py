@@ -70,9 +70,8 @@ def test_recv__a_metrics_port_that_is_taken_bad_flow(output: Path) -> None:
 def test_perf__both_ends_have_metrics(called: Called) -> None:
     argv = command("perf", "server", "--plain", "--bind", "127.0.0.1", "--port", "0", "--one-off")
     with Process([*argv, "--metrics", "127.0.0.1:0"]) as server:
-        while "listening on" not in (line := server.stdout.next() or ""):
-            pass
-        port, metrics = line.rpartition(":")[2], metrics_address(server)
+        port = server.line("listening on", of=server.stdout).rpartition(":")[2]
+        metrics = metrics_address(server)
         client = command("perf", "client", "127.0.0.1", "--plain", "--port", port, "--time", "30")
         with Process([*client, "--metrics", "127.0.0.1:0"]) as process:
             for address, name in ((metrics, "rx_bytes"), (metrics_address(process), "tx_bytes")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import pytest
 
 from netns.lab.lab import Lab
 from srd.perf.tcp_socket import CUBIC, why_unavailable
-from tests.patience import PATIENCE_S
-from tests.srd.cli.perf_ends import HOST, server, two_machines
+from tests.programs import run_to_end
+from tests.srd.cli.perf_ends import HOST, TWO_MACHINES, server
 from tests.srd.cli.processes import Process, assert_fails, command, srd
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
@@ -87,8 +87,7 @@ def test_server__keys_and_fingerprint(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_server__goes_on_when_a_client_is_killed() -> None:
     with server() as (process, port):
         with Process(command(*client(port, "--time", "600"))) as killed:
-            while "Interval" not in (killed.stdout.next() or ""):
-                assert killed.popen.poll() is None, killed.stderr.all()
+            killed.line("Interval", of=killed.stdout)
             busy = srd(*client(port, "--bytes", "1M", "--json"))
             assert busy.returncode == 1
             assert "busy" in json.loads(busy.stdout)["error"]
@@ -103,16 +102,14 @@ def test_server__goes_on_when_a_client_is_killed() -> None:
 def test_client__that_is_stopped_prints_what_it_knows() -> None:
     with server() as (process, port):
         with Process(command(*client(port, "--time", "600", "-i", "0.1"))) as stopped:
-            while "0.10-" not in (stopped.stdout.next() or ""):
-                assert stopped.popen.poll() is None, stopped.stderr.all()
+            stopped.line("0.10-", of=stopped.stdout)
             stopped.kill(signal.SIGINT)
             assert stopped.wait() == 1
             assert stopped.stdout.all()[-2].endswith("sender")
             assert stopped.stderr.all() == ["srd: stopped by SIGINT"]
         assert "closed" in (process.stderr.next() or "") + (process.stderr.next() or "")
     with server() as (process, port), Process(command(*client(port, "--time", "600", "--json"))) as stopped:
-        while " 0.00-" not in (process.stdout.next() or ""):  # an interval
-            assert stopped.popen.poll() is None, stopped.stderr.all()
+        process.line(" 0.00-", of=process.stdout)  # an interval
         stopped.kill(signal.SIGINT)
         assert stopped.wait() == 1
         found = json.loads("\n".join(stopped.stdout.all()))
@@ -129,8 +126,7 @@ def test_client__reverse_and_ipv4_at_a_server_of_both() -> None:
         assert f"local {HOST} port {port} connected to {HOST}" in result.stdout.partition("Server output")[2]
         assert "\n\n\n" not in result.stdout
         with Process(command(*client(port, "-t", "600"))) as killed:
-            while "Interval" not in (killed.stdout.next() or ""):
-                assert killed.popen.poll() is None, killed.stderr.all()
+            killed.line("Interval", of=killed.stdout)
             killed.kill(signal.SIGINT)
             killed.wait()
         process.stderr.next()
@@ -192,22 +188,15 @@ def test_server__port_in_use() -> None:
         assert_fails(srd("perf", "server", "--plain", "--bind", HOST, "--port", port), status=1, error=port)
 
 
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    with two_machines() as made:
-        yield made
-
-
 @pytest.mark.root
+@pytest.mark.lab(TWO_MACHINES)
 def test_between_two_machines(lab: Lab) -> None:
     there = lab.address("far")
     mptcp = [] if why_unavailable(algorithm=CUBIC, mptcp=True) else [["--mptcp"]]
     with server(host=there, within=lab.command("far", [])) as (_, port):
         for options in ([], ["--tcp"], *mptcp, ["-R", "--bind", lab.address("near")]):
             argv = command(*client(port, "-n", "5M", "--verify", "--json", *options, host=there))
-            result = subprocess.run(
-                lab.command("near", argv), capture_output=True, text=True, timeout=PATIENCE_S, check=False
-            )
+            result = run_to_end(lab.command("near", argv))
             assert result.returncode == 0, (result.stdout, result.stderr)
             found = json.loads(result.stdout)
             assert found["end"]["sum_received"]["bytes"] == 5 << 20

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from netns.lab.lab import Lab
 from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from srd.perf.sweep.plan import ALL_SIZES
-from tests.patience import PATIENCE_S
-from tests.srd.cli.perf_ends import HOST, server, two_machines
+from tests.programs import run_to_end
+from tests.srd.cli.perf_ends import HOST, TWO_MACHINES, server
 from tests.srd.cli.processes import Process, assert_fails, command, srd
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
@@ -60,8 +60,7 @@ def test_table__a_client_that_is_stopped_or_killed_leaves_the_server(name: str) 
     with server() as (_, port):
         for number, status in ((signal.SIGINT, 1), (signal.SIGKILL, -signal.SIGKILL)):
             with Process(command(*table(name, port, *["-s", "64"], "-D", "600"))) as stopped:
-                while "#bytes" not in (stopped.stdout.next() or ""):
-                    assert stopped.popen.poll() is None, stopped.stderr.all()
+                stopped.line("#bytes", of=stopped.stdout)
                 stopped.kill(number)
                 assert stopped.wait() == status
                 assert stopped.stderr.all() == (["srd: stopped by SIGINT"] if number == signal.SIGINT else [])
@@ -74,8 +73,7 @@ def test_table__a_client_that_is_stopped_or_killed_leaves_the_server(name: str) 
 def test_table__of_a_server_that_is_stopped(name: str, options: list[str]) -> None:
     with server() as (process, port):
         with Process(command(*table(name, port, "-s", "64", "-D", "60", "-J", *options))) as client:
-            while "Accepted" not in (process.stdout.next() or ""):
-                assert client.popen.poll() is None, client.stderr.all()
+            process.line("Accepted", of=process.stdout)
             process.kill(signal.SIGTERM)
             assert client.wait() == 1
             assert len(client.stderr.all()) == 1
@@ -107,20 +105,13 @@ def test_table__bad_flow(called: Called, name: str, options: list[str], error: s
     assert_fails(called("perf", name, HOST, *options), status=2, error=error)
 
 
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    with two_machines() as made:
-        yield made
-
-
 @pytest.mark.root
+@pytest.mark.lab(TWO_MACHINES)
 def test_tables_between_two_machines(lab: Lab) -> None:
     there = lab.address("far")
     with server(host=there, within=lab.command("far", [])) as (_, port):
         for name in TABLES:
             argv = command(*table(name, port, "-n", "20", "--verify", "-s", "64", "-s", "8M", "-J", host=there))
-            result = subprocess.run(
-                lab.command("near", argv), capture_output=True, text=True, timeout=PATIENCE_S, check=False
-            )
+            result = run_to_end(lab.command("near", argv))
             assert result.returncode == 0, (result.stdout, result.stderr)
             assert [row["iterations"] for row in json.loads(result.stdout)["rows"]] == [20, 20]

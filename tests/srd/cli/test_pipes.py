@@ -14,6 +14,7 @@ from typing import IO
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.cli.processes import Lines, assert_fails, command, names, receiver
 from tests.srd.file_transfer.ends import digest_of, file_of
 from tests.srd.loopback import content
@@ -162,7 +163,7 @@ def test_recv__a_directory_to_standard_output_and_then_an_archive(tmp_path: Path
     """What is refused writes nothing, and the receiver waits for who does better."""
     with (tmp_path / "out").open("wb") as out, receiving(out) as (process, target):
         argv = command("send", str(inputs), target)
-        refused = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        refused = run_to_end(argv)
         assert_fails(refused, status=1, error="tar c DIRECTORY | srd send - HOST:PORT")
         assert sent(b"archive", target).returncode == 0
         assert process.wait() == 0

@@ -20,6 +20,7 @@ import pytest
 from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import CONTROL_MESSAGE, encode
 from tests.patience import PATIENCE_S
+from tests.small_file_system import mounted
 from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, receiver, srd
 from tests.srd.file_transfer.ends import digest_of, offer_fields
 from tests.srd.loopback import SMALL, content, receive, send
@@ -32,25 +33,15 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT]
 @pytest.fixture
 def unwritable(tmp_path: Path) -> Iterator[Path]:
     """A file system that even root cannot write to; for tests marked `root`."""
-    directory = tmp_path / "unwritable"
-    directory.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "srd-test", str(directory)], check=True)
-    try:
+    with mounted(tmp_path / "unwritable", "ro") as directory:
         yield directory
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
 
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MiB; for tests marked `root`."""
-    directory = tmp_path / "tiny"
-    directory.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "srd-test", str(directory)], check=True)
-    try:
+    with mounted(tmp_path / "tiny", "size=8m") as directory:
         yield directory
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
 
 
 def file_of(directory: Path, size_bytes: int, *, name: str = "a.bin") -> Path:

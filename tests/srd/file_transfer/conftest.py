@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.small_file_system import mounted
 
 TINY_BYTES = 1 << 20
 
@@ -14,11 +15,5 @@ TINY_BYTES = 1 << 20
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     """Mount a tmpfs of 1 MiB; tests that use it carry the mark `root`."""
-    directory = tmp_path / "tiny"
-    directory.mkdir()
-    options = f"size={TINY_BYTES}"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "srd-test", str(directory)], check=True)
-    try:
+    with mounted(tmp_path / "tiny", f"size={TINY_BYTES}") as directory:
         yield directory
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)

@@ -149,9 +149,3 @@ def file_of(directory: Path, size_bytes: int, *, name: str = "a.bin", seed: int 
 
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
-
-
-async def within_patience(*calls: Any) -> list[Any]:
-    """Run calls concurrently; return results and exceptions."""
-    async with asyncio.timeout(PATIENCE_S):
-        return await asyncio.gather(*calls, return_exceptions=True)

@@ -26,7 +26,7 @@ from srd.file_transfer.sending import FileSender, Outcome, Sent
 from srd.file_transfer.standard_output import StandardOutput
 from srd.peer import Peer
 from srd.proto.wire.status import Status
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.file_transfer.ends import (
     TRANSFER,
     Record,
@@ -46,13 +46,6 @@ from tests.srd.loopback import content, pair
 PIPE: dict[str, Any] = {"pipe": True, "transfer": TRANSFER}
 NAMED: dict[str, Any] = {**PIPE, "name": "a.tar"}
 FIVE = content(5 * 1024 - 100, seed=53)
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    made = tmp_path / "output"
-    made.mkdir()
-    return made
 
 
 class Reader:
@@ -141,13 +134,6 @@ async def session(inbox: Inbox, *, retry_for_s: int = 0) -> AsyncIterator[tuple[
             await asyncio.wait([receiving], timeout=PATIENCE_S)
             await there.close()
             sender.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what no event tells."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 def read_chunks(file: Outgoing) -> int:
@@ -389,7 +375,7 @@ async def test_expire__of_a_pipe_removes_it(output: Path) -> None:
         await begin(sender, NAMED, chunk_bytes=1024, retry_for_s=60)
         await put_file(sender, FIVE, chunk_bytes=1024, indices=[0])
         await send_control(sender, "abort", reason="a chunk failed", again=True)
-        await until(lambda: bool(record.lost))
+        await until(lambda: record.lost)
         assert await inbox.expire(TRANSFER) is None  # too early
         assert len(names(output)) == 1
         offer, store, _ = inbox._kept[TRANSFER]

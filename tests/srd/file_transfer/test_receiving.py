@@ -42,13 +42,6 @@ PAYLOAD = content(3000, seed=51)
 Ended = asyncio.Future[None]
 
 
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    made = tmp_path / "output"
-    made.mkdir()
-    return made
-
-
 @asynccontextmanager
 async def sharing(inbox: Inbox) -> AsyncIterator[tuple[Peer, Ended, Record]]:
     """Give (a scripted sender's peer, the receiver's future, its record); any number may share an inbox."""

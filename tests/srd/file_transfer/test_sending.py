@@ -7,6 +7,8 @@ import gc
 import logging
 import os
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from devmem.region import Region
-from srd.errors import PeerError
+from srd.errors import PeerError, SrdError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE
@@ -40,11 +42,16 @@ from tests.srd.loopback import SMALL, content, pair, receive
 LARGER_THAN_THE_REGIONS = SMALL.receive_region_bytes + SLOTS * CHUNK_BYTES + 12_345
 
 
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    made = tmp_path / "output"
-    made.mkdir()
-    return made
+@asynccontextmanager
+async def fails(path: Path, *, match: str, error: type[SrdError] = TransferError) -> AsyncIterator[Peer]:
+    """Begin to send to a scripted receiver, which is given; after what it does the transfer fails with this error."""
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here)
+        sending = await send_to(there, sender, path)
+        yield there
+        with pytest.raises(error, match=match):
+            await asyncio.wait_for(sending, timeout=PATIENCE_S)
+        sender.close()
 
 
 async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Future[Sent]:

@@ -20,19 +20,13 @@ from srd.file_transfer.protocol import CHUNK_BYTES, MAX_RANGES
 from srd.file_transfer.sending import FileSender, Sent
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.standard_output import StandardOutput
+from tests.patience import until
 from tests.srd.file_transfer.ends import digest_of, ends, file_of, names
 from tests.srd.file_transfer.test_chunk_file import chunk, chunk_file, digest, file_digest
-from tests.srd.file_transfer.test_pipes import Reader, interrupted, send, session, until
+from tests.srd.file_transfer.test_pipes import Reader, interrupted, send, session
 from tests.srd.loopback import content
 
 MIB = CHUNK_BYTES
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    made = tmp_path / "output"
-    made.mkdir()
-    return made
 
 
 def with_holes(directory: Path, size: int, *pieces: tuple[int, int]) -> Path:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from devmem.region import Region
+from srd.io.allowance import Allowance
 from srd.io.driver import Driver
 from srd.io.socket import open_socket
 from srd.io.syscalls import Address
@@ -26,12 +27,22 @@ SEED = 13
 class Node(Receiver):
     """A core, a driver, and the memory of both directions; events are kept, and waited for by `until`."""
 
-    def __init__(self, *, sockets: list[socket.socket], accepting: bool, paths: int) -> None:
+    def __init__(
+        self,
+        *,
+        sockets: list[socket.socket],
+        accepting: bool,
+        paths: int,
+        adaptive_poll_s: float = 0,
+        allowance: Allowance | None = None,
+    ) -> None:
         super().__init__(chunks=40)
         self.socket.close()
         self.sockets = sockets
         self.outgoing = Region(4 << 20)
         self.events: list[Event] = []
+        self.reacts: Callable[[Event], None] = lambda _: None
+        """What the application does in the turn that delivers an event."""
         self.failures: list[Exception] = []
         self._changed = asyncio.Event()
         rng = random.Random(SEED)
@@ -44,13 +55,14 @@ class Node(Receiver):
             accepting=accepting,
         )
         self.driver = Driver(
-            self.core, sockets=sockets, queue=self.queue, adaptive_poll_s=0,
+            self.core, sockets=sockets, queue=self.queue, adaptive_poll_s=adaptive_poll_s, allowance=allowance,
             open_socket=lambda: loopback_sockets(1)[0], on_event=self.on_event, on_failure=self.on_failure,
         )  # fmt: skip
 
     def on_event(self, event: Event) -> None:
         self.events.append(event)
         self._changed.set()
+        self.reacts(event)
 
     def on_failure(self, error: Exception) -> None:
         """An error of the driver fails the waiting test at once."""
@@ -102,8 +114,18 @@ def loopback_sockets(count: int) -> list[socket.socket]:
 
 
 @asynccontextmanager
-async def node(*, accepting: bool, paths: int = 4, sockets: list[socket.socket] | None = None) -> AsyncIterator[Node]:
-    made = Node(sockets=sockets or loopback_sockets(paths), accepting=accepting, paths=paths)
+async def node(
+    *,
+    accepting: bool,
+    paths: int = 4,
+    sockets: list[socket.socket] | None = None,
+    adaptive_poll_s: float = 0,
+    allowance: Allowance | None = None,
+) -> AsyncIterator[Node]:
+    made = Node(
+        sockets=sockets or loopback_sockets(paths), accepting=accepting, paths=paths,
+        adaptive_poll_s=adaptive_poll_s, allowance=allowance,
+    )  # fmt: skip
     try:
         yield made
     finally:
@@ -117,6 +139,13 @@ async def open_pair(one: Node, two: Node) -> int:
     number = one.connect(two.sockets[0].getsockname())
     await one.until(opened)
     return number
+
+
+async def accepted(two: Node) -> int:
+    """Return the number of the peer that has opened."""
+    (event,) = await two.until(opened)
+    assert isinstance(event, PeerOpened)
+    return event.peer
 
 
 def fill(one: Node, size_bytes: int) -> bytes:

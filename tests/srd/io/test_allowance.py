@@ -6,13 +6,15 @@ import asyncio
 import socket
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
 from srd.errors import UsageError
+from srd.io import driver
 from srd.io.allowance import (
     MARK_AFTER_S,
     MIN_BANDWIDTH_BPS,
@@ -23,15 +25,16 @@ from srd.io.allowance import (
     DirectionLimit,
     TokenBucket,
 )
-from srd.io.driver import DriverState
 from srd.io.rx_memory import RxBatch
+from srd.io.timer import TimerFd
 from srd.peer import Peer
-from srd.proto.events import MessageReceived, PeerOpened
+from srd.proto.events import MessageReceived
 from srd.proto.wire.data import Burst, GroDatagram
 from srd.proto.wire.status import Status
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.io.exchange import wait_readable
-from tests.srd.io.node import completed, fill, node, open_pair, opened, received
+from tests.srd.io.node import accepted, completed, fill, node, open_pair, received
+from tests.srd.io.trace import traced
 from tests.srd.loopback import PLAIN, SMALL, content, pair, receive, send
 
 SEED = 19
@@ -45,13 +48,30 @@ AT_ONCE_BYTES = 128 << 10
 DEBT_S = 0.3
 
 
-def exhaust(limit: DirectionLimit | None) -> DirectionLimit:
-    """Charge the allowance of these tests, so that nothing goes for `DEBT_S`."""
+def exhaust(limit: DirectionLimit) -> None:
+    """Charge an allowance of these tests, of bytes or of packets, so that nothing goes for `DEBT_S`."""
+    charged_s = SLOW.burst_s + DEBT_S
+    limit.charge(int(SLOW_BYTES_PER_S * charged_s), packets=int(10_000 * charged_s), now=time.monotonic())
+
+
+def outgoing(endpoint: Endpoint) -> DirectionLimit:
+    """What an endpoint may send."""
+    limit = endpoint._engine._driver._outgoing
     assert limit is not None
-    size_bytes = 0 if limit._bytes is None else int(SLOW_BYTES_PER_S * (SLOW.burst_s + DEBT_S))
-    packets = 0 if limit._packets is None else int(10_000 * (SLOW.burst_s + DEBT_S))
-    limit.charge(size_bytes, packets=packets, now=time.monotonic())
     return limit
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[DirectionLimit]:
+    """Those of the drivers that the test makes, each with what it may read and what it may send."""
+    made: list[DirectionLimit] = []
+
+    def make(allowance: Allowance) -> DirectionLimit:
+        made.append(DirectionLimit(allowance))
+        return made[-1]
+
+    monkeypatch.setattr(driver, "DirectionLimit", make)
+    return made
 
 
 # -- settings -------------------------------------------------------------------------------------------------------
@@ -144,7 +164,7 @@ async def test_outgoing__bytes_are_within_the_allowance_and_all_arrive() -> None
     payload = content(2 << 20, seed=SEED)
     async with pair(config=PLAIN, opener=replace(PLAIN, allowance=SLOW)) as (one, two, here, there):
         started_at = time.monotonic()
-        exhaust(one._engine._driver._outgoing)
+        exhaust(outgoing(one))
         for _ in range(3):
             sending = asyncio.ensure_future(send(here, payload))
             assert await receive(there) == payload
@@ -161,7 +181,7 @@ async def test_outgoing__packets_are_within_the_allowance() -> None:
     async with pair(config=PLAIN, opener=replace(PLAIN, allowance=allowance)) as (one, _, here, there):
         bodies = [content(100, seed=number) for number in range(1000)]
         started_at, sent_before = time.monotonic(), here.stats().tx_pkts
-        exhaust(one._engine._driver._outgoing)
+        exhaust(outgoing(one))
         sending = [asyncio.ensure_future(send(here, body)) for body in bodies]
         assert sorted([await receive(there) for _ in bodies]) == sorted(bodies)
         assert set(await asyncio.gather(*sending)) == {Status.OK}
@@ -174,7 +194,7 @@ async def test_outgoing__an_encrypted_peer_and_busy_polling_have_the_same_limit(
     opener = replace(SMALL, allowance=SLOW, busy_poll=True)
     async with pair(config=SMALL, opener=opener) as (one, _, here, there):
         started_at = time.monotonic()
-        exhaust(one._engine._driver._outgoing)
+        exhaust(outgoing(one))
         sending = asyncio.ensure_future(send(here, payload))
         assert await receive(there) == payload
         assert await sending is Status.OK
@@ -184,22 +204,18 @@ async def test_outgoing__an_encrypted_peer_and_busy_polling_have_the_same_limit(
 
 
 @pytest.mark.sources
-async def test_outgoing__acks_are_not_held_back_while_data_is() -> None:
+async def test_outgoing__acks_are_not_held_back_while_data_is(limits: list[DirectionLimit]) -> None:
     """The allowance is exhausted for as long as the test lasts: data waits, and what is received is acknowledged."""
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
+    async with node(accepting=True, allowance=SLOW) as two, node(accepting=False) as one:
+        peer, back = await open_pair(one, two), await accepted(two)
         fill(one, 1 << 20)
-        (opening,) = await two.until(opened)
-        assert isinstance(opening, PeerOpened)
-        two.driver._outgoing = limit = DirectionLimit(SLOW)
+        _, limit = limits
         limit.ready_at = time.monotonic() + 10 * PATIENCE_S
-        two.driver._incoming = DirectionLimit(SLOW)
-        two.post(opening.peer, request=0, offset=0, length=100_000)
+        two.post(back, request=0, offset=0, length=100_000)
         one.post(peer, request=0, offset=0, length=100_000)
         await one.until(completed)  # so its packets were acknowledged
         assert two.core.holds_data
-        assert two.driver._send_at == limit.ready_at
-        sender = two.core.peer(opening.peer).sender
+        sender = two.core.peer(back).sender
         assert sender is not None
         assert sender.packets == 0
         limit.ready_at = 0.0
@@ -210,25 +226,23 @@ async def test_outgoing__acks_are_not_held_back_while_data_is() -> None:
 
 
 @pytest.mark.sources
-async def test_outgoing__waits_without_turns() -> None:
+async def test_outgoing__waits_without_turns(limits: list[DirectionLimit], monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for the allowance wakes the loop when there is enough again, and not before."""
-    async with node(accepting=True) as two, node(accepting=False) as one:
+    async with node(accepting=True) as two, node(accepting=False, allowance=SLOW) as one:
         peer = await open_pair(one, two)
         fill(one, 1 << 20)
-        one.driver._outgoing = limit = DirectionLimit(SLOW)
-        one.driver._incoming = DirectionLimit(SLOW)
-        limit.ready_at = held_until = time.monotonic() + 0.05
-        sends: list[float] = []
-        send_turn = one.driver._send_turn
+        limits[1].ready_at = held_until = time.monotonic() + 0.05
+        polls: list[float] = []
+        poll_transmit = one.core.poll_transmit
 
-        def recording(*, data_only: bool) -> bool:
-            sends.append(time.monotonic())
-            return send_turn(data_only=data_only)
+        def polling(now: float, **named: Any) -> Any:
+            polls.append(now)
+            return poll_transmit(now, **named)
 
-        one.driver._send_turn = recording  # type: ignore[method-assign]
+        monkeypatch.setattr(one.core, "poll_transmit", polling)
         one.post(peer, request=0, offset=0, length=50_000)
         await one.until(completed)
-        early = [at for at in sends if at < held_until]
+        early = [at for at in polls if at < held_until]
         assert len(early) < 20, "the loop span"
 
 
@@ -239,7 +253,9 @@ async def test_incoming__bytes_are_within_the_allowance_and_all_arrive() -> None
     payload = content(2 << 20, seed=SEED)
     async with pair(config=replace(PLAIN, allowance=SLOW), opener=PLAIN) as (one, two, here, there):
         started_at = time.monotonic()
-        exhaust(two._engine._driver._incoming)
+        limit = two._engine._driver._incoming
+        assert limit is not None
+        exhaust(limit)
         for _ in range(3):
             sending = asyncio.ensure_future(send(here, payload))
             assert await receive(there) == payload
@@ -264,38 +280,35 @@ async def test_incoming__several_peers_share_it_and_each_gets_its_bytes() -> Non
 
 
 @pytest.mark.sources
-async def test_incoming__nothing_is_read_nor_polled_while_it_is_exhausted() -> None:
-    async with node(accepting=True) as two, node(accepting=False) as one:
+async def test_incoming__nothing_is_read_while_it_is_exhausted(
+    limits: list[DirectionLimit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor polled: the timer ends the wait."""
+    async with (
+        traced(monkeypatch, accepting=True, allowance=SLOW) as (two, trace),
+        node(accepting=False, paths=1) as one,
+    ):
         peer = await open_pair(one, two)
         fill(one, 1 << 20)
-        two.driver._outgoing, two.driver._incoming = DirectionLimit(SLOW), (limit := DirectionLimit(SLOW))
+        limit = limits[0]
         limit.ready_at = time.monotonic() + 10 * PATIENCE_S
-        calls: list[str] = []
-        receive_batch, poll_sockets = two.queue.receive, two.driver._poll_sockets
+        armed: list[float | None] = []
+        arm = TimerFd.arm
 
-        def receiving(sock: socket.socket) -> RxBatch | None:
-            calls.append("receive")
-            return receive_batch(sock)
+        def arming(timer: TimerFd, at: float | None) -> None:
+            armed.append(at)
+            arm(timer, at)
 
-        def polling() -> list[tuple[int, int]]:
-            calls.append("poll")
-            return poll_sockets()
-
-        two.queue.receive = receiving  # type: ignore[method-assign]
-        two.driver._poll_sockets = polling  # type: ignore[method-assign]
-        two.driver.wake()
+        monkeypatch.setattr(TimerFd, "arm", arming)
+        two.driver.flush()
+        assert armed == [limit.ready_at]
+        trace.steps.clear()
         one.post(peer, request=0, offset=0, length=100_000)
-        sender = one.core.peer(peer).sender
-        assert sender is not None
-        async with asyncio.timeout(PATIENCE_S):
-            while not sender.packets:  # noqa: ASYNC110 - the driver has no event for it
-                await asyncio.sleep(0)
+        one.driver.flush()
         wait_readable(two.sockets[0])
         for _ in range(10):
             await asyncio.sleep(0)
-        assert two.driver._state is DriverState.LIMITED
-        assert two.driver._timer._wanted_at == limit.ready_at
-        assert not calls
+        assert not trace.steps
         limit.ready_at = 0.0
         two.driver.wake()
         (message,) = await two.until(received)
@@ -307,7 +320,8 @@ async def test_incoming__nothing_is_read_nor_polled_while_it_is_exhausted() -> N
 @pytest.mark.sources
 async def test_incoming__counts_what_waited_and_marks_what_waited_for_long() -> None:
     async with node(accepting=True) as two:
-        limit = exhaust(DirectionLimit(SLOW))
+        limit = DirectionLimit(SLOW)
+        exhaust(limit)
         now, source = limit.ready_at, ("127.0.0.1", 9)
         batch = RxBatch()
         batch.datagrams = [
@@ -321,29 +335,23 @@ async def test_incoming__counts_what_waited_and_marks_what_waited_for_long() -> 
 
 
 @pytest.mark.sources
-async def test_incoming__a_flooded_socket_does_not_keep_the_others_from_being_read() -> None:
+async def test_incoming__a_flooded_socket_does_not_keep_the_others_from_being_read(
+    limits: list[DirectionLimit], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sockets that a turn left unread come first in the next one."""
-    async with node(accepting=True) as two:
-        two.driver._outgoing, two.driver._incoming = DirectionLimit(SLOW), (limit := DirectionLimit(SLOW))
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(two.driver._epoll.fileno())
-        order: list[int] = []
-        index = {sock.fileno(): at for at, sock in enumerate(two.sockets)}
+    async with node(accepting=True, allowance=SLOW) as two:
+        order: list[socket.socket] = []
 
-        def reading(sock: object) -> bool:
-            order.append(index[sock.fileno()])  # type: ignore[attr-defined]  # a socket
-            limit.ready_at = time.monotonic() + PATIENCE_S  # one read exhausts it
-            return False
+        def receiving(sock: socket.socket) -> None:
+            """Leave in the socket what is there."""
+            order.append(sock)
+            limits[0].ready_at = time.monotonic() + 0.001  # one read exhausts it
 
-        two.driver._read_socket = reading  # type: ignore[method-assign]
+        monkeypatch.setattr(two.queue, "receive", receiving)
         for sock in two.sockets:
             sock.sendto(b"x", sock.getsockname())
-        for _ in range(4):
-            limit.ready_at = 0.0
-            two.driver._read()
+        await until(lambda: len(order) >= 4)
         assert len(set(order)) > 1, "always the same one"
-        limit.ready_at = 0.0
-        loop.add_reader(two.driver._epoll.fileno(), two.driver._on_readable)
 
 
 # -- others ---------------------------------------------------------------------------------------------------------
@@ -357,23 +365,18 @@ async def test_neighbour__in_the_same_loop_is_not_slowed_down() -> None:
         pair(config=PLAIN, opener=limited) as (one, _, slow, slow_there),
         pair(config=PLAIN) as (_, _, fast, fast_there),
     ):
-        held = one._engine._driver
-        assert held._outgoing is not None
-        held._outgoing.ready_at = time.monotonic() + 10 * PATIENCE_S
+        limit = outgoing(one)
+        limit.ready_at = time.monotonic() + 10 * PATIENCE_S
         slow_sending = asyncio.ensure_future(send(slow, payload))
         for _ in range(5):
             sending = asyncio.ensure_future(send(fast, payload))
             assert await receive(fast_there) == payload
             assert await sending is Status.OK
         assert not slow_sending.done()
-        held._outgoing.ready_at = 0.0
-        held.wake()
+        limit.ready_at = 0.0
+        one._engine._driver.wake()
         assert await receive(slow_there) == payload
         assert await slow_sending is Status.OK
-
-
-def test_config__has_none_by_default() -> None:
-    assert EndpointConfig().allowance is None
 
 
 # -- the core -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import errno
 import os
@@ -25,7 +24,7 @@ from srd.proto.send.sender import Sender
 from srd.proto.wire.control import Ack, Datagram, PathReport
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.io.exchange import wait_readable
 from tests.srd.io.node import completed, ended, fill, loopback_sockets, node, open_pair, received
 from tests.srd.loopback import closed_port
@@ -288,7 +287,7 @@ async def test_driver__a_device_with_a_full_queue(slow_namespaces: tuple[str, st
     ends = in_namespace(here, lambda: sockets("10.8.0.1")), in_namespace(there, lambda: sockets("10.8.0.2"))
     for sock in ends[0]:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 40_000)
-    blocked, give_up_at = 0, time.monotonic() + PATIENCE_S
+    blocked = False
     async with (
         node(accepting=True, paths=2, sockets=ends[1]) as two,
         node(accepting=False, paths=2, sockets=ends[0]) as one,
@@ -296,11 +295,14 @@ async def test_driver__a_device_with_a_full_queue(slow_namespaces: tuple[str, st
         peer = await open_pair(one, two)
         payload = fill(one, 2 << 20)
         one.post(peer, request=0, offset=0, length=2 << 20)
-        while not any(completed(event) for event in one.events):
+
+        def is_complete() -> bool:
+            nonlocal blocked
             assert not one.failures, one.failures[0]
-            assert time.monotonic() < give_up_at
-            blocked += one.driver._full is not None
-            await asyncio.sleep(0)
+            blocked = blocked or one.driver._full is not None
+            return any(completed(event) for event in one.events)
+
+        await until(is_complete, pause_s=0)
         (message,) = await two.until(received)
         assert isinstance(message, MessageReceived)
         assert two.body(message) == payload
@@ -330,9 +332,7 @@ async def test_close__with_a_full_socket(monkeypatch: pytest.MonkeyPatch) -> Non
 
         monkeypatch.setattr(syscalls, "sendmmsg", full)
         one.post(peer, request=0, offset=0, length=1000)
-        async with asyncio.timeout(PATIENCE_S):
-            while one.driver._full is None:  # noqa: ASYNC110 - the driver has no event for it
-                await asyncio.sleep(0)
+        await until(lambda: one.driver._full is not None)
         one.driver.close()
 
 
@@ -349,9 +349,7 @@ async def test_drop_unsent__memory_of_a_cancelled_request_is_not_read_after_a_fu
         monkeypatch.setattr(syscalls, "sendmmsg", full)
         fill(one, 1 << 20)
         one.post(peer, request=1, offset=0, length=1 << 20)
-        async with asyncio.timeout(PATIENCE_S):
-            while one.driver._transmitter.port is None:  # noqa: ASYNC110 - the driver has no event for it
-                await asyncio.sleep(0)
+        await until(lambda: one.driver._transmitter.port is not None)
         one.core.cancel(peer, request=1, now=time.monotonic())
         one.driver.wake()
         await one.until(completed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from srd.errors import PacketError, SrdError
 from srd.metrics import http_server as module
 from srd.metrics.http_server import MAX_CLIENTS, MAX_REQUEST_BYTES, HttpServer, parse_untrusted
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 HOST = "127.0.0.1"
 
@@ -30,12 +30,6 @@ async def served() -> AsyncIterator[HttpServer]:
         yield server
     finally:
         await server.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - what it waits for is not the test's
-            await asyncio.sleep(0.001)
 
 
 async def exchange(server: HttpServer, request: bytes) -> bytes:
@@ -112,7 +106,7 @@ async def test_close__ends_connections_and_leaves_no_task() -> None:
     before = asyncio.all_tasks()
     async with served() as server:
         reader, writer = await asyncio.open_connection(*server.address)
-        await until(lambda: bool(server._clients._tasks))
+        await until(lambda: server._clients._tasks)
     assert asyncio.all_tasks() <= before
     async with asyncio.timeout(PATIENCE_S):
         with suppress(ConnectionError):

@@ -17,6 +17,28 @@ def controller() -> Controller:
     return MajorityDelay(ProtocolConfig(), packet_bytes=PACKET_BYTES)
 
 
+def sample(
+    control: Controller,
+    now: float,
+    *,
+    queue_s: float = 0.0,
+    endpoint_s: float = 0.0,
+    min_rtt_s: float = RTT_S,
+    variation_s: float = 0.0,
+    ecn_fraction: float = 0.0,
+) -> None:
+    """Give a controller one path's report."""
+    control.on_sample(
+        now=now, queue_s=queue_s, endpoint_s=endpoint_s, min_rtt_s=min_rtt_s, target_base_s=min_rtt_s,
+        variation_s=variation_s, ecn_fraction=ecn_fraction,
+    )  # fmt: skip
+
+
+def ack(control: Controller, now: float, *, rtt_s: float = RTT_S, cwnd_limited: bool = True) -> None:
+    """Give a controller the ack of a packet."""
+    control.on_ack(now=now, acked_bytes=PACKET_BYTES, rtt_s=rtt_s, ack_wait_s=0.0, cwnd_limited=cwnd_limited)
+
+
 class Loop:
     """A controller that gets what a sender reports: a window of samples and acks each round trip."""
 
@@ -31,18 +53,14 @@ class Loop:
             for index in range(packets):
                 self.now += RTT_S / packets
                 queue_s = queues_s[index % len(queues_s)]
-                self.controller.on_sample(
-                    now=self.now,
+                sample(
+                    self.controller,
+                    self.now,
                     queue_s=queue_s,
                     endpoint_s=endpoint_s,
-                    min_rtt_s=RTT_S,
-                    target_base_s=RTT_S,
-                    variation_s=0.0,
                     ecn_fraction=marked[index % len(marked)],
                 )
-                self.controller.on_ack(
-                    now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
-                )
+                ack(self.controller, self.now)
 
     def lose(self, packets: float, *, left: float = math.inf, by_timeout: bool = False) -> None:
         """Report a loss; `left`: packets that stay in flight, by default the rest of the window."""

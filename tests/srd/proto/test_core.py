@@ -496,7 +496,7 @@ def test_still_needed__not_what_was_acknowledged() -> None:
     burst = network.a.core.poll_transmit(network.now)
     assert isinstance(burst, Burst)
     assert network.a.core.still_needed(burst, peer=at_a)
-    network._transmit(network.a, burst)
+    network.transmit(network.a, burst)
     network.run(until=lambda: bool(completed(network.a)), seconds=1)
     assert not network.a.core.still_needed(burst, peer=at_a)
     elsewhere = replace(burst, context=burst.context + 1)

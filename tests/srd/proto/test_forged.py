@@ -82,16 +82,16 @@ def test_close__whose_closed_was_lost_is_confirmed_by_the_next() -> None:
     network = Network(seed=1)
     at_a, _ = network.connect()
     peer = network.a.core.peer(at_a)
-    transmit, lost = network._transmit, list[Control]()
+    lost = list[Control]()
 
-    def lose_the_first(node: Node, out: Burst | Datagram) -> None:
+    def lose_the_first(_: Node, out: Burst | Datagram) -> bool:
         if isinstance(out, Datagram) and isinstance(packet := decode_untrusted(out.data), Closed) and not lost:
             lost.append(packet)
             give(network.a, Reset(peer.own_context, peer.remote_context), now=network.now, source="b:0")
-            return
-        transmit(node, out)
+            return True
+        return False
 
-    network._transmit = lose_the_first  # type: ignore[method-assign]  # the network loses one packet
+    network.on_sent = lose_the_first
     network.a.core.close(at_a, now=network.now)
     network.run(until=lambda: bool(ended(network.a)), seconds=1)
     assert lost

@@ -62,7 +62,7 @@ class Attacker:
             self.sequence += 1
             payload = b"" if flags else bytes(packet.payload_bytes)
             batch.append((f"{self.name}:0", (bytes(packet.headers), payload)))
-        self.network._arrive(self.network.b, batch)
+        self.network.arrive(self.network.b, batch)
 
     def fill(self) -> None:
         """Begin as many messages as the window allows."""

@@ -159,7 +159,7 @@ def test_replayed__everything_that_arrived_arrives_again() -> None:
     for node in (network.a, network.b):
         for source, _, packet in carried:
             for address in (source, "x:9"):
-                network._arrive(node, [(address, packet)])
+                network.arrive(node, [(address, packet)])
                 network._serve(node)
     assert (len(network.a.events), len(network.b.events)) == events
     assert network.b.core.peer(there).address == remote
@@ -180,7 +180,7 @@ def test_former_life__its_packets_open_nothing_and_change_nothing() -> None:
     network.replace("b")
     network.run(until=lambda: bool(ended(network.a)), seconds=5)
     for packet in carried:
-        network._arrive(network.b, [("a:0", packet)])
+        network.arrive(network.b, [("a:0", packet)])
     network.run(seconds=0.1)
     assert not network.b.of(PeerOpened)
     assert not network.b.target.any()

@@ -22,7 +22,7 @@ from srd.send_memory import in_place
 from srd.streams.halves import Outgoing
 from srd.streams.table import MAX_PIECE_BYTES, ReaderWriter, Streams
 from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, Kind, key
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import SMALL, content, pair, receive
 from tests.srd.lossy import relay
 
@@ -51,9 +51,7 @@ async def write_all(writer: asyncio.StreamWriter, payload: bytes, *, seed: int) 
 
 async def settled(*peers: Peer) -> None:
     """Wait until no stream is left at both ends."""
-    async with asyncio.timeout(PATIENCE_S):
-        while any(peer.streams._open for peer in peers):  # noqa: ASYNC110 - a look inside has no event
-            await asyncio.sleep(0.001)
+    await until(lambda: not any(peer.streams._open for peer in peers))
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------------
@@ -307,10 +305,10 @@ async def test_peer_ends__while_the_reader_is_paused() -> None:
 
 
 async def test_peer_ends__wait_closed_does_not_say_that_all_has_arrived() -> None:
-    async with streams() as (here, _, (_, writer), (_, their_writer)):
+    async with streams() as (here, there, (_, writer), (_, their_writer)):
         their_writer.write_eof()
         writer.write(bytes(4 * WINDOW))
-        await asyncio.sleep(0.01)
+        await until(lambda: there.landed_bytes)
         await here.close()
         writer.close()
         with pytest.raises(ConnectionResetError):
@@ -348,9 +346,10 @@ async def test_endpoint_fails__no_reader_waits_for_ever() -> None:
 async def test_cancel__any_wait_leaves_the_stream_as_it_was() -> None:
     async with streams() as (here, there, (_, writer), (their_reader, _)):
         waits: list[Any] = [their_reader.read(), there.accept_stream(), write_all(writer, bytes(4 * WINDOW), seed=SEED)]
-        for wait in waits:
+        for wait, landed_bytes in zip(waits, (0, 0, WINDOW), strict=True):
             task = asyncio.ensure_future(wait)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
+            await until(lambda at_least=landed_bytes: there.landed_bytes >= at_least)  # type: ignore[misc]
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

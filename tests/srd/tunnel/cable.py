@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from typing import Final
 from netns.backends.relay.tap import inside
 from srd.tunnel.errors import InterfaceGoneError
 from srd.tunnel.tun import ALL_OFFLOAD, MAX_READ_BYTES, Offload, Tun
+from tests.programs import run_to_end
 
 ADDRESSES: Final = {4: ("10.9.0.1", "10.9.0.2"), 6: ("fd09::1", "fd09::2")}
 _numbers = count()
@@ -22,7 +22,7 @@ _numbers = count()
 
 def ip(*arguments: str, netns: str | None = None) -> str:
     where = ["-n", netns] if netns else []
-    return subprocess.run(["ip", *where, *arguments], check=True, capture_output=True, text=True).stdout
+    return run_to_end(["ip", *where, *arguments], check=True).stdout
 
 
 @contextmanager

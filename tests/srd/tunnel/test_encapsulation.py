@@ -23,7 +23,7 @@ from srd.tunnel.errors import TunnelError
 from srd.tunnel.packets import parse_untrusted
 from srd.tunnel.rewrite import empty_packet
 from srd.tunnel.vnet import VnetHeader
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.tunnel.inner import V4, V6, hostile, ipv4, ipv6, tcp, udp
 
 pytestmark = pytest.mark.root  # SO_RCVBUFFORCE
@@ -94,9 +94,7 @@ class Kernel:
 
     async def learned(self, times: int) -> None:
         """Wait until it has been learned so many times where packets go."""
-        async with asyncio.timeout(PATIENCE_S):
-            while self.kept_sent < times:  # noqa: ASYNC110 - counters have no event
-                await asyncio.sleep(0.001)
+        await until(lambda: self.kept_sent >= times)
 
     async def read(self) -> bytes:
         """Return the next packet."""

@@ -16,6 +16,7 @@ from scapy.packet import Packet, Raw
 
 from netns.backends.relay.tap import inside
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.tunnel.inner import EXTENSIONS, extended, ipv4, ipv6, udp
 from tests.srd.tunnel.two_ends import Ends, ends, exchange, inner, outer
 
@@ -125,13 +126,7 @@ def test_a_hostile_client__ends_its_own_peer_at_most(tmp_path: Path) -> None:
         listener = made.listen()
         made.connect()
         attacker = ["ip", "netns", "exec", made.netns[2], sys.executable, "-m", "tests.srd.tunnel.hostile_client"]
-        done = subprocess.run(
-            [*attacker, outer(2, listener=True), str(seed)],
-            capture_output=True,
-            text=True,
-            timeout=2 * PATIENCE_S,
-            check=False,
-        )
+        done = run_to_end([*attacker, outer(2, listener=True), str(seed)], within_s=2 * PATIENCE_S)
         assert done.returncode == 0, done.stderr
         exchange(made, megabytes=1)
         assert listener.popen.poll() is None

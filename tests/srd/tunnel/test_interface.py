@@ -17,7 +17,7 @@ from netns.backends.relay.tap import inside
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
 from srd.tunnel.interface import BANDS, Interface, InterfaceState, OwnAddress, Route, _free_band
 from srd.tunnel.tun import Tun
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.tunnel.cable import ip, namespaces, open_in
 
 pytestmark = pytest.mark.root
@@ -389,9 +389,7 @@ async def test_watch__puts_back_deleted_rules(host: Host) -> None:
                 if "proto 83" in line:
                     host.ip(family, "rule", "delete", "priority", line.split(":")[0])
         assert host.rules() == []
-        async with asyncio.timeout(PATIENCE_S):
-            while sorted(host.rules()) != before:  # noqa: ASYNC110 - nothing reports it
-                await asyncio.sleep(0.01)
+        await until(lambda: sorted(host.rules()) == before)
         assert [host.device(address) for address in (PEER, PEER6, "203.0.113.9")] == ["eth0", "eth0", "srd0"]
 
 
@@ -417,9 +415,7 @@ async def test_watch__puts_back_what_a_short_down_took(host: Host) -> None:
         host.ip("link", "set", "srd0", "down")
         host.ip("link", "set", "srd0", "up")
         assert sorted(snapshot(host)) != before
-        async with asyncio.timeout(PATIENCE_S):
-            while sorted(snapshot(host)) != before:  # noqa: ASYNC110 - nothing reports it
-                await asyncio.sleep(0.01)
+        await until(lambda: sorted(snapshot(host)) == before)
 
 
 async def test_watch__puts_back_what_a_small_mtu_took(host: Host) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ from srd.tunnel.gateway import Gateway
 from srd.tunnel.greeting import Network, OwnAddress, hello, welcome_untrusted
 from srd.tunnel.listener import Listener
 from srd.tunnel.routing import NetworkRouting
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.lossy import HOST, Address, Relay
 from tests.srd.tunnel.idle import device, idle_gateway
 from tests.srd.tunnel.inner import ipv4, udp
@@ -113,12 +113,6 @@ async def star(*, peers: Mapping[bytes, Sequence[Network]] | None = None) -> Asy
                 running.cancel()
 
 
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_true():  # noqa: ASYNC110 - counters have no event
-            await asyncio.sleep(0.001)
-
-
 def frame(packet: bytes) -> bytes:
     """What is read from an interface, behind room for a header."""
     return bytes(HEADER.size) + vnet.NONE.pack() + packet
@@ -198,7 +192,7 @@ async def test_two_that_want_the_same_address_at_once__the_second_is_refused(mon
         await asyncio.gather(*(each.send(hello([CLIENT]), immediate=CONTROL) for each in (other, another)))
         peer.fail("of this test")
         await until(lambda: len(made.gateway.members) == 2)
-        await until(lambda: bool(second.got and third.got))
+        await until(lambda: second.got and third.got)
         answers = {str(second.got[0]), str(third.got[0])}
         assert answers == {str([OWN[0].network]), f"{CLIENT} is used by another client"}
 

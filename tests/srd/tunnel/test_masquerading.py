@@ -66,7 +66,7 @@ def test_encapsulation__keeps_its_mapping_and_says_where_the_next_one_is() -> No
         keeping = asyncio.create_task(announcing(client))
         await here.learned(1)
         network.set_lifetime(1)
-        await asyncio.sleep(3)  # the kernel's clock
+        await network.outlive_a_mapping()
         send(listener, packet)
         assert await there.read() == packet
         before = here.kept_sent

@@ -35,6 +35,7 @@ from srd.tunnel.tun import (
     WriteDrop,
 )
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.tunnel.cable import ADDRESSES, Pair, ip, namespaces, open_in, pair_of_tuns
 
 pytestmark = pytest.mark.root
@@ -382,7 +383,7 @@ def test_open__without_the_capability() -> None:
         "-c",
         TRY,
     ]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    done = run_to_end(argv, check=True)
     assert done.stdout.startswith("cannot make the interface srd%d: run as root or with CAP_NET_ADMIN")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from netns.backends.relay.tap import inside
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.cli.processes import command
 from tests.srd.tunnel.cable import ip
 from tests.srd.tunnel.inner import ipv4, tcp
@@ -195,7 +195,7 @@ def test_listen__only_the_peers_of_a_file_with_their_addresses(tmp_path: Path) -
 def keygen(made: Ends, host: int, path: Path) -> str:
     """Make a key; return the public one."""
     environment = os.environ | {"SRD_HOME": str(made.homes[host])}
-    done = subprocess.run(command("keygen", str(path)), capture_output=True, text=True, check=True, env=environment)
+    done = run_to_end(command("keygen", str(path)), env=environment, check=True)
     return done.stdout.splitlines()[0]
 
 

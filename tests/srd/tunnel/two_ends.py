@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from netns.backends.relay.tap import inside
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, command
 from tests.srd.tunnel.cable import ip, namespaces
 
@@ -78,12 +79,7 @@ class Ends:
         """Return the next line of a host's log that contains `text`; skip those before it."""
         process = self.processes[host]
         assert process is not None
-        seen = []
-        while (line := process.stderr.next()) is not None:
-            if text in line:
-                return line
-            seen.append(line)
-        raise AssertionError(f"no line with {text!r}; status {process.wait()}: {seen}")
+        return process.line(text)
 
     def argv(self, host: int, *arguments: str) -> list[str]:
         """The command line of `srd tunnel` on a host."""
@@ -92,9 +88,7 @@ class Ends:
 
     def run(self, host: int, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of `srd tunnel` to its end."""
-        return subprocess.run(
-            self.argv(host, *arguments), capture_output=True, text=True, timeout=PATIENCE_S, check=False
-        )
+        return run_to_end(self.argv(host, *arguments))
 
     def stats(self, host: int) -> dict[str, Any]:
         """What the host's tunnel has counted."""

@@ -16,6 +16,7 @@ import pytest
 from srd.perf.tcp_socket import BBR, CUBIC, why_unavailable
 from srd.workload.host import MPTCP, SRD, TRANSPORTS
 from srd.workload.plan import BLOCK_BYTES
+from tests.programs import run_to_end
 from tests.srd.cli.processes import Process
 
 HOST = "127.0.0.1"
@@ -121,7 +122,7 @@ def test_connect__to_nobody_is_one_line(transport: str) -> None:
 
 
 def test_check__names_what_is_missing() -> None:
-    done = subprocess.run([sys.executable, "-m", "srd.workload", "--check"], capture_output=True, text=True, check=True)
+    done = run_to_end([sys.executable, "-m", "srd.workload", "--check"], check=True)
     found = json.loads(done.stdout)
     assert found["unavailable"] == {key: reason for key, reason in LACKING.items() if reason is not None}
     assert found["environment"].keys() == {"open-srd", "numpy", "uvloop"}

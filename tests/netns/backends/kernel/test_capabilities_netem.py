@@ -6,8 +6,6 @@ The same shape is set over netlink and by tc; the kernel must return the same op
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from netns.backends.kernel.capabilities import KIND, accepts_seeds, missing, missing_netem, set_netem
@@ -21,14 +19,24 @@ from netns.netem.params import Slot
 from netns.netem.shape import Shape
 from netns.netem.tc_format import netem_arguments
 from netns.topology.model import Link, Switch, Topology
-from tests.netns.exchange import eventually, udp_socket
+from tests.netns.exchange import udp_socket
 from tests.netns.netem.test_tc_format import EVERYTHING
+from tests.patience import wait_until
 
 pytestmark = [
     pytest.mark.netem,
     pytest.mark.root,
     pytest.mark.skipif(missing_netem() is not None, reason="runs under User-Mode Linux: test_real_netem.py"),
 ]
+
+
+def topology(name: str, shape: Shape) -> Topology:
+    return Topology(
+        name=name,
+        hosts=("h1", "h2"),
+        switches=(Switch("leaf1", "leaf"),),
+        links=(Link("h1", "leaf1"), Link("leaf1", "h2", shape)),
+    )
 
 
 def by_us(shape: Shape) -> dict[int, bytes]:
@@ -90,21 +98,10 @@ def test_missing__a_seed_before_linux_6_6() -> None:
             Lab.up(topology("seeded", Shape(seed=7)), backend="kernel")
 
 
-def topology(name: str, shape: Shape) -> Topology:
-    return Topology(
-        name=name,
-        hosts=("h1", "h2"),
-        switches=(Switch("leaf1", "leaf"),),
-        links=(Link("h1", "leaf1"), Link("leaf1", "h2", shape)),
-    )
+ON_ONE_LINK = pytest.mark.lab(topology("real", Shape(delay_us=1000)), backend="kernel")
 
 
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    with Lab.up(topology("real", Shape(delay_us=1000)), backend="kernel") as made:
-        yield made
-
-
+@ON_ONE_LINK
 def test_lab__a_live_change_takes_effect_and_is_recorded(lab: Lab) -> None:
     with udp_socket(lab, "h1") as sender, udp_socket(lab, "h2") as receiver:
         target = receiver.getsockname()
@@ -113,13 +110,14 @@ def test_lab__a_live_change_takes_effect_and_is_recorded(lab: Lab) -> None:
         lab.reshape("leaf1-h2", ab=Shape(loss_percent=100))
         assert lab.shapes("leaf1-h2")["ab"] == Shape(loss_percent=100)
         sender.sendto(b"two", target)
-        assert eventually(lambda: lab.counters()["leaf1-h2"]["ab"]["dropped"] == 1), "the packet is not at the link yet"
+        wait_until(lambda: lab.counters()["leaf1-h2"]["ab"]["dropped"] == 1)  # it is at the link
         lab.reshape("leaf1-h2", ab=Shape())
         sender.sendto(b"three", target)
         assert receiver.recv(10) == b"three"
     assert lab.counters()["leaf1-h2"]["ab"] == {"packets": 2, "bytes": 2 * 42 + 8, "dropped": 1, "queued": 0}
 
 
+@ON_ONE_LINK
 def test_lab__unsupported_change_leaves_the_link_unchanged_bad_flow(lab: Lab) -> None:
     shape = Shape(seed=9)
     if missing(shape) is None:

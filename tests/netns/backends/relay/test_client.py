@@ -15,8 +15,8 @@ import pytest
 from netns.backends.relay.client import request, start_relay, start_time_ticks, stop_relay
 from netns.errors import BackendError
 from netns.netem.shape import Shape
-from tests.netns.exchange import eventually
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
+from tests.programs import run_to_end
 
 if TYPE_CHECKING:
     from tests.netns.backends.conftest import TapPair
@@ -164,16 +164,10 @@ start_relay(Path(sys.argv[1]), log_path=Path(sys.argv[2]), record=record)
 @pytest.mark.root
 def test_start_relay__unrecorded_relay_ends(pair: TapPair) -> None:
     log = pair.directory / "relay.log"
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED_BEFORE_IT_KNOWS, str(pair.spec()), str(log)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    done = run_to_end([sys.executable, "-c", KILLED_BEFORE_IT_KNOWS, str(pair.spec()), str(log)])
     assert done.returncode == -signal.SIGKILL
     pair.relay()  # the devices and the socket are free
-    assert eventually(lambda: start_time_ticks(int(done.stdout)) is None)
+    wait_until(lambda: start_time_ticks(int(done.stdout)) is None)
     assert log.read_text() == ""
 
 

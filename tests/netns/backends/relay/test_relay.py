@@ -18,7 +18,8 @@ from netns.backends.relay.client import request, start_time_ticks
 from netns.backends.relay.relay import MAX_COALESCE_NS, MIN_COALESCE_NS, coalesce_ns
 from netns.errors import BackendError
 from netns.netem.shape import Shape
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
+from tests.programs import run_to_end
 
 if TYPE_CHECKING:
     from tests.netns.backends.conftest import TapPair
@@ -33,25 +34,20 @@ def received(endpoint: socket.socket, *, count: int) -> list[bytes]:
     return [endpoint.recv(65536) for _ in range(count)]
 
 
-def ended(pid: int) -> bool:
-    """Wait for a process to end, PATIENCE_S at most."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while start_time_ticks(pid) is not None:
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(0.01)
-    return True
+def await_end(pid: int) -> None:
+    """Wait for a process to end."""
+    wait_until(lambda: start_time_ticks(pid) is None)
 
 
 def settled(pair: TapPair, *, frames: int) -> dict[str, int]:
     """Wait until `frames` frames have an outcome; return the counters."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while True:
+
+    def outcomes() -> int:
         counters = pair.counters()
-        if counters["packets"] + counters["dropped"] + counters["overlimit"] >= frames:
-            return counters
-        assert time.monotonic() < give_up_at, f"frames are missing: {counters}"
-        time.sleep(0.01)
+        return counters["packets"] + counters["dropped"] + counters["overlimit"]
+
+    wait_until(lambda: outcomes() >= frames)
+    return pair.counters()
 
 
 def test_delay_is_that_of_both_directions(pair: TapPair) -> None:
@@ -71,7 +67,7 @@ def test_delay_is_that_of_both_directions(pair: TapPair) -> None:
 def test_ping_crosses(pair: TapPair) -> None:
     pair.relay(ab=Shape(delay_us=1000))
     ping = ["ip", "netns", "exec", pair.a, "python3", "-c", PING, pair.address_a, pair.address_b]
-    assert subprocess.run(ping, check=True, capture_output=True, text=True).stdout == "reply\n"
+    assert run_to_end(ping, check=True).stdout == "reply\n"
 
 
 # An ICMP echo by hand: ping may not be installed.
@@ -202,7 +198,7 @@ def test_it_ends_when_its_devices_are_deleted(pair: TapPair) -> None:
     pid = pair.relay()
     for name in (pair.a, pair.b):
         subprocess.run(["ip", "-n", name, "link", "delete", "tap0"], check=True)
-    assert ended(pid)
+    await_end(pid)
 
 
 def test_it_ends_when_its_namespaces_are_deleted(pair: TapPair) -> None:
@@ -210,7 +206,7 @@ def test_it_ends_when_its_namespaces_are_deleted(pair: TapPair) -> None:
     pid = pair.relay()
     for name in (pair.a, pair.b):
         subprocess.run(["ip", "netns", "delete", name], check=True)
-    assert ended(pid)
+    await_end(pid)
     assert not pair.control.exists()
 
 
@@ -220,10 +216,7 @@ def test_relays_remaining_links(pair: TapPair) -> None:
     with pair.udp("a") as here:
         for _ in range(3):
             here.sendto(b"to nowhere", (pair.address_b, 7))
-    give_up_at = time.monotonic() + PATIENCE_S
-    while pair.counters()["tap_drops"] < 3:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.01)
+    wait_until(lambda: pair.counters()["tap_drops"] >= 3)
     assert start_time_ticks(pid) is not None
 
 
@@ -246,7 +239,7 @@ def test_an_idle_relay_sleeps(pair: TapPair) -> None:
 )
 def test_main__bad_flow(arguments: list[str], status: int, message: str) -> None:
     command = [sys.executable, "-m", "netns.backends.relay.relay", *arguments]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    ran = run_to_end(command)
     assert (ran.returncode, ran.stderr) == (status, message + "\n")
 
 
@@ -254,7 +247,7 @@ def test_failed_start_releases_everything(pair: TapPair) -> None:
     spec = pair.spec()
     spec.write_text(spec.read_text().replace(str(pair.control), str(Path("/nowhere/relay.sock"))))
     command = [sys.executable, "-m", "netns.backends.relay.relay", str(spec)]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, input="go\n")
+    ran = run_to_end(command, input="go\n")
     assert (ran.returncode, ran.stderr) == (1, "relay: /nowhere/relay.sock: cannot listen: No such file or directory\n")
     pair.relay()
     with pytest.raises(BackendError, match="another process holds it"):

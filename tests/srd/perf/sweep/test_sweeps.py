@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from srd.perf.sweep.kernel import in_thread
 from srd.perf.sweep.plan import Operation, Sweep, encode
 from srd.perf.sweep.rows import Rows
 from srd.perf.tcp_socket import CUBIC
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import PLAIN
 from tests.srd.perf.ends import HOST, Served, served
 from tests.srd.perf.test_runs import until_free
@@ -157,8 +156,7 @@ async def test_a_server_that_ends_ends_its_client(operation: Operation, protocol
         long = sweep(operation, protocol, iterations=0, seconds=600.0, verify=False)
         running = asyncio.ensure_future(server.sweep(long))
         async with asyncio.timeout(PATIENCE_S):
-            while not server.output:  # noqa: ASYNC110 - written by what has no event
-                await asyncio.sleep(0.01)
+            await until(lambda: server.output)
             server.serving.cancel()
             await asyncio.gather(server.serving, return_exceptions=True)
             with pytest.raises(Exception, match=r".+") as caught:
@@ -168,22 +166,24 @@ async def test_a_server_that_ends_ends_its_client(operation: Operation, protocol
 
 async def test_in_thread__that_is_cancelled_twice_waits_for_its_thread() -> None:
     near, far = socket.socketpair()
-    left = threading.Event()
+    shut, gate = threading.Event(), threading.Event()
 
     def work() -> None:
         near.recv(1)
-        time.sleep(0.05)  # so that the second cancellation comes while it still runs
-        left.set()
+        shut.set()
+        assert gate.wait(PATIENCE_S)
 
     with near, far:
         running = asyncio.ensure_future(in_thread(near, work))
-        await asyncio.sleep(0.01)
-        for _ in range(2):
-            running.cancel()
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        running.cancel()
+        await until(shut.is_set)
+        running.cancel()
+        await asyncio.wait([running], timeout=0)
+        assert not running.done(), "the thread still runs"
+        gate.set()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert left.is_set()
 
 
 HOSTILE: dict[str, list[tuple[Kind, dict[str, Any]]]] = {

@@ -9,7 +9,7 @@ import pytest
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion import delay
-from tests.srd.proto.control_loop import PACKET_BYTES, RTT_S, TARGET_S, Loop, controller
+from tests.srd.proto.control_loop import PACKET_BYTES, RTT_S, TARGET_S, Loop, ack, controller, sample
 
 
 def test_majority_delay__doubles_in_slow_start() -> None:
@@ -24,16 +24,8 @@ def test_majority_delay__does_not_grow_unless_cwnd_limited() -> None:
     before = loop.packets
     for _ in range(100):
         loop.now += RTT_S / 10
-        loop.controller.on_sample(
-            now=loop.now,
-            queue_s=0.0,
-            endpoint_s=0.0,
-            min_rtt_s=RTT_S,
-            target_base_s=RTT_S,
-            variation_s=0.0,
-            ecn_fraction=0.0,
-        )
-        loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=False)
+        sample(loop.controller, loop.now)
+        ack(loop.controller, loop.now, cwnd_limited=False)
     assert loop.packets == before
 
 
@@ -103,18 +95,8 @@ def test_majority_delay__far_above_target_becomes_what_was_delivered() -> None:
     for _ in range(40):  # a link that delivers ten packets a round trip, and queues for ten round trips
         for _ in range(10):
             loop.now += RTT_S / 10
-            loop.controller.on_sample(
-                now=loop.now,
-                queue_s=10 * RTT_S,
-                endpoint_s=0.0,
-                min_rtt_s=RTT_S,
-                target_base_s=RTT_S,
-                variation_s=0.0,
-                ecn_fraction=0.0,
-            )
-            loop.controller.on_ack(
-                now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
-            )
+            sample(loop.controller, loop.now, queue_s=10 * RTT_S)
+            ack(loop.controller, loop.now)
     assert loop.packets <= 20
 
 
@@ -124,18 +106,8 @@ def report_endpoint_delay(loop: Loop, *, pattern_s: tuple[float, ...]) -> None:
         for _ in range(10):
             loop.now += RTT_S / 10
             wait_s = pattern_s[step % len(pattern_s)]
-            loop.controller.on_sample(
-                now=loop.now,
-                queue_s=0.0,
-                endpoint_s=wait_s,
-                min_rtt_s=RTT_S,
-                target_base_s=RTT_S,
-                variation_s=0.0,
-                ecn_fraction=0.0,
-            )
-            loop.controller.on_ack(
-                now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
-            )
+            sample(loop.controller, loop.now, endpoint_s=wait_s)
+            ack(loop.controller, loop.now)
 
 
 def test_majority_delay__shrinks_on_endpoint_delay() -> None:
@@ -202,28 +174,12 @@ def test_majority_delay__a_few_slow_samples_do_not_end_slow_start() -> None:
     loop = Loop()
     for _ in range(delay.START_SAMPLES - 1):
         loop.now += RTT_S
-        loop.controller.on_sample(
-            now=loop.now,
-            queue_s=3 * TARGET_S,
-            endpoint_s=0.0,
-            min_rtt_s=RTT_S,
-            target_base_s=RTT_S,
-            variation_s=0.0,
-            ecn_fraction=0.0,
-        )
-        loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+        sample(loop.controller, loop.now, queue_s=3 * TARGET_S)
+        ack(loop.controller, loop.now)
     before = loop.packets
     assert before >= ProtocolConfig().initial_window_packets
-    loop.controller.on_sample(
-        now=loop.now,
-        queue_s=3 * TARGET_S,
-        endpoint_s=0.0,
-        min_rtt_s=RTT_S,
-        target_base_s=RTT_S,
-        variation_s=0.0,
-        ecn_fraction=0.0,
-    )
-    loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+    sample(loop.controller, loop.now, queue_s=3 * TARGET_S)
+    ack(loop.controller, loop.now)
     assert loop.packets < before
 
 
@@ -273,18 +229,8 @@ def test_majority_delay__delay_that_does_not_fall_with_the_window_stops_shrinkin
         loop.now += RTT_S
         for _ in range(max(int(loop.packets), 1)):
             queue_s = rng.uniform(0.004, 0.012)
-            loop.controller.on_sample(
-                now=loop.now,
-                queue_s=queue_s,
-                endpoint_s=0.0,
-                min_rtt_s=RTT_S,
-                target_base_s=RTT_S,
-                variation_s=0.003,
-                ecn_fraction=0.0,
-            )
-            loop.controller.on_ack(
-                now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
-            )
+            sample(loop.controller, loop.now, queue_s=queue_s, variation_s=0.003)
+            ack(loop.controller, loop.now)
         windows.append(loop.packets if step > 200 else 1.0)
     assert min(windows) > 0.3
     assert sum(windows) / len(windows) > 0.8
@@ -297,16 +243,8 @@ def test_majority_delay__a_noisy_host_is_no_queue() -> None:
     for step in range(400):
         now = 10.0 + step * RTT_S
         for control, variation_s in ((steady, 0.0), (noisy, TARGET_S)):
-            control.on_sample(
-                now=now,
-                queue_s=queue_s,
-                endpoint_s=0.0,
-                min_rtt_s=RTT_S,
-                target_base_s=RTT_S,
-                variation_s=variation_s,
-                ecn_fraction=0.0,
-            )
-            control.on_ack(now=now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+            sample(control, now, queue_s=queue_s, variation_s=variation_s)
+            ack(control, now)
     assert steady.window_bytes < 8 * PACKET_BYTES < noisy.window_bytes
 
 
@@ -316,18 +254,8 @@ def long_path(*queues_s: float, rounds: int, loop: Loop, rtt_s: float = 0.1) -> 
         packets = max(int(loop.packets), 1)
         for _ in range(packets):
             loop.now += (rtt_s + queue_s) / packets
-            loop.controller.on_sample(
-                now=loop.now,
-                queue_s=queue_s,
-                endpoint_s=0.0,
-                min_rtt_s=rtt_s,
-                target_base_s=rtt_s,
-                variation_s=0.0,
-                ecn_fraction=0.0,
-            )
-            loop.controller.on_ack(
-                now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=rtt_s + queue_s, ack_wait_s=0.0, cwnd_limited=True
-            )
+            sample(loop.controller, loop.now, queue_s=queue_s, min_rtt_s=rtt_s)
+            ack(loop.controller, loop.now, rtt_s=rtt_s + queue_s)
 
 
 def test_majority_delay__the_start_of_a_long_path_slows_down_before_the_target() -> None:
@@ -346,16 +274,8 @@ def test_majority_delay__samples_sent_before_a_decrease_do_not_make_another() ->
     for _ in range(3):
         for _ in range(int(loop.packets)):
             loop.now += 0.11 / loop.packets
-            loop.controller.on_sample(
-                now=loop.now,
-                queue_s=0.15,
-                endpoint_s=0.0,
-                min_rtt_s=0.1,
-                target_base_s=0.1,
-                variation_s=0.0,
-                ecn_fraction=0.0,
-            )
-            loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=0.1, ack_wait_s=0.0, cwnd_limited=True)
+            sample(loop.controller, loop.now, queue_s=0.15, min_rtt_s=0.1)
+            ack(loop.controller, loop.now, rtt_s=0.1)
         packets.append(loop.packets)
     assert packets[1] < packets[0]
     assert packets[2] == packets[1], "all of its samples were sent before"
@@ -369,15 +289,7 @@ def test_target_s__follows_jitter_and_not_the_swings_of_a_queue() -> None:
     for step in range(1000):
         phase = step % 128
         for control, queue_s in ((swinging, 0.00025 * min(phase, 128 - phase)), (jittery, rng.uniform(0.0, 0.016))):
-            control.on_sample(
-                now=10.0 + step * 0.001,
-                queue_s=queue_s,
-                endpoint_s=0.0,
-                min_rtt_s=0.02,
-                target_base_s=0.02,
-                variation_s=0.004,
-                ecn_fraction=0.0,
-            )
+            sample(control, 10.0 + step * 0.001, queue_s=queue_s, min_rtt_s=0.02, variation_s=0.004)
     assert isinstance(swinging, delay.MajorityDelay)
     assert isinstance(jittery, delay.MajorityDelay)
     swinging.window_bytes = jittery.window_bytes = 1000 * PACKET_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srd.proto.congestion import delay
-from tests.srd.proto.control_loop import PACKET_BYTES, RTT_S, TARGET_S, Loop
+from tests.srd.proto.control_loop import RTT_S, TARGET_S, Loop, ack, sample
 
 
 def test_majority_delay__loss_alone_is_no_signal() -> None:
@@ -23,18 +23,8 @@ def test_majority_delay__while_packets_are_lost_delivery_bounds_it() -> None:
         for _ in range(50):
             loop.now += RTT_S / 50
             loop.lose(1)
-            loop.controller.on_sample(
-                now=loop.now,
-                queue_s=0.0,
-                endpoint_s=0.0,
-                min_rtt_s=RTT_S,
-                target_base_s=RTT_S,
-                variation_s=0.0,
-                ecn_fraction=0.0,
-            )
-            loop.controller.on_ack(
-                now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
-            )
+            sample(loop.controller, loop.now)
+            ack(loop.controller, loop.now)
     assert 50 <= loop.packets <= 50 * 1.25 + 50 * TARGET_S / RTT_S + 1
 
 
@@ -44,7 +34,7 @@ def test_majority_delay__when_most_of_it_is_lost_becomes_what_was_delivered(*, b
     loop.rounds(3, 0.0)
     for _ in range(40):  # ten packets a round trip
         loop.now += RTT_S / 10
-        loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+        ack(loop.controller, loop.now)
     before = loop.packets
     loop.lose(0.3 * before, by_timeout=by_timeout)
     assert loop.packets == before
@@ -80,7 +70,7 @@ def test_majority_delay__is_not_halved_again_after_a_delivery() -> None:
     loop = Loop()
     loop.lose(16)
     loop.now += 2 * RTT_S
-    loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+    ack(loop.controller, loop.now)
     before = loop.packets
     loop.lose(3)
     assert loop.packets == before
@@ -136,16 +126,8 @@ def test_on_spurious_loss__ends_the_bound_by_delivery() -> None:
     loop.controller.on_spurious_loss()
     for _ in range(50):  # fifty packets a round trip, and no queue
         loop.now += RTT_S / 50
-        loop.controller.on_sample(
-            now=loop.now,
-            queue_s=0.0,
-            endpoint_s=0.0,
-            min_rtt_s=RTT_S,
-            target_base_s=RTT_S,
-            variation_s=0.0,
-            ecn_fraction=0.0,
-        )
-        loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+        sample(loop.controller, loop.now)
+        ack(loop.controller, loop.now)
     assert loop.packets >= 200
 
 

@@ -13,12 +13,11 @@ from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
 from tests.simulation import Network, completed
 from tests.srd.proto.congestion.fixed import Fixed
-from tests.srd.proto.congestion.swift import Swift
 
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize("controller", [None, MajorityDelay, Swift, Fixed])
+@pytest.mark.parametrize("controller", [None, MajorityDelay, Fixed])
 def test_controllers__transfer_a_message(controller: ControllerFactory | None) -> None:
     shape = Shape(delay_us=500, rate_bps=250_000_000, loss_percent=1, limit_packets=30)
     network = Network(seed=3, shape=shape, config=ProtocolConfig(controller=controller))

@@ -87,9 +87,8 @@ def test_send__a_status_that_is_no_refusal() -> None:
     assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_STATUS}
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_send__stays_refused_when_the_nacks_are_lost(length: int) -> None:
-    """The inbox would take it by now, and is not asked."""
+def refused_once_and_nacks_are_lost() -> tuple[Pair, RecordingInbox]:
+    """An inbox that refuses what it is asked first, over a network that loses the first eight NACKs."""
     answers: list[Status | None] = [RNR]
     inbox = RecordingInbox(lambda _key, _count: answers.pop() if answers else None)
     pair = Pair(inbox=inbox)
@@ -101,9 +100,15 @@ def test_send__stays_refused_when_the_nacks_are_lost(length: int) -> None:
         return is_nack(direction, packet) and lost <= 8
 
     pair.network.loses = loses
+    return pair, inbox
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_send__stays_refused_when_the_nacks_are_lost(length: int) -> None:
+    """The inbox would take it by now, and is not asked."""
+    pair, inbox = refused_once_and_nacks_are_lost()
     pair.send(1, length=length, key=5)
     pair.run(1)
-    assert lost > 8
     assert pair.statuses() == {1: RNR}
     assert len(inbox.asked) == 1
     assert not received(pair.b)
@@ -308,17 +313,7 @@ def test_write__without_immediate_asks_nobody() -> None:
 
 
 def test_write__stays_refused_when_the_nacks_are_lost() -> None:
-    answers: list[Status | None] = [RNR]
-    inbox = RecordingInbox(lambda _key, _count: answers.pop() if answers else None)
-    pair = Pair(inbox=inbox)
-    lost = 0
-
-    def loses(direction: str, packet: Packet) -> bool:
-        nonlocal lost
-        lost += is_nack(direction, packet)
-        return is_nack(direction, packet) and lost <= 8
-
-    pair.network.loses = loses
+    pair, inbox = refused_once_and_nacks_are_lost()
     pair.write(1, length=300_000, immediate=1)
     pair.run(1)
     assert pair.statuses() == {1: RNR}

@@ -125,7 +125,7 @@ def test_cancel__of_a_packetized_message_may_still_arrive() -> None:
     pair.send(1, length=1000)
     while not isinstance(out := pair.a.core.poll_transmit(pair.network.now), Burst):
         assert out is not None
-    pair.network._transmit(pair.a, out)
+    pair.network.transmit(pair.a, out)
     pair.cancel(1)
     pair.run(1)
     assert pair.statuses() == {1: Status.FLUSHED}
