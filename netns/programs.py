@@ -1,4 +1,4 @@
-"""The programs of other packages that this package runs, or that its documentation uses."""
+"""The programs of other packages that this package runs, or that its documentation or the benches use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ _PACKAGES: Final = {
     "insmod": "kmod",
     "ip": "iproute2",
     "iperf3": "iperf3",
+    "openvpn": "openvpn",
     "ping": "iputils-ping",
+    "redis-benchmark": "redis-tools",
+    "redis-server": "redis-server",
     "setpriv": "util-linux",
     "tc": "iproute2",
     "tcpdump": "tcpdump",
     "traceroute": "traceroute",
     "unshare": "util-linux",
+    "wireguard-go": "wireguard-go",
 }
 """Debian's packages."""
 

@@ -156,6 +156,17 @@ def run_uml(
             raise BackendError(f"the User-Mode Linux kernel did not run the command: {_error_line(log_text)}") from None
 
 
+def missing_uml() -> str | None:
+    """Return which program a guest needs that is not installed, and its package; None if there is none."""
+    try:
+        _kernel()
+        if _has_amx():
+            tool("cc")
+    except BackendError as error:
+        return str(error)
+    return None
+
+
 def _error_line(log: str) -> str:
     """Return the error of a kernel that failed: the first panic or error line, or else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]

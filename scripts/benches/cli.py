@@ -20,9 +20,11 @@ from rich.console import Console
 from rich.table import Table
 
 from scripts.benches.cases import file
-from scripts.benches.outcome import Outcome, Round
+from scripts.benches.outcome import Outcome, Round, Wanted
+from scripts.benches.owners import owner_of
 from scripts.benches.registry import CASES, Case, Request
 from scripts.harness.errors import BenchError
+from scripts.harness.needs import EVERYTHING
 from scripts.harness.unwinding import unwinding
 from srd.sim.errors import SimulationError
 
@@ -95,8 +97,10 @@ def main(
         sys.exit(1)
     console.print(_figures(outcome))
     for wanted, value in outcome.checks.items():
-        mark = "[green]met[/]" if wanted.met(value) else "[red]missed[/]"
-        console.print(f"{wanted.figure} {value:.4g}, wanted {wanted}: {mark}")
+        verdict = _verdict(name, wanted, value)
+        console.print(f"{wanted.figure} {value:.4g}, wanted {wanted}: {verdict}", soft_wrap=True)
+    for wanted, reason in outcome.unmeasured.items():
+        console.print(f"{wanted.figure}, wanted {wanted}: not measured ({reason})", markup=False, soft_wrap=True)
     if as_json:
         click.echo(json.dumps(outcome.to_dict()))
 
@@ -116,7 +120,29 @@ def _own_keys() -> Iterator[None]:
                 os.environ["SRD_HOME"] = before
 
 
+def _verdict(name: str, wanted: Wanted, value: float) -> str:
+    """Return whether a bound is met; if not, with its owner."""
+    if wanted.met(value):
+        return "[green]met[/]"
+    owner = owner_of(name, wanted.figure)
+    return "[red]missed[/], and no issue owns it" if owner is None else f"[red]missed[/]; owner: {owner}"
+
+
+def _missing(case: Case) -> dict[str, tuple[str, ...]]:
+    """Print which needs of a case are not met; return the reasons, with the figures of each.
+
+    Raises BenchError if nothing can be measured without one of them.
+    """
+    missing = {reason: need.figures for need in case.needs if (reason := need.unmet) is not None}
+    for reason, figures in missing.items():
+        if figures == EVERYTHING:
+            raise BenchError(f"{reason}; without it there is nothing to measure")
+        click.echo(f"scripts/bench {case.name}: {reason}; not measured: {', '.join(figures)}", err=True)
+    return missing
+
+
 def _measure(case: Case, request: Request) -> Outcome:
+    missing = _missing(case)
     progress = Console(stderr=True, highlight=False)
     rounds: list[Round] = []
     with progress.status(case.name) as status:
@@ -124,7 +150,7 @@ def _measure(case: Case, request: Request) -> Outcome:
             rounds.append(each)
             status.update(f"{case.name}: {len(rounds)} done")
     fabric = f"{case.fabric}, {file.file_system(request.directory or file.DIRECTORY)}" if case.stores else case.fabric
-    return Outcome(case.name, fabric, tuple(rounds), case.wanted)
+    return Outcome(case.name, fabric, tuple(rounds), case.wanted, missing)
 
 
 def _figures(outcome: Outcome) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from statistics import median
 from typing import Any, Literal
 
@@ -67,6 +68,8 @@ class Outcome:
     fabric: str
     rounds: tuple[Round, ...]
     wanted: tuple[Wanted, ...]
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Reason, such as a program that is not installed -> the figures (or patterns) that were not measured for it."""
 
     @property
     def ours(self) -> dict[str, float]:
@@ -80,8 +83,22 @@ class Outcome:
 
     @property
     def checks(self) -> dict[Wanted, float]:
-        """The deciding value of each requirement: of its worst round, or the median."""
-        return {each: each.decisive(round_.ours[each.figure] for round_ in self.rounds) for each in self.wanted}
+        """The deciding value of each requirement that was measured: of its worst round, or the median."""
+        return {
+            each: each.decisive(round_.ours[each.figure] for round_ in self.rounds)
+            for each in self.wanted
+            if each not in self.unmeasured
+        }
+
+    @property
+    def unmeasured(self) -> dict[Wanted, str]:
+        """The requirements that were not measured, with the reason."""
+        return {
+            each: reason
+            for each in self.wanted
+            for reason, figures in self.missing.items()
+            if any(fnmatchcase(each.figure, pattern) for pattern in figures)
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome for JSON; a value that is not finite is null."""
@@ -102,6 +119,7 @@ class Outcome:
             "checks": {
                 wanted.figure: {"value": _finite(value), "wanted": str(wanted)} for wanted, value in self.checks.items()
             },
+            "missing": [{"reason": reason, "figures": list(figures)} for reason, figures in self.missing.items()],
         }
 
 

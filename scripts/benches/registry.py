@@ -50,6 +50,7 @@ from scripts.benches.cases import (
 )
 from scripts.benches.outcome import Round, Wanted
 from scripts.harness.errors import BenchError
+from scripts.harness.needs import Need
 from srd.sim.errors import SimulationError
 
 SEEDS: Final = (1, 2, 3, 4, 5)
@@ -89,6 +90,8 @@ class Case:
     """Whether it draws random numbers that a seed can reproduce."""
     stores: bool = False
     """Whether it stores files in a directory, whose file system matters."""
+    needs: tuple[Need, ...] = ()
+    """What of others it needs, and for which figures."""
 
 
 def _virtual(
@@ -113,6 +116,7 @@ def _veth(
     wanted: tuple[Wanted, ...],
     seconds: float = 0.0,
     fabric: str = VETH,
+    needs: tuple[Need, ...] = (),
 ) -> Case:
     """Return a case on real sockets in namespaces; `measure` takes the rounds and the seconds per contestant."""
 
@@ -122,7 +126,7 @@ def _veth(
         except LabError as error:
             raise BenchError(str(error)) from None
 
-    return Case(name, summary, fabric, rounds, wanted, timed=bool(seconds), counted=True, seeded=False)
+    return Case(name, summary, fabric, rounds, wanted, timed=bool(seconds), counted=True, seeded=False, needs=needs)
 
 
 def _chaos(request: Request) -> Iterator[Round]:
@@ -236,6 +240,7 @@ _TABLE: Final = (
         "relay and kernel",
         _seeded(fidelity.measure, 1),
         fidelity.WANTED,
+        needs=fidelity.NEEDS,
     ),
     Case(
         "tcp-fidelity",
@@ -243,10 +248,25 @@ _TABLE: Final = (
         "relay and kernel",
         _seeded(tcp_fidelity.measure, 1),
         tcp_fidelity.WANTED,
+        needs=tcp_fidelity.NEEDS,
     ),
     _virtual("virtual", "the virtual backend itself", virtual.measure, virtual.WANTED),
-    _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
-    _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
+    _veth(
+        "clean",
+        "bulk data beside kernel TCP and the probe",
+        clean.rounds,
+        clean.WANTED,
+        clean.SECONDS,
+        needs=clean.NEEDS,
+    ),
+    _veth(
+        "latency",
+        "ping-pong beside kernel TCP, idle and loaded",
+        latency.rounds,
+        latency.WANTED,
+        latency.SECONDS,
+        needs=latency.NEEDS,
+    ),
     _veth("sizes", "ping-pong of 1 B to 16 MiB beside kernel TCP", sizes.rounds, sizes.WANTED, sizes.SECONDS),
     _veth(
         "tail",
@@ -262,6 +282,7 @@ _TABLE: Final = (
         wild_lab.rounds,
         wild_lab.WANTED,
         fabric="kernel or relay",
+        needs=wild_lab.NEEDS,
     ),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
     Case(
@@ -277,7 +298,14 @@ _TABLE: Final = (
     ),
     _veth("streams", "ordered bytes, beside messages and TCP", streams.rounds, streams.WANTED, streams.SECONDS),
     _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
-    _veth("secure", "encrypted, beside plain text and aioquic", secure.rounds, secure.WANTED, secure.SECONDS),
+    _veth(
+        "secure",
+        "encrypted, beside plain text and aioquic",
+        secure.rounds,
+        secure.WANTED,
+        secure.SECONDS,
+        needs=secure.NEEDS,
+    ),
     _veth(
         "tunnel",
         "unmodified programs through srd tunnel, beside TCP, MPTCP and VPNs",
@@ -285,9 +313,10 @@ _TABLE: Final = (
         tunnel.WANTED,
         tunnel.SECONDS,
         fabric="veth, kernel or relay",
+        needs=tunnel.NEEDS,
     ),
     _veth("card", "applications on two cards, beside the library in process", card.rounds, card.WANTED, card.SECONDS),
-    _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS),
+    _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS, needs=python.NEEDS),
 )
 
 CASES: Final = {case.name: case for case in _TABLE}

@@ -11,6 +11,7 @@ of these. SRD's data is checked byte by byte between the timed turns (veth/worke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
@@ -19,6 +20,7 @@ from scripts.benches.veth import iperf, plain
 from scripts.harness.client_server import Event, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
+from scripts.harness.needs import Need, lacks
 from scripts.harness.veth_pair import VethPair, veth_pair
 
 WANTED: Final = (
@@ -30,6 +32,10 @@ WANTED: Final = (
     Wanted("tcp_ratio_mtu9000_nogso", ">=", 0.9, over="median"),
     Wanted("tcp_ratio_mtu1500_nogso", ">=", 0.7, over="median"),
     Wanted("cpu_per_gb_ratio_mtu9000", "<=", 0.95, over="median"),
+)
+NEEDS: Final = (
+    Need("iperf3", ("tcp_ratio_*", "cpu_per_gb_ratio_*")),
+    Need("cc", ("plain_tcp_ratio_*", "plain_udp_ratio_*")),
 )
 SECONDS: Final = 2.0
 LINKS: Final = ((9000, True), (1500, True), (9000, False), (1500, False))
@@ -43,12 +49,13 @@ PROBE: Final = "probe"
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds of all links and all contestants."""
-    with plain.plain_pairs() as pairs:
+    with ExitStack() as stack:
+        pairs = None if lacks("cc") else stack.enter_context(plain.plain_pairs())
         for number in range(count):
             yield _round(number + 1, seconds, pairs)
 
 
-def _round(number: int, seconds: float, pairs: plain.PlainPairs) -> Round:
+def _round(number: int, seconds: float, pairs: plain.PlainPairs | None) -> Round:
     found: dict[str, dict[str, float]] = {}
     for mtu, offload in LINKS:
         link = f"mtu{mtu}" if offload else f"mtu{mtu}_nogso"
@@ -63,23 +70,25 @@ def _round(number: int, seconds: float, pairs: plain.PlainPairs) -> Round:
 
 
 def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) -> dict[str, float]:
-    """Return SRD's figures over the baselines' on one link."""
+    """Return SRD's figures over those of the baselines that there are, on one link."""
     gbps, cpu = f"{link}_gbps", f"{link}_cpu_s_per_gb"
-    tcp = max((baselines[f"tcp_{algorithm}"] for algorithm in iperf.ALGORITHMS), key=lambda figures: figures[gbps])
-    return {
-        f"tcp_ratio_{link}": ours[gbps] / tcp[gbps],
-        f"cpu_per_gb_ratio_{link}": ours[cpu] / tcp[cpu],
-        **{f"{name}_ratio_{link}": ours[gbps] / baselines[name][gbps] for name in (PROBE, plain.TCP, plain.UDP)},
-    }
+    others = [name for name in (PROBE, plain.TCP, plain.UDP) if name in baselines]
+    found = {f"{name}_ratio_{link}": ours[gbps] / baselines[name][gbps] for name in others}
+    if tcps := [baselines[name] for name in (f"tcp_{each}" for each in iperf.ALGORITHMS) if name in baselines]:
+        tcp = max(tcps, key=lambda figures: figures[gbps])
+        found |= {f"tcp_ratio_{link}": ours[gbps] / tcp[gbps], f"cpu_per_gb_ratio_{link}": ours[cpu] / tcp[cpu]}
+    return found
 
 
-def _flows(two: VethPair, pairs: plain.PlainPairs, *, mtu: int, seconds: float) -> Iterator[tuple[str, iperf.Flow]]:
+def _flows(
+    two: VethPair, pairs: plain.PlainPairs | None, *, mtu: int, seconds: float
+) -> Iterator[tuple[str, iperf.Flow]]:
     """Run the contestants, one after the other."""
     runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(ours_flow, two, seconds=seconds, plain=True)}
-    for algorithm in iperf.ALGORITHMS:
+    for algorithm in () if lacks("iperf3") else iperf.ALGORITHMS:
         runs[f"tcp_{algorithm}"] = partial(iperf.run, two, algorithm=algorithm, seconds=seconds)
     runs[PROBE] = partial(_probe, two, mtu=mtu, seconds=seconds)
-    runs |= pairs.runs(two, mtu=mtu, seconds=seconds)
+    runs |= {} if pairs is None else pairs.runs(two, mtu=mtu, seconds=seconds)
     for name, run in runs.items():
         before = Drops.read(two.namespaces)
         flow = run()

@@ -21,6 +21,7 @@ from scripts.benches.veth import iperf
 from scripts.benches.veth.wireguard import tunnel
 from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import Drops
+from scripts.harness.needs import Need, lacks, lacks_library
 from scripts.harness.veth_pair import VethPair, veth_pair
 from srd.perf.tcp_socket import CUBIC
 
@@ -29,6 +30,11 @@ WANTED: Final = (
     Wanted("secure_over_plain_ratio_mtu1500", ">=", 0.4, over="median"),
     Wanted("aioquic_ratio", ">=", 20, over="median"),
     Wanted("p50_64b_added_us", "<=", 10, over="median"),
+)
+NEEDS: Final = (
+    Need("aioquic", ("aioquic_ratio",), lacks_library),
+    Need("wireguard-go", ("wireguard_ratio_*",)),
+    Need("iperf3", ("wireguard_ratio_*",)),
 )
 SECONDS: Final = 2.0
 MTUS: Final = (9000, 1500)
@@ -49,33 +55,36 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
                     flow = ours_flow(two, seconds=seconds, plain=plain)
                     figures = {f"gbps_mtu{mtu}": flow.gbps, f"cpu_s_per_gb_mtu{mtu}": flow.cpu_s_per_gb}
                     found[plain] |= figures
-                if mtu == min(MTUS):
+                if mtu == min(MTUS) and not lacks_library("aioquic"):
                     theirs[f"gbps_mtu{mtu}"] = aioquic_gbps(two, mtu=mtu, seconds=seconds)
-                else:
+                if mtu == max(MTUS):
                     for plain in order:
                         found[plain] |= _round_trips(two, seconds=seconds, plain=plain)
                         found[plain] |= _handshakes(two, seconds=seconds, plain=plain)
                 Drops.read(two.namespaces).require_none_since(before, during="secure")
-                with tunnel(two, mtu=mtu) as inner:  # drops at its sockets are its own
-                    tunnelled[f"gbps_mtu{mtu}"] = iperf.run(inner, algorithm=CUBIC, seconds=seconds).gbps
+                if not (lacks("wireguard-go") or lacks("iperf3")):
+                    with tunnel(two, mtu=mtu) as inner:  # drops at its sockets are its own
+                        tunnelled[f"gbps_mtu{mtu}"] = iperf.run(inner, algorithm=CUBIC, seconds=seconds).gbps
+        baselines = {"plain": found[True], "aioquic": theirs, "wireguard": tunnelled}
         yield Round(
             number + 1,
             found[False] | ratios(found[False], found[True], theirs) | over_wireguard(found[False], tunnelled),
-            {"plain": found[True], "aioquic": theirs, "wireguard": tunnelled},
+            {name: figures for name, figures in baselines.items() if figures},
         )
 
 
 def ratios(ours: dict[str, float], plain: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
-    """Return the figures of encrypted peers over those of others."""
+    """Return the figures of encrypted peers over those of others; `theirs` is empty where there is no aioquic."""
     found = {f"secure_over_plain_ratio_mtu{mtu}": ours[f"gbps_mtu{mtu}"] / plain[f"gbps_mtu{mtu}"] for mtu in MTUS}
-    found["aioquic_ratio"] = ours[f"gbps_mtu{min(MTUS)}"] / theirs[f"gbps_mtu{min(MTUS)}"]
+    if theirs:
+        found["aioquic_ratio"] = ours[f"gbps_mtu{min(MTUS)}"] / theirs[f"gbps_mtu{min(MTUS)}"]
     found["p50_64b_added_us"] = ours["p50_64b_us"] - plain["p50_64b_us"]
     return found
 
 
 def over_wireguard(ours: dict[str, float], tunnelled: dict[str, float]) -> dict[str, float]:
     """Return the goodput of encrypted peers over that of kernel TCP through a WireGuard tunnel in user space."""
-    return {f"wireguard_ratio_mtu{mtu}": ours[f"gbps_mtu{mtu}"] / tunnelled[f"gbps_mtu{mtu}"] for mtu in MTUS}
+    return {name.replace("gbps", "wireguard_ratio"): ours[name] / gbps for name, gbps in tunnelled.items()}
 
 
 def _options(*, plain: bool) -> list[str]:

@@ -15,11 +15,14 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from netns.backends.uml import KERNEL
 from netns.netem.shape import Shape
-from scripts.benches.cases.fidelity import run_trial
+from scripts.benches.cases.fidelity import lacks_netem, run_trial
 from scripts.benches.outcome import Round, Wanted
+from scripts.harness.needs import EVERYTHING, Need
 
 WANTED: Final = (Wanted("tcp_worst_deviation_fraction", "<=", 0.15),)
+NEEDS: Final = (Need("iperf3", EVERYTHING), Need(KERNEL, EVERYTHING, lacks_netem))
 SECONDS: Final = 12
 RUNS: Final = 3
 SETTINGS: Final = {

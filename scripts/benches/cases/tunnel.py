@@ -39,6 +39,7 @@ from scripts.benches.veth import iperf
 from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
+from scripts.harness.needs import EVERYTHING, Need, lacks
 from scripts.harness.veth_pair import veth_pair
 from srd.perf.tcp_socket import CUBIC
 
@@ -52,6 +53,14 @@ WANTED: Final = (
     Wanted("p999_ratio", "<=", 0.5, over="median"),
     Wanted("ping_added_ms", "<=", 0.3, over="median"),
     Wanted("connections", ">=", 1000),
+)
+NEEDS: Final = (
+    Need("ping", EVERYTHING),  # which also shows that a tunnel is up
+    Need("iperf3", ("tunnel_over_tcp_ratio", "tunnel_gbps", "tunnel_over_vpn_ratio")),
+    Need("wireguard-go", ("tunnel_over_vpn_ratio",)),
+    Need("openvpn", ("tunnel_over_vpn_ratio",)),
+    Need("redis-server", ("p999_ratio",)),
+    Need("redis-benchmark", ("p999_ratio",)),
 )
 MTU: Final = 9000
 SECONDS: Final = 3.0
@@ -67,7 +76,13 @@ STREAM_BYTES: Final = 1_000_000
 REQUESTS: Final = 15_000
 BULK_S: Final = 90.0
 """At most of the bulk flows beside redis, which end with it."""
-VPNS: Final = ("wireguard-go", "openvpn")
+VPNS: Final = {"wireguard-go": wireguard_go, "openvpn": openvpn}
+OVER_TCP: Final = {
+    "tunnel_over_tcp_ratio": "gbps",
+    "one_flow_speedup": "one_flow_mbps",
+    "one_flow_speedup_loss": "one_flow_loss_mbps",
+    "p999_ratio": "redis_p999_ms",
+}
 OURS: Final = "tunnel"
 Found = dict[str, dict[str, float]]
 """Contestant -> its figures."""
@@ -90,17 +105,14 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 
 def ratios(ours: Figures, others: Mapping[str, Figures]) -> dict[str, float]:
-    """Return what is wanted, from the figures of all."""
-    tcp, fastest = others["tcp"], max(others[name]["gbps"] for name in VPNS)
-    return {
-        "tunnel_over_tcp_ratio": ours["gbps"] / tcp["gbps"],
-        "tunnel_gbps": ours["gbps"],
-        "tunnel_over_vpn_ratio": ours["gbps"] / fastest,
-        "one_flow_speedup": ours["one_flow_mbps"] / tcp["one_flow_mbps"],
-        "one_flow_speedup_loss": ours["one_flow_loss_mbps"] / tcp["one_flow_loss_mbps"],
-        "p999_ratio": ours["redis_p999_ms"] / tcp["redis_p999_ms"],
-        "ping_added_ms": ours["ping_ms"] - tcp["ping_ms"],
-    }
+    """Return what is wanted, from the figures of all that there are."""
+    tcp = others["tcp"]
+    found = {name: ours[figure] / tcp[figure] for name, figure in OVER_TCP.items() if figure in ours}
+    if "gbps" in ours:
+        found["tunnel_gbps"] = ours["gbps"]
+        if VPNS.keys() <= others.keys():
+            found["tunnel_over_vpn_ratio"] = ours["gbps"] / max(others[name]["gbps"] for name in VPNS)
+    return found | {"ping_added_ms": ours["ping_ms"] - tcp["ping_ms"]}
 
 
 def bare(ends: Ends, found: Found, *, seconds: float) -> None:
@@ -110,17 +122,16 @@ def bare(ends: Ends, found: Found, *, seconds: float) -> None:
         found[OURS] = {"ping_ms": inner.ping_ms(count=PINGS)} | _carried_flow(inner, seconds=seconds)
         found[OURS] |= connections(inner)
         found[OURS]["peak_rss_bytes"] = Usage.of(inner).peak_rss_bytes
-    for name, carrier in (
-        ("plain tunnel", srd_tunnel(ends, "--plain")),
-        ("busy tunnel", srd_tunnel(ends, "--busy-poll")),
-        ("wireguard-go", wireguard_go(ends, mtu=MTU)),
-        ("openvpn", openvpn(ends, mtu=MTU)),
-    ):
+    carriers = {"plain tunnel": srd_tunnel(ends, "--plain"), "busy tunnel": srd_tunnel(ends, "--busy-poll")}
+    carriers |= {name: vpn(ends, mtu=MTU) for name, vpn in VPNS.items() if not lacks(name)}
+    for name, carrier in carriers.items():
         with carrier as inner:
             found[name] = {"ping_ms": inner.ping_ms(count=PINGS)} | _carried_flow(inner, seconds=seconds)
 
 
 def _flow(ends: Ends, *, seconds: float) -> dict[str, float]:
+    if lacks("iperf3"):
+        return {}
     flow = iperf.run(ends, algorithm=CUBIC, seconds=seconds)
     return {"gbps": flow.gbps, "cpu_s_per_gb": flow.cpu_s_per_gb}
 
@@ -128,11 +139,12 @@ def _flow(ends: Ends, *, seconds: float) -> dict[str, float]:
 def _carried_flow(inner: Ends, *, seconds: float) -> dict[str, float]:
     """Measure a flow, and what the processes that carry it used for it, its start included."""
     before = Usage.of(inner)
-    flow = iperf.run(inner, algorithm=CUBIC, seconds=seconds)
+    found = _flow(inner, seconds=seconds)
     after = Usage.of(inner)
-    carried_gb = flow.gbps / 8 * (max(round(seconds), 1) + iperf.OMIT_S)  # about: its start is slower
-    cpu_s_per_gb = flow.cpu_s_per_gb + (after.cpu_s - before.cpu_s) / carried_gb
-    return {"gbps": flow.gbps, "cpu_s_per_gb": cpu_s_per_gb, "peak_rss_bytes": after.peak_rss_bytes}
+    if found:
+        carried_gb = found["gbps"] / 8 * (max(round(seconds), 1) + iperf.OMIT_S)  # about: its start is slower
+        found["cpu_s_per_gb"] += (after.cpu_s - before.cpu_s) / carried_gb
+    return found | {"peak_rss_bytes": after.peak_rss_bytes}
 
 
 def connections(ends: Ends) -> dict[str, float]:
@@ -195,7 +207,9 @@ def _await_bytes(lab: Lab) -> None:
 
 
 def beside_bulk(ends: Ends, bulk: Sequence[Ends]) -> dict[str, float]:
-    """Measure redis beside bulk flows; return its latencies, and what all together sent."""
+    """Measure redis beside bulk flows; return its latencies, and what all together sent; nothing without redis."""
+    if lacks("redis-server") or lacks("redis-benchmark"):
+        return {}
     with ExitStack() as stack:
         for each in bulk:
             stack.enter_context(stream(each, Sockets(), seconds=BULK_S))

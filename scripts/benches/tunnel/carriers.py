@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from netns.processes import processes_in
+from netns.programs import tool
 from scripts.benches.tunnel.ends import Ends, require_running
 from scripts.benches.veth import wireguard
 from scripts.harness.process import ManagedProcess, ProcessSet
@@ -85,7 +86,7 @@ def openvpn(ends: Ends, *, mtu: int) -> Iterator[Ends]:
                 "verb": "1",
             } | ({"dh": "none"} if role == "server" else {})
             words = [word for name, value in options.items() for word in (f"--{name}", *value.split())]
-            argv = ends.command(node, ["openvpn", "--disable-dco", "--fast-io", f"--tls-{role}", *words])
+            argv = ends.command(node, [tool("openvpn"), "--disable-dco", "--fast-io", f"--tls-{role}", *words])
             processes.append(pipes.add(ManagedProcess.start("openvpn", command=argv)))
         inner.await_answer(*processes)
         yield inner

@@ -78,5 +78,4 @@ def _configure(process: ManagedProcess, path: Path, settings: str) -> None:
                 raise BenchError(f"wireguard-go: refused its settings ({answer.strip()})")
             return
     process.stop()
-    reason = process.last_error or f"no socket {path}; install wireguard-go (Debian: apt-get install wireguard-go)"
-    raise BenchError(f"wireguard-go: {reason}")
+    raise BenchError(f"wireguard-go: {process.last_error or f'no socket {path}'}")

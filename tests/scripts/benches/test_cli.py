@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from scripts.benches import cli, registry
+from scripts.benches import cli, owners, registry
 from scripts.benches.outcome import Round, Wanted
+from scripts.benches.owners import OWNERS
 from scripts.benches.registry import CASES, SEEDS, Case, Request
 from scripts.harness.errors import BenchError
+from scripts.harness.needs import EVERYTHING, Need, lacks_library
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -33,6 +35,7 @@ def fake(request: Request) -> Iterator[Round]:
 
 
 FAKE = replace(CASES["loss"], measure=fake, wanted=(Wanted("figure_ratio", "<=", 3),), timed=True)
+SEED_3 = ("--seed", "3")
 
 
 def test_json__one_object_on_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +56,45 @@ def test_table__for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     result = call(monkeypatch, FAKE, "--seed", "1")
     assert result.exit_code == 0
     assert "figure_ratio 1.5, wanted <= 3: met" in result.stdout
+
+
+NEEDS = (Need("ip", ("none_*",)), Need("no-such-tool", ("other_*", "third")))
+
+
+def test_missing__one_line_and_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = replace(FAKE, needs=NEEDS, wanted=(*FAKE.wanted, Wanted("other_ratio", ">=", 1)))
+    result = call(monkeypatch, case, "--json", "--seed", "1")
+    assert result.exit_code == 0, result.output
+    reason = "no-such-tool: no such command; install the package that has it, or give its path"
+    assert f"scripts/bench loss: {reason}; not measured: other_*, third\n" in result.stderr
+    assert f"other_ratio, wanted >= 1: not measured ({reason})\n" in result.stderr
+    document = json.loads(result.stdout)
+    assert list(document["checks"]) == ["figure_ratio"]
+    assert document["missing"] == [{"reason": reason, "figures": ["other_*", "third"]}]
+
+
+def test_missing__all_that_a_case_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = replace(FAKE, needs=(*NEEDS, Need("no_such_library", EVERYTHING, lacks_library)))
+    result = call(monkeypatch, case)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1] == (
+        "scripts/bench loss: no_such_library: not installed; install it: pip install 'open-srd[bench]'; "
+        "without it there is nothing to measure"
+    )
+
+
+def test_missed__is_printed_with_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "figure_ratio 3.5, wanted <= 3: missed, and no issue owns it\n" in call(monkeypatch, FAKE, *SEED_3).stdout
+    monkeypatch.setattr(owners, "OWNERS", {"Faster": {"loss": ("figure_ratio",)}})
+    assert "figure_ratio 3.5, wanted <= 3: missed; owner: Faster\n" in call(monkeypatch, FAKE, *SEED_3).stdout
+
+
+def test_owners__of_bounds_on_real_hosts() -> None:
+    """In virtual time scripts/check_benches.py fails where one is missed, whoever owns it."""
+    owned = [(name, figure) for cases in OWNERS.values() for name, figures in cases.items() for figure in figures]
+    bounds = {(name, each.figure) for name, case in CASES.items() for each in case.wanted if case.fabric != "virtual"}
+    assert set(owned) <= bounds
+    assert len(set(owned)) == len(owned)
 
 
 def test_cannot_measure__exit_1_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +139,8 @@ def test_script__finds_the_project_from_anywhere(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
     document = json.loads(done.stdout)
-    assert document["ours"]["packet_hops"] > 100_000
-    assert document["checks"]["packet_hops_per_second"]["wanted"] == ">= 100000"
+    assert document["ours"]["packet_hops"] > 0
+    assert list(document["checks"]) == [each.figure for each in CASES["virtual"].wanted]
 
 
 @pytest.mark.parametrize("ending", [None, signal.SIGTERM])

@@ -35,10 +35,21 @@ def test_wanted__over_the_median() -> None:
 
 def test_to_dict__has_the_keys_that_readers_rely_on() -> None:
     document = json.loads(json.dumps(outcome().to_dict(), allow_nan=False))
-    assert list(document) == ["case", "fabric", "environment", "rounds", "ours", "peers", "checks"]
+    assert list(document) == ["case", "fabric", "environment", "rounds", "ours", "peers", "checks", "missing"]
     assert document["checks"]["stall_rtts"] == {"value": 7.0, "wanted": "<= 3"}
     assert document["rounds"][1]["peers"]["one_path"] == {"stall_rtts": 20.0}
     assert document["environment"]["python"]
+
+
+def test_missing__bounds_are_left_out_and_named_and_others_must_be_there() -> None:
+    rounds = (Round(1, {"stall_rtts": 1.0}),)
+    found = Outcome("x", "veth", rounds, (AT_MOST, AT_LEAST), {"tool: not installed": ("capacity_*",)})
+    assert (found.checks, found.unmeasured) == ({AT_MOST: 1.0}, {AT_LEAST: "tool: not installed"})
+    document = found.to_dict()
+    assert list(document["checks"]) == ["stall_rtts"]
+    assert document["missing"] == [{"reason": "tool: not installed", "figures": ["capacity_*"]}]
+    with pytest.raises(KeyError, match="capacity_fraction"):
+        Outcome("x", "veth", rounds, (AT_MOST, AT_LEAST), {"tool: not installed": ("stall_*",)}).checks  # noqa: B018
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])

@@ -1,8 +1,17 @@
-"""scripts.benches.cases.clean: ours over the faster of the two TCPs."""
+"""scripts.benches.cases.clean: ours over the faster of the two TCPs, and over what there is."""
 
 from __future__ import annotations
 
+import shutil
+
+import pytest
+
+from scripts.benches.cases import clean
 from scripts.benches.cases.clean import ratios
+from scripts.benches.outcome import Outcome
+from scripts.benches.registry import CASES
+
+OURS = {"mtu9000_gbps": 30.0, "mtu9000_cpu_s_per_gb": 0.8}
 
 
 def test_ratios() -> None:
@@ -13,11 +22,27 @@ def test_ratios() -> None:
         "plain_tcp": {"mtu9000_gbps": 60.0, "mtu9000_cpu_s_per_gb": 0.2},
         "plain_udp": {"mtu9000_gbps": 50.0, "mtu9000_cpu_s_per_gb": 0.2},
     }
-    found = ratios({"mtu9000_gbps": 30.0, "mtu9000_cpu_s_per_gb": 0.8}, baselines, link="mtu9000")
-    assert found == {
+    assert ratios(OURS, baselines, link="mtu9000") == {
         "tcp_ratio_mtu9000": 1.5,
         "cpu_per_gb_ratio_mtu9000": 0.8,
         "probe_ratio_mtu9000": 0.75,
         "plain_tcp_ratio_mtu9000": 0.5,
         "plain_udp_ratio_mtu9000": 0.6,
     }
+
+
+@pytest.mark.root
+def test_rounds__without_iperf3_and_a_compiler_the_probe_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    find, hidden = shutil.which, {need.name for need in clean.NEEDS}
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name in hidden else find(name, path=path))
+    monkeypatch.setattr(clean, "LINKS", ((9000, True),))
+    wanted = tuple(each for each in clean.WANTED if each.figure.endswith("_mtu9000"))
+    missing = {need.unmet or "": need.figures for need in CASES["clean"].needs}
+    assert list(missing) == [
+        "iperf3: not installed; install the package iperf3",
+        "cc: not installed; install the package gcc",
+    ]
+    found = Outcome("clean", "veth", tuple(clean.rounds(1, 0.05)), wanted, missing)
+    assert [each.figure for each in found.checks] == ["probe_ratio_mtu9000"]
+    assert found.baselines.keys() == {"probe"}
+    assert not {figure for figure in found.ours if figure.startswith(("tcp", "cpu", "plain"))}

@@ -21,7 +21,8 @@ def test_ratios__by_hand() -> None:
     ours = {f"p50_{name_of(size)}_us": 10.0 * factor for factor, size in enumerate(latency.SIZES, start=1)}
     ours |= {"busy_poll_p50_64b_us": 5.0, "loaded_p50_64b_us": 200.0, "loaded_p999_64b_us": 300.0}
     ours |= {"loaded_bulk_gbps": 18.0, "alone_bulk_gbps": 20.0}
-    assert latency.ratios(ours, tcp) == {
+    found = latency.ratios(ours, tcp)
+    assert found == {
         "p50_ratio": 1.0,
         "p50_64k_ratio": 3.0,
         "p50_1m_ratio": 4.0,
@@ -31,6 +32,9 @@ def test_ratios__by_hand() -> None:
         "p50_busy_poll_ratio": 0.5,
         "loaded_bulk_ratio": 0.9,
     }
+    assert found.keys() == {each.figure for each in latency.WANTED}
+    idle = {name: value for name, value in tcp.items() if not name.startswith("loaded")}
+    assert found.keys() - latency.ratios(ours, idle).keys() == set(latency.NEEDS[0].figures)
 
 
 def test_figures__of_each_size() -> None:

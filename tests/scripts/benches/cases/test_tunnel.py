@@ -1,8 +1,10 @@
-"""scripts.benches.cases.tunnel: its ratios."""
+"""scripts.benches.cases.tunnel: its ratios, of the contestants that there are."""
 
 from __future__ import annotations
 
-from scripts.benches.cases.tunnel import WANTED, ratios
+import pytest
+
+from scripts.benches.cases.tunnel import NEEDS, WANTED, ratios
 
 TCP = {
     "gbps": 20.0,
@@ -34,3 +36,19 @@ def test_ratios() -> None:
         "ping_added_ms": 0.25,
     }
     assert {each.figure for each in WANTED} <= OURS.keys() | found.keys()
+
+
+@pytest.mark.parametrize(
+    ("missing", "figure", "vpns"),
+    [
+        ("iperf3", "gbps", ["wireguard-go", "openvpn"]),
+        ("redis-server", "redis_p999_ms", ["wireguard-go", "openvpn"]),
+        ("openvpn", "", ["wireguard-go"]),
+    ],
+)
+def test_ratios__without_what_is_missing(missing: str, figure: str, vpns: list[str]) -> None:
+    ours, tcp = ({key: value for key, value in each.items() if key != figure} for each in (OURS, TCP))
+    vpn = {"ping_ms": 1.0} | ({} if figure == "gbps" else {"gbps": 2.0})
+    found = ratios(ours, {"tcp": tcp, **dict.fromkeys(vpns, vpn)})
+    (need,) = (each for each in NEEDS if each.name == missing)
+    assert {each.figure for each in WANTED} - ours.keys() - found.keys() == set(need.figures)
