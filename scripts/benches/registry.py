@@ -28,6 +28,7 @@ from scripts.benches.cases import (
     long_fat,
     loss,
     messages,
+    path,
     peers,
     permutation,
     placement_ring,
@@ -114,7 +115,7 @@ def _veth(
     seconds: float = 0.0,
     fabric: str = VETH,
 ) -> Case:
-    """Return a case on real sockets in namespaces; `measure` takes the rounds and the seconds per contestant."""
+    """Return a case on real sockets; `measure` takes the rounds and the seconds per contestant."""
 
     def rounds(request: Request) -> Iterator[Round]:
         try:
@@ -262,6 +263,14 @@ _TABLE: Final = (
         wild_lab.rounds,
         wild_lab.WANTED,
         fabric="kernel or relay",
+    ),
+    _veth(
+        "path",
+        "processor time of a small message, beside asyncio's streams",
+        path.rounds,
+        path.WANTED,
+        path.SECONDS,
+        fabric="loopback",
     ),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
     Case(

@@ -74,6 +74,7 @@ CHECKS = {
     },
     "sizes": {"worst_ratio": "<= 2"},
     "tail": {"p999_fabric_ratio": "<= 0.3"},
+    "path": {},
     "rate": {"messages_per_second_64b": ">= 150000"},
     "file": {"file_over_line_ratio": ">= 0.4", "small_files_s": "<= 2"},
     "peers": {"bytes_per_peer": "<= 8192", "cost_ratio_10000": "<= 1.25"},
