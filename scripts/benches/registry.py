@@ -28,6 +28,7 @@ from scripts.benches.cases import (
     long_fat,
     loss,
     messages,
+    path,
     peers,
     permutation,
     placement_ring,
@@ -118,7 +119,7 @@ def _veth(
     fabric: str = VETH,
     needs: tuple[Need, ...] = (),
 ) -> Case:
-    """Return a case on real sockets in namespaces; `measure` takes the rounds and the seconds per contestant."""
+    """Return a case on real sockets; `measure` takes the rounds and the seconds per contestant."""
 
     def rounds(request: Request) -> Iterator[Round]:
         try:
@@ -283,6 +284,14 @@ _TABLE: Final = (
         wild_lab.WANTED,
         fabric="kernel or relay",
         needs=wild_lab.NEEDS,
+    ),
+    _veth(
+        "path",
+        "processor time of a small message, beside asyncio's streams",
+        path.rounds,
+        path.WANTED,
+        path.SECONDS,
+        fabric="loopback",
     ),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
     Case(

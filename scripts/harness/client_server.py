@@ -53,6 +53,16 @@ def own_cores() -> Cores:
     return ["taskset", "--cpu-list", str(cores[0])], ["taskset", "--cpu-list", str(cores[1])]
 
 
+def one_core() -> Cores:
+    """Return what precedes two commands, so that both run on the same core.
+
+    Then the other end's work is the time that one waits, no core goes idle between them, and none has to be woken: the
+    processor time of each is that of its own work, also on a busy machine.
+    """
+    core = ["taskset", "--cpu-list", str(max(os.sched_getaffinity(0)))]
+    return core, core
+
+
 def run_both(
     pair: Pair, *, server: Sequence[str], client: Callable[[str, int], Sequence[str]], bound_s: float
 ) -> tuple[Event, Event]:

@@ -13,10 +13,10 @@ from typing import Final
 
 from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Round, Wanted
-from scripts.harness.client_server import Event, python, run_both
+from scripts.harness.client_server import Event, Pair, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.veth_pair import veth_pair
 
 WANTED: Final = (
     Wanted("bytes_per_peer", "<=", 8192, over="median"),
@@ -32,9 +32,7 @@ def rounds(count: int, _seconds: float) -> Iterator[Round]:
     with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
             before = Drops.read(two.namespaces)
-            figures: dict[str, float] = {
-                "bytes_per_peer": _measure(two, COUNTS[-1], "--trace-memory")["bytes_per_peer"]
-            }
+            figures = {"bytes_per_peer": bytes_per_peer(two, COUNTS[-1])}
             for peers in COUNTS:
                 figures[f"cost_{peers}_us"] = _measure(two, peers)["cost_us"]
             Drops.read(two.namespaces).require_none_since(before, during="peers")
@@ -42,10 +40,15 @@ def rounds(count: int, _seconds: float) -> Iterator[Round]:
             yield Round(number + 1, figures)
 
 
-def _measure(two: VethPair, peers: int, *options: str) -> Event:
+def bytes_per_peer(pair: Pair, peers: int) -> float:
+    """Return the growth of Python's allocations per peer, with so many peers."""
+    return float(_measure(pair, peers, "--trace-memory")["bytes_per_peer"])
+
+
+def _measure(pair: Pair, peers: int, *options: str) -> Event:
     received, measured = run_both(
-        two,
-        server=python(WORKER, "peers-receive", two.receiver),
+        pair,
+        server=python(WORKER, "peers-receive", pair.receiver),
         client=lambda host, port: python(WORKER, "peers-send", host, str(port), "--peers", str(peers), *options),
         bound_s=START_S + BOUND_S,
     )

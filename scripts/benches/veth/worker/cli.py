@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from scripts.benches.veth.worker import bulk, handshakes, pingpong, rate, streams, tcp_bulk
+from scripts.benches.veth.worker import bulk, handshakes, path, pingpong, rate, streams, tcp_bulk
 from scripts.benches.veth.worker import peers as peers_role
 from scripts.harness.errors import BenchError
 from srd.cli.options import run
@@ -200,6 +200,23 @@ def tcp_bulk_receive(host: str, *, mptcp: bool) -> None:
 def tcp_bulk_send(host: str, port: int, seconds: float, bind: str | None, *, mptcp: bool) -> None:
     """Write a bulk flow for SECONDS, over kernel TCP."""
     tcp_bulk.send(host, port=port, seconds=seconds, mptcp=mptcp, bind=bind)
+
+
+@main.command()
+@click.argument("host")
+def path_answer(host: str) -> None:
+    """Answer small requests at HOST, by messages and by streams over TCP."""
+    _run(path.answer(host))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--turns", type=click.IntRange(min=1), required=True)
+@click.option("--seconds", type=float, required=True)
+def path_ask(host: str, port: int, turns: int, seconds: float) -> None:
+    """Measure TURNS of round trips of each kind, of SECONDS each."""
+    _run(path.ask(host, port=port, turns=turns, seconds=seconds))
 
 
 @main.command()

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""scripts/check_weight.py [--record]: fail if a small message or a peer has become heavier than recorded.
+
+`make test` runs it with the installed package, compiled, in some seconds and without root. Processor time is that of
+a small message over that of asyncio's streams in the same run (scripts/bench path), so that one limit holds on slow and
+fast machines. Memory is that of a peer (scripts/bench peers, with fewer peers). scripts/weights.json has what was
+recorded, when, and of which revision; `--record` measures, and writes it.
+
+Exit status: 0: nothing is heavier; 1: something is, or could not be measured: a line each; 2: wrong usage.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from scripts.installed import start
+
+    start("scripts/check_weight.py")
+
+import click
+
+from scripts.benches.cases import path, peers
+from scripts.benches.outcome import Figures
+from scripts.harness.environment import environment
+from scripts.harness.errors import BenchError
+from scripts.harness.loopback import Loopback
+from srd.build import BUILD
+
+RECORDED: Final = Path(__file__).with_name("weights.json")
+GROWTH: Final[Mapping[str, float]] = {"cpu_ratio_64b": 1.5, "cpu_ratio_64b_secure": 1.5, "bytes_per_peer": 1.05}
+"""The figures, and the factor by which each may exceed what was recorded. Ratios of processor time vary by some
+percent between runs, and more between processors. The memory of a peer varies by less than one percent, and once grew
+by a quarter unseen, so its factor is smaller."""
+ROUNDS: Final = 5
+SECONDS: Final = 0.2
+"""Rounds of `path`, and seconds of a turn: with these its ratios stay within 5 % of their mean, in 4 s in all."""
+PEERS: Final = 500
+"""Peers of `peers`: the bytes of each differ by 0.1 % from those with 10,000, in 1.5 s instead of 14. It is
+less exact just above the number at which a dictionary of all peers grows: 1.5 % with 700."""
+
+
+def measure() -> dict[str, float]:
+    """Return the figures of this build. Raises BenchError."""
+    rounds = list(path.rounds(ROUNDS, SECONDS))
+    ratios = {name: median(each.ours[name] for each in rounds) for name in GROWTH if name in rounds[0].ours}
+    return {**ratios, "bytes_per_peer": peers.bytes_per_peer(Loopback(), PEERS)}
+
+
+def complaints(measured: Figures, recorded: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each figure that is over its limit, or not a number."""
+    for name, growth in GROWTH.items():
+        was = recorded["figures"][name]
+        if not measured[name] <= was * growth:
+            yield (
+                f"{name}: measured {measured[name]:.4g}, limit {was * growth:.4g}, {growth:g} times the {was:.4g} "
+                f"recorded {recorded['date']} of {recorded['revision']} with Python {recorded['python']}; "
+                "repeat with: scripts/check_weight.py"
+            )
+
+
+def record(measured: Figures) -> None:
+    """Write what was measured, with date, revision and environment."""
+    here = {name: environment()[name] for name in ("revision", "machine", "kernel", "python")}
+    figures = {name: float(f"{value:.4g}") for name, value in measured.items()}
+    text = json.dumps({"date": f"{dt.datetime.now(dt.UTC):%Y-%m-%d}", **here, "figures": figures}, indent=2)
+    RECORDED.write_text(text + "\n", encoding="utf-8")
+
+
+@click.command()
+@click.option("--record", "is_new", is_flag=True, help=f"Write what is measured to scripts/{RECORDED.name}.")
+def main(*, is_new: bool) -> None:
+    """Fail if a small message or a peer has become heavier than recorded."""
+    if BUILD != "compiled":
+        sys.exit(
+            "scripts/check_weight.py: only a compiled build can be compared with what was recorded; run make setup"
+        )
+    try:
+        measured = measure()
+    except BenchError as error:
+        sys.exit(f"scripts/check_weight.py: {error}")
+    if is_new:
+        record(measured)
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    for name, value in measured.items():
+        click.echo(f"{name} {value:.4g} (recorded {recorded['figures'][name]:.4g})")
+    heavier = list(complaints(measured, recorded))
+    for line in heavier:
+        click.echo(f"heavier: {line}", err=True)
+    sys.exit(1 if heavier else 0)
+
+
+if __name__ == "__main__":
+    main()
