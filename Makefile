@@ -49,6 +49,7 @@ test:
 	@echo "tests that replace or read sources:"
 	@$(BIN)/python -m pytest -q -m "sources and not long" $(WORKERS) $(PYTEST_FLAGS) $(SOURCES)
 	@$(INSTALLED) scripts/check_benches.py
+	@$(INSTALLED) scripts/check_weight.py
 	@$(BIN)/python scripts/test_long.py --age
 
 test-long:
