@@ -8,10 +8,16 @@ from itertools import count
 
 import pytest
 
+from netns.backends.kernel.capabilities import missing_netem
 from netns.lab.lab import Lab
 from netns.lab.state import LabDirectory
 
 _numbers = count()
+
+
+def has_netem() -> bool:
+    """Whether the kernel has netem; only root can try."""
+    return os.geteuid() == 0 and missing_netem() is None
 
 
 def unique_name() -> str:
