@@ -34,7 +34,6 @@ _DASHES: Final[Mapping[str, Any]] = {
 }
 _INK: Final = "#123456"  # a placeholder for currentColor until the SVG is written
 _PAPER_INK: Final = "#333333"
-_SVG_SETTINGS: Final = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9.5}
 _MIB: Final = 2**20
 _WINDOWS: Final = 50
 """Of a plot over time; fewer if they were shorter than MIN_WINDOW_S."""
@@ -72,7 +71,7 @@ def panel_svg(summaries: Sequence[Summary], draw: Draw, *, conditions: Sequence[
     """Return one row of panels, one for each condition, as an <svg> element for inlining."""
     first = summaries[0].point
     salt = f"{first.fabric} {first.workload} {draw.__name__}"  # ids must not collide in one page
-    with mpl.rc_context({**_SVG_SETTINGS, "svg.hashsalt": salt}):
+    with mpl.rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9.5, "svg.hashsalt": salt}):
         figure = Figure(figsize=(max(7.6, 3.1 * len(conditions)), 3.0), layout="constrained")
         _row(figure, summaries, draw, conditions=conditions, ink=_INK)
         buffer = io.StringIO()

@@ -8,11 +8,17 @@ from itertools import count
 
 import pytest
 
+from netns.backends.kernel.capabilities import missing_netem
 from netns.lab.lab import Lab
 from netns.lab.state import LabDirectory
 from netns.pytest import _module_lab, lab, pytest_configure  # noqa: F401 - pytest looks for them here
 
 _numbers = count()
+
+
+def has_netem() -> bool:
+    """Whether the kernel has netem; only root can try."""
+    return os.geteuid() == 0 and missing_netem() is None
 
 
 def unique_name() -> str:

@@ -20,6 +20,7 @@ from tests.small_file_system import mounted
 from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, srd
 from tests.srd.loopback import content
 
+pytestmark = pytest.mark.installed  # its metadata name the transport
 PLAIN = "security: {mode: plain}"
 SENDER, RECEIVER = "efa_0", "efa_1"
 SIGNALS = [signal.SIGTERM, signal.SIGINT]

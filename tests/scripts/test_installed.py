@@ -60,7 +60,10 @@ def test_start__of_other_sources_says_what_to_do(elsewhere: Path, monkeypatch: p
         installed.start("it")
 
 
-@pytest.mark.parametrize(("environment", "wanted"), [({"PYTHONPATH": str(ROOT)}, ROOT / "srd"), ({}, None)])
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [({"PYTHONPATH": str(ROOT)}, ROOT / "srd"), pytest.param({}, None, marks=pytest.mark.installed)],
+)
 def test_start__runs_what_is_installed_unless_told_to_run_the_sources(
     environment: dict[str, str], wanted: Path | None, tmp_path: Path
 ) -> None:

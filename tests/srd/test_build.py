@@ -43,6 +43,7 @@ def outcome(case: str, **environment: str) -> tuple[str, str]:
 
 
 @pytest.mark.sources
+@pytest.mark.installed
 @pytest.mark.parametrize(
     "case", ["messages", *(pytest.param(case, marks=pytest.mark.long) for case in ("loss", "slow-path", "fair"))]
 )

@@ -23,6 +23,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch, *, missing: str | None, lacking: str
     monkeypatch.setattr(netns.backends.choice, "missing_link", lambda _kind: None)
     monkeypatch.setattr(netns.backends.choice, "missing_ipv6", lambda: None)
     monkeypatch.setattr(netns.backends.choice, "missing_resilient", lambda: None)
+    monkeypatch.setattr(netns.backends.choice, "TUN_DEVICE", Path(os.devnull))  # which is anybody's to open
 
 
 def test_choose_fabric__auto_takes_the_kernel_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,14 @@ def test_missing_file__is_one_line_and_status_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("frob",), ("up",), ("up", "x", "--backend", "ether"), ("exec", "h1"), ("exec", "h1", "--")]
+    "arguments",
+    [
+        ("frob",),
+        ("up",),
+        ("up", "x", "--backend", "ether"),
+        ("exec", "h1"),
+        pytest.param(("exec", "h1", "--"), marks=pytest.mark.root),
+    ],
 )
 def test_usage__is_status_2(arguments: tuple[str, ...]) -> None:
     done = srd_lab(*arguments)

@@ -116,6 +116,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, payload: Payload) -> Callable[[str
     return make
 
 
+@pytest.mark.root  # TCP: a kernel may allow only root to choose cubic
 def test_transfer__tcps_tool(run: Run, seen: list[Progress]) -> None:
     outcome = run()
     assert outcome.state is State.OK, outcome.reason

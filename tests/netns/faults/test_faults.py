@@ -9,7 +9,6 @@ from typing import get_args
 
 import pytest
 
-from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.kernel.netlink import netem_statistics, run_tool
 from netns.errors import BackendError, TopologyError
 from netns.faults.faults import active, fail, repair
@@ -18,7 +17,7 @@ from netns.netem.shape import Shape
 from netns.observe.route_probe import probe_spines
 from netns.topology.addressing import IpVersion
 from netns.topology.model import Ecmp, leaf_spine
-from tests.netns.conftest import unique_name
+from tests.netns.conftest import has_netem, unique_name
 from tests.netns.exchange import PORT, udp_socket
 from tests.patience import wait_until
 
@@ -151,7 +150,7 @@ def test_fail__a_host_with_its_carrier(lab: Lab) -> None:
 
 @pytest.mark.root
 @pytest.mark.netem
-@pytest.mark.skipif(missing_netem() is not None, reason="runs under User-Mode Linux: test_real_netem.py")
+@pytest.mark.skipif(not has_netem(), reason="runs under User-Mode Linux: test_real_netem.py")
 def test_fail__netem_survives_loss_of_carrier() -> None:
     made = replace(leaf_spine(name=unique_name(), spines=2, shape=SHAPE), ipv6=True, ecmp="resilient")
     with Lab.up(made, backend="kernel") as lab:

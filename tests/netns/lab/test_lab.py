@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.kernel.netlink import in_namespace, run_tool
 from netns.errors import BackendError, TopologyError
 from netns.lab.lab import Lab
@@ -21,13 +20,13 @@ from netns.lab.state import ROOT, LabDirectory
 from netns.netem.shape import Shape
 from netns.processes import Process
 from netns.topology.model import leaf_spine, reference
-from tests.netns.conftest import unique_name
+from tests.netns.conftest import has_netem, unique_name
 from tests.netns.exchange import PORT, TCP_SOURCE, crossed, running, tcp_sink, udp_socket, uplinks
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.root
 
-FABRICS = ["relay"] if missing_netem() else ["relay", "kernel"]
+FABRICS = ["relay", "kernel"] if has_netem() else ["relay"]
 SEED = 20
 
 

@@ -243,6 +243,7 @@ def test_document_cannot_write_to_the_terminal(called: Called, ours: tuple[Path,
     assert [line for line in done.stdout.splitlines() if line.startswith("nonce")] == [f"nonce        {b'nonce'.hex()}"]
 
 
+@pytest.mark.installed  # has the version
 def test_help_and_version(called: Called) -> None:
     assert "--allow-debug" in called("--help").stdout
     assert called("--version").stdout.startswith("nitro-verify, version")

@@ -139,6 +139,7 @@ def test_empty_map(called: Called, tmp_path: Path) -> None:
     fails(called("check", path, "--from", "x"), status=1, error="no such interface; there are none")
 
 
+@pytest.mark.installed  # has the version
 def test_usage(called: Called) -> None:
     assert called().returncode == called("check").returncode == called("serve", "x").returncode == 2
     assert called("push", "x", "--key").returncode == 2

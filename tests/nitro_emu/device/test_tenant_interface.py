@@ -18,6 +18,7 @@ def fields(**more: Any) -> InterfaceFields:
     return InterfaceFields.model_validate({"subnet": "172.31.0.0/16", **more})
 
 
+@pytest.mark.root
 def test_interface__is_in_the_named_namespace_and_ends_with_its_descriptors() -> None:
     with namespaces(1) as (netns,):
         with open_interface(fields(netns=netns, mtu=1400, routes=["10.9.0.0/16"]), name="ena_0", address="172.31.0.5"):
@@ -27,6 +28,7 @@ def test_interface__is_in_the_named_namespace_and_ends_with_its_descriptors() ->
         assert "ena_0" not in ip("link", netns=netns)
 
 
+@pytest.mark.root
 def test_interface__is_in_the_card_s_own_namespace_by_default() -> None:
     with namespaces(1) as (netns,), inside(netns):
         subnet = fields(subnet="fd09::/64", name="eth9")
@@ -41,6 +43,7 @@ def test_namespace__that_is_not_there_is_one_line(netns: str | int) -> None:
         open_interface(fields(netns=netns), name="ena_0", address="172.31.0.5")
 
 
+@pytest.mark.root
 def test_interface__of_a_name_that_is_taken_is_one_line() -> None:
     with namespaces(1) as (netns,), pytest.raises(CardError, match="ena_0: cannot make the interface lo"):
         open_interface(fields(netns=netns, name="lo"), name="ena_0", address="172.31.0.5")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_cannot_measure__exit_1_with_the_reason(monkeypatch: pytest.MonkeyPatch)
         (["loss", "--seconds", "0"], "0.0 is not in the range x>0"),
         (["clean", "--seed", "1"], "--seed: clean draws no random numbers"),
         (["peers", "--seconds", "1"], "--seconds: peers lasts as long as its messages take"),
-        (["clean", "--directory", "/"], "--directory: clean stores no files"),
+        (["clean", "--directory", tempfile.gettempdir()], "--directory: clean stores no files"),
         (["file", "--directory", "/nowhere"], "Directory '/nowhere' does not exist"),
         (["loss", "--seed", "-1"], "-1 is not in the range"),
     ],

@@ -46,6 +46,7 @@ def test_client__text_and_output_of_the_server() -> None:
     assert servers.rstrip().endswith("srd perf done.")
 
 
+@pytest.mark.root  # TCP: a kernel may allow only root to choose cubic
 def test_client__several_tests_of_one_server() -> None:
     with server() as (_, port):
         for options in (

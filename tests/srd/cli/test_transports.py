@@ -48,6 +48,7 @@ def test_card__an_entry_point_that_cannot_be_loaded_bad_flow(
     assert_fails(called("send", str(file), TARGET, "--card", "efa_0"), status=2, error=f"{value} cannot be loaded")
 
 
+@pytest.mark.installed
 def test_card__the_project_registers_its_own() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     value = project["entry-points"][transports.GROUP][transports.CARD]

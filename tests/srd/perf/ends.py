@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+import pytest
+
 from srd.endpoint import Endpoint
 from srd.perf.client import Client, Target
 from srd.perf.meter import Interval
 from srd.perf.opening import listen
-from srd.perf.parameters import Parameters
+from srd.perf.parameters import Parameters, Protocol
 from srd.perf.results import Report, Start
 from srd.perf.server import Server
 from srd.perf.sweep.client import Row, run_sweep
@@ -20,6 +22,8 @@ from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN
 
 HOST = "127.0.0.1"
+SRD_AND_TCP = [Protocol.SRD, pytest.param(Protocol.TCP, marks=pytest.mark.root)]
+"""A kernel may allow only root to choose cubic."""
 
 
 @dataclass

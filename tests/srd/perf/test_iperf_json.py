@@ -13,7 +13,7 @@ from srd.perf.iperf_json import document, error_document
 from srd.perf.parameters import Direction, Parameters, Protocol
 from srd.perf.results import Report
 from srd.perf.tcp_socket import CUBIC
-from tests.srd.perf.ends import served
+from tests.srd.perf.ends import SRD_AND_TCP, served
 
 SAMPLES = Path(__file__).parents[2] / "data" / "iperf3"
 TCP_ONLY = {"sender_tcp_congestion", "receiver_tcp_congestion"}
@@ -44,7 +44,7 @@ async def measured(protocol: Protocol, direction: Direction, *, streams: int) ->
         return await server.run(parameters)
 
 
-@pytest.mark.parametrize("protocol", [Protocol.SRD, Protocol.TCP])
+@pytest.mark.parametrize("protocol", SRD_AND_TCP)
 @pytest.mark.parametrize(
     ("sample", "direction", "streams"),
     [("forward", Direction.FORWARD, 1), ("reverse", Direction.REVERSE, 1), ("bidir", Direction.BOTH, 2)],
@@ -63,7 +63,7 @@ async def test_a_report_has_all_keys_of_iperf3s(
     assert made["intervals"][0]["sum"]["sender"] is (direction is not Direction.REVERSE)
 
 
-@pytest.mark.parametrize("protocol", [Protocol.SRD, Protocol.TCP])
+@pytest.mark.parametrize("protocol", SRD_AND_TCP)
 async def test_a_public_parser_reads_a_report(protocol: Protocol) -> None:
     result = iperf3.TestResult(json.dumps(document(await measured(protocol, Direction.FORWARD, streams=2))))
     assert result.error is None

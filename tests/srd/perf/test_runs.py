@@ -17,7 +17,7 @@ from srd.perf.running import Running
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN
-from tests.srd.perf.ends import HOST, Seen, Served, served
+from tests.srd.perf.ends import HOST, SRD_AND_TCP, Seen, Served, served
 
 MIB = 1 << 20
 
@@ -30,7 +30,7 @@ def parameters(protocol: Protocol = Protocol.SRD, **fields: object) -> Parameter
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", [*SRD_AND_TCP, Protocol.MPTCP])
 async def test_every_byte_that_was_sent_arrives_and_is_counted(protocol: Protocol, direction: Direction) -> None:
     if protocol is Protocol.MPTCP and (reason := why_unavailable(algorithm=CUBIC, mptcp=True)):
         pytest.skip(reason)
@@ -67,13 +67,13 @@ async def test_a_test_of_some_time_has_its_intervals_and_what_is_omitted_does_no
     assert sent.seconds == counted[-1].end_s >= 0.3
 
 
-async def test_bitrate_is_a_limit() -> None:
+@pytest.mark.parametrize("protocol", SRD_AND_TCP)
+async def test_bitrate_is_a_limit(protocol: Protocol) -> None:
+    wanted = parameters(protocol, seconds=0.5, size_bytes=0, rate_bps=8_000_000, block_bytes=5_000)
     async with served() as server:
-        for protocol in (Protocol.SRD, Protocol.TCP):
-            wanted = parameters(protocol, seconds=0.5, size_bytes=0, rate_bps=8_000_000, block_bytes=5_000)
-            sent, _ = (await server.run(wanted)).totals(0)
-            assert sent is not None
-            assert sent.size_bytes <= 1e6 * (sent.seconds + 0.1) + 10_000  # what is saved up, and a block at each end
+        sent, _ = (await server.run(wanted)).totals(0)
+    assert sent is not None
+    assert sent.size_bytes <= 1e6 * (sent.seconds + 0.1) + 10_000  # what is saved up, and a block at each end
 
 
 async def test_second_test_is_refused_while_one_runs_and_served_after_it() -> None:
@@ -101,7 +101,7 @@ async def until_free(server: Served) -> None:
             return
 
 
-@pytest.mark.parametrize("protocol", [Protocol.SRD, Protocol.TCP])
+@pytest.mark.parametrize("protocol", SRD_AND_TCP)
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.REVERSE])
 async def test_a_wrong_byte_is_found(protocol: Protocol, direction: Direction, monkeypatch: pytest.MonkeyPatch) -> None:
     class Damaged(Source):
@@ -208,6 +208,7 @@ async def test_garbage_in_a_test_ends_it_and_nothing_else() -> None:
             await until_free(server)
 
 
+@pytest.mark.root  # TCP: a kernel may allow only root to choose cubic
 async def test_a_connection_without_the_cookie_is_closed() -> None:
     async with served() as server, await Endpoint.open(towards=HOST, config=PLAIN) as endpoint:
         async with asyncio.timeout(PATIENCE_S):

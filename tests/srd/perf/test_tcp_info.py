@@ -11,6 +11,7 @@ from srd.perf.tcp_info import Sent, sent_by
 from srd.perf.tcp_socket import CUBIC, make_socket, why_unavailable
 
 
+@pytest.mark.root  # TCP: a kernel may allow only root to choose cubic
 @pytest.mark.parametrize("mptcp", [False, True])
 def test_sent_by__counts_bytes(mptcp: bool) -> None:  # noqa: FBT001  a parameter of the test
     if mptcp and (reason := why_unavailable(algorithm=CUBIC, mptcp=True)):
@@ -29,6 +30,7 @@ def test_sent_by__counts_bytes(mptcp: bool) -> None:  # noqa: FBT001  a paramete
     assert sent.local_addresses == (("127.0.0.1",) if mptcp else ())
 
 
+@pytest.mark.root  # TCP: a kernel may allow only root to choose cubic
 def test_sent_by__mptcp_fallback_to_tcp() -> None:
     if reason := why_unavailable(algorithm=CUBIC, mptcp=True):
         pytest.skip(reason)

@@ -112,7 +112,7 @@ def test_flows__what_nobody_expects_ends_the_receiver() -> None:
         assert receiver.process.popen.wait() == 1
 
 
-@pytest.mark.parametrize("transport", [SRD, CUBIC])
+@pytest.mark.parametrize("transport", [SRD, pytest.param(CUBIC, marks=pytest.mark.root)])  # who may choose cubic
 def test_connect__to_nobody_is_one_line(transport: str) -> None:
     with Worker(transport) as worker:
         worker.event("listening")

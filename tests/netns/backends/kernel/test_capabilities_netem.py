@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from netns.backends.kernel.capabilities import KIND, accepts_seeds, missing, missing_netem, set_netem
+from netns.backends.kernel.capabilities import KIND, accepts_seeds, missing, set_netem
 from netns.backends.kernel.netem_options import JITTER64, LATENCY64, PRNG_SEED, options_untrusted
 from netns.backends.kernel.netlink import in_namespace, run_tool
 from netns.backends.kernel.qdisc import delete_root, root_options
@@ -19,6 +19,7 @@ from netns.netem.params import Slot
 from netns.netem.shape import Shape
 from netns.netem.tc_format import netem_arguments
 from netns.topology.model import Link, Switch, Topology
+from tests.netns.conftest import has_netem
 from tests.netns.exchange import udp_socket
 from tests.netns.netem.test_tc_format import EVERYTHING
 from tests.patience import wait_until
@@ -26,7 +27,7 @@ from tests.patience import wait_until
 pytestmark = [
     pytest.mark.netem,
     pytest.mark.root,
-    pytest.mark.skipif(missing_netem() is not None, reason="runs under User-Mode Linux: test_real_netem.py"),
+    pytest.mark.skipif(not has_netem(), reason="runs under User-Mode Linux: test_real_netem.py"),
 ]
 
 

@@ -21,6 +21,7 @@ def test_halves(processors: list[int], expected: tuple[list[int], list[int]]) ->
     assert halves(processors) == expected
 
 
+@pytest.mark.root  # chrt
 def test_pinned__its_processes_have_them() -> None:
     pair = pinned(loopback_pair())
     script = "import os; print(sorted(os.sched_getaffinity(0)))"

@@ -20,6 +20,7 @@ def pairs() -> Iterator[PlainPairs]:
         yield compiled
 
 
+@pytest.mark.root  # they choose cubic, and SO_RCVBUFFORCE
 @pytest.mark.parametrize(("name", "options"), [(TCP, ()), (UDP, ("9000",)), (UDP, ("1500",))])
 def test_both_ends_report_what_they_moved(pairs: PlainPairs, name: str, options: tuple[str, ...]) -> None:
     receiver = pairs.receiver(name, HOST, warm_up_s=0, options=options)

@@ -19,6 +19,8 @@ from tests.patience import PATIENCE_S
 
 TOOL: Final = [sys.executable, "-m", "srd.workload.tcp_file"]
 Process = subprocess.Popen[str]
+CUBIC_IS_ROOTS: Final = pytest.mark.root
+"""The tool's default: a kernel may allow only root to choose it."""
 
 
 def start(*arguments: str) -> Process:
@@ -40,7 +42,7 @@ def last_event(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 3_000_001])
-@pytest.mark.parametrize("options", [(), ("--algorithm", "reno"), ("--mptcp",)])
+@pytest.mark.parametrize("options", [pytest.param((), marks=CUBIC_IS_ROOTS), ("--algorithm", "reno"), ("--mptcp",)])
 def test_transfer__the_file_lands_verified(tmp_path: Path, size: int, options: tuple[str, ...]) -> None:
     if "--mptcp" in options and (reason := why_unavailable(algorithm=CUBIC, mptcp=True)):
         pytest.skip(reason)
@@ -65,6 +67,7 @@ def test_transfer__the_file_lands_verified(tmp_path: Path, size: int, options: t
     assert received_event["seconds"] <= sent_event["seconds"]
 
 
+@CUBIC_IS_ROOTS
 def test_receive__sender_vanishes_bad_flow(tmp_path: Path) -> None:
     receiver, address = start_receiver(tmp_path)
     host, port = address.split(":")
@@ -77,6 +80,7 @@ def test_receive__sender_vanishes_bad_flow(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@CUBIC_IS_ROOTS
 def test_receive__other_bytes_than_announced_bad_flow(tmp_path: Path) -> None:
     receiver, address = start_receiver(tmp_path)
     host, port = address.split(":")
@@ -90,6 +94,7 @@ def test_receive__other_bytes_than_announced_bad_flow(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@CUBIC_IS_ROOTS
 def test_send__stopped_reports_progress(tmp_path: Path) -> None:
     source = tmp_path / "f.bin"
     source.write_bytes(bytes(50_000_000))
@@ -109,12 +114,17 @@ def test_send__stopped_reports_progress(tmp_path: Path) -> None:
     ("arguments", "status", "named"),
     [
         (("send", "nowhere.bin", "127.0.0.1:1"), 1, "nowhere.bin: No such file"),
-        (("send", __file__, "127.0.0.1:1"), 1, "127.0.0.1:1: Connection refused"),
+        pytest.param(("send", __file__, "127.0.0.1:1"), 1, "127.0.0.1:1: Connection refused", marks=CUBIC_IS_ROOTS),
         (("send", __file__, "127.0.0.1:1", "--algorithm", "teleport"), 1, "'teleport'"),
         (("send", __file__, "127.0.0.1"), 2, "'127.0.0.1' is not HOST:PORT"),
         (("send", __file__, "127.0.0.1:70000"), 2, "70000"),
         (("receive", "--listen", "127.0.0.1:0", "--output", "/nonexistent"), 2, "/nonexistent"),
-        (("receive", "--listen", "192.0.2.1:0", "--output", "."), 1, "192.0.2.1:0: Cannot assign"),
+        pytest.param(
+            ("receive", "--listen", "192.0.2.1:0", "--output", "."),
+            1,
+            "192.0.2.1:0: Cannot assign",
+            marks=CUBIC_IS_ROOTS,
+        ),
     ],
 )
 def test_errors__one_line_and_the_right_status(arguments: tuple[str, ...], status: int, named: str) -> None:
