@@ -60,6 +60,7 @@ from srd.proto.wire.data import (
     Address,
     Burst,
     GroDatagram,
+    ReceivedBurst,
     host_of,
     received_bursts_untrusted,
 )
@@ -286,10 +287,7 @@ class EndpointCore:
             touched = {peer.number: peer for peer in relieved}
         for datagram in datagrams:
             for burst in received_bursts_untrusted(datagram):
-                peer = self._by_context.get(burst.context)
-                if peer is None or peer.sender is None or peer.state is PeerState.ENDED:
-                    # It overtook the responder's ACCEPT and will be sent again, or its peer has ended: then its
-                    # sender's next PROBE is answered with RESET.
+                if (peer := self._peer_of(burst, keys=datagram.context)) is None:
                     continue
                 touched[peer.number] = peer
                 peer.confirm()
@@ -314,6 +312,18 @@ class EndpointCore:
             result.copies += self._copies
             self._copies.clear()
         return result
+
+    def _peer_of(self, burst: ReceivedBurst, *, keys: int | None) -> PeerCore | None:
+        """Return the peer that a received burst is of, if it is open; `keys`: the context that has opened it.
+
+        None if it overtook the responder's ACCEPT, and will be sent again, or if its peer has ended: then its sender's
+        next PROBE is answered with RESET. Whatever its header says, it is of no peer but that of the keys.
+        """
+        if self._security is not None and burst.context != keys:
+            self.malformed += 1
+            return None
+        peer = self._by_context.get(burst.context)
+        return None if peer is None or peer.sender is None or peer.state is PeerState.ENDED else peer
 
     def _take_turns(self, *, now: float) -> None:
         """Pull from the peers whose turn it is."""
