@@ -116,8 +116,9 @@ class ReplayWindow:
         """Whether a number was not received, and is not too old to tell."""
         if number >= self.next:
             return True
-        age = self.next - self._run - 1 - number
-        return 0 <= age < REPLAY_WINDOW and not self._bits >> age & 1
+        behind = self.next - 1 - number
+        age = behind - self._run  # in `_bits`, which the run, however long, has not moved yet
+        return behind < REPLAY_WINDOW and age >= 0 and not self._bits >> age & 1
 
     def add_run(self, first: int, count: int) -> None:
         """Note `count` numbers from `first` on as received, which is above all others."""
@@ -126,7 +127,7 @@ class ReplayWindow:
         self.next += count - 1
 
     def add(self, number: int) -> None:
-        """Note a number as received."""
+        """Note a number as received, which `is_new`."""
         if number == self.next:  # in order
             self._run += 1
             self.next += 1

@@ -186,6 +186,30 @@ def test_replay_window__runs(runs: list[tuple[int, int]]) -> None:
             assert one.is_new(number) is other.is_new(number)
 
 
+FAR = (1, 100, REPLAY_WINDOW - 1, REPLAY_WINDOW, REPLAY_WINDOW + 1, 10 * REPLAY_WINDOW, 1 << 30, 1 << 50)
+
+
+@given(st.data())
+def test_replay_window__late_numbers_between_runs_of_any_length(data: st.DataObject) -> None:
+    """As a list of what was received; whatever comes, no more than the window is kept."""
+    window, received = ReplayWindow(), list[range]()
+    for _ in range(data.draw(st.integers(1, 12))):
+        first = window.next + data.draw(st.sampled_from((0, 0, 1, 7, *FAR)))
+        count = data.draw(st.sampled_from((1, 2, 3, *FAR)))
+        window.add_run(first, count)
+        received.append(range(first, first + count))
+        for behind in data.draw(st.lists(st.sampled_from((0, 1, 2, 3, 5, *FAR)) | st.integers(0, REPLAY_WINDOW))):
+            number = window.next - 1 - behind
+            if number < 0:
+                continue
+            expected = behind < REPLAY_WINDOW and not any(number in each for each in received)
+            assert window.is_new(number) is expected, (behind, received)
+            if expected:
+                window.add(number)
+                received.append(range(number, number + 1))
+            assert window._bits.bit_length() <= REPLAY_WINDOW
+
+
 def test_replay_window__a_gap_after_a_long_run_costs_nothing() -> None:
     """A run of 2^40 packets is not kept as so many bits."""
     window = ReplayWindow()
