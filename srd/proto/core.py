@@ -411,13 +411,11 @@ class EndpointCore:
             return
         if isinstance(packet, Retry):
             peer.initiator.retry(packet, now=now)
-        elif isinstance(packet, Accept):
-            self._opened(peer, packet, now=now)
-        elif isinstance(packet, SecureAccept):
-            accept, secured = peer.initiator.accepted_untrusted(packet, now=now)
-            self._opened(peer, accept, secured=secured, now=now)
-        else:
+        elif isinstance(packet, Refuse):
             peer.handle_refuse(packet)
+        else:
+            accepted, secured = peer.initiator.accepted_untrusted(packet, now=now)
+            self._opened(peer, accepted, secured=secured, now=now)
 
     def _handle_hello(self, hello: Hello, address: Address, *, now: float) -> None:
         peer = self._by_remote.get(hello.own_context)
@@ -428,16 +426,8 @@ class EndpointCore:
                 return
         elif peer.address != address:
             return  # this end's context is sent only to the validated address of the initiator
-        packet = (
-            peer.accept
-            if self._security is not None
-            else self._accept(hello, address, context=peer.own_context).encode()
-        )
-        if packet:  # else the initiator has it, as an authentic packet showed
-            self._stateless.answer(hello, address, packet)
-
-    def _accept(self, hello: Hello, address: Address, *, context: int) -> Accept:
-        return accept(hello, address, context=context, config=self._config, datagram_bytes=self._datagram_bytes)
+        if peer.accept:  # else the initiator has it, as an authentic packet showed
+            self._stateless.answer(hello, address, peer.accept)
 
     def _accept_untrusted(self, hello: Hello, address: Address, *, now: float) -> PeerCore | None:
         """Make the peer of a HELLO with a valid cookie, or refuse it. Raises PacketError if it is not authentic."""
@@ -452,10 +442,11 @@ class EndpointCore:
             return None
         peer = self._by_remote[hello.own_context] = self._add(address, now=now)
         self._unaccepted.add(peer.number)
-        secured = None
+        secured, size_bytes = None, self._datagram_bytes
+        packet = accept(hello, address, context=peer.own_context, config=self._config, datagram_bytes=size_bytes)
+        peer.accept = packet.encode()
         if response is not None:
-            body = self._accept(hello, address, context=peer.own_context).body
-            message, secured = response.write(body, context=peer.own_context, now=now)
+            message, secured = response.write(packet.body, context=peer.own_context, now=now)
             peer.accept = SecureAccept(hello.own_context, message).encode()
         self._opened(peer, hello, secured=secured, now=now)
         self._after(peer, now=now)

@@ -104,7 +104,7 @@ class PeerCore:
         self.protection: PacketProtection | None = None  # None: plain text
         self.credential = b""  # the other end's public key or certificate, where it proves something
         self.reset_token = b""  # of the other end
-        self.accept = b""  # the ACCEPT, until the peer is confirmed
+        self.accept = b""  # the ACCEPT that a HELLO gets; with keys until the peer is confirmed
         self.ended: tuple[Status, str] | None = None  # how and why it has ended
         self.control_due = True  # an event occurred since `poll_control` last returned None
         self._config = config
