@@ -120,7 +120,8 @@ class EndpointCore:
         self._pulls = Pulls(config)
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
         self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
-        self._by_reset: dict[int, PeerCore] = {}  # peers with keys, by the context that the other end chose
+        # Peers with keys, by the context that the other end chose: it may choose what another end has chosen, too.
+        self._by_reset: dict[int, list[PeerCore]] = {}
         self.protections: dict[int, PacketProtection] = {}
         """Keys of open peers, by the context that this end chose: for whoever decrypts their data."""
         self._hosts: dict[object, int] = {}  # number of peers of each host
@@ -390,10 +391,11 @@ class EndpointCore:
 
     def _handle_reset_token(self, packet: Reset, *, now: float) -> None:
         """Process a RESET that has a token instead of the context that this end chose."""
-        peer = self._by_reset.get(packet.own_context)
-        if peer is not None and hmac.compare_digest(packet.token, peer.reset_token):
-            peer.handle_reset()
-            self._after(peer, now=now)
+        for peer in self._by_reset.get(packet.own_context, ()):
+            if hmac.compare_digest(packet.token, peer.reset_token):
+                peer.handle_reset()
+                self._after(peer, now=now)
+                return
 
     def _handle_end(self, peer: PeerCore, packet: Close | Closed | Reset, address: Address, *, now: float) -> None:
         if isinstance(packet, Close):
@@ -464,7 +466,7 @@ class EndpointCore:
         if secured is not None:
             peer.secure(secured, remote_context=packet.own_context)
             self.protections[peer.own_context] = secured.protection
-            self._by_reset[packet.own_context] = peer
+            self._by_reset.setdefault(packet.own_context, []).append(peer)
         peer.opened(packet, datagram_bytes=min(packet.datagram_bytes, self._datagram_bytes), now=now)
 
     def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
@@ -607,9 +609,7 @@ class EndpointCore:
             if not self._hosts[host]:
                 del self._hosts[host]
             del self._by_context[peer.own_context]
-            for table in (self._by_remote, self._by_reset):
-                if table.get(peer.remote_context) is peer:
-                    del table[peer.remote_context]
+            self._forget_remote(peer)
             self.protections.pop(peer.own_context, None)
             if not peer.is_confirmed:
                 self._unaccepted.discard(peer.number)
@@ -618,6 +618,16 @@ class EndpointCore:
             self._active_peers.busy.discard(peer.number)
             self._pulls.forget(peer.number, left=self._peers)
             self._timers.arm(peer.number, at=None)
+
+    def _forget_remote(self, peer: PeerCore) -> None:
+        """Remove a peer from the tables by the context that its other end chose."""
+        context = peer.remote_context
+        if self._by_remote.get(context) is peer:
+            del self._by_remote[context]
+        if peer in (alike := self._by_reset.get(context, [])):
+            alike.remove(peer)
+            if not alike:
+                del self._by_reset[context]
 
     def _trace_events(self, *, now: float) -> None:
         """Record the events since the last call in the traces of their peers."""

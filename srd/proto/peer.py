@@ -543,7 +543,8 @@ class PeerCore:
             self._apply(PeerEvent.DRAINED)
         if self.state is not PeerState.CLOSING or now < self._close_at or self._closes >= CLOSE_ATTEMPTS:
             return None
-        self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
+        wait_s = max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
+        self._close_at = now + min(wait_s, self._config.handshake_timeout_s)  # the round trip is what the peer says
         self._closes += 1
         path, _ = sender.probe_any()
         close = Close(self.remote_context, self.own_context)
