@@ -359,9 +359,11 @@ class Network:
         if node.name in self.security:
             data = [(source, opened) for source, packet in data if (opened := self._opened(node, packet)) is not None]
         controls = [(p[0] + p[1], s, self.now) for s, p in batch if not (p[0][1] == 1 and len(p[0]) == HEADER_BYTES)]
-        dropped = {int.from_bytes(packet[0][8:16], "big") for _, packet in data if node.full and packet[1]}
+        dropped = {context_of(packet) for _, packet in data if node.full and packet[1]}
         data = [(source, packet) for source, packet in data if not (node.full and packet[1])]
-        trains = self._trains(data) if self.joins else [[packet] for packet in data]
+        # What was decrypted is described together only if it has the same keys.
+        keys = context_of if node.name in self.security else lambda _packet: 0
+        trains = self._trains(data, keys) if self.joins else [[packet] for packet in data]
         arrivals = [self._land(node, train) for train in trains]
         scarce = node.plenty_bytes is not None and node.held_bytes > node.plenty_bytes
         result = node.core.handle_packets(
@@ -375,7 +377,7 @@ class Network:
     def _opened(self, node: Node, packet: Packet) -> Packet | None:
         """Decrypt a data packet as the receive queue does."""
         header, sealed = bytearray(packet[0]), packet[1]
-        session = cast("Session | None", node.core.protections.get(int.from_bytes(header[8:16], "big")))
+        session = cast("Session | None", node.core.protections.get(context_of(packet)))
         if session is None or header[0] != VERSION or len(sealed) < TAG_BYTES:
             return None
         out = bytearray(len(sealed) - TAG_BYTES)
@@ -383,12 +385,12 @@ class Network:
         return (bytes(header), bytes(out)) if is_new else None
 
     @staticmethod
-    def _trains(data: list[tuple[str, Packet]]) -> list[list[tuple[str, Packet]]]:
-        """Join neighbours from one source, of equal size but for the last."""
+    def _trains(data: list[tuple[str, Packet]], keys: Callable[[Packet], int]) -> list[list[tuple[str, Packet]]]:
+        """Join neighbours from one source and with the same keys, of equal size but for the last."""
         trains: list[list[tuple[str, Packet]]] = []
         for source, packet in data:
             size_bytes = len(packet[1])
-            if trains and source == trains[-1][0][0]:
+            if trains and source == trains[-1][0][0] and keys(packet) == keys(trains[-1][0][1]):
                 train = trains[-1]
                 first, last = len(train[0][1][1]), len(train[-1][1][1])
                 total = (len(train) + 1) * (first + HEADER_BYTES)
@@ -414,7 +416,13 @@ class Network:
             segment_bytes=len(train[0][1][1]),
             address=source,
             received_at=self.now,
+            context=context_of(train[0][1]) if node.name in self.security else None,
         )
+
+
+def context_of(packet: Packet) -> int:
+    """Return the context in a packet's prefix."""
+    return int.from_bytes(packet[0][8:16], "big")
 
 
 def content(node: Node, extents: tuple[Extent, ...]) -> bytes:

@@ -6,6 +6,8 @@
    the plain text has been written. What belongs to a write or a read is copied from there.
 3. Packets that are not authentic leave nothing behind: the next one is decrypted to the same place, and only authentic
    packets are described to the core. Their payloads lie back to back, whatever size the datagrams have.
+4. What is described together was opened with the keys of one context, and says so in each header. The tags alone do not
+   show it: a peer may seal with its own keys a header that has the context of another.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from srd.io.syscalls import IOVEC, Address
 from srd.proto.events import Extent
 from srd.proto.security import PacketProtection
 from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, PREFIX_BYTES, VERSION, GroDatagram, PacketType
-from srd.proto.wire.protected import TAG_BYTES
-from srd.secure.session import FEW_HEADERS, PacketViews, Session
+from srd.proto.wire.protected import FEW_HEADERS, TAG_BYTES
+from srd.secure.session import PacketViews, Session
 
 SECURE_SLOTS = 8
 """Messages per system call: 512 KiB."""
@@ -109,24 +111,26 @@ class SecureRxRing(RxMemory):
         for start in range(at, length, size):
             self._receive_one(batch, slot, start, min(start + size, length), source, now=now)
 
-    def _session_of(self, row: memoryview, start: int, end: int) -> Session | None:
-        """Return the keys for the datagram from `start` to `end` of a slot; None unless it is data of an open peer."""
+    def _keys_of(self, row: memoryview, start: int, end: int) -> tuple[int, Session] | None:
+        """Return context and keys for the datagram from `start` to `end` of a slot; None: no data of an open peer."""
         if end - start < _OVERHEAD_BYTES or row[start : start + 2] != _DATA:
             return None
         context = int.from_bytes(row[start + _CONTEXT_AT : start + PREFIX_BYTES], "big")
-        return cast("Session | None", self._protections.get(context))
+        session = self._protections.get(context)
+        return None if session is None else (context, cast(Session, session))
 
     def _receive_train(self, batch: RxBatch, slot: int, length: int, size: int, source: _Source) -> int:
         """Decrypt datagrams as long as they continue the first one; return the bytes of those that did.
 
-        Whether they do, their tags show: what is no data, or of another peer, is not authentic with the next number.
+        Whether they do, their headers and tags show: each must say that it is of the first one's context and path.
         """
         row = self._flat_rows[slot]
-        session = self._session_of(row, 0, size)
+        keys = self._keys_of(row, 0, size)
         count = min(length // size, MAX_BURST_PACKETS)
         last_bytes = length - count * size
-        if session is None or size - _OVERHEAD_BYTES <= 0:
+        if keys is None or size - _OVERHEAD_BYTES <= 0:
             return 0
+        context, session = keys
         views = self._views.get(slot * SUPER_BYTES, size_bytes=size, count=count)
         if _OVERHEAD_BYTES <= last_bytes < size and count < MAX_BURST_PACKETS:
             at = count * size
@@ -134,13 +138,13 @@ class SecureRxRing(RxMemory):
         offset = self.buffers.allocate_copy(length - len(views) * _OVERHEAD_BYTES)
         if offset is None:
             return 0
-        kept, payload_bytes = session.open_train_untrusted(views, out=self._memory[offset:])
+        kept, payload_bytes = session.open_train_untrusted(row, views, out=self._memory[offset:])
         self.buffers.trim_copy(offset + payload_bytes)
         if kept:
             first = self._used_headers
             self._used_headers = first + kept
             session.restore_headers(self._copy_headers(views, first, kept, size, slot))
-            self._describe(batch, first, kept, offset, payload_bytes, size - _OVERHEAD_BYTES, source)
+            self._describe(batch, context, first, kept, offset, payload_bytes, size - _OVERHEAD_BYTES, source)
         return min(kept * size, length)
 
     def _copy_headers(
@@ -163,14 +167,14 @@ class SecureRxRing(RxMemory):
         if end - start < HEADER_BYTES or row[start : start + 2] != _DATA:
             batch.controls.append((bytes(row[start:end]), source[0], source[1]))
             return
-        session = self._session_of(row, start, end)
-        if session is None:
+        if (keys := self._keys_of(row, start, end)) is None:
             return
+        context, session = keys
         at, size_bytes = self._used_headers * HEADER_BYTES, end - start - _OVERHEAD_BYTES
         header, sealed = self._header_bytes[at : at + HEADER_BYTES], row[start + HEADER_BYTES : end]
         offset = self.buffers.allocate_copy(size_bytes) if size_bytes else 0  # a header alone takes no memory
         if offset is None:
-            self._drop(batch, session, row[start:end], now=now)
+            self._drop(batch, context, session, row[start:end], now=now)
             return
         header[:] = row[start : start + HEADER_BYTES]
         is_authentic = session.open_data_untrusted(
@@ -178,14 +182,13 @@ class SecureRxRing(RxMemory):
         )
         if is_authentic:
             self._used_headers += 1
-            self._describe(batch, self._used_headers - 1, 1, offset, size_bytes, size_bytes, source)
+            self._describe(batch, context, self._used_headers - 1, 1, offset, size_bytes, size_bytes, source)
         elif size_bytes:
             self.buffers.trim_copy(offset)
 
-    def _drop(self, batch: RxBatch, session: Session, datagram: memoryview, *, now: float) -> None:
+    def _drop(self, batch: RxBatch, context: int, session: Session, datagram: memoryview, *, now: float) -> None:
         """Drop data for which no memory is free; report that to its sender, once in a batch, if it is authentic."""
         self.refused_packets += 1
-        context = int.from_bytes(datagram[_CONTEXT_AT:PREFIX_BYTES], "big")
         if context in batch.no_memory:
             return
         header, sealed = memoryview(bytearray(datagram[:HEADER_BYTES])), datagram[HEADER_BYTES:]
@@ -194,11 +197,20 @@ class SecureRxRing(RxMemory):
             batch.no_memory.add(context)
 
     def _describe(
-        self, batch: RxBatch, first: int, count: int, at: int, payload_bytes: int, segment_bytes: int, source: _Source
+        self,
+        batch: RxBatch,
+        context: int,
+        first: int,
+        count: int,
+        at: int,
+        payload_bytes: int,
+        segment_bytes: int,
+        source: _Source,
     ) -> None:
         """Add packets to the batch: as a continuation of the last ones, if both lie back to back and are alike.
 
-        `first`: row of the first header; `at`: where the payload lies in the region.
+        `context`: whose keys have opened them; `first`: row of the first header; `at`: where the payload lies in the
+        region.
         """
         last, offset, (address, received_at, marked) = self._open, self._area + at, source
         if (
@@ -211,9 +223,11 @@ class SecureRxRing(RxMemory):
                 address=address,
                 received_at=received_at,
                 ecn_ce=marked,
+                context=context,
             )
         ):
             headers = self._header_bytes[first * HEADER_BYTES :]
             last = GroDatagram(headers, count, offset, payload_bytes, segment_bytes, address, received_at, marked)
+            last.context = context
             batch.datagrams.append(last)
         self._open = last if payload_bytes == count * segment_bytes else None

@@ -60,6 +60,7 @@ from srd.proto.wire.data import (
     Address,
     Burst,
     GroDatagram,
+    ReceivedBurst,
     host_of,
     received_bursts_untrusted,
 )
@@ -119,7 +120,8 @@ class EndpointCore:
         self._pulls = Pulls(config)
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
         self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
-        self._by_reset: dict[int, PeerCore] = {}  # peers with keys, by the context that the other end chose
+        # Peers with keys, by the context that the other end chose: it may choose what another end has chosen, too.
+        self._by_reset: dict[int, list[PeerCore]] = {}
         self.protections: dict[int, PacketProtection] = {}
         """Keys of open peers, by the context that this end chose: for whoever decrypts their data."""
         self._hosts: dict[object, int] = {}  # number of peers of each host
@@ -286,10 +288,7 @@ class EndpointCore:
             touched = {peer.number: peer for peer in relieved}
         for datagram in datagrams:
             for burst in received_bursts_untrusted(datagram):
-                peer = self._by_context.get(burst.context)
-                if peer is None or peer.sender is None or peer.state is PeerState.ENDED:
-                    # It overtook the responder's ACCEPT and will be sent again, or its peer has ended: then its
-                    # sender's next PROBE is answered with RESET.
+                if (peer := self._peer_of(burst, keys=datagram.context)) is None:
                     continue
                 touched[peer.number] = peer
                 peer.confirm()
@@ -314,6 +313,18 @@ class EndpointCore:
             result.copies += self._copies
             self._copies.clear()
         return result
+
+    def _peer_of(self, burst: ReceivedBurst, *, keys: int | None) -> PeerCore | None:
+        """Return the peer that a received burst is of, if it is open; `keys`: the context that has opened it.
+
+        None if it overtook the responder's ACCEPT, and will be sent again, or if its peer has ended: then its sender's
+        next PROBE is answered with RESET. Whatever its header says, it is of no peer but that of the keys.
+        """
+        if self._security is not None and burst.context != keys:
+            self.malformed += 1
+            return None
+        peer = self._by_context.get(burst.context)
+        return None if peer is None or peer.sender is None or peer.state is PeerState.ENDED else peer
 
     def _take_turns(self, *, now: float) -> None:
         """Pull from the peers whose turn it is."""
@@ -380,10 +391,11 @@ class EndpointCore:
 
     def _handle_reset_token(self, packet: Reset, *, now: float) -> None:
         """Process a RESET that has a token instead of the context that this end chose."""
-        peer = self._by_reset.get(packet.own_context)
-        if peer is not None and hmac.compare_digest(packet.token, peer.reset_token):
-            peer.handle_reset()
-            self._after(peer, now=now)
+        for peer in self._by_reset.get(packet.own_context, ()):
+            if hmac.compare_digest(packet.token, peer.reset_token):
+                peer.handle_reset()
+                self._after(peer, now=now)
+                return
 
     def _handle_end(self, peer: PeerCore, packet: Close | Closed | Reset, address: Address, *, now: float) -> None:
         if isinstance(packet, Close):
@@ -401,13 +413,11 @@ class EndpointCore:
             return
         if isinstance(packet, Retry):
             peer.initiator.retry(packet, now=now)
-        elif isinstance(packet, Accept):
-            self._opened(peer, packet, now=now)
-        elif isinstance(packet, SecureAccept):
-            accept, secured = peer.initiator.accepted_untrusted(packet, now=now)
-            self._opened(peer, accept, secured=secured, now=now)
-        else:
+        elif isinstance(packet, Refuse):
             peer.handle_refuse(packet)
+        else:
+            accepted, secured = peer.initiator.accepted_untrusted(packet, now=now)
+            self._opened(peer, accepted, secured=secured, now=now)
 
     def _handle_hello(self, hello: Hello, address: Address, *, now: float) -> None:
         peer = self._by_remote.get(hello.own_context)
@@ -418,16 +428,8 @@ class EndpointCore:
                 return
         elif peer.address != address:
             return  # this end's context is sent only to the validated address of the initiator
-        packet = (
-            peer.accept
-            if self._security is not None
-            else self._accept(hello, address, context=peer.own_context).encode()
-        )
-        if packet:  # else the initiator has it, as an authentic packet showed
-            self._stateless.answer(hello, address, packet)
-
-    def _accept(self, hello: Hello, address: Address, *, context: int) -> Accept:
-        return accept(hello, address, context=context, config=self._config, datagram_bytes=self._datagram_bytes)
+        if peer.accept:  # else the initiator has it, as an authentic packet showed
+            self._stateless.answer(hello, address, peer.accept)
 
     def _accept_untrusted(self, hello: Hello, address: Address, *, now: float) -> PeerCore | None:
         """Make the peer of a HELLO with a valid cookie, or refuse it. Raises PacketError if it is not authentic."""
@@ -442,10 +444,11 @@ class EndpointCore:
             return None
         peer = self._by_remote[hello.own_context] = self._add(address, now=now)
         self._unaccepted.add(peer.number)
-        secured = None
+        secured, size_bytes = None, self._datagram_bytes
+        packet = accept(hello, address, context=peer.own_context, config=self._config, datagram_bytes=size_bytes)
+        peer.accept = packet.encode()
         if response is not None:
-            body = self._accept(hello, address, context=peer.own_context).body
-            message, secured = response.write(body, context=peer.own_context, now=now)
+            message, secured = response.write(packet.body, context=peer.own_context, now=now)
             peer.accept = SecureAccept(hello.own_context, message).encode()
         self._opened(peer, hello, secured=secured, now=now)
         self._after(peer, now=now)
@@ -463,7 +466,7 @@ class EndpointCore:
         if secured is not None:
             peer.secure(secured, remote_context=packet.own_context)
             self.protections[peer.own_context] = secured.protection
-            self._by_reset[packet.own_context] = peer
+            self._by_reset.setdefault(packet.own_context, []).append(peer)
         peer.opened(packet, datagram_bytes=min(packet.datagram_bytes, self._datagram_bytes), now=now)
 
     def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
@@ -606,9 +609,7 @@ class EndpointCore:
             if not self._hosts[host]:
                 del self._hosts[host]
             del self._by_context[peer.own_context]
-            for table in (self._by_remote, self._by_reset):
-                if table.get(peer.remote_context) is peer:
-                    del table[peer.remote_context]
+            self._forget_remote(peer)
             self.protections.pop(peer.own_context, None)
             if not peer.is_confirmed:
                 self._unaccepted.discard(peer.number)
@@ -617,6 +618,16 @@ class EndpointCore:
             self._active_peers.busy.discard(peer.number)
             self._pulls.forget(peer.number, left=self._peers)
             self._timers.arm(peer.number, at=None)
+
+    def _forget_remote(self, peer: PeerCore) -> None:
+        """Remove a peer from the tables by the context that its other end chose."""
+        context = peer.remote_context
+        if self._by_remote.get(context) is peer:
+            del self._by_remote[context]
+        if peer in (alike := self._by_reset.get(context, [])):
+            alike.remove(peer)
+            if not alike:
+                del self._by_reset[context]
 
     def _trace_events(self, *, now: float) -> None:
         """Record the events since the last call in the traces of their peers."""

@@ -14,7 +14,8 @@
    others, since single links may be dead or have a smaller MTU. The initiator proposes the largest size first, and a
    smaller one after a few HELLOs without an answer. A router that drops a HELLO for its size may say which size it
    passes (ICMP "packet too big"): that one is tried, too.
-3. A HELLO whose peer exists is answered with the same ACCEPT again.
+3. A HELLO whose peer exists is answered with the same ACCEPT again, whatever size it proposes by now: both ends use the
+   size that the ACCEPT has. The initiator believes none that is larger than it has proposed.
 4. With a `Security` the RETRY has the responder's credential (public key or certificate), the HELLO with the cookie and
    the ACCEPT each have a handshake message (see `srd.secure.handshake`), and nothing costs the responder a public-key
    operation before the cookie is valid. An answer that is not authentic, or has a wrong credential, may be anybody's:
@@ -197,6 +198,7 @@ class Initiator:
         self._is_answered = False  # whether a RETRY was processed
         self._path = 0  # with a cookie: the path that it came over, since it is valid for that address only
         self._hellos = 0  # unanswered; they determine the size
+        self._proposed_bytes = 0  # largest size of a HELLO that opens a peer
         self._repeats = 0  # all of this attempt; they determine the interval
         self._sent_at: float | None = None  # when the unanswered HELLO was sent; infinite: it was repeated
         self._started_at = self._asked_at = now  # the latter: when the first HELLO with the present cookie was sent
@@ -243,6 +245,8 @@ class Initiator:
         config, size = self._config, self._sizes[min(self._hellos // HELLOS_PER_SIZE, len(self._sizes) - 1)]
         path = self._path if self._cookie else self._hellos % config.paths
         self._hellos += 1
+        if self._cookie:
+            self._proposed_bytes = max(self._proposed_bytes, size)
         self._sent_at = now if self._sent_at is None else math.inf
         interval_s = config.initial_rtt_s * (1 << min(self._repeats // HELLOS_PER_INTERVAL, 16))
         self.send_at = now + max(min(interval_s, MAX_HELLO_INTERVAL_S), config.initial_rtt_s)
@@ -294,8 +298,14 @@ class Initiator:
             raise PacketError(f"this end's certificate does not fit into {hello.datagram_bytes} bytes")
         return secured
 
-    def accepted_untrusted(self, packet: SecureAccept, *, now: float) -> tuple[Accept, Secured]:
-        """Complete the handshake that an ACCEPT answers. Raises PacketError if it is authentic for none."""
+    def accepted_untrusted(self, packet: Accept | SecureAccept, *, now: float) -> tuple[Accept, Secured | None]:
+        """Complete the handshake that an ACCEPT answers. Raises PacketError if it answers none."""
+        accepted, secured = (packet, None) if isinstance(packet, Accept) else self._secured_accept(packet, now=now)
+        if accepted.datagram_bytes > self._proposed_bytes:
+            raise PacketError(f"an accept for {accepted.datagram_bytes} bytes, more than was proposed")
+        return accepted, secured
+
+    def _secured_accept(self, packet: SecureAccept, *, now: float) -> tuple[Accept, Secured]:
         for initiation in self._initiations.values():
             try:
                 secured = initiation.read_untrusted(packet.message, now=now)

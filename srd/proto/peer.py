@@ -104,7 +104,7 @@ class PeerCore:
         self.protection: PacketProtection | None = None  # None: plain text
         self.credential = b""  # the other end's public key or certificate, where it proves something
         self.reset_token = b""  # of the other end
-        self.accept = b""  # the ACCEPT, until the peer is confirmed
+        self.accept = b""  # the ACCEPT that a HELLO gets; with keys until the peer is confirmed
         self.ended: tuple[Status, str] | None = None  # how and why it has ended
         self.control_due = True  # an event occurred since `poll_control` last returned None
         self._config = config
@@ -543,7 +543,8 @@ class PeerCore:
             self._apply(PeerEvent.DRAINED)
         if self.state is not PeerState.CLOSING or now < self._close_at or self._closes >= CLOSE_ATTEMPTS:
             return None
-        self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
+        wait_s = max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
+        self._close_at = now + min(wait_s, self._config.handshake_timeout_s)  # the round trip is what the peer says
         self._closes += 1
         path, _ = sender.probe_any()
         close = Close(self.remote_context, self.own_context)

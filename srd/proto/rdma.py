@@ -209,6 +209,10 @@ class Rdma:
         if burst.flags & OPCODE_BITS == Opcode.WRITE:
             self._receiver.written_bytes += landed_bytes
         reassembly = self._receiver.on_landed(burst, landed_bytes=landed_bytes, now=now)
+        first = burst.offset // self._receiver.segment_bytes
+        if burst.flags == Opcode.RESPONSE and not reassembly.cover(first, new=new):
+            self._receiver.protocol_error = f"answer {burst.message} to a read has packets that overlap"
+            return False
         end = burst.offset + burst.payload_bytes
         reassembly.high = max(reassembly.high, end)
         if hint is not None:

@@ -36,7 +36,7 @@ from srd.proto.config import MAX_PATH_NUMBERS
 from srd.proto.errors import PacketError
 from srd.proto.seqset import mask
 from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE, PREFIX_BYTES, VERSION, PacketType, expand
-from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
+from srd.proto.wire.protected import FEW_HEADERS, KEY_PHASE, TAG_BYTES, continued_untrusted
 
 UPDATE_PACKETS = 1 << 30
 """Packets after which the keys change: 2^37 blocks of AES at MTU 1500, 2^42 with the longest datagrams. An attacker's
@@ -51,8 +51,6 @@ OLD_KEYS_RTTS = 3
 MIN_OLD_KEYS_S = 0.5
 """Least time for which it does: packets wait in the sockets of busy hosts, and an end that sends no data knows no round
 trip."""
-FEW_HEADERS = 16
-"""Up to so many headers are changed one by one: NumPy's calls cost more."""
 REPLAY_WINDOW = 8192
 """Path sequences, from the highest received one down, of which a receiver knows whether it received them. What is older
 is dropped. As many as WireGuard's; a path is FIFO, so less would do where no link reorders."""
@@ -118,8 +116,9 @@ class ReplayWindow:
         """Whether a number was not received, and is not too old to tell."""
         if number >= self.next:
             return True
-        age = self.next - self._run - 1 - number
-        return 0 <= age < REPLAY_WINDOW and not self._bits >> age & 1
+        behind = self.next - 1 - number
+        age = behind - self._run  # in `_bits`, which the run, however long, has not moved yet
+        return behind < REPLAY_WINDOW and age >= 0 and not self._bits >> age & 1
 
     def add_run(self, first: int, count: int) -> None:
         """Note `count` numbers from `first` on as received, which is above all others."""
@@ -128,7 +127,7 @@ class ReplayWindow:
         self.next += count - 1
 
     def add(self, number: int) -> None:
-        """Note a number as received."""
+        """Note a number as received, which `is_new`."""
         if number == self.next:  # in order
             self._run += 1
             self.next += 1
@@ -284,11 +283,14 @@ class Session:
             if _hides_immediate(flags):
                 _mask_immediate(header, 0, keys=keys)
 
-    def open_train_untrusted(self, views: Sequence[PacketViews], *, out: memoryview) -> tuple[int, int]:
+    def open_train_untrusted(
+        self, packets: memoryview, views: Sequence[PacketViews], *, out: memoryview
+    ) -> tuple[int, int]:
         """Decrypt the payloads of a train to `out`, back to back, as far as they are as expected.
 
-        That is what nearly all are: authentic, with the present keys, numbered one by one, and later than all before.
-        Returns how many packets these are, and their payload. `open_data_untrusted` is for what follows.
+        That is what nearly all are: authentic, with the present keys, of the first one's context and path, numbered one
+        by one, and later than all before. Returns how many packets these are, and their payload. `open_data_untrusted`
+        is for what follows. `packets`: where the packets lie back to back; `views` of these packets.
         """
         flags, path, low = _NUMBER.unpack_from(views[0][0], _NUMBER_AT)
         window, keys = self._windows.get(path), self._receive
@@ -297,9 +299,11 @@ class Session:
         first = number = expand(low, near=window.next)
         if number < window.next:
             return 0, 0
+        # Before anything is decrypted: what has been counts as received, whoever's it says to be.
+        count = continued_untrusted(packets, size_bytes=HEADER_BYTES + len(views[0][1]), count=len(views))
         base, decrypt, written = keys.iv ^ path << 64, keys.aead.decrypt_into, 0
         try:
-            for header, sealed in views:
+            for header, sealed in views[:count]:
                 end = written + len(sealed) - TAG_BYTES
                 decrypt((base ^ number).to_bytes(12, "big"), sealed, header, out[written:end])
                 number += 1

@@ -24,6 +24,10 @@ MTU_SUSPECT_LOSSES = 8
 """Full-size packets lost in a row from which a path is MTU-suspect: so many are hardly lost by chance. RFC 8899 takes
 three probes, but full-size probes on all paths would cost capacity."""
 
+MAX_PROBE_RANGES = 16
+"""Runs of probes, without data between, of which a path remembers that they were no data. On a path that answers there
+are a few at a time; a peer that reports only old packets could make them many."""
+
 
 class PathState(Enum):
     """State of a path."""
@@ -123,7 +127,7 @@ class Path:
         self.reported_sequence = -1
         self.newest_acked_sent_at = -math.inf  # send time of the newest packet that the peer has reported
         self.tail_probe_sequence = -1  # first sequence of the burst that the last tail loss probe was sent for
-        self.probe_sequences: list[int] = []  # of probes, above the highest sequence reported
+        self.probe_sequences: list[range] = []  # of probes, above the highest sequence reported; the last ones
         self.full_size_losses = 0  # full-size packets lost since the last one that was delivered
         self.inflight_bytes = 0
         self.transmissions: list[InflightBurst] = []  # a list: there are few, and an empty deque takes more memory
@@ -142,8 +146,12 @@ class Path:
 
     def allocate_probe_sequence(self) -> int:
         """Return a new sequence number, and record that it is a probe's."""
-        sequence = self.allocate_sequences(1)
-        self.probe_sequences.append(sequence)
+        sequence, probes = self.allocate_sequences(1), self.probe_sequences
+        if probes and probes[-1].stop == sequence:  # always on a path that carries no data, which may never answer
+            probes[-1] = range(probes[-1].start, sequence + 1)
+        else:
+            probes.append(range(sequence, sequence + 1))
+            del probes[:-MAX_PROBE_RANGES]
         return sequence
 
     def on_report(self, sequence: int) -> bool:
@@ -151,8 +159,11 @@ class Path:
         self.reported_sequence = sequence
         if not self.probe_sequences:
             return False
-        probe = sequence in self.probe_sequences
-        self.probe_sequences = [each for each in self.probe_sequences if each > sequence]
+        probe, above = False, sequence + 1
+        for probes in self.probe_sequences:
+            probe = probe or sequence in probes
+        left = [range(max(probes.start, above), probes.stop) for probes in self.probe_sequences]
+        self.probe_sequences = [probes for probes in left if probes]
         return probe
 
     @property

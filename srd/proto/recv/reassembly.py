@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from srd.proto.events import Extent
-from srd.proto.seqset import ranges
+from srd.proto.seqset import SequenceSet, mask, ranges
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst
 from srd.proto.wire.status import Status
 
@@ -32,6 +32,14 @@ class Reassembly:
     """If it was refused or discarded here: what its sender is told."""
     high: int = 0
     """For registered memory: end of what has landed, as offset in its headers."""
+    packets: SequenceSet | None = None
+    """Of an answer to a read: which packets have landed, by their place in it. Bytes alone do not show that all of it
+    has: its sender may give one part twice, under two PSNs."""
+
+    def cover(self, first: int, *, new: int) -> bool:
+        """Note which packets of an answer have landed, as bits from its packet `first` on; False: one had before."""
+        packets = self.packets = self.packets or SequenceSet()
+        return all(packets.insert(first + skip, count=count) == mask(count) for skip, count in ranges(new))
 
     def landed_ranges(self) -> bool:
         """Sort the extents; return whether they are the whole message, without gap or overlap."""

@@ -104,12 +104,13 @@ class LostRange:
 class Inflight:
     """The window of sent PSNs: ranges are added at its end and acknowledged anywhere; `lost` ones are sent again."""
 
-    __slots__ = ("_ranges", "_starts", "acknowledged", "base", "lost", "next_psn")
+    __slots__ = ("_ranges", "_starts", "acknowledged", "base", "lost", "next_psn", "unsent")
 
     def __init__(self) -> None:
         self.base = 0
         self.next_psn = 0
         self.lost: list[LostRange] = []  # in the order of sending; what was acknowledged since is skipped
+        self.unsent: set[int] = set()  # PSNs of these that were never sent; few
         self.acknowledged = 0  # bit i: PSN base + i was acknowledged
         self._starts = 0  # bit i: PSN base + i is the first of a range
         self._ranges: dict[int, PsnRange] = {}  # by first PSN, in order
@@ -128,6 +129,7 @@ class Inflight:
         """Assign a PSN to a packet of `message` that goes before everything else."""
         psns = self.add(message, offset=offset, count=1, packet_bytes=packet_bytes)
         self.lost.insert(0, LostRange(psns, psns.first, 1, None))
+        self.unsent.add(psns.first)
 
     def missing(self, first: int, *, count: int) -> int:
         """Return which of the PSNs are not acknowledged, as bits relative to `first`."""
@@ -145,6 +147,9 @@ class Inflight:
         """
         if cumulative + bitmap.bit_length() > self.next_psn:
             raise PacketError(f"an ack of PSN {cumulative + bitmap.bit_length() - 1}, when {self.next_psn} is next")
+        for psn in self.unsent:
+            if psn < cumulative or bitmap >> psn - cumulative & 1:
+                raise PacketError(f"an ack of PSN {psn}, which was not sent yet")
         ahead = cumulative - self.base
         received = bitmap << ahead | mask(ahead) if ahead >= 0 else bitmap >> -ahead
         new = received & ~self.acknowledged

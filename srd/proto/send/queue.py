@@ -105,9 +105,9 @@ class SendQueue:
             self.abort(wqe, status=refusal)
 
     def read(self, message: int) -> WorkQueueEntry | None:
-        """Return the READ of this message number, if it is open."""
+        """Return the READ of this message number, if it is open, and was sent."""
         wqe = self.work_queue.by_message(message)
-        return wqe if wqe is not None and wqe.opcode == Opcode.READ else None
+        return wqe if wqe is not None and wqe.opcode == Opcode.READ and wqe.end_psn else None
 
     def on_acknowledged(self, done: Iterable[WorkQueueEntry]) -> None:
         """Process messages that are wholly acknowledged, and batches of which some are."""

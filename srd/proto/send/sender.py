@@ -529,7 +529,9 @@ class Sender:
                 self._table.open_all()
                 lost_on = None if lost.path is None else self.paths[lost.path]
                 path = self._selector.select_for_retransmission(self._active, now=now, avoid=lost_on)
-                if lost_on is not None:
+                if lost_on is None:
+                    self._inflight.unsent.discard(first)
+                else:
                     path.counters.retransmitted += sent
                     path.counters.retransmitted_bytes += sent * psns.packet_bytes
                     self.retransmitted += sent

@@ -16,6 +16,9 @@ from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.batch import SendBatch
 from srd.proto.wire.data import HEADER_BYTES, OPCODE_BITS, Opcode, takes_credit
 
+MAX_ENDED = 64
+"""Ended requests that are kept beyond as many as are open, until the first one posted has ended: to remove one from the
+middle of the queue would cost more than to keep it. One request that the responder leaves open must not keep all."""
 _SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
 
 
@@ -176,6 +179,10 @@ class WorkQueue:
         for wqe in new:
             wqe.deadline_at = deadline_at
         self._timed.extend(new)
+        if len(self._timed) > 2 * self.count + MAX_ENDED:  # amortised: constant cost per request
+            left = [wqe for wqe in self._timed if not wqe.ended]
+            self._timed = LazyDeque[WorkQueueEntry]()
+            self._timed.extend(left)
         return new
 
     @property

@@ -252,13 +252,23 @@ class GroDatagram:
     differ in it."""
     is_one_burst: bool = False
     """Whether `is_one_burst_untrusted` was found true of its headers, perhaps together with others."""
+    context: int | None = None
+    """The context whose keys all its packets are authentic with; None: plain text, of which only headers have one."""
 
     def extend(
-        self, *, count: int, payload_offset: int, payload_bytes: int, address: Address, received_at: float, ecn_ce: bool
+        self,
+        *,
+        count: int,
+        payload_offset: int,
+        payload_bytes: int,
+        address: Address,
+        received_at: float,
+        ecn_ce: bool,
+        context: int | None = None,
     ) -> bool:
         """Add packets whose headers follow these; return False if their payload does not, or if they are not alike."""
         follows = payload_offset == self.payload_offset + self.payload_bytes
-        is_alike = address == self.address and ecn_ce == self.ecn_ce
+        is_alike = address == self.address and ecn_ce == self.ecn_ce and context == self.context
         if not follows or not is_alike or self.count + count > MAX_BURST_PACKETS:
             return False
         self.count += count

@@ -14,7 +14,7 @@ from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
 from srd.proto.wire.protected import TAG_BYTES
 from srd.secure.session import Session, Suite
 from tests.srd.io.exchange import Receiver, Source, content, source, wait_readable
-from tests.srd.secure.sessions import CONTEXT, Sealed, pair, seal
+from tests.srd.secure.sessions import CONTEXT, Sealed, pair, plain_headers, seal, seal_headers
 
 SEED = 14
 SIZE = HEADER_BYTES + 1000 + TAG_BYTES
@@ -249,6 +249,58 @@ def test_receive__control_packets_and_data_of_two_peers_in_one_train() -> None:
         assert landed(two) == b"".join(pieces), "the other's context was changed under way"
         assert [data for data, _, _ in two.controls] == [control, control]
         assert its_session.forged == 1
+
+
+# -- what is authentic, and lies -----------------------------------------------------------------------------------
+
+
+LIES = {
+    "type": (1, PacketType.PROTECTED.to_bytes(1, "big")),
+    "path": (3, b"\x05"),
+    "path sequence": (4, bytes(4)),
+    "context of another peer": (8, OTHER_CONTEXT.to_bytes(8, "big")),
+    "context of nobody": (8, bytes(8)),
+}
+"""Fields of a header that say whose packet it is, and which: where they are, and what a liar writes there."""
+
+
+@pytest.mark.parametrize(("at", "lie"), LIES.values(), ids=LIES)
+@pytest.mark.parametrize("count", [2, 20], ids=["few", "many"])
+@pytest.mark.parametrize("confirmed", [True, False], ids=["fast path", "one by one"])
+def test_receive__a_peer_that_lies_in_a_train_of_its_own(at: int, lie: bytes, count: int, *, confirmed: bool) -> None:
+    """It has sealed the train, so each tag is right: nothing may come of the lie, at its own peer or at another's."""
+    (one_session, two_session), (_, its_session) = confirmed_pair() if confirmed else now_pair(), other_pair()
+    pieces = payloads(count)
+    whole = plain_headers(count, path=0, sequence=1, flags=0, message=9, segment=1000)
+    headers = [whole[start : start + HEADER_BYTES] for start in range(0, len(whole), HEADER_BYTES)]
+    liar = count // 2
+    headers[liar] = headers[liar][:at] + lie + headers[liar][at + len(lie) :]
+    sealed = seal_headers(one_session, headers, pieces, path=0, sequence=1)
+    with source() as one, Receiver(protections={CONTEXT: two_session, OTHER_CONTEXT: its_session}) as two:
+        one.send_train(two.address, train(sealed), segment_bytes=SIZE)
+        two.receive(packets=count - 1)
+        two.drain()
+        assert landed(two) == b"".join(pieces[:liar] + pieces[liar + 1 :])
+        assert {(burst.context, burst.path) for burst in two.bursts} == {(CONTEXT, 0)}
+        assert not its_session._windows, "nothing counts as received of the other peer"
+
+
+def test_receive__what_two_peers_sent_is_described_apart() -> None:
+    """Their payloads lie back to back, and they may share an address: each datagram has the context of its keys."""
+    (one_session, two_session), (other_session, its_session) = confirmed_pair(), other_pair()
+    mine = seal(one_session, payloads(4), sequence=1)
+    headers = [
+        packet.header[:8] + OTHER_CONTEXT.to_bytes(8, "big") + packet.header[16:]
+        for packet in seal(one_session, payloads(4), sequence=0)
+    ]
+    theirs = seal_headers(other_session, headers, payloads(4), path=0, sequence=0)
+    protections = {CONTEXT: two_session, OTHER_CONTEXT: its_session}
+    with source() as one, Receiver(protections=protections) as two:
+        one.send_train(two.address, train(mine + theirs), segment_bytes=SIZE)
+        batch = receive_one(two)
+        found = [(each.context, each.count, bytes(each.headers[8:16])) for each in batch.datagrams]
+        assert found == [(CONTEXT, 4, mine[0].header[8:16]), (OTHER_CONTEXT, 4, theirs[0].header[8:16])]
+        two.record(batch)
 
 
 # -- short of memory -------------------------------------------------------------------------------------------------

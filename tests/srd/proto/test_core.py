@@ -12,7 +12,9 @@ from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
 from srd.proto.events import Completion, PeerEnded, PeerOpened
+from srd.proto.security import SecurityMode
 from srd.proto.wire.control import (
+    Accept,
     Close,
     Datagram,
     Probe,
@@ -20,11 +22,12 @@ from srd.proto.wire.control import (
     Reset,
     Retry,
 )
-from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Burst
+from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Burst, PacketType
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
-from tests.simulation import Conditions, Network, completed, content, ended, received
+from tests.simulation import Conditions, Network, Packet, completed, content, ended, received
 from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
+from tests.srd.secure.ends import security
 
 SEEDS = [1, 2, 3]
 
@@ -129,6 +132,58 @@ def test_connect__falls_back_to_the_size_that_passes(largest: int, agreed: int) 
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     (message,) = received(network.b)
     assert content(network.b, message.extents) == network.a.region[5:300_005].tobytes()
+
+
+@pytest.mark.parametrize("lost", range(8))
+@pytest.mark.parametrize("mode", [SecurityMode.PLAIN, SecurityMode.KEYS])
+def test_connect__both_ends_have_one_size_however_many_accepts_are_lost(mode: SecurityMode, lost: int) -> None:
+    """After four HELLOs without an answer the initiator proposes a smaller size, to a responder that has its peer."""
+    secured = {name: handshakes for name in "ab" if (handshakes := security(mode, name)) is not None}
+    network, left = Network(seed=1, config=ProtocolConfig(paths=4), security=secured), lost
+
+    def loses(direction: str, packet: Packet) -> bool:
+        nonlocal left
+        is_lost = direction == "b" and packet[0][1] in (PacketType.ACCEPT, PacketType.SECURE_ACCEPT) and left > 0
+        left -= is_lost
+        return is_lost
+
+    network.loses = loses
+    sources = [f"a:{path}" for path in range(4)]
+    here = network.a.core.connect("b:0", sizes=(8972, 1472, 1232), sources=sources, now=network.now)
+    network.run(until=lambda: network.opened(here) and bool(network.b.of(PeerOpened)), seconds=5)
+    (there,) = network.b.core.open_peers
+    assert left == 0
+    assert network.a.core.peer(here).datagram_bytes == network.b.core.peer(there).datagram_bytes == 8972
+    for node, other, number in ((network.a, network.b, here), (network.b, network.a, there)):
+        node.core.post(number, WorkRequest(request=1, payload_offset=5, length=100_000))
+        network.run(until=lambda node=node: bool(completed(node)), seconds=5)  # type: ignore[misc]
+        (message,) = received(other)
+        assert content(other, message.extents) == node.region[5:100_005].tobytes()
+
+
+def test_handle_packets__hello_again_of_another_size_gets_the_same_accept() -> None:
+    """One that was overtaken, or that proposes less since no ACCEPT has arrived."""
+    network = Network(seed=1)
+    accept = opened_by_hand(network, size=8972)
+    for size in (1472, MIN_DATAGRAM_BYTES, 8972):
+        assert give(network.b, hello(cookie=b"whatever", size=size), now=network.now) == [accept]
+    assert [network.b.core.peer(number).datagram_bytes for number in network.b.core.open_peers] == [8972]
+
+
+@pytest.mark.parametrize(("proposed", "size"), [(0, 1472), (1472, 1473), (1472, 8972), (1472, 65_507)])
+def test_handle_packets__an_accept_of_more_than_was_proposed(proposed: int, size: int) -> None:
+    """Nobody has shown that so much passes; `proposed`: by a HELLO with a cookie, 0: none was sent yet."""
+    network = Network(seed=1)
+    number = network.a.core.connect("b:0", sizes=(1472,), now=network.now)
+    context = network.a.core.peer(number).own_context
+    answers(network.a, now=network.now)
+    if proposed:
+        give(network.a, Retry(context, bytes(24), 0, 1472), now=network.now, source="b:0")
+    lie = Accept(context, 9, 1 << 20, 1 << 10, 1 << 20, 4096, size)
+    give(network.a, lie, now=network.now, source="b:0")
+    assert network.a.core.malformed == 1
+    network.run(until=lambda: network.opened(number), seconds=2)
+    assert network.a.core.peer(number).datagram_bytes == 1472
 
 
 @pytest.mark.parametrize("seed", SEEDS)

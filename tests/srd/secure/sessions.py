@@ -60,15 +60,24 @@ def seal(
     now: float = 0.0,
 ) -> list[Sealed]:
     """Encrypt a burst."""
-    segment, count = len(payloads[0]), len(payloads)
-    size = HEADER_BYTES + segment + TAG_BYTES
-    packets = memoryview(bytearray(count * size))
-    headers = plain_headers(count, path=path, sequence=sequence, flags=flags, message=message, segment=segment)
-    for index in range(count):
-        packets[index * size : index * size + HEADER_BYTES] = headers[index * HEADER_BYTES : (index + 1) * HEADER_BYTES]
+    headers = plain_headers(
+        len(payloads), path=path, sequence=sequence, flags=flags, message=message, segment=len(payloads[0])
+    )
+    rows = [headers[at : at + HEADER_BYTES] for at in range(0, len(headers), HEADER_BYTES)]
+    return seal_headers(session, rows, payloads, path=path, sequence=sequence, now=now)
+
+
+def seal_headers(
+    session: Session, headers: list[bytes], payloads: list[bytes], *, path: int, sequence: int, now: float = 0.0
+) -> list[Sealed]:
+    """Encrypt packets with any headers, with the numbers of a burst on a path: authentic, whatever the headers say."""
+    size = HEADER_BYTES + len(payloads[0]) + TAG_BYTES
+    packets = memoryview(bytearray(len(payloads) * size))
+    for index, header in enumerate(headers):
+        packets[index * size : index * size + HEADER_BYTES] = header
     sealed_bytes = session.seal_data(
         packets,
-        packet_views(packets, size_bytes=size, count=count),
+        packet_views(packets, size_bytes=size, count=len(payloads)),
         [memoryview(payload) for payload in payloads],
         path=path,
         path_sequence=sequence,

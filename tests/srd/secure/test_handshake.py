@@ -601,3 +601,37 @@ def test_accept__more_than_one_that_violates_the_protocol(suite: int, body: byte
     (accept,) = opening.b.take(hello.encode(), now=NOW)
     opening.a.take(accept, now=NOW)
     assert opening.a.opened
+
+
+def open_to(a: End, other: End, *, address: str) -> int:
+    """Open a peer from `a` to another end; return its number."""
+    number = a.core.connect(address, sizes=(1472,), now=NOW)
+    (hello,) = a.poll(NOW)
+    for _ in range(2):
+        (reply,) = other.take(hello, now=NOW, source="a:0")
+        (hello,) = a.take(reply, now=NOW, source=address)
+    other.take(hello, now=NOW, source="a:0")
+    return number
+
+
+@pytest.mark.parametrize("first", ["b", "c"])
+def test_reset__is_understood_though_another_end_has_chosen_the_same_context(first: str) -> None:
+    """An end that was let in chooses its context freely: b's is readable in every packet that is sent to b."""
+    a = end("a", security(KEYS, "a"))
+    others = {"b": end("b", security(KEYS, "b")), "c": end("b", security(KEYS, "c"))}
+    opened = {
+        name: open_to(a, others[name], address=f"{name}:0") for name in sorted("bc", key=lambda name: name != first)
+    }
+    contexts = {a.core.peer(number).remote_context for number in opened.values()}
+    assert len(contexts) == 1, "c chooses what b has chosen"
+    later = NOW + 1
+    a.core.handle_timeout(later)
+    lost = [data for data in a.poll(later) if isinstance(decode_untrusted(data), Protected)]
+    resets = [reply for data in lost for reply in end("b", security(KEYS, "b"), seed=2).take(data, now=later)]
+    assert resets
+    for reset in resets:  # b was restarted, and has no state of its peer
+        a.take(reset, now=later, source="b:0")
+    assert [(each.peer, each.status) for each in a.ended] == [(opened["b"], Status.REMOTE_ERROR_UNKNOWN_PEER)]
+    assert a.core.open_peers == [opened["c"]]
+    a.core.abandon(opened["c"], status=Status.OK, reason="", now=later)
+    assert not a.core._by_reset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 from srd.secure import session as module
 from srd.secure.session import OLD_KEYS_RTTS, REPLAY_WINDOW, UPDATE_S, ReplayWindow, Session, Suite, packet_views
-from tests.srd.secure.sessions import CONTEXT, Sealed, pair, plain_headers, seal, unseal
+from tests.srd.secure.sessions import CONTEXT, Sealed, pair, plain_headers, seal, seal_headers, unseal
 
 CLOSE = Close(CONTEXT, 7).encode()
 PAYLOADS = [bytes([number]) * 100 for number in range(5)]
@@ -185,6 +186,30 @@ def test_replay_window__runs(runs: list[tuple[int, int]]) -> None:
             assert one.is_new(number) is other.is_new(number)
 
 
+FAR = (1, 100, REPLAY_WINDOW - 1, REPLAY_WINDOW, REPLAY_WINDOW + 1, 10 * REPLAY_WINDOW, 1 << 30, 1 << 50)
+
+
+@given(st.data())
+def test_replay_window__late_numbers_between_runs_of_any_length(data: st.DataObject) -> None:
+    """As a list of what was received; whatever comes, no more than the window is kept."""
+    window, received = ReplayWindow(), list[range]()
+    for _ in range(data.draw(st.integers(1, 12))):
+        first = window.next + data.draw(st.sampled_from((0, 0, 1, 7, *FAR)))
+        count = data.draw(st.sampled_from((1, 2, 3, *FAR)))
+        window.add_run(first, count)
+        received.append(range(first, first + count))
+        for behind in data.draw(st.lists(st.sampled_from((0, 1, 2, 3, 5, *FAR)) | st.integers(0, REPLAY_WINDOW))):
+            number = window.next - 1 - behind
+            if number < 0:
+                continue
+            expected = behind < REPLAY_WINDOW and not any(number in each for each in received)
+            assert window.is_new(number) is expected, (behind, received)
+            if expected:
+                window.add(number)
+                received.append(range(number, number + 1))
+            assert window._bits.bit_length() <= REPLAY_WINDOW
+
+
 def test_replay_window__a_gap_after_a_long_run_costs_nothing() -> None:
     """A run of 2^40 packets is not kept as so many bits."""
     window = ReplayWindow()
@@ -203,7 +228,7 @@ def open_train(session: Session, packets: list[Sealed], *, size: int) -> tuple[i
     datagrams = b"".join(packet.datagram for packet in packets)
     out = bytearray(len(datagrams))
     views = packet_views(memoryview(datagrams), size_bytes=size, count=len(packets))
-    kept, written = session.open_train_untrusted(views, out=memoryview(out))
+    kept, written = session.open_train_untrusted(memoryview(datagrams), views, out=memoryview(out))
     headers = np.array([list(packet.header) for packet in packets[:kept]], np.uint8).reshape(kept, HEADER_BYTES)
     if kept:
         session.restore_headers(headers)
@@ -249,6 +274,55 @@ def test_open_train__stops_where_a_packet_is_not_as_expected(data: st.DataObject
     assert kept in (broken, 0)  # 0: the first packet decides whether it is tried at all
     assert unseal(other, packets[broken]) is None
     assert all(unseal(other, packet) for packet in packets[broken + 1 :])
+
+
+def rows(headers: bytes) -> list[bytes]:
+    return [headers[at : at + HEADER_BYTES] for at in range(0, len(headers), HEADER_BYTES)]
+
+
+OF_THE_TRAIN = {
+    "version": (0, 0xFF),
+    "type": (1, 0xFF),
+    "key phase": (2, KEY_PHASE),
+    "path": (3, 0xFF),
+    "path sequence": (7, 0xFF),
+    "path sequence, high": (4, 0xFF),
+    "context, first byte": (8, 0xFF),
+    "context, last byte": (15, 0xFF),
+}
+"""What packets of a train have in common, or counts up: where it is in the header, and its bits."""
+
+
+@pytest.mark.parametrize(("at", "bits"), OF_THE_TRAIN.values(), ids=OF_THE_TRAIN)
+@pytest.mark.parametrize("count", [2, 16, 17, 44])
+def test_open_train__stops_at_a_header_that_lies_though_it_is_authentic(at: int, bits: int, count: int) -> None:
+    """Its sender has keys, and seals what it likes: nothing from there on counts as received."""
+    for liar in {1, count // 2, count - 1}:
+        for bit in [1 << shift for shift in range(8) if bits >> shift & 1]:
+            one, other = pair()
+            confirm, *headers = rows(plain_headers(count + 1, path=1, sequence=0, flags=0, message=9, segment=100))
+            lies = bytearray(headers[liar])
+            lies[at] ^= bit
+            headers[liar] = bytes(lies)
+            sealed = seal_headers(one, [confirm, *headers], [bytes(100)] * (count + 1), path=1, sequence=0)
+            assert unseal(other, sealed[0])
+            kept, _, _ = open_train(other, sealed[1:], size=HEADER_BYTES + 100 + TAG_BYTES)
+            assert kept == liar
+            assert [unseal(other, packet) is None for packet in sealed[1 : liar + 1]] == [True] * liar, "received"
+            assert all(unseal(other, packet) for packet in sealed[liar + 2 :]), "not received, and honest"
+
+
+def test_open_train__what_a_message_may_choose_is_no_lie() -> None:
+    """Opcode, immediate, PSN, message, length, offset, key: they may differ from one packet to the next."""
+    one, other = pair()
+    confirm, *headers = rows(plain_headers(21, path=1, sequence=0, flags=0, message=9, segment=100))
+    for index, header in enumerate(headers):
+        headers[index] = header[:2] + bytes([index % 4]) + header[3:16] + random.Random(index).randbytes(40)
+    sealed = seal_headers(one, [confirm, *headers], [bytes(100)] * 21, path=1, sequence=0)
+    assert unseal(other, sealed[0])
+    kept, found, _ = open_train(other, sealed[1:], size=HEADER_BYTES + 100 + TAG_BYTES)
+    assert kept == 20
+    assert found == b"".join(headers)
 
 
 def test_open_train__before_the_peer_is_confirmed_or_of_an_earlier_number() -> None:

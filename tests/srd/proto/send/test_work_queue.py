@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from srd.proto.send.batch import SendBatch
-from srd.proto.send.work_queue import WorkQueue, WorkQueueEntry
+from srd.proto.send.work_queue import MAX_ENDED, WorkQueue, WorkQueueEntry
 from srd.proto.wire.data import Opcode
 
 
@@ -50,6 +50,18 @@ def test_overdue__in_the_order_of_posting_without_what_has_ended() -> None:
     requests.remove(third)
     assert requests.overdue(now=99.0) == [], "a response has no deadline of its own"
     assert requests.deadline_at is None
+
+
+def test_start_timers__one_request_left_open_does_not_keep_all_that_have_ended() -> None:
+    """A responder may acknowledge a READ and never answer it, for as long as requests may take."""
+    requests = WorkQueue()
+    requests.add(request(0, message=0))
+    for name in range(1, 10_000):
+        requests.add(wqe := request(name, message=name))
+        requests.start_timers(deadline_at=float(name))
+        requests.remove(wqe)
+        assert len(requests._timed) <= 2 * (requests.count + 1) + MAX_ENDED
+    assert [wqe.request for wqe in requests.overdue(now=1e9)] == [0]
 
 
 def test_using__requests_of_a_registration() -> None:
