@@ -83,17 +83,17 @@ class Pool:
         if 0 <= chunk < self.chunks and 0 < length <= self.chunk_bytes - skipped:  # the common case
             self._holds[chunk] += 1
             return
-        for chunk in self._touched(offset, length):
+        for chunk in self.touched(offset, length):
             self._holds[chunk] += 1
 
     def drop(self, offset: int, *, length: int) -> None:
         """Release a fragment. Raises PoolError if it is not held."""
-        for chunk in self._touched(offset, length):
+        for chunk in self.touched(offset, length):
             self._drop(chunk)
 
     def view(self, offset: int, *, length: int) -> memoryview:
         """Return a view of a held fragment, without a copy. Raises PoolError if it is not held."""
-        if self._pin is None or not all(self._holds[chunk] for chunk in self._touched(offset, length)):
+        if self._pin is None or not all(self._holds[chunk] for chunk in self.touched(offset, length)):
             raise PoolError(f"bytes {offset} to {offset + length} are not held: they were returned")
         # Every object made from the view keeps this array alive. An array can have a weak reference, a memoryview not.
         piece = np.frombuffer(self._region, np.uint8, count=length, offset=offset)
@@ -118,7 +118,14 @@ class Pool:
             offset, length = self._ended_views.popleft()
             self.drop(offset, length=length)
 
-    def _touched(self, offset: int, length: int) -> range:
+    def is_held_by(self, chunk: int, *, fragments: int) -> bool:
+        """Whether nothing but so many fragments keeps a chunk from being reused."""
+        if self._ended_views:
+            self._collect()
+        return self._holds[chunk] == fragments and chunk not in self._opened
+
+    def touched(self, offset: int, length: int) -> range:
+        """Return the chunks that a fragment lies in. Raises PoolError for what is not within the pool."""
         first = offset // self.chunk_bytes
         last = max(offset + length - 1, offset) // self.chunk_bytes
         if offset < 0 or last >= self.chunks:

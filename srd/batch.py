@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Self
@@ -108,6 +109,15 @@ class MessageBatch:
     def immediate(self) -> int | None:
         """The 32-bit immediate of all the messages, or None."""
         return self._event.immediate
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """Where they lie. For the endpoint."""
+        return (self._event.extent,)
+
+    def move(self, extents: tuple[Extent, ...]) -> None:
+        """Note where they lie now; before the application has any of them. For the endpoint."""
+        self._event = replace(self._event, region_offset=extents[0].region_offset)
 
     def rows(self) -> npt.NDArray[np.uint8]:
         """Return the messages' memory as rows of bytes, without a copy. It is not reused while the array exists."""

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from types import TracebackType
 from typing import Self, cast
 
@@ -94,6 +95,7 @@ class Endpoint:
         self._closed_now = Notify()
         self._peers: dict[int, Peer] = {}
         self._inboxes: dict[int, Inbox] = {}  # of these peers
+        self._engine.queues.compact(lambda: chain.from_iterable(map(Inbox.untouched, self._inboxes.values())))
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self._first_use: dict[int, str] = {}  # of these: host and port, where the key may be a new one
         self.completions = CompletionQueue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from srd.batch import MessageBatch
 from srd.handler import PeerHandler
@@ -77,6 +78,12 @@ class Inbox:
     def has_unreceived(self) -> bool:
         """Whether messages or writes wait to be received."""
         return bool(self.messages) or bool(self.writes)
+
+    def untouched(self) -> Iterator[Message | MessageBatch]:
+        """Yield the messages of which the application has nothing yet."""
+        for message in self.messages:
+            if not (isinstance(message, MessageBatch) and message.taken):
+                yield message
 
     def release_view(self, request: int) -> None:
         """Release the view of a request whose memory is not read any more."""

@@ -67,6 +67,15 @@ class Message:
         """The sender's 32-bit immediate, or None."""
         return self._event.immediate
 
+    @property
+    def extents(self) -> tuple[events.Extent, ...]:
+        """Where it lies. For the endpoint."""
+        return self._event.extents
+
+    def move(self, extents: tuple[events.Extent, ...]) -> None:
+        """Note where it lies now; before the application has it. For the endpoint."""
+        self._event = self._event._replace(extents=extents)
+
     def data(self) -> bytes:
         """Return the message as bytes, and release it: one copy, counted. Raises UsageError if it was released."""
         whole = self.gather()

@@ -12,7 +12,7 @@ from devmem.region import Region
 from devmem.registry import Registration
 from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.engine import Engine
-from srd.errors import PacketError, PeerError, RequestError, UsageError
+from srd.errors import PeerError, RequestError, UsageError
 from srd.handler import PeerHandler
 from srd.inbox import Inbox
 from srd.io.addresses import host_port_text, host_text
@@ -374,11 +374,7 @@ class Peer:
 
         Raises PeerError when the peer has ended and no stream is left.
         """
-        try:
-            return await self.streams.accept(limit=limit)
-        except PacketError as error:
-            self._engine.fail_peer(self.number, reason=str(error))
-            raise PeerError(f"{host_port_text(*self.address)}: {error}", status=Status.REMOTE_ERROR_ABORT) from error
+        return await self.streams.accept(limit=limit)
 
     @property
     def streams(self) -> Streams:
@@ -414,7 +410,7 @@ class Peer:
         if self._streams is not None:
             self._streams.on_peer_ended(self.error())
             if self._inbox.closing:
-                self._streams.release()
+                self._streams.forget_pending()
 
     # -- receiving ----------------------------------------------------------------------------------------------------
 
@@ -470,7 +466,7 @@ class Peer:
     def _release_unreceived(self) -> None:
         self._inbox.release_messages()
         if self._streams is not None:
-            self._streams.release()
+            self._streams.forget_pending()
 
     async def __aenter__(self) -> Self:
         return self

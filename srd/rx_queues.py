@@ -15,7 +15,7 @@ import asyncio
 import errno
 import socket
 import warnings
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -24,6 +24,7 @@ from devmem.refill import HEADER_BYTES, RefillRing
 from devmem.region import Region
 from devmem.tokens import Tokens
 from devmem.uapi import MAX_AREA, ZCRX_RQE
+from srd.compaction import Compaction, Waiting
 from srd.config import EndpointConfig
 from srd.errors import SrdError, UsageError
 from srd.io.driver import Driver
@@ -76,6 +77,7 @@ class RxQueueTable:
         self._steering: Steering | None = None
         self._driver: Driver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: Callable[[], Iterable[Waiting]] | None = None
         self._api_copied_bytes = 0
         self._before = (0, 0)  # bytes copied and packets refused by retired queues
 
@@ -104,6 +106,15 @@ class RxQueueTable:
             number=number,
         )
 
+    def compact(self, waiting: Callable[[], Iterable[Waiting]]) -> None:
+        """Move what waits to be received together from now on, where a region is short of memory."""
+        self._waiting = waiting
+        for queue in self._queues.values():
+            queue.on_low = self._on_low(queue)
+
+    def _on_low(self, queue: RxMemory) -> Callable[[], None] | None:
+        return None if self._waiting is None else Compaction(queue, waiting=self._waiting).on_low
+
     # -- binding ------------------------------------------------------------------------------------------------
 
     def bind(self, region: Region, *, chunk_bytes: int) -> BoundRing:
@@ -127,7 +138,7 @@ class RxQueueTable:
             queue.pool.release()
             remedy = "" if error.errno == errno.EADDRINUSE else "; it needs Linux 4.5 or later"
             raise SrdError(f"a receive queue cannot be had: {error.strerror}{remedy}") from error
-        queue.refill = self.host.refill
+        queue.refill, queue.on_low = self.host.refill, self._on_low(queue)
         self._next += 1
         self._queues[queue.number] = queue
         self._driver.add_queue(sock, queue)

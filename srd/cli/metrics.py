@@ -37,7 +37,7 @@ def ask(address: tuple[str, int], path: str) -> str:
     try:
         connection.request("GET", path, headers={"Accept": "application/openmetrics-text"})
         answer = connection.getresponse()
-        body = answer.read(MAX_ANSWER_BYTES)
+        body = answer.read(MAX_ANSWER_BYTES + 1)
     except (ConnectionRefusedError, ConnectionResetError, http.client.RemoteDisconnected) as error:
         raise EndedError(f"{name}: nothing serves metrics there; start it with {OPTION} {name}") from error
     except (OSError, http.client.HTTPException, UnicodeError) as error:
@@ -47,6 +47,8 @@ def ask(address: tuple[str, int], path: str) -> str:
         connection.close()
     if answer.status != http.client.OK:
         raise SrdError(f"{name}: answers {answer.status} to {path}; is it the {OPTION} address of srd?")
+    if len(body) > MAX_ANSWER_BYTES:
+        raise SrdError(f"{name}: answers more than {MAX_ANSWER_BYTES >> 20} MiB to {path}; read it with another tool")
     return body.decode(errors="replace")
 
 

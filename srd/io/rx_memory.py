@@ -64,6 +64,7 @@ class RxMemory:
         self.pool = Pool(region, chunk_bytes=chunk_bytes, size_bytes=region.size_bytes - scratch_bytes(SLOTS))
         self.buffers = RxBuffers(region, self.pool, slots=slots)
         self.refill: Callable[[], None] | None = None  # called before memory is needed
+        self.on_low: Callable[[], None] | None = None  # called after a batch that found the region short of memory
         self.batch_messages = SLOTS  # that one batch receives at most
         self.predictor = PlacementPredictor(slots)
         self._reserve_bytes = reserve_bytes
@@ -123,6 +124,8 @@ class RxMemory:
             self._reuse(batch.datagrams, kept=result.kept)
         for placement in result.copies:
             self._copy_to_target(placement)
+        if batch.low_region is not None and self.on_low is not None:
+            self.on_low()
 
     def hold(self, extents: Iterable[Extent]) -> None:
         """Hold the memory of extents until `drop`."""
@@ -135,6 +138,26 @@ class RxMemory:
     def drop(self, extent: Extent) -> None:
         """Release the memory of an extent."""
         self.pool.drop(extent.region_offset - self._area, length=extent.length)
+
+    def has(self, extent: Extent) -> bool:
+        """Whether an extent lies in this region."""
+        return extent.region_offset >> REGION_SHIFT == self.number
+
+    def chunks(self, extent: Extent) -> range:
+        """Return the chunks of the pool that an extent lies in."""
+        return self.pool.touched(extent.region_offset - self._area, extent.length)
+
+    def move(self, extent: Extent) -> Extent:
+        """Copy an extent that is held to behind what was copied last; return it there, or as it is if memory lacks."""
+        length = extent.length
+        offset = self.buffers.allocate_copy(length) if 0 < length <= self.pool.chunk_bytes else None
+        if offset is None:
+            return extent
+        ctypes.memmove(self.region.address + offset, self.region.address + extent.region_offset - self._area, length)
+        self.bytes_copied += length
+        self.pool.hold(offset, length=length)
+        self.drop(extent)
+        return extent._replace(region_offset=self._area + offset)
 
     def view(self, extent: Extent) -> memoryview:
         """Return a view of an extent that is held. Its memory is not reused while the view exists."""

@@ -138,9 +138,9 @@ class ProtocolConfig:
     """The same for one IP address: a quarter of all, so that a single host cannot take all slots. Each IPv6 address
     counts by itself, though a host may have many."""
 
-    max_unaccepted_peers: int = 1024
-    """The same for peers that the application has not accepted yet, as `listen`'s backlog. More than arrive in one
-    iteration of an event loop; Linux' own limit (`somaxconn`) is 4096."""
+    max_unaccepted_peers: int = 4096
+    """The same for peers that the application has not accepted yet, as `listen`'s backlog: Linux' own limit
+    (`somaxconn`). Four times what one IP address may have, so that a single host cannot take all of these either."""
 
     handshake_timeout_s: float = 10.0
     """A peer that never answered is reported unreachable after this time. A handshake takes two round trips: 1.2 s over

@@ -37,6 +37,7 @@ from srd.proto.security import CredentialCheck, PacketProtection, Secured, Secur
 from srd.proto.stateless import StatelessResponder
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
+from srd.proto.unconfirmed import Unconfirmed
 from srd.proto.wire.control import (
     INNER_TYPES,
     Accept,
@@ -107,8 +108,7 @@ class EndpointCore:
             security=security,
         )
         self._security = security
-        self._new_context = new_context
-        self._rng = rng
+        self._new_context, self._rng = new_context, rng
         self._memory, self._inbox = memory, inbox
         self._copies: list[TargetCopy] = []  # of the batch that is being processed
         self._new_admission = admission
@@ -126,6 +126,7 @@ class EndpointCore:
         """Keys of open peers, by the context that this end chose: for whoever decrypts their data."""
         self._hosts: dict[object, int] = {}  # number of peers of each host
         self._unaccepted: set[int] = set()  # numbers of the incoming peers without a call of `accepted` yet
+        self._unconfirmed = Unconfirmed()  # of these
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, round-robin
         # Likewise, of those whose data `poll_transmit` held back, and that had none when it looked for data only.
         self._held, self._without_data = dict[int, None](), dict[int, None]()
@@ -422,7 +423,8 @@ class EndpointCore:
     def _handle_hello(self, hello: Hello, address: Address, *, now: float) -> None:
         peer = self._by_remote.get(hello.own_context)
         if peer is None:
-            if not self._stateless.validate_address(hello, address, now=now, has_room=self._has_room(address)):
+            has_room = self._has_room(address) or self._may_displace(address)
+            if not self._stateless.validate_address(hello, address, now=now, has_room=has_room):
                 return
             if (peer := self._accept_untrusted(hello, address, now=now)) is None:
                 return
@@ -433,7 +435,10 @@ class EndpointCore:
 
     def _accept_untrusted(self, hello: Hello, address: Address, *, now: float) -> PeerCore | None:
         """Make the peer of a HELLO with a valid cookie, or refuse it. Raises PacketError if it is not authentic."""
-        response = None
+        response = displaced = None
+        if not self._has_room(address) and (displaced := self._unconfirmed.displaced_by(address)) is None:
+            self._stateless.refuse(hello, address, status=Status.REMOTE_ERROR_RNR)
+            return None
         if self._security is not None:
             response = self._security.respond_untrusted(hello.message, transcript=hello.transcript)
             if not response.is_authorized:
@@ -442,6 +447,8 @@ class EndpointCore:
                 return None
         if not self._stateless.spend_cookie(hello, address, now=now):
             return None
+        if displaced is not None:
+            self.abandon(displaced, status=Status.LOCAL_ERROR_UNREACH_REMOTE, reason="not confirmed in time", now=now)
         peer = self._by_remote[hello.own_context] = self._add(address, now=now)
         self._unaccepted.add(peer.number)
         secured, size_bytes = None, self._datagram_bytes
@@ -450,6 +457,7 @@ class EndpointCore:
         if response is not None:
             message, secured = response.write(packet.body, context=peer.own_context, now=now)
             peer.accept = SecureAccept(hello.own_context, message).encode()
+            self._unconfirmed.add(peer.number, address=address)
         self._opened(peer, hello, secured=secured, now=now)
         self._after(peer, now=now)
         return peer
@@ -461,6 +469,10 @@ class EndpointCore:
             and len(self._unaccepted) < self._config.max_unaccepted_peers
             and self._hosts.get(host_of(address), 0) < self._config.max_peers_per_address
         )
+
+    def _may_displace(self, address: Address) -> bool:
+        """Whether one more peer from `address` may take the place of another, as far as that is found out quickly."""
+        return bool(self._unconfirmed) and self._hosts.get(host_of(address), 0) < self._config.max_peers_per_address
 
     def _opened(self, peer: PeerCore, packet: Hello | Accept, *, secured: Secured | None = None, now: float) -> None:
         if secured is not None:
@@ -599,6 +611,8 @@ class EndpointCore:
         """Trace what has happened, queue the peer for transmission, and remove it when it has ended."""
         if self._trace is not None:
             self._trace_events(now=now)
+        if self._unconfirmed and (peer.is_confirmed or peer.state is PeerState.ENDED):
+            self._unconfirmed.discard(peer.number)
         if peer.state is not PeerState.ENDED:
             peer.control_due = True
             self._ready[peer.number] = None

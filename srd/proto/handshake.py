@@ -37,7 +37,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.errors import PacketError
 from srd.proto.security import CredentialCheck, Initiation, Secured, Security, SecurityMode
 from srd.proto.wire.control import Accept, Hello, Refuse, RefuseReason, Retry, SecureAccept, accept_untrusted
-from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Address
+from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Address, host_of
 from srd.proto.wire.status import Status
 
 COOKIE_LIFETIME_S = 10
@@ -62,6 +62,9 @@ MAX_SIZES = 8
 MAX_USED_COOKIES = 1 << 16
 """Cookies that are remembered as used: more handshakes than an interpreter makes while a cookie is valid. When there
 are as many, further handshakes are refused."""
+MAX_USED_OF_HOST = MAX_USED_COOKIES // 4
+"""The same for one host, in either period: 1,600 handshakes a second. As `max_peers_per_address`: a single host cannot
+take all places."""
 
 
 class CookieJar:
@@ -70,27 +73,33 @@ class CookieJar:
     def __init__(self, *, secret: bytes) -> None:
         self._secret = secret
         self._used: dict[int, set[bytes]] = {}  # by the period of their time stamp
+        self._hosts: dict[int, dict[object, int]] = {}  # likewise: how many each host has used
         self.used_count = 0
 
-    def spend(self, cookie: bytes, *, now: float) -> bool:
+    def spend(self, cookie: bytes, *, address: Address, now: float) -> bool:
         """Note that a valid cookie was used; return whether it had been before. `is_full`: no room."""
         self._drop_expired(now)
-        used = self._used.setdefault(int.from_bytes(cookie[:8], "big"), set())
+        period, host = int.from_bytes(cookie[:8], "big"), host_of(address)
+        used, hosts = self._used.setdefault(period, set()), self._hosts.setdefault(period, {})
         if cookie in used:
             return True
         used.add(cookie)
+        hosts[host] = hosts.get(host, 0) + 1
         self.used_count += 1
         return False
 
-    def is_full(self, *, now: float) -> bool:
-        """Whether no further cookie can be remembered, and so none be accepted."""
+    def is_full(self, address: Address, *, now: float) -> bool:
+        """Whether no further cookie of this host can be remembered, and so none be accepted."""
         self._drop_expired(now)
-        return self.used_count >= MAX_USED_COOKIES
+        host = host_of(address)
+        of_host = any(hosts.get(host, 0) >= MAX_USED_OF_HOST for hosts in self._hosts.values())
+        return of_host or self.used_count >= MAX_USED_COOKIES
 
     def _drop_expired(self, now: float) -> None:
         oldest = int(now / COOKIE_LIFETIME_S) - 1
         for period in [period for period in self._used if period < oldest]:
             self.used_count -= len(self._used.pop(period))
+            del self._hosts[period]
 
     def make(self, *, address: Address, context: int, now: float) -> bytes:
         """Return the cookie for an initiator at `address`."""

@@ -98,7 +98,7 @@ class StatelessResponder:
             reason = RefuseReason.NEEDS_PLAIN + self._mode
             self.refuse(hello, address, status=Status.REMOTE_ERROR_FEATURE_MISMATCH, reason=reason)
             return False
-        if not has_room or self._cookies.is_full(now=now):
+        if not has_room or self._cookies.is_full(address, now=now):
             self.refuse(hello, address, status=Status.REMOTE_ERROR_RNR)
             return False
         if self._cookies.check(hello.cookie, address=address, context=hello.own_context, now=now):
@@ -120,7 +120,7 @@ class StatelessResponder:
 
         Only an authentic HELLO spends its cookie: others could use up the memory for cookies, or an initiator's own.
         """
-        if self._cookies.spend(hello.cookie, now=now):
+        if self._cookies.spend(hello.cookie, address=address, now=now):
             self.refuse(hello, address, status=Status.REMOTE_ERROR_ABORT)
             return False
         return True

@@ -31,7 +31,8 @@ SCRYPT_SALT = b"open-srd psk v1"
 """Both ends must compute the same key from a passphrase alone, so the salt is the same everywhere."""
 SCRYPT_COST = 1 << 17
 """RFC 7914's n: 128 MiB and about half a second for each guess (OWASP's recommendation)."""
-MAX_FILE_BYTES = 1 << 20
+MAX_FILE_BYTES = 16 << 20
+"""200,000 keys. What is longer is refused, and never read in part: it would lack keys, and known hosts, silently."""
 _PEM = re.compile(r"-----BEGIN ((?:\w+ )?PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
 FINGERPRINT_CHARACTERS = 43
 """Length of a fingerprint."""
@@ -79,11 +80,19 @@ def read_secret(path: Path) -> str:
     try:
         with path.open("rb") as file:
             _check_mode(file, path, others_may_not="read it", mask=0o077)
-            return file.read(MAX_FILE_BYTES).decode()
+            return _read(file, path).decode()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is no text, so it has no key; see srd keygen") from error
+
+
+def _read(file: IO[bytes], path: Path) -> bytes:
+    """Return all of a file. Raises UsageError for one that is too long, such as a device without an end."""
+    content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise UsageError(f"{path}: is longer than {MAX_FILE_BYTES >> 20} MiB; divide it, or name another file")
+    return content
 
 
 def _check_mode(file: IO[bytes], path: Path, *, others_may_not: str, mask: int) -> None:
@@ -106,7 +115,7 @@ def trusted_lines(path: Path) -> list[tuple[int, str]]:
     try:
         with path.open("rb") as file:
             _check_mode(file, path, others_may_not="write to it", mask=0o022)
-            lines = file.read(MAX_FILE_BYTES).decode().splitlines()
+            lines = _read(file, path).decode().splitlines()
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -141,6 +141,10 @@ class ReceiveHalf:
         self._pieces: dict[int, bytes] = {}  # that arrived before others, by offset
         self._starts: list[int] = []  # of these, in order
 
+    def widen(self, window_bytes: int) -> None:
+        """Set the window, before anything was taken; it must not shrink."""
+        self._window_bytes = self.limit = window_bytes
+
     def on_data_untrusted(self, offset: int, data: bytes) -> None:
         """Accept bytes. Raises PacketError: beyond the limit or the end, twice, or in too many pieces."""
         start = self.offset + ahead(offset, of=self.offset)

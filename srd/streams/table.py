@@ -3,9 +3,9 @@
 Rules.
 1. Each end numbers the streams that it opens: twice the count of those before, and 1 at the end that accepted it.
 2. A LIMIT opens a stream, and accepts one. An end has at most `BACKLOG` streams open that were not accepted yet.
-3. What arrives for a stream that was not accepted stays in the receive region, at most `INITIAL_WINDOW_BYTES` of it. Of
-   a stream that the application has accepted or opened it is copied out at once, so that streams never pin the region;
-   it takes at most `EndpointConfig.stream_window_bytes`.
+3. What arrives is copied out of the receive region at once, so that streams never pin it: a message of one byte would
+   pin a whole chunk. A stream takes at most `INITIAL_WINDOW_BYTES` until it is accepted, and at most
+   `EndpointConfig.stream_window_bytes` after that.
 4. A message for a stream that is over is dropped: the other end may not know yet.
 """
 
@@ -23,7 +23,7 @@ from srd.proto.wire.status import Status
 from srd.streams.halves import Outgoing
 from srd.streams.stream import Stream
 from srd.streams.transport import StreamTransport, StreamWriter
-from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, MAX_PIECES, Frame, Kind, frame_untrusted
+from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, Frame, Kind, frame_untrusted
 
 MAX_PIECE_BYTES: Final = 128 << 10
 """Longest message of a stream: several in a window, so that one that is lost does not stop it."""
@@ -32,16 +32,6 @@ READER_LIMIT_BYTES: Final = 64 << 10
 
 Post = Callable[[int, Outgoing], "asyncio.Future[Status] | None"]
 ReaderWriter = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class Pending:
-    """A stream that the other end has opened and the application has not accepted yet."""
-
-    __slots__ = ("arrived", "size_bytes")
-
-    def __init__(self) -> None:
-        self.arrived: list[tuple[Frame, Message]] = []
-        self.size_bytes = 0
 
 
 class Streams:
@@ -62,7 +52,7 @@ class Streams:
         self._open: dict[int, StreamTransport] = {}
         self._opened = 0  # streams, by this end
         self._unaccepted: set[int] = set()  # of these
-        self._pending: dict[int, Pending] = {}  # opened by the other end, in order of arrival
+        self._pending: dict[int, Stream] = {}  # opened by the other end and not accepted yet, in order of arrival
         self._accepted = 0  # of these, in all
         self._known = SequenceSet()  # of these, by count: all that were ever seen
         self._end: PeerError | None = None
@@ -79,44 +69,35 @@ class Streams:
         number = 2 * self._opened + self._side
         self._opened += 1
         self._unaccepted.add(number)
-        _, reader, writer = self._make(number, limit=limit)
-        self._grant(number)
+        stream = Stream(number, window_bytes=self._window_bytes, piece_bytes=self._piece_bytes)
+        _, reader, writer = self._use(stream, limit=limit)
         return reader, writer
 
     async def accept(self, *, limit: int) -> ReaderWriter:
-        """Return the next stream that the other end has opened. Raises PeerError when the peer has ended.
-
-        Raises PacketError if what had arrived for it is not what a conforming end sends.
-        """
+        """Return the next stream that the other end has opened. Raises PeerError when the peer has ended."""
         while not self._pending:
             if self._end is not None:
                 raise self._end
             await self._changed.wait()
-        number = next(iter(self._pending))
-        pending = self._pending.pop(number)
+        stream = self._pending.pop(next(iter(self._pending)))
         self._accepted += 1
-        transport, reader, writer = self._make(number, limit=limit)
-        self._grant(number)
-        arrived = [(frame, message.data()) for frame, message in pending.arrived]  # released, whatever they say
-        for frame, payload in arrived:
-            transport.on_frame_untrusted(frame, payload)
+        stream.receive.widen(self._window_bytes)
+        transport, reader, writer = self._use(stream, limit=limit)
         if self._end is not None:
             transport.on_peer_ended(self._end)
         return reader, writer
 
-    def _make(self, number: int, *, limit: int) -> tuple[StreamTransport, asyncio.StreamReader, asyncio.StreamWriter]:
+    def _use(self, stream: Stream, *, limit: int) -> tuple[StreamTransport, asyncio.StreamReader, asyncio.StreamWriter]:
+        """Tell the other end of a stream what it may send, and give the application what has arrived."""
         loop = asyncio.get_running_loop()
-        stream = Stream(number, window_bytes=self._window_bytes, piece_bytes=self._piece_bytes)
-        extra = {**self._extra, "stream": number}
+        extra = {**self._extra, "stream": stream.number}
         transport = StreamTransport(stream, post=self._post, on_over=self._on_over, extra=extra)
-        self._open[number] = transport
+        self._open[stream.number] = transport
+        self._post(stream.number, Outgoing(Kind.LIMIT, self._window_bytes))
         reader = asyncio.StreamReader(limit=limit, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport.start(protocol)
         return transport, reader, StreamWriter(transport, protocol=protocol, reader=reader, loop=loop)
-
-    def _grant(self, number: int) -> None:
-        self._post(number, Outgoing(Kind.LIMIT, self._window_bytes))
 
     def _on_over(self, number: int) -> None:
         self._open.pop(number, None)
@@ -127,20 +108,16 @@ class Streams:
         """Process a message of a stream. Raises PacketError for what no conforming end sends; it is released."""
         try:
             frame = frame_untrusted(key, immediate=message.immediate, length=message.length)
-            own = frame.stream & 1 == self._side
-            if own:
+            if frame.stream & 1 == self._side:
                 self._check_own_untrusted(frame)
             else:
                 self._check_other_untrusted(frame)
-            if not own and frame.stream in self._pending:
-                self._keep_untrusted(frame, message)
-                return
             if (transport := self._open.get(frame.stream)) is not None:
                 transport.on_frame_untrusted(frame, message.gather())
-        except PacketError:
+            elif (pending := self._pending.get(frame.stream)) is not None:
+                pending.on_frame_untrusted(frame, message.gather())
+        finally:
             message.release()
-            raise
-        message.release()
 
     def _check_own_untrusted(self, frame: Frame) -> None:
         """Check a message of a stream that this end has opened, or would have."""
@@ -156,16 +133,10 @@ class Streams:
         if count >= self._accepted + BACKLOG:
             raise PacketError(f"stream {frame.stream}, with {self._accepted} of {BACKLOG} and more accepted")
         if self._known.insert(count, count=1):
-            self._pending[frame.stream] = Pending()
+            self._pending[frame.stream] = Stream(
+                frame.stream, window_bytes=INITIAL_WINDOW_BYTES, piece_bytes=self._piece_bytes
+            )
             self._changed.notify()
-
-    def _keep_untrusted(self, frame: Frame, message: Message) -> None:
-        """Keep a message until its stream is accepted."""
-        pending = self._pending[frame.stream]
-        pending.size_bytes += message.length
-        if pending.size_bytes > INITIAL_WINDOW_BYTES or len(pending.arrived) >= MAX_PIECES:
-            raise PacketError(f"stream {frame.stream}: more than was granted before it was accepted")
-        pending.arrived.append((frame, message))
 
     @property
     def count(self) -> int:
@@ -186,9 +157,6 @@ class Streams:
             transport.on_peer_ended(error)
         self._changed.notify()
 
-    def release(self) -> None:
-        """Release what was never accepted."""
-        for pending in self._pending.values():
-            for _, message in pending.arrived:
-                message.release()
+    def forget_pending(self) -> None:
+        """Forget the streams that were never accepted."""
         self._pending.clear()

@@ -49,9 +49,10 @@ class StreamTransport(asyncio.Transport):
         self.set_write_buffer_limits()
 
     def start(self, protocol: asyncio.Protocol) -> None:
-        """Begin to call `protocol`."""
+        """Begin to call `protocol`, first with what has arrived before."""
         self._protocol = protocol
         protocol.connection_made(self)
+        self._on_arrived()
 
     # -- what asyncio calls: reading ----------------------------------------------------------------------------------
 
@@ -170,6 +171,9 @@ class StreamTransport(asyncio.Transport):
     def on_frame_untrusted(self, frame: Frame, payload: bytes) -> None:
         """Process a message of the other end. Raises PacketError for what no conforming one sends."""
         self._stream.on_frame_untrusted(frame, payload)
+        self._on_arrived()
+
+    def _on_arrived(self) -> None:
         if self._stream.was_reset and not self._closing:
             self._reason = (f"stream {self._stream.number}: reset by the other end", None)
         self._deliver()

@@ -25,8 +25,8 @@ MAX_AHEAD: Final = 1 << 30
 BACKLOG: Final = 16
 """Streams that an end may have opened and the other end not accepted yet, as `listen`'s backlog."""
 INITIAL_WINDOW_BYTES: Final = 64 << 10
-"""Bytes that may be sent before the first LIMIT, that is, before the stream is accepted. They lie in the receive region
-until then: 1 MiB for all of the backlog."""
+"""Bytes that may be sent before the first LIMIT, that is, before the stream is accepted. The receiver keeps them until
+then: 1 MiB for all of a peer's backlog."""
 MAX_PIECES: Final = 1024
 """DATA messages from the lowest one that is not acknowledged, so that a receiver has to keep no more out of order."""
 

@@ -130,6 +130,17 @@ def host_of(address: Address) -> Any:
     return (address[0], *address[2:]) if isinstance(address, tuple) else str(address).rpartition(":")[0]
 
 
+def network_of(address: Address) -> Any:
+    """Return what one host may have all addresses of: the first 64 bits of an IPv6 address, else the host."""
+    host = host_of(address)
+    text = host[0] if isinstance(host, tuple) else host
+    if ":" not in text or "." in text:
+        return host
+    head, _, tail = text.partition("::")
+    groups, rest = (part.split(":") if part else [] for part in (head, tail))
+    return ":".join([*groups, *["0"] * (8 - len(groups) - len(rest)), *rest][:4])
+
+
 @dataclass(slots=True)
 class Burst:
     """Consecutive packets of one message, equal in size but for the last, sent on one path at once."""

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from srd.cli.top import headline, path_states, screen
+from srd.errors import SrdError
 from srd.metrics.sample import PathSample, PeerSample, Sample
+from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, assert_fails, command, receiver, srd
 from tests.srd.metrics.test_exposition import families
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
+metrics_module = import_module("srd.cli.metrics")  # its package has a command of that name
 
 
 def metrics_address(process: Process) -> str:
@@ -86,6 +92,28 @@ def test_metrics__something_else_answers_bad_flow(called: Called) -> None:
     assert_fails(called("top", "127.0.0.1:99999"), status=2, error="is not HOST:PORT")
     assert_fails(called("top", "127.0.0.1:9", "--interval", "1ms"), status=2, error="is too short")
     assert_fails(called("metrics", "nowhere.invalid:9400"), status=1, error="nowhere.invalid:9400: cannot be read: ")
+
+
+def test_ask__an_answer_that_is_too_long_is_not_shown_in_part_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing would look like metrics that are not there."""
+    monkeypatch.setattr(metrics_module, "MAX_ANSWER_BYTES", 1 << 20)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def answer(size_bytes: int) -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % size_bytes)
+                connection.sendall(b"x" * size_bytes)
+
+        address = server.getsockname()
+        serving = pool.submit(answer, 1 << 20)
+        assert metrics_module.ask(address, "/metrics") == "x" * (1 << 20)
+        serving.result(PATIENCE_S)
+        serving = pool.submit(answer, (1 << 20) + 1)
+        with pytest.raises(SrdError, match="answers more than 1 MiB to /metrics"):
+            metrics_module.ask(address, "/metrics")
+        serving.result(PATIENCE_S)
 
 
 def peer(number: int, *, sent: int, paths: tuple[PathSample, ...] = ()) -> PeerSample:

@@ -14,6 +14,8 @@ from srd.proto.handshake import (
     COOKIE_LIFETIME_S,
     HELLOS_PER_SIZE,
     MAX_SIZES,
+    MAX_USED_COOKIES,
+    MAX_USED_OF_HOST,
     MIN_RTT_S,
     CookieJar,
     Initiator,
@@ -73,11 +75,25 @@ def test_spend__once_while_a_cookie_is_valid() -> None:
     """And no longer: their lifetime bounds the memory for spent cookies."""
     jar = CookieJar(secret=b"k" * 32)
     spent = [jar.make(address=ADDRESS, context=7, now=now) for now in (100.0, 110.0, 120.0)]
-    assert [jar.spend(cookie, now=now) for cookie, now in zip(spent, (100.0, 110.0, 120.0), strict=True)] == [False] * 3
+    at = zip(spent, (100.0, 110.0, 120.0), strict=True)
+    assert [jar.spend(cookie, address=ADDRESS, now=now) for cookie, now in at] == [False] * 3
     assert jar.used_count == 2, "the first has expired"
-    assert [jar.spend(cookie, now=129.9) for cookie in spent[1:]] == [True] * 2
-    assert not jar.is_full(now=150.0)
+    assert [jar.spend(cookie, address=ADDRESS, now=129.9) for cookie in spent[1:]] == [True] * 2
+    assert not jar.is_full(ADDRESS, now=150.0)
     assert jar.used_count == 0
+    assert not jar._hosts
+
+
+def test_spend__one_host_leaves_room_for_others() -> None:
+    jar = CookieJar(secret=b"k" * 32)
+    for context in range(MAX_USED_OF_HOST):
+        assert not jar.is_full(ADDRESS, now=100.0)
+        cookie = jar.make(address=ADDRESS, context=context, now=100.0)
+        assert not jar.spend(cookie, address=ADDRESS, now=100.0)
+    assert jar.is_full((ADDRESS[0], 1), now=100.0), "whatever its port"
+    assert not jar.is_full(("192.0.2.99", 7), now=100.0)
+    assert jar.used_count < MAX_USED_COOKIES
+    assert not jar.is_full(ADDRESS, now=130.0)
 
 
 CONFIG = ProtocolConfig(

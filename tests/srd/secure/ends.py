@@ -27,6 +27,7 @@ from srd.secure.handshake import Handshakes
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 PSK = bytes(range(32))
+CONFIG = ProtocolConfig(paths=1)
 
 
 @cache
@@ -149,10 +150,10 @@ class End:
         return self.poll(now)
 
 
-def end(name: str, handshakes: Handshakes | None, *, seed: int = 1) -> End:
+def end(name: str, handshakes: Handshakes | None, *, seed: int = 1, config: ProtocolConfig = CONFIG) -> End:
     rng = Random(f"{name}{seed}")
     core = EndpointCore(
-        ProtocolConfig(paths=1),
+        config,
         datagram_bytes=1472,
         secret=name.encode() * 32,
         new_context=lambda: rng.getrandbits(64),

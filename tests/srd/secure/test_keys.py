@@ -225,6 +225,50 @@ def test_repr__has_no_secrets() -> None:
         assert repr(private.private_bytes_raw()) not in repr(config)
 
 
+# -- long files ------------------------------------------------------------------------------------------------------
+
+
+def many(line: str, *, size_bytes: int, last: str) -> str:
+    """Return lines up to a line's end at `size_bytes`, as a comment fills what is left, and the last line behind."""
+    text = line * ((size_bytes - 200) // len(line))
+    return f"{text}#{'-' * (size_bytes - len(text) - 2)}\n{last}\n"
+
+
+def test_read__what_lies_behind_a_mebibyte_counts(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(many(f"other:1 {public_text(OTHER)}\n", size_bytes=1 << 20, last=f"h:1 {public_text(ONE)}"))
+    reason = KnownHosts(path, own_key=OWN).check("h:1", OTHER)
+    assert reason is not None
+    assert "h:1 has another key than before" in reason
+    path.write_text(many(f"{public_text(OTHER)}\n", size_bytes=1 << 20, last=public_text(ONE)))
+    assert read_authorized(path) == {ONE, OTHER}
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "authorized": read_authorized,
+    "known hosts": lambda path: KnownHosts(path, own_key=OWN).check("h:1", ONE),
+    "private key": load,
+    "psk": read_psk,
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_read__a_file_that_is_too_long_is_never_read_in_part_bad_flow(
+    tmp_path: Path, read: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cut is at a line's end."""
+    monkeypatch.setattr(keys, "MAX_FILE_BYTES", 2 << 20)
+    path = secret(tmp_path / "file", many("# comment\n", size_bytes=2 << 20, last="#"))
+    with pytest.raises(UsageError, match=rf"{path}: is longer than 2 MiB; divide it, or name another file"):
+        read(path)
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_read__a_device_without_an_end_bad_flow(read: Callable[[Path], object]) -> None:
+    with pytest.raises(UsageError, match="/dev/zero: is longer than 16 MiB"):
+        read(Path("/dev/zero"))
+
+
 # -- known hosts -----------------------------------------------------------------------------------------------------
 
 

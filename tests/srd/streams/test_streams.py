@@ -21,7 +21,7 @@ from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.send_memory import in_place
 from srd.streams.halves import Outgoing
 from srd.streams.table import MAX_PIECE_BYTES, ReaderWriter, Streams
-from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, Kind, key
+from srd.streams.wire import BACKLOG, INITIAL_WINDOW_BYTES, MAX_PIECES, Kind, key
 from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import SMALL, content, pair, receive
 from tests.srd.lossy import relay
@@ -52,6 +52,13 @@ async def write_all(writer: asyncio.StreamWriter, payload: bytes, *, seed: int) 
 async def settled(*peers: Peer) -> None:
     """Wait until no stream is left at both ends."""
     await until(lambda: not any(peer.streams._open for peer in peers))
+
+
+def held(endpoint: Endpoint) -> int:
+    """Return how many fragments are held in the receive region."""
+    pool = endpoint._engine.queues.host.pool
+    assert pool.free_chunks  # takes note of views that have ended
+    return sum(pool._holds)
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------------
@@ -214,7 +221,7 @@ async def test_open__waits_while_too_many_were_not_accepted() -> None:
         assert [writer.get_extra_info("stream") for _, writer in opened] == [2 * n for n in range(BACKLOG + 1)]
 
 
-async def test_accept__before_it_little_is_held_and_in_the_region() -> None:
+async def test_accept__before_it_little_is_held_and_nothing_in_the_region() -> None:
     async with pair(config=CONFIG) as (_, two, here, there):
         _, writer = await here.open_stream()
         payload = content(WINDOW, seed=SEED)
@@ -222,11 +229,41 @@ async def test_accept__before_it_little_is_held_and_in_the_region() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(writing), 0.1)
         (pending,) = there.streams._pending.values()
-        assert 0 < pending.size_bytes <= INITIAL_WINDOW_BYTES
-        assert sum(two._engine.queues.host.pool._holds)
+        assert 0 < pending.receive.offset <= INITIAL_WINDOW_BYTES
+        assert not held(two)
         reader, _ = await there.accept_stream()
         assert await reader.read() == payload
         await writing
+
+
+async def test_accept__before_it_any_number_of_short_writes_is_no_violation() -> None:
+    """The sender's bound is on messages that are not acknowledged."""
+    async with pair(config=CONFIG) as (_, _, here, there):
+        _, writer = await here.open_stream()
+        payload = content(MAX_PIECES + 100, seed=SEED)
+        for byte in payload:
+            writer.write(bytes([byte]))
+            here.send_now()
+            await here.send(b"x")
+            assert await receive(there) == b"x"
+        writer.write_eof()
+        assert not there.ended
+        reader, _ = await there.accept_stream()
+        assert await reader.read() == payload
+
+
+async def test_accept__a_stream_that_was_reset_before() -> None:
+    async with pair(config=CONFIG) as (_, _, here, there):
+        _, writer = await here.open_stream()
+        writer.write(b"some")
+        await writer.drain()
+        writer.transport.abort()
+        await here.send(b"x")
+        assert await receive(there) == b"x"
+        reader, writer = await there.accept_stream()
+        with pytest.raises(ConnectionResetError, match="stream 0: reset by the other end"):
+            await reader.read()
+        await settled(here, there)
 
 
 # -- the end --------------------------------------------------------------------------------------------------------
@@ -371,11 +408,6 @@ def post(peer: Peer, message_key: int, *, immediate: int | None = 0, payload: by
     peer._post(wr, view=memory.view)
 
 
-async def accept_all(peer: Peer) -> None:
-    while True:
-        await peer.accept_stream()
-
-
 DATA, EOF, LIMIT = (key(kind, stream=0) for kind in (Kind.DATA, Kind.EOF, Kind.LIMIT))
 VIOLATIONS: dict[str, list[tuple[int, int | None, bytes]]] = {
     "unknown kind": [(1, 0, b"")],
@@ -412,19 +444,12 @@ async def test_violation__ends_the_peer_and_nothing_else_bad_flow(
         for message_key, immediate, payload in violation:
             post(here, message_key, immediate=immediate, payload=payload)
         async with asyncio.timeout(PATIENCE_S):
-            if accepted:
-                assert await there.wait_ended() is Status.REMOTE_ERROR_ABORT
-            else:
-                with pytest.raises(PeerError) as caught:
-                    await accept_all(there)
-                assert caught.value.status is Status.REMOTE_ERROR_ABORT
+            assert await there.wait_ended() is Status.REMOTE_ERROR_ABORT
         await good.send(b"fine")
         assert await receive(other) == b"fine"
-        pool = two._engine.queues.host.pool
-        assert pool.free_chunks
         await asyncio.sleep(0)
         await there.close()
-        assert not sum(pool._holds)
+        assert not held(two)
 
 
 async def test_violation__a_batch_bad_flow() -> None:
@@ -436,10 +461,32 @@ async def test_violation__a_batch_bad_flow() -> None:
 
 
 async def test_hostile__control_messages_without_end_take_no_memory() -> None:
-    async with pair(config=CONFIG) as (_, _, here, there):
+    async with pair(config=CONFIG) as (_, two, here, there):
         for _ in range(3000):
             post(here, LIMIT, immediate=WINDOW)
-        assert await asyncio.wait_for(there.wait_ended(), PATIENCE_S) is Status.REMOTE_ERROR_ABORT
+        await here.send(b"fine")
+        assert await receive(there) == b"fine"
+        assert not held(two)
+        (pending,) = there.streams._pending.values()
+        assert not pending.receive._pieces
+        assert not pending.receive._ready
+
+
+async def test_hostile__a_stream_that_nobody_accepts_pins_no_memory() -> None:
+    """One byte, then a chunk that the application consumes, for as many chunks as there are: another peer goes on."""
+    async with pair(config=CONFIG) as (one, two, here, there), one.connect("127.0.0.1", two.address[1]) as good:
+        other, pool = await two.accept(), two._engine.queues.host.pool
+        _, writer = await here.open_stream()
+        filling = content(CONFIG.chunk_bytes, seed=SEED)
+        before = pool.free_chunks
+        for _ in range(pool.chunks + 10):
+            writer.write(b"x")
+            await here.send(filling)
+            assert await receive(there) == filling
+        assert pool.free_chunks >= before - 2, "a slot may have begun another"
+        payload = content(1 << 20, seed=SEED)
+        await good.send(payload)
+        assert await receive(other) == payload
 
 
 async def test_hostile__messages_of_streams_that_are_over_are_dropped() -> None:
