@@ -9,6 +9,7 @@
       |-- PlacementError     a valid job finds no room on valid nodes
       |-- RankError          a process of a job failed, or was not done in time
       `-- BackendError       the kernel, a process or the lab's state refuses a valid request
+            `-- OutdatedError    somebody else has changed it meanwhile
 
 Commands print the message and exit: 2 for bad input (INPUT_ERRORS), 1 for the others.
 """
@@ -65,6 +66,10 @@ class RankError(LabError):
 
 class BackendError(LabError):
     """The kernel, the relay process or the lab's recorded state refuses a request."""
+
+
+class OutdatedError(BackendError):
+    """A change was made from a state that somebody else has changed meanwhile."""
 
 
 INPUT_ERRORS: Final = (ShapeError, TopologyError, QuantityError, NodesError, JobError)

@@ -76,9 +76,11 @@ def begin(lab: Lab, failure: Failure) -> None:
 
 
 def repair(lab: Lab, failures: Iterable[Failure]) -> None:
-    """End these failures; links that no other failure names work again."""
+    """End those of these failures that are active; links that no other failure names work again."""
     for failure in failures:
         others = [other for other in active(lab) if other.key != failure.key]
+        if len(others) == len(active(lab)):  # it never began, or was repaired before its time
+            continue
         if failure.carrier:
             _restore(lab, _ends(lab, failure), others=[other for other in others if other.carrier])
         # Needed after a return of the carrier, too, because the kernel removes neighbours.
