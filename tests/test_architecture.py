@@ -21,9 +21,10 @@ MAY_IMPORT = {
     "srd.io": {"srd.proto", "srd.secure", "devmem"},
     "srd": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units"},
     "devmem": set(),
-    "nitro_emu": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units"},
-    "netns": {"netns.units"},
+    "nitro_emu": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units", "netns.yaml_file"},
+    "netns": {"netns.units", "netns.yaml_file"},
     "netns.units": set(),
+    "netns.yaml_file": set(),
     "srd.contrib": {"srd.proto"},
     "srd.sim": {"srd", "srd.proto", "netns"},
 }
