@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from netns.compare.errors import CellError
+from netns.errors import BackendError
 from netns.lab.lab import Lab
 from netns.programs import tool
 from netns.signals import undisturbed
@@ -140,6 +142,12 @@ class Hosts:
         for worker in self.workers.values():
             if worker.ended or worker.last("failed") is not None:
                 raise CellError(worker.why_ended())
+
+    def require_not_killed(self) -> None:
+        """Raise BackendError if a worker was killed: by the kernel for want of memory, or by hand, never by itself."""
+        for worker in self.workers.values():
+            if worker.status == -signal.SIGKILL:
+                raise BackendError(f"{worker.host}: the worker was killed by SIGKILL")
 
     def finish(self) -> None:
         """End the input of all, and read what they say last."""
