@@ -154,6 +154,23 @@ def test_functions_are_short() -> None:
     assert not long
 
 
+OUTLIVE = {"netns/pytest.py", "netns/backends/uml.py"}
+"""A test's own command in its lab, which the lab's record finds; and User-Mode Linux, whose guardian has a lifeline."""
+
+
+def test_processes_end_with_who_starts_them() -> None:
+    """Of programs in scripts/ and netns/: by netns.programs.ending_with_us, or even SIGKILL leaves them behind."""
+    left = [
+        f"{name_of(path)}:{node.lineno}"
+        for folder in ("scripts", "netns")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"subprocess.Popen", "Popen"}
+        if not ast.unparse(node.args[0]).startswith("ending_with_us(") and name_of(path) not in OUTLIVE
+    ]
+    assert not left
+
+
 def test_every_module_has_a_docstring() -> None:
     without = [name_of(path) for path in SOURCES if not ast.get_docstring(tree_of(path))]
     assert not without

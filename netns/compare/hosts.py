@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 from netns.compare.errors import CellError
 from netns.errors import BackendError
 from netns.lab.lab import Lab
-from netns.programs import tool
+from netns.programs import ending_with_us
 from netns.signals import undisturbed
 
 PYTHON: Final = (sys.executable, "-P", "-m")
@@ -95,10 +95,9 @@ class Hosts:
 
     def start(self, lab: Lab, *, host: str, command: Sequence[str]) -> None:
         """Start the process of a host."""
-        argv = [tool("setpriv"), "--pdeathsig", "KILL", "--", *lab.command(host, command)]
         with undisturbed():
             process = subprocess.Popen(
-                argv,
+                ending_with_us(lab.command(host, command)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
