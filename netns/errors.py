@@ -16,7 +16,10 @@ Commands print the message and exit: 2 for bad input (INPUT_ERRORS), 1 for the o
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_MESSAGE: Final = 2000
 """In characters: a message that quotes a file, or lists all links of a large fabric, stays readable."""
@@ -70,6 +73,15 @@ class BackendError(LabError):
 
 class OutdatedError(BackendError):
     """A change was made from a state that somebody else has changed meanwhile."""
+
+
+def raise_all(errors: Iterable[Exception]) -> None:
+    """Raise the errors of a work whose parts went on after each: the only one, or a BackendError with all."""
+    distinct = {str(error): error for error in errors}
+    if len(distinct) > 1:
+        raise BackendError("; ".join(distinct))
+    for error in distinct.values():
+        raise error
 
 
 INPUT_ERRORS: Final = (ShapeError, TopologyError, QuantityError, NodesError, JobError)

@@ -107,9 +107,13 @@ def repair_command(name: str | None, everything: bool, target: str | None) -> No
     if not failures and target is not None:
         dead = ", ".join(sorted({failure.name for failure in active(lab)})) or "nothing"
         raise BackendError(f"{target}: was not made to fail; dead now: {dead}")
-    repair(lab, failures)
-    for failure in failures:
-        click.echo(f"{failure.name} is repaired")
+    try:
+        repair(lab, failures)
+    finally:  # of several, some may not be
+        left = {failure.key for failure in active(lab)}
+        for failure in failures:
+            if failure.key not in left:
+                click.echo(f"{failure.name} is repaired")
 
 
 @click.command()

@@ -8,7 +8,7 @@ from itertools import count
 from time import monotonic, sleep
 from uuid import uuid4
 
-from netns.errors import BackendError
+from netns.errors import raise_all
 from netns.faults.faults import active, begin, planned, repair
 from netns.faults.schedule import ScheduledEvent
 from netns.lab.lab import Lab, edit_shapes
@@ -77,19 +77,16 @@ class ScheduleRunner:
         self._undo_after()
 
     def _undo_after(self, *errors: Exception) -> None:
-        failed = {str(error): error for error in errors}
+        failed = list(errors)
         while self._pending:
             _, _, what = self._pending[-1]
             if not isinstance(what, ScheduledEvent):
                 try:
                     what[1]()
                 except Exception as error:  # noqa: BLE001 - raised after the others are undone
-                    failed.setdefault(str(error), error)
+                    failed.append(error)
             self._pending.pop()  # after the undoing: if it is interrupted, it is repeated
-        if len(failed) > 1:
-            raise BackendError("; ".join(failed))
-        for only in failed.values():
-            raise only
+        raise_all(failed)
 
     def _prepared(self, event: ScheduledEvent) -> tuple[Act, Act]:
         """Return the functions that execute and undo an event."""

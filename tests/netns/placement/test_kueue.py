@@ -212,6 +212,24 @@ def test_dump__any_text_is_a_text_to_every_reader(read: Any, texts: list[str]) -
     assert list(read(dump(documents))) == documents
 
 
+OTHERS = re.compile(
+    r"""(?ix) y|n|yes|no|on|off|true|false              # https://yaml.org/type/bool.html
+    | ~|null| | [-+]?\.(inf|nan) | <<|=               # null, float, merge, value.html; YAML 1.2.2, section 10.3.2
+    | [-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?    # base 60: int.html, float.html
+    | [-+]?0[xob]?[0-9a-f_]+                           # int.html; 0o: 1.2 and go-yaml, which has 0b, too
+    | [-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)(e[-+]?[0-9]+)?  # 1.2: no sign, no dot needed before an exponent
+    | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*                # timestamp.html; go-yaml's allowedTimestampFormats
+    """
+)
+
+
+@given(text=TEXT)
+def test_dump__what_has_no_quotes_is_like_nothing_else(text: str) -> None:
+    """By the three specifications, whatever readers are installed."""
+    (line, *_) = dump([{"a": text}]).removeprefix("---\n").splitlines()
+    assert line != f"a: {text}" or not OTHERS.fullmatch(text)
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, whose reader is Go's, is not installed")
 def test_dump__a_text_is_a_text_to_kubectl() -> None:
     containers = [
