@@ -10,10 +10,10 @@ A lab (netns/lab/lab.py) and the virtual fabric (netns/backends/virtual) keep on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from netns.netem.shape import Shape, changed_fields, revived_fields
 
@@ -33,16 +33,6 @@ class Change:
         """Return a change in tc's notation; `base` is the directory for relative names. Raises ShapeError."""
         return cls(changed_fields(mapping, base=base), key)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON; `from_dict` is the inverse."""
-        fields = {name: asdict(value) if is_dataclass(value) else value for name, value in self.fields.items()}  # type: ignore[arg-type]  # an instance
-        return {"key": self.key, "fields": fields}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Change:
-        """Invert `to_dict`. Raises ShapeError."""
-        return cls(revived_fields(values["fields"]), values["key"])
-
 
 @dataclass(frozen=True, slots=True)
 class ChangedShape:
@@ -52,34 +42,9 @@ class ChangedShape:
     changes: tuple[Change, ...]
     """From the oldest to the newest."""
 
-    @classmethod
-    def of(cls, shape: Shape | Self) -> Self:
-        """Return a shape as one that may have changes."""
-        return cls(shape, ()) if isinstance(shape, Shape) else shape
-
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON; `shape_from_dict` is the inverse."""
-        return {"below": self.below.to_dict(), "changes": [change.to_dict() for change in self.changes]}
-
-    @property
-    def effective(self) -> Shape:
-        """What the link does. Raises ShapeError if no link can do that."""
-        shape = self.below
-        for change in self.changes:
-            shape = shape.with_fields(change.fields)
-        return shape
-
-    def simplified(self) -> Shape | Self:
-        """Return the same with as few changes as possible; as a plain shape if none of them has an end."""
-        kept: list[Change] = []
-        for change in self.changes:
-            if kept and kept[-1].key is None and change.key is None:
-                change = Change({**kept.pop().fields, **change.fields})  # noqa: PLW2901 - two without an end are one
-            kept.append(change)
-        below = self.below
-        if kept and kept[0].key is None:
-            below = below.with_fields(kept.pop(0).fields)
-        return type(self)(below, tuple(kept)) if kept else below
+        return asdict(self)
 
 
 AnyShape = Shape | ChangedShape
@@ -89,26 +54,42 @@ def shape_from_dict(values: Mapping[str, Any]) -> AnyShape:
     """Invert `Shape.to_dict` and `ChangedShape.to_dict`. Raises ShapeError, KeyError or TypeError."""
     if "below" not in values:
         return Shape.from_dict(values)
-    return ChangedShape(Shape.from_dict(values["below"]), tuple(map(Change.from_dict, values["changes"])))
+    changes = (Change(revived_fields(each["fields"]), each["key"]) for each in values["changes"])
+    return ChangedShape(Shape.from_dict(values["below"]), tuple(changes))
 
 
 def effective(shape: AnyShape) -> Shape:
     """Return what a link with this shape does. Raises ShapeError if no link can do that."""
-    return ChangedShape.of(shape).effective
+    below, changes = _parts(shape)
+    for change in changes:
+        below = below.with_fields(change.fields)
+    return below
 
 
 def with_change(shape: AnyShape, change: Change) -> AnyShape:
     """Return a shape with a change that begins. Raises ShapeError if no link can do that."""
-    now = ChangedShape.of(shape)
-    return _checked(ChangedShape(now.below, (*now.changes, change)))
+    below, changes = _parts(shape)
+    return _simplified(below, (*changes, change))
 
 
 def without_change(shape: AnyShape, key: str) -> AnyShape:
     """Return a shape without a change that is over, if it has it. Raises ShapeError if no link can do that."""
-    now = ChangedShape.of(shape)
-    return _checked(ChangedShape(now.below, tuple(change for change in now.changes if change.key != key)))
+    below, changes = _parts(shape)
+    return _simplified(below, (change for change in changes if change.key != key))
 
 
-def _checked(shape: ChangedShape) -> AnyShape:
-    _ = shape.effective
-    return shape.simplified()
+def _parts(shape: AnyShape) -> tuple[Shape, tuple[Change, ...]]:
+    return (shape, ()) if isinstance(shape, Shape) else (shape.below, shape.changes)
+
+
+def _simplified(below: Shape, changes: Iterable[Change]) -> AnyShape:
+    """Join those without an end that follow each other, and those that come first with the shape below."""
+    kept: list[Change] = []
+    for change in changes:
+        joins = kept and kept[-1].key is None and change.key is None
+        kept.append(Change({**kept.pop().fields, **change.fields}) if joins else change)
+    if kept and kept[0].key is None:
+        below = below.with_fields(kept.pop(0).fields)
+    made = ChangedShape(below, tuple(kept)) if kept else below
+    effective(made)  # raises what is wrong with it
+    return made
