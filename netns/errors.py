@@ -9,13 +9,17 @@
       |-- PlacementError     a valid job finds no room on valid nodes
       |-- RankError          a process of a job failed, or was not done in time
       `-- BackendError       the kernel, a process or the lab's state refuses a valid request
+            `-- OutdatedError    somebody else has changed it meanwhile
 
 Commands print the message and exit: 2 for bad input (INPUT_ERRORS), 1 for the others.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_MESSAGE: Final = 2000
 """In characters: a message that quotes a file, or lists all links of a large fabric, stays readable."""
@@ -65,6 +69,19 @@ class RankError(LabError):
 
 class BackendError(LabError):
     """The kernel, the relay process or the lab's recorded state refuses a request."""
+
+
+class OutdatedError(BackendError):
+    """A change was made from a state that somebody else has changed meanwhile."""
+
+
+def raise_all(errors: Iterable[Exception]) -> None:
+    """Raise the errors of a work whose parts went on after each: the only one, or a BackendError with all."""
+    distinct = {str(error): error for error in errors}
+    if len(distinct) > 1:
+        raise BackendError("; ".join(distinct))
+    for error in distinct.values():
+        raise error
 
 
 INPUT_ERRORS: Final = (ShapeError, TopologyError, QuantityError, NodesError, JobError)

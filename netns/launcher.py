@@ -42,7 +42,7 @@ from typing import Any, Final, Literal, Self
 from netns.backends.relay.tap import identity_of
 from netns.errors import BackendError, RankError
 from netns.lab.lab import Lab
-from netns.programs import tool
+from netns.programs import ending_with_us
 
 MASTER_PORT: Final = 29500  # torchrun's default; each rank has an address, so all may use it
 GRACE_S: Final = 2.0
@@ -269,7 +269,7 @@ def _spawn(command: Sequence[str], *, env: Mapping[str, str]) -> subprocess.Pope
     """Start a process in a session of its own that ends with this process."""
     try:
         return subprocess.Popen(
-            [tool("setpriv"), "--pdeathsig", "KILL", "--", *command],
+            ending_with_us(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,9 +1,17 @@
-"""The programs of other packages that this package runs, or that its documentation or the benches use."""
+"""The programs of other packages that this package runs, or its documentation or the benches; and who ends with whom.
+
+Whatever starts a process that may run for long starts it by `ending_with_us`, or forks it with `end_with`: then even
+SIGKILL of the one leaves nothing of the other. Only the processes of a lab outlive who has started them: its record
+names them (netns/lab/state.py).
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import signal
+from collections.abc import Sequence
 from typing import Final
 
 from netns.errors import BackendError
@@ -26,6 +34,24 @@ _PACKAGES: Final = {
     "wireguard-go": "wireguard-go",
 }
 """Debian's packages."""
+
+
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+
+
+def ending_with_us(command: Sequence[str]) -> list[str]:
+    """Return the command line by which `command` is killed when this process ends, in whatever way.
+
+    For the kernel it is the thread that ends: start it from one that lives as long as the process.
+    """
+    return [tool("setpriv"), "--pdeathsig", "KILL", "--", *command]
+
+
+def end_with(parent_pid: int) -> None:
+    """Have this process, a fork of `parent_pid`, killed when that ends, in whatever way."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it has ended before the call
+        os._exit(1)
 
 
 def tool(name: str) -> str:

@@ -1,8 +1,13 @@
 """Read YAML files that contain one mapping: with limits, without duplicate keys, a mistake as one line.
 
 The supported subset of YAML: mappings, lists, texts, numbers of 64 bits, booleans and null, with anchors, aliases and
-merge keys. Tags are refused, and a date is a text: PyYAML's constructors of other types may raise any exception. A
-duplicate key is a mistake, which PyYAML alone would not detect.
+merge keys. Tags are refused. A duplicate key is a mistake, which PyYAML alone would not detect.
+
+Without quotes, null and booleans are those of YAML 1.2 (its core schema, section 10.3.2), and numbers those of JSON.
+All else is a text. PyYAML by itself has the types of YAML 1.1: 22:30 is 1350, 0443 is 291, 1_0 is 10, no and on are
+booleans, and a date may raise any exception.
+
+The ground floor, as netns.units: it imports nothing else of this project.
 """
 
 from __future__ import annotations
@@ -15,8 +20,6 @@ from typing import Any, Final
 
 import yaml
 from pydantic import ValidationError
-
-from netns.errors import LabError
 
 MAX_FILE_BYTES: Final = 4 << 20
 
@@ -31,15 +34,22 @@ MAX_NUMBER_LENGTH: Final = 100
 Position = Sequence[int | str]
 
 
-def load_mapping(path: Path, *, error: type[LabError], wanted: str) -> dict[Hashable, Any]:
+def load_mapping(path: Path, *, error: type[Exception], wanted: str) -> dict[Hashable, Any]:
     """Return the mapping in `path`. Raises `error` without the file's name; `wanted` describes its contents."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as failure:
         raise error(failure.strerror or str(failure)) from None
-    if len(content) > MAX_FILE_BYTES:
-        raise error(f"larger than {MAX_FILE_BYTES >> 20} MiB; this is no such file")
+    return mapping_of(content, error=error, wanted=wanted)
+
+
+def mapping_of(
+    content: bytes, *, error: type[Exception], wanted: str, max_bytes: int = MAX_FILE_BYTES
+) -> dict[Hashable, Any]:
+    """Return the mapping in a file's content. Raises as `load_mapping` does."""
+    if len(content) > max_bytes:
+        raise error(f"larger than {max_bytes >> 20} MiB; this is no such file")
     try:
         document = _document(content)
     except _Refused as refused:
@@ -69,7 +79,9 @@ def first_mistake(error: ValidationError, *, known_keys: Callable[[Position], Se
         return f"{key}: missing"
     if mistake["type"] == "value_error":  # from a validator of ours, whose message is complete
         return f"{key}: {mistake['msg'].removeprefix('Value error, ')}".removeprefix(": ")
-    reason = mistake["msg"].removeprefix("Input ").partition(" or instance of ")[0].replace("dictionary", "mapping")
+    reason = mistake["msg"].removeprefix("Input ").partition(" or instance of ")[0]
+    for python, yaml_word in (("dictionary", "mapping"), ("Tuple", "list"), ("tuple", "list")):
+        reason = reason.replace(python, yaml_word)
     if mistake["type"] == "string_type" and isinstance(mistake["input"], bool | int | float):
         reason += "; put it in quotes"
     return f"{key}: {reprlib.repr(mistake['input'])} {reason}"
@@ -114,13 +126,23 @@ def _line(node: yaml.Node | yaml.Event) -> str:
     return f"line {mark.line + 1 if mark else 0}"
 
 
+_IMPLICIT: Final = [
+    (f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"))
+    for kind, pattern in (
+        ("null", "|~|null|Null|NULL"),
+        ("bool", "true|True|TRUE|false|False|FALSE"),
+        ("int", "-?(?:0|[1-9][0-9]*)"),
+        ("float", r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"),
+        ("merge", "<<"),
+    )
+]
+"""The types that a plain scalar has by what it looks like; the first that fits."""
+
+
 class _Loader(yaml.SafeLoader):
     """A SafeLoader for the subset in the module's docstring."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers = {None: _IMPLICIT}  # noqa: RUF012 - PyYAML's own way; None: whatever it begins with
 
     def __init__(self, stream: bytes) -> None:
         super().__init__(stream)
@@ -146,8 +168,8 @@ class _Loader(yaml.SafeLoader):
         if len(node.value) > MAX_NUMBER_LENGTH:
             raise _Refused(f"{_line(node)}: {node.value[:20]}... is too long for a number; quote a text")
         if node.tag.endswith(":float"):
-            return float(self.construct_yaml_float(node))
-        number = int(self.construct_yaml_int(node))
+            return float(node.value)
+        number = int(node.value)
         if not -(2**63) <= number < 2**64:
             raise _Refused(f"{_line(node)}: {node.value} is no number of 64 bits; give a smaller one, or quote a text")
         return number
@@ -157,7 +179,7 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             if isinstance(key_node, yaml.ScalarNode):
                 if key_node.value in seen:
-                    raise _Refused(f"{_line(key_node)}: {key_node.value} is given twice")
+                    raise _Refused(f"{_line(key_node)}: {key_node.value} is given twice; keep one")
                 seen.add(key_node.value)
         return super().construct_mapping(node, deep=deep)
 

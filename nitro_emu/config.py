@@ -42,11 +42,12 @@ from pydantic import (
     model_validator,
 )
 
+from netns.yaml_file import Position, first_mistake
 from nitro_emu.errors import ConfigError
 from nitro_emu.fields import Directory, File, Name, Pcr, Pem
 from nitro_emu.vf_config import InterfaceFields, SecurityFields, VfConfig
 from nitro_emu.vpc.fields import Strict
-from nitro_emu.yaml_file import MAX_FILE_BYTES, Position, first_mistake, mapping_of
+from nitro_emu.yaml_file import MAX_FILE_BYTES, mapping_of
 from srd.errors import UsageError
 from srd.secure.config import SecurityConfig
 from srd.secure.keys import create, directory

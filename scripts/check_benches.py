@@ -30,6 +30,7 @@ if __name__ == "__main__":
 
 import click
 
+from netns.programs import end_with
 from scripts.benches.outcome import Figures, Outcome, Round
 from scripts.benches.registry import CASES, SEEDS, Request
 from scripts.harness.errors import BenchError
@@ -86,8 +87,9 @@ def measure(name: str, seed: int) -> Run:
     return Run(name, seed, round_.ours)
 
 
-def _die_of_alarm() -> None:
-    """Print a traceback and end the process when the alarm signal arrives."""
+def _begin(parent_pid: int) -> None:
+    """End with the parent, and when the alarm signal arrives: print a traceback then."""
+    end_with(parent_pid)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     faulthandler.register(signal.SIGALRM, file=2, chain=True)
 
@@ -96,7 +98,7 @@ def measure_all(jobs: Sequence[tuple[str, int]]) -> list[Run]:
     """Run all jobs, one process per CPU at a time."""
     context = multiprocessing.get_context("fork")  # nothing here has threads
     workers = min(os.cpu_count() or 1, len(jobs))
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_of_alarm) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),)) as pool:
         return list(pool.map(measure, *zip(*jobs, strict=True)))
 
 

@@ -18,7 +18,7 @@ import click
 from netns.backends.choice import require_root
 from netns.cli.commands import lab_named
 from netns.cli.options import LAB_OPTION, Duration
-from netns.cli.show import show_paths
+from netns.cli.show import shape_text, show_paths
 from netns.cli.tables import count
 from netns.errors import BackendError
 from netns.faults.faults import active, fail, repair
@@ -50,6 +50,8 @@ TIME = Duration(most_s=MAX_SCHEDULE_S)
 def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: str, changes: tuple[str, ...]) -> None:
     """Change a shaped link while it carries traffic; other properties stay unchanged.
 
+    A limit that was derived from delay and rate follows them, until one is given.
+
     \b
       srd-lab set leaf1-spine1 delay=20ms loss=1%
       srd-lab set leaf1-spine1 --direction ab "loss=gemodel 1% 10%" rate=100mbit limit=50
@@ -60,7 +62,7 @@ def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: 
     a, _, b = link.partition("-")
     for (sender, receiver), shape in zip(((a, b), (b, a)), lab.shapes(link).values(), strict=True):
         if shape is not None:
-            click.echo(f"{sender} to {receiver}: {' '.join(netem_arguments(shape))}")
+            click.echo(f"{sender} to {receiver}: {shape_text(' '.join(netem_arguments(shape)), shape.derived)}")
 
 
 @click.command("fail")
@@ -105,9 +107,13 @@ def repair_command(name: str | None, everything: bool, target: str | None) -> No
     if not failures and target is not None:
         dead = ", ".join(sorted({failure.name for failure in active(lab)})) or "nothing"
         raise BackendError(f"{target}: was not made to fail; dead now: {dead}")
-    repair(lab, failures)
-    for failure in failures:
-        click.echo(f"{failure.name} is repaired")
+    try:
+        repair(lab, failures)
+    finally:  # of several, some may not be
+        left = {failure.key for failure in active(lab)}
+        for failure in failures:
+            if failure.key not in left:
+                click.echo(f"{failure.name} is repaired")
 
 
 @click.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +31,7 @@ from netns.placement.hostfile import hostfile
 from netns.placement.job import Job, JobTopology, read_job
 from netns.placement.kueue import Kind, dump, manifests
 from netns.placement.model import DEFAULT_PROFILE, Profile
-from netns.placement.place import place, replace_host
+from netns.placement.place import place, replace_hosts
 from netns.placement.running_pods import read_pods
 
 EXPORTS: Final = {"ec2": to_ec2, "kubernetes": to_kubernetes}
@@ -44,22 +45,15 @@ FEATURE_GATES: Final = {
 """Kueue's gates, and the fields of `Profile`."""
 
 
-class FeatureGates(click.ParamType[Profile]):
-    """GATE=true|false,... as of Kubernetes' programs."""
-
-    name = "gates"
-
-    def convert(self, value: str | Profile, param: click.Parameter | None, ctx: click.Context | None) -> Profile:
-        """Return the profile with these gates."""
-        if isinstance(value, Profile):
-            return value
-        chosen: dict[str, bool] = {}
-        for each in filter(None, value.split(",")):
-            gate, _, setting = each.strip().partition("=")
-            if gate not in FEATURE_GATES or setting.lower() not in ("true", "false"):
-                self.fail(f"{each!r} is not GATE=true or GATE=false with one of {', '.join(FEATURE_GATES)}", param, ctx)
-            chosen[FEATURE_GATES[gate]] = setting.lower() == "true"
-        return replace(DEFAULT_PROFILE, **chosen)
+def profile_of(given: Iterable[str]) -> Profile:
+    """Return the profile with the gates of all these GATE=true|false,... Raises click.BadParameter."""
+    chosen: dict[str, bool] = {}
+    for each in filter(None, ",".join(given).split(",")):
+        gate, _, setting = each.strip().partition("=")
+        if gate not in FEATURE_GATES or setting.lower() not in ("true", "false"):
+            raise click.BadParameter(f"{each!r} is not GATE=true or GATE=false with one of {', '.join(FEATURE_GATES)}")
+        chosen[FEATURE_GATES[gate]] = setting.lower() == "true"
+    return replace(DEFAULT_PROFILE, **chosen)
 
 
 _skip = click.option("--skip-unlabelled", is_flag=True, help="Omit nodes without network-node layers, and list them.")
@@ -132,14 +126,20 @@ def topology_command(
     help="The pods that run already: kubectl get pods --all-namespaces -o json.",
 )
 @click.option("--current", type=click.Path(path_type=Path), metavar="FILE", help="The placement by now: of --json.")
-@click.option("--replace", "lost", metavar="HOST", help="Move the ranks of HOST, which is lost; all others stay.")
+@click.option(
+    "--replace",
+    "lost",
+    multiple=True,
+    metavar="HOST",
+    help="Move the ranks of HOST, which is lost; all others stay. May be repeated.",
+)
 @click.option(
     "--feature-gates",
     "gates",
-    type=FeatureGates(),
-    default="",
+    multiple=True,
+    callback=lambda _context, _option, given: profile_of(given),
     metavar="GATE=true|false,...",
-    help=f"Kueue's: {', '.join(FEATURE_GATES)}.",
+    help=f"Kueue's: {', '.join(FEATURE_GATES)}. May be repeated.",
 )
 @_per_host
 @_skip
@@ -155,7 +155,7 @@ def place_command(
     hops: bool,
     pods: Path | None,
     current: Path | None,
-    lost: str | None,
+    lost: tuple[str, ...],
     gates: Profile,
     ranks_per_host: int | None,
     skip_unlabelled: bool,
@@ -169,14 +169,14 @@ def place_command(
       srd-lab place job.yaml --topology nodes.json --pods pods.json --json >placement.json
       srd-lab place job.yaml --topology nodes.json --current placement.json --replace node7
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
-    if (current is None) != (lost is None):
+    if (current is None) == bool(lost):
         raise click.UsageError("--replace HOST needs --current FILE, and the other way round")
     job = overridden(read_job(file_named(job_file)), required=required_topology, preferred=preferred_topology)
     nodes = _nodes(file, skip=skip_unlabelled, ranks_per_host=ranks_per_host)
     usage = None if pods is None else read_pods(pods)
-    if current is not None and lost is not None:
+    if current is not None:
         hosts = _current_hosts(current)
-        placement = replace_host(job, nodes, hosts=hosts, lost=lost, usage=usage, profile=gates, where=file)
+        placement = replace_hosts(job, nodes, hosts=hosts, lost=lost, usage=usage, profile=gates, where=file)
     else:
         placement = place(job, nodes, usage=usage, profile=gates, where=file)
     for note in placement.notes:

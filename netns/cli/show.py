@@ -84,14 +84,21 @@ def _show_links(links: Mapping[str, Mapping[str, Any]]) -> None:
         rows = table("link", "state", "direction", "shape")
         for name, link in shown.items():
             state = "dead" if link["dead"] else "up"
-            if link["ab"] == link["ba"]:
-                rows.add_row(name, state, "both", link["ab"] or "no shape")
+            derived = link.get("derived", {})
+            ab, ba = (shape_text(link[direction], derived.get(direction, ())) for direction in ("ab", "ba"))
+            if ab == ba:
+                rows.add_row(name, state, "both", ab)
                 continue
-            rows.add_row(name, state, f"{link['a']} to {link['b']}", link["ab"] or "no shape")
-            rows.add_row("", "", f"{link['b']} to {link['a']}", link["ba"] or "no shape")
+            rows.add_row(name, state, f"{link['a']} to {link['b']}", ab)
+            rows.add_row("", "", f"{link['b']} to {link['a']}", ba)
         print_table(rows)
     if others := [name for name in links if name not in shown]:
         click.echo(f"{count(others, 'link')} without a shape, up")
+
+
+def shape_text(arguments: str | None, derived: Sequence[str]) -> str:
+    """Return a shape in tc's notation, and which of its properties follow from others."""
+    return (arguments or "no shape") + (f" (derived: {', '.join(derived)})" if derived else "")
 
 
 def show_paths(lab: Lab, maps: Sequence[SpineMap]) -> None:

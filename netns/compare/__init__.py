@@ -18,7 +18,8 @@ Fairness is the theory of operation.
    that a user runs. Their figures have one definition, and what landed is read back here.
 3. Transports are the innermost loop: A B C D A B C D. So other load on the machine meets all of them.
 4. What did not reach its end is a result, with the reason: `timeout` with what had arrived, `failed`, or `n/a` for what
-   this machine lacks. Nothing is left out, and nothing is tried again.
+   this machine lacks. Nothing is left out, and nothing is tried again. Only if the lab failed (its relay died, a worker
+   was killed), that is no result: the report says so, and the next run measures the cell.
 
 A finished cell is a line in `cells.jsonl`, with a digest of everything that decides it; a second run measures what has
 no line. This package knows of srd only the names of the programs: it starts them as processes.

@@ -74,6 +74,7 @@ class Measurement:
                         f"stopped after {self._timeout_s:g} s with {self._arrived()} received",
                     )
             except CellError as error:
+                hosts.require_not_killed()
                 state, reason = State.FAILED, str(error)
             after = Reading.take(self._lab)
             hosts.finish()

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from netns.compare.grid import Condition
 from netns.netem.shape import Shape
-from netns.topology.model import Link, Topology, with_buffer
+from netns.topology.model import Link, Topology
 
 
 def conditioned(topology: Topology, condition: Condition, *, name: str, seed: int) -> Topology:
@@ -32,9 +32,7 @@ def _changed(topology: Topology, link: Link, condition: Condition) -> Link:
     def shape(given: Shape | None, *, sender: str) -> Shape | None:
         if given is None or not condition.shape or (spines and sender not in spines):
             return given
-        made = given.changed(condition.shape, base=condition.base)
-        resized = condition.shape.keys() & {"delay", "rate"} and "limit" not in condition.shape
-        return with_buffer(made, mtu=topology.mtu) if resized else made
+        return given.changed(condition.shape, base=condition.base)
 
     return replace(link, shape_ab=shape(link.shape_ab, sender=link.a), shape_ba=shape(link.shape_ba, sender=link.b))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -19,8 +20,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from netns.compare.errors import CellError
+from netns.errors import BackendError
 from netns.lab.lab import Lab
-from netns.programs import tool
+from netns.programs import ending_with_us
 from netns.signals import undisturbed
 
 PYTHON: Final = (sys.executable, "-P", "-m")
@@ -93,10 +95,9 @@ class Hosts:
 
     def start(self, lab: Lab, *, host: str, command: Sequence[str]) -> None:
         """Start the process of a host."""
-        argv = [tool("setpriv"), "--pdeathsig", "KILL", "--", *lab.command(host, command)]
         with undisturbed():
             process = subprocess.Popen(
-                argv,
+                ending_with_us(lab.command(host, command)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -140,6 +141,12 @@ class Hosts:
         for worker in self.workers.values():
             if worker.ended or worker.last("failed") is not None:
                 raise CellError(worker.why_ended())
+
+    def require_not_killed(self) -> None:
+        """Raise BackendError if a worker was killed: by the kernel for want of memory, or by hand, never by itself."""
+        for worker in self.workers.values():
+            if worker.status == -signal.SIGKILL:
+                raise BackendError(f"{worker.host}: the worker was killed by SIGKILL")
 
     def finish(self) -> None:
         """End the input of all, and read what they say last."""

@@ -54,7 +54,8 @@ def worker() -> dict[str, Any]:
 def run(grid: Grid, *, results: Results, missing: Mapping[str, str], watch: Watch) -> dict[Cell, Outcome]:
     """Return the outcome of each cell, in the grid's order; `missing`: what this machine lacks, by transport.
 
-    What is interrupted leaves no lab, no file, and no result of the cell that was being measured.
+    What is interrupted leaves no lab, no file, and no result of the cell that was being measured; what the lab has
+    failed to measure is `failed`, and no result either.
     """
     found: dict[Cell, Outcome] = {}
     with Payloads() as payloads:
@@ -66,40 +67,47 @@ def run(grid: Grid, *, results: Results, missing: Mapping[str, str], watch: Watc
             if outcome is None:
                 watch.begins(cell)
                 began_at = time.monotonic()
-                outcome = measure(grid, cell, payloads=payloads, on_progress=partial(watch.progress, cell))
+                try:
+                    outcome = measure(grid, cell, payloads=payloads, on_progress=partial(watch.progress, cell))
+                    results.add(digest, cell, outcome)
+                except (
+                    BackendError,
+                    ShapeError,
+                ) as error:  # says nothing about the transport: the next run measures it
+                    outcome = Outcome(State.FAILED, f"the lab failed, so this is no result, and not kept: {error}")
                 took_s = time.monotonic() - began_at
-                results.add(digest, cell, outcome)
             found[cell] = outcome
             watch.ended(cell, outcome, took_s=took_s)
     return found
 
 
 def measure(grid: Grid, cell: Cell, *, payloads: Payloads, on_progress: OnProgress) -> Outcome:
-    """Build the cell's lab, measure, and remove it. Raises PayloadError."""
+    """Build the cell's lab, measure, and remove it.
+
+    Raises PayloadError; BackendError or ShapeError if the lab, or a worker from outside, came to an end, or this kernel
+    cannot do what the condition asks for.
+    """
     topology, traffic = grid.fabrics[cell.fabric], grid.workloads[cell.workload]
     condition = grid.conditions[cell.condition]
     flows = traffic.flows(topology, capacity_bps=uplink_bps(topology), seed=cell.seed)
     payload = payloads.of(traffic) if isinstance(traffic, File) else None
     built = conditioned(topology, condition, name=f"compare-{os.getpid()}", seed=cell.seed)
-    try:
-        with Lab.up(built) as lab:
-            if payload is not None:
-                return Transfer(
-                    lab,
-                    transport=cell.transport,
-                    flow=flows[0],
-                    payload=payload,
-                    condition=condition,
-                    timeout_s=grid.timeout_s,
-                    on_progress=on_progress,
-                ).run()
-            return Measurement(
+    with Lab.up(built) as lab:
+        if payload is not None:
+            return Transfer(
                 lab,
                 transport=cell.transport,
-                flows=flows,
+                flow=flows[0],
+                payload=payload,
                 condition=condition,
                 timeout_s=grid.timeout_s,
                 on_progress=on_progress,
             ).run()
-    except (BackendError, ShapeError) as error:  # this kernel cannot do what the condition asks for
-        return Outcome(State.FAILED, str(error))
+        return Measurement(
+            lab,
+            transport=cell.transport,
+            flows=flows,
+            condition=condition,
+            timeout_s=grid.timeout_s,
+            on_progress=on_progress,
+        ).run()

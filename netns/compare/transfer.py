@@ -98,6 +98,7 @@ class Transfer:
                 self._watch(hosts)
             except CellError as error:
                 failure = str(error)
+            hosts.require_not_killed()
             after = Reading.take(self._lab)
             hosts.stop()
             return evaluate(self._record(hosts, after, failure=failure))

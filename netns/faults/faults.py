@@ -27,6 +27,7 @@ from typing import Final
 from uuid import uuid4
 
 from netns.backends.kernel.netlink import apply
+from netns.errors import LabError, raise_all
 from netns.lab.lab import Lab
 from netns.lab.operations import (
     AddAddress,
@@ -76,16 +77,31 @@ def begin(lab: Lab, failure: Failure) -> None:
 
 
 def repair(lab: Lab, failures: Iterable[Failure]) -> None:
-    """End these failures; links that no other failure names work again."""
+    """End those of these failures that are active; links that no other failure names work again.
+
+    All are tried, whatever fails; then the errors are raised, several as one BackendError.
+    """
+    failed: list[Exception] = []
     for failure in failures:
-        others = [other for other in active(lab) if other.key != failure.key]
-        if failure.carrier:
-            _restore(lab, _ends(lab, failure), others=[other for other in others if other.carrier])
-        # Needed after a return of the carrier, too, because the kernel removes neighbours.
-        silent = {name for other in others if not other.carrier for name in other.links}
-        _set_wrong_neighbours(lab, [name for name in failure.links if name not in silent], dead=False)
-        _set_wrong_neighbours(lab, [name for name in failure.links if name in silent], dead=True)
-        lab.directory.remove_failure(failure)
+        try:
+            _repair(lab, failure)
+        except LabError as error:
+            failed.append(error)
+    raise_all(failed)
+
+
+def _repair(lab: Lab, failure: Failure) -> None:
+    recorded = active(lab)
+    others = [other for other in recorded if other.key != failure.key]
+    if len(others) == len(recorded):  # it never began, or was repaired before its time
+        return
+    if failure.carrier:
+        _restore(lab, _ends(lab, failure), others=[other for other in others if other.carrier])
+    # Needed after a return of the carrier, too, because the kernel removes neighbours.
+    silent = {name for other in others if not other.carrier for name in other.links}
+    _set_wrong_neighbours(lab, [name for name in failure.links if name not in silent], dead=False)
+    _set_wrong_neighbours(lab, [name for name in failure.links if name in silent], dead=True)
+    lab.directory.remove_failure(failure)
 
 
 def active(lab: Lab, name: str | None = None) -> tuple[Failure, ...]:

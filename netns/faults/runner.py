@@ -6,10 +6,13 @@ import heapq
 from collections.abc import Callable, Iterable
 from itertools import count
 from time import monotonic, sleep
+from uuid import uuid4
 
+from netns.errors import raise_all
 from netns.faults.faults import active, begin, planned, repair
 from netns.faults.schedule import ScheduledEvent
-from netns.lab.lab import Lab
+from netns.lab.lab import Lab, edit_shapes
+from netns.netem.changes import Change, with_change, without_change
 
 Act = Callable[[], None]
 
@@ -29,12 +32,17 @@ class ScheduleRunner:
         self._pending: list[tuple[float, int, ScheduledEvent | tuple[ScheduledEvent, Act]]] = []
 
     def run(self, events: Iterable[ScheduledEvent]) -> None:
-        """Run until the last event has happened, and has been undone if it should be."""
+        """Run until the last event has happened, and has been undone if it should be.
+
+        Raises what an event or its undoing has raised; of several errors one BackendError with all of them.
+        """
         self.begin(events, at=monotonic())
         try:
             while (next_at := self.next_at) is not None:
                 sleep(max(0.0, next_at - monotonic()))
                 self.step()
+        except Exception as error:  # noqa: BLE001 - raised again after the undoing
+            self._undo_after(error)
         finally:
             self.undo()
 
@@ -65,24 +73,32 @@ class ScheduleRunner:
             self._report(monotonic() - self._started_at, f"over: {what[0]}")
 
     def undo(self) -> None:
-        """Undo what is still to be undone."""
-        for _, _, what in self._pending:
+        """Undo what is still to be undone, all of it, whatever fails; then raise as `run` does."""
+        self._undo_after()
+
+    def _undo_after(self, *errors: Exception) -> None:
+        failed = list(errors)
+        while self._pending:
+            _, _, what = self._pending[-1]
             if not isinstance(what, ScheduledEvent):
-                what[1]()
+                try:
+                    what[1]()
+                except Exception as error:  # noqa: BLE001 - raised after the others are undone
+                    failed.append(error)
+            self._pending.pop()  # after the undoing: if it is interrupted, it is repeated
+        raise_all(failed)
 
     def _prepared(self, event: ScheduledEvent) -> tuple[Act, Act]:
         """Return the functions that execute and undo an event."""
-        lab = self._lab
+        lab, name = self._lab, event.name
         if event.action == "repair":
-            return lambda: repair(lab, active(lab, event.name)), lambda: None
+            return lambda: repair(lab, active(lab, name)), lambda: None
         if event.action == "fail":
-            failure = planned(lab, event.name, carrier=event.carrier)
+            failure = planned(lab, name, carrier=event.carrier)
             return lambda: begin(lab, failure), lambda: repair(lab, [failure])
-        before = lab.changeable(event.name, direction=event.direction)
-        changes = event.shape or {}
+        key = uuid4().hex
+        change = Change.parse(event.shape or {}, base=event.base, key=None if event.for_us is None else key)
         return (
-            lambda: lab.reshape(
-                event.name, **{key: was.changed(changes, base=event.base) for key, was in before.items()}
-            ),
-            lambda: lab.reshape(event.name, **before),
+            lambda: edit_shapes(lab, name, lambda shape: with_change(shape, change), direction=event.direction),
+            lambda: edit_shapes(lab, name, lambda shape: without_change(shape, key), direction=event.direction),
         )

@@ -7,8 +7,9 @@
       - {at: 12s, repair: spine1}
       - {at: 14s, fail: leaf1-spine3, carrier: true, for: 1s}   # with loss of carrier: routers use other next hops
 
-Times are from the start of the schedule. An event with a `for` is undone after it: a change restores the previous
-shape. Every mistake is one line with file, key and value: TopologyError, or ShapeError for a shape.
+Times are from the start of the schedule. An event with a `for` is undone after it, and only that event: overlapping
+changes of a link are taken back one by one (netns/netem/changes.py). Every mistake is one line with file, key and
+value: TopologyError, or ShapeError for a shape.
 """
 
 from __future__ import annotations

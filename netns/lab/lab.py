@@ -17,21 +17,22 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from netns.backends.choice import Wanted, choose_backend, require_root
 from netns.backends.kernel.capabilities import missing
 from netns.backends.kernel.netlink import apply, interface_statistics, netem_statistics
 from netns.backends.relay.client import request
-from netns.errors import BackendError
+from netns.errors import BackendError, OutdatedError
 from netns.lab.builder import build, dismantle, problems
 from netns.lab.operations import SetNetem
 from netns.lab.plan import Backend, namespace, plan, shape_seed
 from netns.lab.state import LabDirectory, LabState, locked, recorded_labs
+from netns.netem.changes import AnyShape, Change, effective, with_change
 from netns.netem.shape import Shape, require_real
 from netns.netem.tc_format import netem_arguments
 from netns.observe.pcapng import check_writable
@@ -47,6 +48,8 @@ LinkCounters = dict[str, Counters]
 """ab, ba."""
 
 Direction = Literal["ab", "ba"]
+
+_OTHER: Final[Mapping[Direction, Direction]] = {"ab": "ba", "ba": "ab"}
 
 
 class Lab:
@@ -153,24 +156,40 @@ class Lab:
         """A command line that runs `argv` inside a node's namespace."""
         return [tool("ip"), "netns", "exec", self.netns(node), *argv]
 
-    def reshape(self, link: str, *, ab: Shape | None = None, ba: Shape | None = None) -> None:
+    def reshape(
+        self,
+        link: str,
+        *,
+        ab: AnyShape | None = None,
+        ba: AnyShape | None = None,
+        instead_of: Mapping[Direction, AnyShape] | None = None,
+    ) -> None:
         """Change a shaped link while it carries traffic; None leaves that direction as it is.
 
-        `ab` is from the first to the second end in `link`, whatever their order in the topology. Raises TopologyError
-        for an unknown link, ShapeError for a shape that only the virtual backend supports, BackendError for a link that
-        was not shaped from the start.
+        `ab` is from the first to the second end in `link`, whatever their order in the topology. With `instead_of`
+        nothing changes unless the shapes are still those, by `changeable`: OutdatedError. Raises TopologyError for an
+        unknown link, ShapeError for a shape that only the virtual backend supports, BackendError for a link that was
+        not shaped from the start.
         """
         found = self.topology.link(link)
         if not found.shaped:
             raise BackendError(f"link {link}: it is not shaped, and only a shaped link can be changed")
         for shape in (ab, ba):
-            require_real(shape, at=f"link {link}")
-        if link != found.name:
-            ab, ba = ba, ab
-        if ab is not None:
-            self._reshape(found, "ab", ab)
-        if ba is not None:
-            self._reshape(found, "ba", ba)
+            require_real(None if shape is None else effective(shape), at=f"link {link}")
+        with self._directory.locked():
+            now = self._recorded(link)
+            if instead_of is not None and any(
+                (now[direction] or Shape()) != was for direction, was in instead_of.items()
+            ):
+                raise OutdatedError(f"link {link}: was changed meanwhile")
+            given: tuple[tuple[Direction, AnyShape | None], ...] = (("ab", ab), ("ba", ba))
+            for direction, new in given:
+                if new is not None:
+                    same = instead_of is not None and effective(instead_of[direction]) == effective(new)
+                    own = direction if link == found.name else _OTHER[direction]
+                    if not same:  # a shape that is set again would begin its draws anew
+                        self._reshape(found, own, effective(new))
+                    self._directory.write_shape(found.name, direction=own, shape=new)
 
     def change(
         self,
@@ -179,20 +198,19 @@ class Lab:
         *,
         direction: Literal["both", "ab", "ba"] = "both",
         base: Path = Path(),
-    ) -> dict[Direction, Shape]:
-        """Change some properties of a link, in tc's notation, and keep the others; return the shapes of before.
+    ) -> None:
+        """Change some properties of a link for good, in tc's notation, and keep the others.
 
         Raises TopologyError, ShapeError or BackendError; then nothing has changed.
         """
-        before = self.changeable(link, direction=direction)
-        self.reshape(link, **{name: shape.changed(changes, base=base) for name, shape in before.items()})
-        return before
+        change = Change.parse(changes, base=base)
+        edit_shapes(self, link, lambda shape: with_change(shape, change), direction=direction)
 
-    def changeable(self, link: str, *, direction: Literal["both", "ab", "ba"] = "both") -> dict[Direction, Shape]:
+    def changeable(self, link: str, *, direction: Literal["both", "ab", "ba"] = "both") -> dict[Direction, AnyShape]:
         """Return the current shapes of a direction, or of the shaped ones of `both`; BackendError if there are none."""
         before = {
             name: shape or Shape()
-            for name, shape in self.shapes(link).items()
+            for name, shape in self._recorded(link).items()
             if direction == name or (direction == "both" and shape is not None)
         }
         if not before:
@@ -201,6 +219,10 @@ class Lab:
 
     def shapes(self, link: str) -> dict[Direction, Shape | None]:
         """Return the current shape of each direction; `ab` is from the first to the second end in `link`."""
+        return {name: None if shape is None else effective(shape) for name, shape in self._recorded(link).items()}
+
+    def _recorded(self, link: str) -> dict[Direction, AnyShape | None]:
+        """Return the current shape of each direction, with the changes that will be taken back."""
         found = self.topology.link(link)
         ab, ba = (
             self._directory.shape(found.name, direction=direction) or built
@@ -237,7 +259,8 @@ class Lab:
     def status(self) -> dict[str, Any]:
         """Return the lab's full status, ready for JSON; `problems` is empty if nothing of the lab is missing.
 
-        `links` has for each link its ends, whether it is dead, and each direction's current shape in tc's notation.
+        `links` has for each link its ends, whether it is dead, and each direction's current shape in tc's notation;
+        `derived` names the properties of directions that follow from others, where there are any.
         """
         topology = self.topology
         return {
@@ -280,6 +303,8 @@ class Lab:
             found[link.name] = {"a": link.a, "b": link.b, "dead": link.name in dead}
             for direction, shape in shapes.items():
                 found[link.name][direction] = None if shape is None else " ".join(netem_arguments(shape))
+            derived = {direction: list(shape.derived) for direction, shape in shapes.items() if shape and shape.derived}
+            found[link.name] |= {"derived": derived} if derived else {}
         return found
 
     def _overload(self) -> list[str]:
@@ -320,7 +345,6 @@ class Lab:
             node, neighbour = (link.a, link.b) if direction == "ab" else (link.b, link.a)
             seed = shape_seed(self.topology, link, direction=direction)
             apply([SetNetem(self.netns(node), neighbour, shape, seed, before)])
-        self._directory.write_shape(link.name, direction=direction, shape=shape)
 
     def _relayed(self) -> dict[str, LinkCounters]:
         """Return the relay's counters of its links."""
@@ -349,6 +373,26 @@ class Lab:
                 ends = (("ab", a.get(link.b)), ("ba", b.get(link.a)))
                 found[link.name] = {direction: counters for direction, counters in ends if counters}
         return found
+
+
+def edit_shapes(
+    lab: Lab,
+    link: str,
+    edit: Callable[[AnyShape], AnyShape],
+    *,
+    direction: Literal["both", "ab", "ba"] = "both",
+) -> None:
+    """Change a link's shapes into what `edit` makes of each, whoever else changes them at the same time.
+
+    Raises what `edit`, `Lab.changeable` and `Lab.reshape` do.
+    """
+    while True:
+        before = lab.changeable(link, direction=direction)
+        try:
+            lab.reshape(link, instead_of=before, **{way: edit(before[way]) for way in _OTHER if way in before})
+        except OutdatedError:
+            continue
+        return
 
 
 def _sent(statistics: Mapping[str, int], *, to_host: bool) -> Counters:

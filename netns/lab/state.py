@@ -1,7 +1,7 @@
 """The record of each lab, on disk: written before an object is created, so that any later command can remove it.
 
     /run/srd-lab/NAME/state.json    this record, replaced atomically
-    /run/srd-lab/NAME/shape.LINK.DIRECTION.json    the current shape of a direction that was changed
+    /run/srd-lab/NAME/shape.LINK.DIRECTION.json    the current shape of a direction that was changed, with what ends
     /run/srd-lab/NAME/failure.KEY.json    an active failure
     /run/srd-lab/NAME/relay.json    the relay's specification; relay.sock its control socket; relay.log its output
 
@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 from netns.errors import BackendError, LabError, TopologyError
 from netns.lab.plan import Backend, namespace
-from netns.netem.shape import Shape
+from netns.netem.changes import AnyShape, shape_from_dict
 from netns.processes import Process
 from netns.topology.model import Topology, check_lab_name
 
@@ -171,22 +171,32 @@ class LabDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         _replace(self.path / "state.json", json.dumps(state.to_dict(), indent=1))
 
-    def shape(self, link: str, *, direction: str) -> Shape | None:
+    def shape(self, link: str, *, direction: str) -> AnyShape | None:
         """Return the current shape of a direction that was changed; None if it is as it was built."""
         try:
-            return Shape.from_dict(json.loads(self._shape_path(link, direction).read_text()))
+            return shape_from_dict(json.loads(self._shape_path(link, direction).read_text()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, LabError) as error:
+        except (OSError, ValueError, KeyError, TypeError, LabError) as error:
             raise BackendError(f"{self._shape_path(link, direction)}: not a shape ({error}); delete the file") from None
 
-    def write_shape(self, link: str, *, direction: str, shape: Shape) -> None:
+    def write_shape(self, link: str, *, direction: str, shape: AnyShape) -> None:
         """Record a change, in a file of its own, so that concurrent changes of other links do not conflict."""
         path = self._shape_path(link, direction)
         _replace(path, json.dumps(shape.to_dict()))
 
     def _shape_path(self, link: str, direction: str) -> Path:
         return self.path / f"shape.{link}.{direction}.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Wait for, and hold, the lock under which one process at a time changes shapes of this lab."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise BackendError(f"lab {self.name}: is not up any more ({error.strerror})") from None
+        with _locked(fd):
+            yield
 
     def failures(self) -> tuple[Failure, ...]:
         """Return the active failures. BackendError for an invalid record."""
@@ -256,6 +266,13 @@ def locked() -> Iterator[None]:
         fd = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise BackendError(f"{ROOT}: {error.strerror}; labs are made by root") from None
+    with _locked(fd):
+        yield
+
+
+@contextmanager
+def _locked(fd: int) -> Iterator[None]:
+    """Wait for, and hold, the lock of an open file; then close it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,36 @@ from netns.netem.tc_parse import parse_fields
 MAX_DELAY_US: Final = U32_MAX * 64 // 1000
 MIN_RATE_BPS: Final = 8  # netem counts whole bytes per second; less than one byte would mean "unlimited"
 MAX_RATE_BPS: Final = 8 * U64_MAX
+NETEM_LIMIT: Final = 1000  # packets; netem's default
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedLimit:
+    """How the limit of a link follows from its rate and delay: a bandwidth-delay product beyond the delay line."""
+
+    packet_bytes: int
+    """Of a full packet on the wire, Ethernet header included."""
+
+    delays: int = 4
+    """How often the link's delay is in the round trip of its path. Leaf-spine-leaf is two such links, each way."""
+
+    other_rtt_us: float = 0
+    """What the other links of the path add to the round trip."""
+
+    least_packets: int = 0
+    """The smallest buffer, in full packets."""
+
+    def limit_packets(self, *, rate_bps: int, delay_us: float) -> int:
+        """Return the limit; netem's own without a rate, as then nothing waits."""
+        if not rate_bps:
+            return NETEM_LIMIT
+        rtt_us = self.delays * delay_us + self.other_rtt_us
+        return limit_for(
+            rate_bps=rate_bps,
+            delay_us=delay_us,
+            buffer_bytes=max(round(rate_bps * rtt_us / 8e6), self.least_packets * self.packet_bytes),
+            packet_bytes=self.packet_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +78,7 @@ class Shape:
     rate_bps: int = 0
     """Bits per second on the wire, Ethernet header included; 0 is unlimited."""
 
-    limit_packets: int = 1000
+    limit_packets: int = NETEM_LIMIT
     """Packets held at once, *those in the delay line included*; more are dropped. See `limit_for`."""
 
     seed: int | None = None
@@ -113,6 +143,10 @@ class Shape:
     """A file of delivery opportunities instead of a rate: see netns/netem/mahimahi.py. netem has no such option, so
     only the relay and the virtual backend support it."""
 
+    derived_limit: DerivedLimit | None = field(default=None, compare=False)
+    """What `limit_packets` follows when delay or rate change; None: it was given. No part of what the link does, so
+    shapes that differ in nothing else are equal."""
+
     def __post_init__(self) -> None:
         check_number("delay", self.delay_us, low=0, high=MAX_DELAY_US, unit=" us")
         check_number("jitter", self.jitter_us, low=0, high=MAX_JITTER_US, unit=" us")
@@ -172,6 +206,11 @@ class Shape:
         """Whether packets wait for those before them."""
         return bool(self.rate_bps) or self.trace is not None
 
+    @property
+    def derived(self) -> tuple[str, ...]:
+        """The properties that follow from others, by their names in tc's notation."""
+        return ("limit",) if self.derived_limit is not None and self.rate_bps else ()
+
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], *, base: Path = Path()) -> Shape:
         """Parse tc's notation: {delay: 0.5ms 100us, loss: 1%, rate: 250mbit}; see netns/netem/tc_parse.py.
@@ -181,15 +220,20 @@ class Shape:
         return cls(**parse_fields(mapping, base=base))
 
     def changed(self, mapping: Mapping[str, Any], *, base: Path = Path()) -> Shape:
-        """Return this shape with the changes in `mapping`, in tc's notation; all else stays, the limit included.
+        """Return this shape with the changes in `mapping`, in tc's notation; all else stays.
 
-        A loss replaces a loss model, a rate a trace, and vice versa. Raises ShapeError.
+        A loss replaces a loss model, a rate a trace, and vice versa. A limit that was derived follows rate and delay,
+        until one is given. Raises ShapeError.
         """
-        new = parse_fields(mapping, base=base)
-        for names in _EXCLUSIVE:
-            if new.keys() & set(names):
-                new = {name: _DEFAULTS[name] for name in names} | new
-        return replace(self, **new)
+        return self.with_fields(changed_fields(mapping, base=base))
+
+    def with_fields(self, changed: Mapping[str, Any]) -> Shape:
+        """Return this shape with other values of some fields, as `changed_fields` returns them. Raises ShapeError."""
+        shape = replace(self, **changed)
+        if shape.derived_limit is None:
+            return shape
+        limit = shape.derived_limit.limit_packets(rate_bps=shape.rate_bps, delay_us=shape.delay_us)
+        return replace(shape, limit_packets=limit)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name, for JSON."""
@@ -198,22 +242,39 @@ class Shape:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Shape:
         """Invert `to_dict`; absent fields keep their defaults. Raises ShapeError on an unknown field."""
-        known = [field.name for field in fields(cls)]
-        for name in values:
-            if name not in known:
-                raise ShapeError(f"{name}: no such field of a shape; the known ones are {', '.join(known)}")
-        found = dict(values)
-        for name in ("distribution", "trace"):
-            if not isinstance(found.get(name, ""), str | None):
-                raise ShapeError(f"{name}: {found[name]!r} is not a text")
-        try:
-            if (model := found.get("loss_model")) is not None:
-                found["loss_model"] = (FourStates if "p13_percent" in model else GilbertElliott)(**model)
-            if (slot := found.get("slot")) is not None:
-                found["slot"] = Slot(**slot)
-        except TypeError as error:
-            raise ShapeError(f"a shape's part is not as it should be: {error}") from None
-        return cls(**found)
+        return cls(**revived_fields(values))
+
+
+def changed_fields(mapping: Mapping[str, Any], *, base: Path = Path()) -> dict[str, Any]:
+    """Return the fields of a shape that the changes in `mapping` set, by name; what they replace is among them.
+
+    `mapping` is in tc's notation, `base` the directory for relative names of files. Raises ShapeError.
+    """
+    new = parse_fields(mapping, base=base)
+    for names in _EXCLUSIVE:
+        if new.keys() & set(names):
+            new = {name: _DEFAULTS[name] for name in names} | new
+    return new
+
+
+def revived_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a shape from JSON. Raises ShapeError for an unknown one, and for what is not of its kind."""
+    for name in values:
+        if name not in _DEFAULTS:
+            raise ShapeError(f"{name}: no such field of a shape; the known ones are {', '.join(_DEFAULTS)}")
+    found = dict(values)
+    for name in ("distribution", "trace"):
+        if not isinstance(found.get(name, ""), str | None):
+            raise ShapeError(f"{name}: {found[name]!r} is not a text")
+    try:
+        if (model := found.get("loss_model")) is not None:
+            found["loss_model"] = (FourStates if "p13_percent" in model else GilbertElliott)(**model)
+        for name, part in (("slot", Slot), ("derived_limit", DerivedLimit)):
+            if (value := found.get(name)) is not None:
+                found[name] = part(**value)
+    except TypeError as error:
+        raise ShapeError(f"a shape's part is not as it should be: {error}") from None
+    return found
 
 
 def limit_for(*, rate_bps: int, delay_us: float, buffer_bytes: int, packet_bytes: int) -> int:
@@ -239,5 +300,6 @@ _DEFAULTS: Final = {field.name: field.default for field in fields(Shape)}
 _EXCLUSIVE: Final = (
     ("loss_percent", "loss_correlation_percent", "loss_model"),
     ("rate_bps", "rate_overhead_bytes", "cell_bytes", "cell_overhead_bytes", "trace"),
+    ("limit_packets", "derived_limit"),
 )
 """A change to one of a group resets the others of the group."""

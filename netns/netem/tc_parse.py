@@ -87,7 +87,7 @@ def parse_assignments(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _as_in_yaml(value: str) -> Any:
-    """Convert a text to the integer or boolean that YAML would read; return other texts unchanged."""
+    """Convert a text to the integer or boolean that it is; return other texts unchanged."""
     booleans = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
     text = value.strip()
     if len(text) <= MAX_DIGITS and text.removeprefix("-").isdecimal():

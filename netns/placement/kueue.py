@@ -14,6 +14,7 @@ of Kueue's topology-aware scheduling. Other requirements of Kueue are met:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -31,6 +32,11 @@ API: Final = "kueue.x-k8s.io/v1beta2"
 PREFIX: Final = "kueue.x-k8s.io/"
 NAMESPACE: Final = "default"
 NODE_LABELS: Final = {"kubernetes.io/os": "linux"}
+
+_LETTER: Final = re.compile("[A-Za-z]")
+_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+"""In any case. Of https://yaml.org/type/bool.html and null.html (1.1), YAML 1.2.2, section 10.3.2, and go-yaml's
+resolve.go, which kubectl has."""
 
 
 def manifests(job: Job, *, nodes: Sequence[Node], levels: Sequence[str], kind: Kind = "job") -> list[Manifest]:
@@ -61,8 +67,23 @@ def manifests(job: Job, *, nodes: Sequence[Node], levels: Sequence[str], kind: K
 
 
 def dump(documents: Iterable[Manifest]) -> str:
-    """Format several manifests as one YAML stream."""
-    return yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
+    """Format several manifests as one YAML stream, whose texts are texts to any reader of YAML."""
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, explicit_start=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts texts in quotes that begin with no letter, or are a word of a version of YAML.
+
+    What a text without quotes is differs between YAML 1.1 (PyYAML), YAML 1.2, and kubectl's reader: `1e-5` is a text, a
+    number, a number. All numbers, dates, null's `~` and `<<` begin with no letter.
+    """
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        bare = _LETTER.match(text) and text.lower() not in _WORDS
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if bare else "'")
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def topology_annotations(job: Job) -> dict[str, str]:

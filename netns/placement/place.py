@@ -11,7 +11,7 @@ topology), the job's resources are not; if nodes report capacities and the runni
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
@@ -103,50 +103,62 @@ def place(
     return asked.placement(hosts)
 
 
-def replace_host(
+def replace_hosts(
     job: Job,
     nodes: Sequence[Node],
     *,
     hosts: Sequence[str],
-    lost: str,
+    lost: Sequence[str],
     usage: Iterable[Usage] | None = None,
     profile: Profile = DEFAULT_PROFILE,
     flavor: Flavor = DEFAULT_FLAVOR,
     where: str = "the inventory",
 ) -> Placement:
-    """Move the ranks of the host `lost` elsewhere; all others stay. `hosts`: rank -> host, as they run now.
+    """Move the ranks of the hosts `lost` elsewhere; all others stay. `hosts`: rank -> host, as they run now.
 
-    `usage` has the ranks that stay, too; without it only those are counted. Raises what `place` does.
+    A lost host may be given by the name of its node. `usage` has the ranks that stay, too; without it only those are
+    counted. Raises what `place` does.
     """
-    if len(hosts) != job.ranks or lost not in hosts:
-        raise JobError(
-            f"job {job.name}: {lost} runs none of its ranks"
-            if len(hosts) == job.ranks
-            else f"job {job.name}: has {job.ranks} ranks, but the current placement {len(hosts)}"
-        )
+    if len(hosts) != job.ranks:
+        raise JobError(f"job {job.name}: has {job.ranks} ranks, but the current placement {len(hosts)}")
+    of_node = {node.name: node.labels.get(HOSTNAME_LABEL, "") for node in nodes}
+    waiting = list(dict.fromkeys(each if each in hosts else of_node.get(each, each) for each in lost))
+    for host in waiting:
+        if host not in hosts:
+            raise JobError(f"job {job.name}: {host} runs none of its ranks")
     asked = _Asked.of(job, nodes, where=where, usage_known=usage is not None)
-    parts = {asked.requests[-1].name: hosts[:1], asked.requests[0].name: hosts[1:]} if job.leader else {job.name: hosts}
-    staying = [
-        Usage(request.requests, count, domain=(host,))
-        for request in asked.requests
-        for host, count in Counter(parts[request.name]).items()
-        if host != lost
-    ]
-    found = assign_all(
-        [node for node in nodes if node.labels.get(HOSTNAME_LABEL) != lost],
-        usage=staying if usage is None else usage,
-        requests=[request for request in asked.requests if lost in parts[request.name]],
-        levels=asked.levels,
-        profile=profile,
-        flavor=flavor,
-        replacement=Replacement(lost, {name: _assignment(part) for name, part in parts.items()}),
-    )
-    moved: dict[str, list[str]] = {}
-    for name, result in found.items():
-        after = Counter(_hosts(asked.checked(result)))
-        moved[name] = list((after - Counter(host for host in parts[name] if host != lost)).elements())
-    renewed = {name: [moved[name].pop(0) if host == lost else host for host in part] for name, part in parts.items()}
-    return asked.placement(chain.from_iterable(renewed.values()))
+    given, now, done = None if usage is None else tuple(usage), tuple(hosts), set[str]()
+    while waiting:
+        moving = waiting.pop(0)
+        done.add(moving)
+        there = [_emptied(node, waiting) for node in nodes if of_node[node.name] not in done]
+        used = asked.usage(now, before=hosts, given=given, lost={moving, *waiting})
+        known = {host for host in now if host not in waiting or host in of_node.values()}
+        parts = {name: [host for host in part if host in known] for name, part in asked.parts(now).items()}
+        found = assign_all(
+            there,
+            usage=used,
+            requests=[request for request in asked.requests if moving in parts[request.name]],
+            levels=asked.levels,
+            profile=profile,
+            flavor=flavor,
+            replacement=Replacement(moving, {name: _assignment(part) for name, part in parts.items()}),
+        )
+        moved = {
+            name: list((Counter(_hosts(asked.checked(result))) - Counter(parts[name])).elements())
+            for name, result in found.items()
+        }
+        now = tuple(
+            moved[name].pop(0) if host == moving else host for name, part in asked.parts(now).items() for host in part
+        )
+    return asked.placement(now)
+
+
+def _emptied(node: Node, lost: Collection[str]) -> Node:
+    """Return a node as it is or, if it is lost, without room: what is still on it keeps its place in the network."""
+    if node.labels.get(HOSTNAME_LABEL) not in lost:
+        return node
+    return replace(node, ready=True, unschedulable=False, allocatable=dict.fromkeys({*node.allocatable, PODS}, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +198,38 @@ class _Asked:
         """Return an assignment. Raises PlacementError or JobError, in the words of the job's file, if it is none."""
         if isinstance(found, Assignment):
             return found
-        why = explain(found, request=self.requests[0], where=self.where)
+        why = self._stale(found.argument) if found.kind == "stale" else None
+        why = why or explain(found, request=self.requests[0], where=self.where)
         raise (PlacementError if found.kind in IMPOSSIBLE else JobError)(f"job {self.job.name}: {why}")
+
+    def _stale(self, host: str) -> str | None:
+        """Return why ranks cannot stay on a host; None if it is in no list of nodes."""
+        node = next((each for each in self.nodes if each.labels.get(HOSTNAME_LABEL) == host), None)
+        if node is None:
+            return None
+        states = [*(["cordoned"] if node.unschedulable else ()), *(() if node.ready else ["not ready"])]
+        state = " and ".join(states) or "without labels of its place"
+        return f"{host} runs ranks of the job, but is {state} in {self.where}; if it is lost, replace it, too"
+
+    def parts(self, hosts: Sequence[str]) -> dict[str, Sequence[str]]:
+        """Return the hosts of each request's ranks, by its name: the leader's is the first."""
+        if self.job.leader is None:
+            return {self.requests[0].name: hosts}
+        return {self.requests[-1].name: hosts[:1], self.requests[0].name: hosts[1:]}
+
+    def usage(
+        self, now: Sequence[str], *, before: Sequence[str], given: Sequence[Usage] | None, lost: Collection[str]
+    ) -> list[Usage]:
+        """Return the pods that take room: those given, or the job's ranks that stay; and the ranks that moved."""
+        pods = Counter(
+            (name, host)
+            for (name, part), (_, part_before) in zip(self.parts(now).items(), self.parts(before).items(), strict=True)
+            for host, was in zip(part, part_before, strict=True)
+            if host not in lost and (given is None or host != was)
+        )
+        requests = {request.name: request.requests for request in self.requests}
+        ranks = [Usage(requests[name], count, domain=(host,)) for (name, host), count in pods.items()]
+        return [*(given or ()), *ranks]
 
     def placement(self, hosts: Iterable[str]) -> Placement:
         """Return the placement of the ranks on these hosts, in their order."""

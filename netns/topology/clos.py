@@ -20,15 +20,18 @@ PORT_BUFFER_PACKETS full packets: netem's own default of 1000 packets would be a
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Final
 
 from netns.errors import TopologyError
-from netns.netem.shape import Shape, limit_for
+from netns.netem.shape import NETEM_LIMIT, DerivedLimit, Shape
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Switch, Topology, check_size
 
 PORT_BUFFER_PACKETS: Final = 16
 """144 kB at MTU 9000: about the share of a port in the memory of a shallow-buffered switch."""
+
+DELAYS: Final = {"host": 2, "leaf": 4, "spine": 4}
+"""How often the delay of each kind of link is in the longest round trip."""
 
 MOST: Final = 254  # of each kind of switch, and of hosts in a rack: the limit of the address plan
 
@@ -49,31 +52,27 @@ class ClosLinks:
     @property
     def longest_rtt_us(self) -> float:
         """The round trip between blocks in an empty fabric; what hosts send crosses their own links unshaped."""
-        host_us, leaf_us, spine_us = (shape.delay_us if shape else 0.0 for shape in (self.host, self.leaf, self.spine))
-        return 2 * (2 * spine_us + 2 * leaf_us + host_us)
+        shapes = {"host": self.host, "leaf": self.leaf, "spine": self.spine}
+        return sum(DELAYS[kind] * shape.delay_us for kind, shape in shapes.items() if shape is not None)
 
     def with_room(self, *, mtu: int, keep: Collection[str] = ()) -> ClosLinks:
         """Return these with the limits of the module's docstring, except for the kinds in `keep`."""
-        shapes = {field.name: getattr(self, field.name) for field in fields(self)}
+        shapes = {each.name: getattr(self, each.name) for each in fields(self)}
         return ClosLinks(
             **{
-                kind: shape if shape is None or kind in keep else self._roomy(shape, mtu=mtu)
+                kind: shape if shape is None or kind in keep else self._roomy(shape, delays=DELAYS[kind], mtu=mtu)
                 for kind, shape in shapes.items()
             }
         )
 
-    def _roomy(self, shape: Shape, *, mtu: int) -> Shape:
-        if not shape.rate_bps:
-            return shape
-        packet_bytes = mtu + ETHERNET_HEADER_BYTES
-        bdp_bytes = round(shape.rate_bps * self.longest_rtt_us / 8e6)
-        limit = limit_for(
-            rate_bps=shape.rate_bps,
-            delay_us=shape.delay_us,
-            buffer_bytes=max(bdp_bytes, PORT_BUFFER_PACKETS * packet_bytes),
-            packet_bytes=packet_bytes,
+    def _roomy(self, shape: Shape, *, delays: int, mtu: int) -> Shape:
+        derived = DerivedLimit(
+            packet_bytes=mtu + ETHERNET_HEADER_BYTES,
+            delays=delays,
+            other_rtt_us=self.longest_rtt_us - delays * shape.delay_us,
+            least_packets=PORT_BUFFER_PACKETS,
         )
-        return replace(shape, limit_packets=limit)
+        return shape.with_fields({"derived_limit": derived})
 
 
 def three_tier(
@@ -90,14 +89,13 @@ def three_tier(
 ) -> Topology:
     """Build a three-tier Clos; `hosts_per_leaf` is one number for all racks or one for each; 0: no rack there.
 
-    A shape with a rate and netem's default limit gets the limit of the module's docstring. Raises TopologyError.
+    A shape with netem's default limit gets the limit of the module's docstring. Raises TopologyError.
     """
     links = links or ClosLinks()
-    netems_own = Shape().limit_packets
     keep = [
         field.name
         for field in fields(links)
-        if (shape := getattr(links, field.name)) is not None and shape.limit_packets != netems_own
+        if (shape := getattr(links, field.name)) is not None and shape.limit_packets != NETEM_LIMIT
     ]
     return clos(
         blocks=blocks,

@@ -52,7 +52,7 @@ def with_paths(
 ) -> Topology:
     """Return `topology` with changed links of some spines: spine -> the differences, in tc's notation.
 
-    All else stays as on the other links, the limit included. Raises TopologyError or ShapeError.
+    All else stays as on the other links; a derived limit follows. Raises TopologyError or ShapeError.
     """
     links = list(topology.links)
     for spine, fields in changes.items():

@@ -53,7 +53,7 @@ file), IPv6 beside IPv4 (netns/topology/addressing.py), and how routers choose a
     ecmp: resilient
 
 Shapes are in tc's notation (netns/netem/tc_parse.py). A shape with a rate and no limit gets the limit of
-`topology.model.with_buffer`, in a Clos that of `clos.ClosLinks.with_room`.
+`topology.model.with_buffer`, in a Clos that of `clos.ClosLinks.with_room`; it follows later changes of delay and rate.
 
 Every mistake is one line with file, key and value: TopologyError, or ShapeError for a shape. Only the first mistake is
 reported. A duplicate key is a mistake, too, which PyYAML alone would not detect.

@@ -11,20 +11,20 @@ Rules, checked when a `Topology` is created, so that every instance describes a 
   interface names.
 - The network is connected.
 
-A shape with a rate but no limit gets one by `with_buffer`: netem's default of 1000 packets would be a queue of 288 ms
-at 250 Mbit/s and MTU 9000.
+A shape with a rate but no limit gets one by `with_buffer`, which follows later changes of delay and rate: netem's
+default of 1000 packets would be a queue of 288 ms at 250 Mbit/s and MTU 9000.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 from netns.errors import TopologyError
-from netns.netem.shape import Shape, limit_for
+from netns.netem.shape import NETEM_LIMIT, DerivedLimit, Shape
 
 Tier = Literal["leaf", "aggregation", "spine"]
 Ecmp = Literal["hash-threshold", "resilient"]
@@ -260,9 +260,9 @@ def leaf_spine(
 ) -> Topology:
     """Link every leaf to every spine with `shape` in both directions; hosts h1, h2 ... leaf by leaf.
 
-    A shape with a rate and netem's default limit gets the limit of `with_buffer`. Raises TopologyError.
+    A shape with netem's default limit gets the limit of `with_buffer`. Raises TopologyError.
     """
-    if shape is not None and shape.limit_packets == Shape().limit_packets:
+    if shape is not None and shape.limit_packets == NETEM_LIMIT:
         shape = with_buffer(shape, mtu=mtu)
     return fully_meshed(
         leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, mtu=mtu, shape=shape, name=name, seed=seed
@@ -295,22 +295,13 @@ def reference(*, name: str = "reference") -> Topology:
 
 
 def with_buffer(shape: Shape, *, mtu: int) -> Shape:
-    """Return `shape` with a limit of one bandwidth-delay product of its path; unchanged if it has no rate.
+    """Return `shape` with a limit of one bandwidth-delay product of its path, which follows changes of delay and rate.
 
     The path is leaf-spine-leaf, two links like this one: RTT = 2 x 2 x delay, BDP = rate x RTT, counted in full
     packets because netem's limit counts packets, those in the delay line included. (250 Mbit/s and 0.5 ms at MTU
-    9000: 2 packets in flight, 7 waiting, 1 being sent.)
+    9000: 2 packets in flight, 7 waiting, 1 being sent.) Without a rate it is netem's own.
     """
-    if not shape.rate_bps:
-        return shape
-    rtt_us = 2 * 2 * shape.delay_us
-    limit = limit_for(
-        rate_bps=shape.rate_bps,
-        delay_us=shape.delay_us,
-        buffer_bytes=round(shape.rate_bps * rtt_us / 8e6),
-        packet_bytes=mtu + ETHERNET_HEADER_BYTES,
-    )
-    return replace(shape, limit_packets=limit)
+    return shape.with_fields({"derived_limit": DerivedLimit(packet_bytes=mtu + ETHERNET_HEADER_BYTES)})
 
 
 def check_lab_name(name: str) -> None:

@@ -19,11 +19,11 @@ from typing import Any, Final, Literal
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 from pydantic import Field, ValidationError
 
+from netns.yaml_file import first_mistake
 from nitro_emu.errors import TrustError, VpcError
 from nitro_emu.trust.cose import sign1, verify1_untrusted
 from nitro_emu.vpc.fields import Strict
 from nitro_emu.vpc.model import MAX_LIFETIME_S, VpcMap, checked_untrusted
-from nitro_emu.yaml_file import first_mistake
 
 MAX_DOCUMENT_BYTES: Final = 1 << 20
 """Twice what 4,096 interfaces take."""

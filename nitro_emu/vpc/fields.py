@@ -27,7 +27,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,32}")
 _GROUP: Final = re.compile(r"(?:[a-z0-9_-]{1,32}/)?[a-z0-9_-]{1,32}")
 _HOST_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[a-zA-Z0-9.-]{1,253}):([0-9]{1,5})")
-_PORTS: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_PORTS: Final = re.compile(r"(0|[1-9][0-9]{0,4})(?:-(0|[1-9][0-9]{0,4}))?")
 
 
 def _name(value: str) -> str:

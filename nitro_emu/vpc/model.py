@@ -29,10 +29,11 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from netns.yaml_file import Position, first_mistake
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.errors import AbiError, ConfigError, VpcError
 from nitro_emu.vpc.fields import Address, Cidr, GroupReference, Name, Network, Ports, PublicKey, Push, Strict
-from nitro_emu.yaml_file import MAX_FILE_BYTES, Position, first_mistake, mapping_of
+from nitro_emu.yaml_file import MAX_FILE_BYTES, mapping_of
 
 MAX_CARDS: Final = 1024
 MAX_VPCS: Final = 256

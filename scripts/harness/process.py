@@ -1,7 +1,7 @@
 """Child processes that print events: started, read, and ended by process id.
 
 Each runs in a session of its own, so that a Ctrl-C at the terminal reaches only this process, which ends them in order.
-Each dies with this process (PR_SET_PDEATHSIG through util-linux' setpriv), so that even a kill -9 leaves no daemon.
+Each dies with this process (netns/programs.py), so that even a kill -9 leaves no daemon.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+from netns.programs import ending_with_us
 from scripts.harness.events import parse
 
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -47,7 +48,7 @@ class ManagedProcess:
         return cls(
             name=name,
             process=subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", *command],
+                ending_with_us(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -173,6 +173,18 @@ class Common:
             express_for=self.express_for,
         )
 
+    def check_admission(self, peers: Path | None, *, allow_anyone: bool) -> None:
+        """Raise click.UsageError unless the options say which clients a listener accepts."""
+        given = {"--peers": peers, "--psk-file": self.psk_file, "--cert": self.cert}
+        names = [name for name, value in given.items() if value is not None]
+        if allow_anyone and names:
+            raise click.UsageError(f"--allow-anyone and {names[0]} exclude each other; give one of them")
+        if not allow_anyone and not names:
+            raise click.UsageError(
+                "nothing says who may connect: give --peers FILE (a line for each client: its key, as srd keygen "
+                "prints it there, and its ADDRESS), --psk-file, or --cert; to accept any client, --allow-anyone"
+            )
+
     def logging(self, command: str) -> AbstractContextManager[None]:
         """Log to stderr. Raises click.UsageError."""
         return logging_to_stderr(command, level=log_level(verbose=self.verbose, quiet=self.quiet))
@@ -194,17 +206,24 @@ class Common:
 )
 @click.option("-B", "--bind", metavar="HOST", help="Address to listen on.  [default: all]")
 @click.option("--peers", type=_FILE, help="Accept only the clients in this file, a line each: KEY ADDRESS,NETWORK...")
+@click.option("--allow-anyone", is_flag=True, help="Accept any client, whatever its key, and with --plain without one.")
 @common_options
-def listen(*, port: int, bind: str | None, peers: Path | None, **common: Any) -> int:
+def listen(*, port: int, bind: str | None, peers: Path | None, allow_anyone: bool, **common: Any) -> int:
     """Be the end that others connect to.
 
     Each client has addresses of the interface's networks, or those that --peers gives to its key, and sends with no
     other source. Clients reach each other, and networks beyond, if this host forwards (sysctl net.ipv4.ip_forward=1).
 
-    Without --peers, --psk-file or --cert any client may connect. Without --peers the first to come has an address as
-    long as it answers.
-    """
+    Say who may connect: --peers, --psk-file, --cert, or --allow-anyone. Without --peers the first to come has an
+    address as long as it answers.
+
+    \b
+      srd keygen                                  at the client: prints its key
+      echo "KEY 10.88.0.2" >>peers                at the listener
+      srd tunnel listen --address 10.88.0.1/24 --peers peers
+    """  # noqa: D301 - \b is click's mark for "do not rewrap"
     options = Common(**common)
+    options.check_admission(peers, allow_anyone=allow_anyone)
     try:
         allowed = None if peers is None else read_peers(peers)
     except UsageError as error:
@@ -222,6 +241,9 @@ def listen(*, port: int, bind: str | None, peers: Path | None, **common: Any) ->
         authorized = replace(security, authorized=frozenset(allowed))
         settings = replace(settings, endpoint=replace(settings.endpoint, security=authorized))
     with options.logging("srd tunnel listen"):
+        if allow_anyone:
+            networks = ", ".join(str(each.network) for each in options.addresses)
+            _log.warning("any client may connect, whatever its key, and reach %s (--allow-anyone)", networks)
         return run(_listen(options, settings, (bind, port), allowed))
 
 

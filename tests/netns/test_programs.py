@@ -10,7 +10,38 @@ import pytest
 from netns.backends.kernel.netlink import run_tool
 from netns.errors import BackendError
 from netns.programs import _PACKAGES, tool
+from tests.dying import assert_leaves_nothing
 from tests.programs import run_to_end
+
+SLEEP = "import sys; print(flush=True); sys.stdin.read()"
+BY_COMMAND = f"""
+import subprocess, sys
+from netns.programs import ending_with_us
+command = ending_with_us([sys.executable, "-c", {SLEEP!r}])
+child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+child.stdout.readline()
+print(child.pid, flush=True)
+child.wait()
+"""
+BY_FORK = """
+import os, signal
+from netns.programs import end_with
+parent = os.getpid()
+read_fd, write_fd = os.pipe()
+child = os.fork()
+if not child:
+    end_with(parent)
+    os.write(write_fd, b"x")
+    signal.pause()
+os.read(read_fd, 1)
+print(child, flush=True)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("program", [BY_COMMAND, BY_FORK])
+def test_ending_with_us__sigkill_leaves_nothing(program: str) -> None:
+    assert_leaves_nothing(program, processes=1)
 
 
 def test_tool__bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:

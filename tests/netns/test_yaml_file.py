@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 import netns.yaml_file
 from netns.errors import JobError
-from netns.yaml_file import MAX_FILE_BYTES, first_mistake, load_mapping
+from netns.yaml_file import MAX_FILE_BYTES, first_mistake, load_mapping, mapping_of
 
 LAUGHS = b"a0: &a0 [x, x]\n" + b"".join(
     b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 10)) for n in range(1, 10)
@@ -41,7 +41,7 @@ class _Model(BaseModel):
         (b"a: [", "line 1: not YAML"),
         (b"#" * (MAX_FILE_BYTES + 1), "larger than 4 MiB"),
         (b"a: !!int x", "line 1: the tag tag:yaml.org,2002:int is not read here; leave it out, and quote a text"),
-        (b"a: 1\nb: 0x" + b"f" * 30, "line 2: 0xf+ is no number of 64 bits; give a smaller one, or quote a text"),
+        (b"a: 1\nb: " + b"9" * 30, "line 2: 9{30} is no number of 64 bits; give a smaller one, or quote a text"),
         (b"a: " + b"9" * 5000, r"line 1: 9{20}\.\.\. is too long for a number; quote a text"),
         (b'a: "\\0"', r"line 1: '.x00' holds a character that no text can have; leave it out"),
         (b"a: &a [*a]", "line 1: an alias stands within what it is an alias of; write it out"),
@@ -70,9 +70,38 @@ def test_load_mapping__more_values_than_are_read_bad_flow(tmp_path: Path, monkey
 def test_load_mapping__aliases_merges_and_dates(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("fast: &fast {rate: 1gbit, on: 2001-01-01}\nlinks: [*fast, {<<: *fast, rate: 1mbit}]")
-    fast = {"rate": "1gbit", True: "2001-01-01"}
+    fast = {"rate": "1gbit", "on": "2001-01-01"}
     document = load_mapping(path, error=JobError, wanted="")
     assert document == {"fast": fast, "links": [fast, {**fast, "rate": "1mbit"}]}
+
+
+TEXTS = (
+    """
+22:30 1:2:3.5 -1:30 0443 0644 -012 00 08 007.5 0o17 0b11 0x50 -0xF 1_000 1_0.5 0x_1 +5 +1.5 .5 -.5 . 1.2.3 1.5e 12e 0e
+y Y n N yes Yes NO on On OFF tRUE nULL none None . -. .inf -.Inf .NaN = 2001-01-01 2001-12-14t21:59:43.10-05:00 --
+10.0.0.1 10:00 1e-5x 0.x \u0661 12e4567x ~~ <
+""".encode()
+    .decode("unicode_escape")
+    .split()
+)
+VALUES = {
+    "0": 0, "-0": 0, "443": 443, "-17": -17, "1.5": 1.5, "-0.5": -0.5, "1.": 1.0, "1e3": 1000.0, "1e-5": 1e-5,
+    "2E+2": 200.0, "true": True, "True": True, "TRUE": True, "false": False, "False": False, "null": None, "~": None,
+    "": None, "NULL": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_mapping_of__what_is_no_number_of_json_is_a_text(text: str) -> None:
+    """By YAML 1.1 most of these are numbers, booleans, null, dates; PyYAML's own loader shows that."""
+    assert mapping_of(f"a: [{text}, {text}]".encode(), error=JobError, wanted="") == {"a": [text, text]}
+    assert mapping_of(f"{text}: 1".encode(), error=JobError, wanted="") == {text: 1}
+
+
+@pytest.mark.parametrize(("text", "value"), VALUES.items())
+def test_mapping_of__numbers_booleans_and_null(text: str, value: object) -> None:
+    (found,) = mapping_of(f"a: {text}".encode(), error=JobError, wanted="").values()
+    assert (found, type(found)) == (value, type(value))
 
 
 def test_load_mapping__no_file_bad_flow(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_defaults(tmp_path: Path) -> None:
         (f"vfs: [{VF}]\nrun_dir: run", "run_dir: 'run' is no absolute path"),
         (f"vfs: [{VF}]\nrun_dir: /{'x' * 100}", "has 101 bytes; sockets there have at most 94: shorten it"),
         (f"vfs: [{VF}]\nname: a/b", "name: 'a/b' String should match"),
-        (f"vfs: [{VF}]\npoll_s: .nan", "poll_s: nan should be a finite number"),
+        (f"vfs: [{VF}]\npoll_s: .nan", "poll_s: '.nan' should be a valid number"),
         (f"vfs: [{VF}]\npoll_s: 2", "poll_s: 2 should be less than or equal to 1"),
         (f"vfs: [{VF}]\nbusy_poll: 1", "busy_poll: 1 should be a valid boolean"),
         (f"vfs: [{VF}]\nlog_level: loud", "log_level: 'loud' should be 'debug', 'info', 'warning' or 'error'"),

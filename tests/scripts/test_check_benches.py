@@ -13,6 +13,7 @@ from scripts import check_benches
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.registry import CASES, Case, Request
 from scripts.harness.errors import BenchError
+from tests.dying import assert_leaves_nothing
 
 WANTED = (Wanted("used_fraction", ">=", 0.9), Wanted("lost", "<=", 0))
 
@@ -31,6 +32,31 @@ def test_longest_first__is_every_case_in_virtual_time_that_wants_anything() -> N
     virtual = {name for name, case in CASES.items() if case.fabric == "virtual" and case.wanted}
     assert set(check_benches.LONGEST_FIRST) == virtual
     assert all(wanted.over == "worst" for name in virtual for wanted in CASES[name].wanted)
+
+
+def test_measure_all__its_processes_end_with_it() -> None:
+    assert_leaves_nothing(
+        """
+import os, signal
+from scripts import check_benches
+
+def measure(name, seed):
+    os.write(write_fd, f"{os.getpid()} ".encode())
+    signal.pause()
+
+read_fd, write_fd = os.pipe()
+check_benches.measure = measure
+os.cpu_count = lambda: 2
+if not os.fork():  # measures nothing, so it prints what the others write
+    pids = b""
+    while pids.count(b" ") < 2:
+        pids += os.read(read_fd, 100)
+    print(pids.decode(), flush=True)
+    os._exit(0)
+check_benches.measure_all([("loss", 1), ("loss", 2)])
+""",
+        processes=2,
+    )
 
 
 def test_main__all_met(monkeypatch: pytest.MonkeyPatch) -> None:

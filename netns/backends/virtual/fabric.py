@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Literal
 
 from netns.backends.virtual.event_queue import Action, EventQueue
@@ -29,8 +30,8 @@ from netns.backends.virtual.virtual_link import Flow, Inbox, Packet, Record, Vir
 from netns.errors import BackendError
 from netns.faults.schedule import ScheduledEvent
 from netns.lab.plan import shape_seed
+from netns.netem.changes import AnyShape, Change, with_change, without_change
 from netns.netem.queue import COUNTERS
-from netns.netem.shape import Shape
 from netns.topology.addressing import Addressing, IpVersion, addressing
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Topology
 
@@ -56,7 +57,8 @@ class VirtualFabric:
         self._flows: dict[tuple[str, int, str, int], Flow] = {}
         self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
         self._sent = 0
-        self._failed: dict[str, list[bool]] = {}  # failures of a schedule without an end; value: with loss of carrier
+        self._failures: list[_Failure] = []
+        self._changes = count()
         self._carrierless: Counter[frozenset[str]] = Counter()
         self._links = dict(self._make_links(link, end) for link in topology.links for end in ("ab", "ba"))
         for virtual_link in self._links.values():
@@ -160,13 +162,13 @@ class VirtualFabric:
         """Let a link ("leaf1-spine2") or a node ("spine2") drop everything from `at_ns` on.
 
         With `carrier` the ends lose their carrier, too, and their routers choose other next hops where there are any;
-        otherwise the failure is silent. It ends after `for_ns`; None: never. A link is up again when all its failures
-        have ended. Raises TopologyError for a name that is neither.
+        otherwise the failure is silent. It ends after `for_ns`, or when it is repaired. A link is up again when all its
+        failures have ended. Raises TopologyError for a name that is neither.
         """
-        links = self.topology.links_at(name)
-        self._events.at(at_ns, lambda _: self._count_down(links, by=1, carrier=carrier))
+        failure = _Failure(self.topology.canonical_name(name), self.topology.links_at(name), carrier)
+        self._events.at(at_ns, lambda _: self._begin(failure))
         if for_ns is not None:
-            self._events.at(at_ns + for_ns, lambda _: self._count_down(links, by=-1, carrier=carrier))
+            self._events.at(at_ns + for_ns, lambda _: self._end(failure))
 
     def run_schedule(self, events: Iterable[ScheduledEvent]) -> None:
         """Schedule a fault schedule (netns/faults/schedule.py), starting now. Raises TopologyError or ShapeError."""
@@ -176,23 +178,25 @@ class VirtualFabric:
             for_ns = None if event.for_us is None else round(event.for_us * 1000)
             if event.action == "set":
                 self._set_shape(event, at_ns=at_ns, for_ns=for_ns)
-                continue
-            links = self.topology.links_at(event.name)
-            if event.action == "repair":
-                self._events.at(at_ns, partial(self._repair, self.topology.canonical_name(event.name), links))
-            elif for_ns is None:
-                self._events.at(at_ns, partial(self._fail_for_good, event, links))
+            elif event.action == "repair":
+                self._events.at(at_ns, partial(self._repair, self.topology.canonical_name(event.name)))
             else:
                 self.fail(event.name, at_ns=at_ns, for_ns=for_ns, carrier=event.carrier)
 
-    def _fail_for_good(self, event: ScheduledEvent, links: tuple[Link, ...], _now_ns: int) -> None:
-        self._failed.setdefault(self.topology.canonical_name(event.name), []).append(event.carrier)
-        self._count_down(links, by=1, carrier=event.carrier)
+    def _repair(self, name: str, _now_ns: int) -> None:
+        """End all failures of this name, as `srd-lab repair` does."""
+        for failure in [each for each in self._failures if each.name == name]:
+            self._end(failure)
 
-    def _repair(self, name: str, links: tuple[Link, ...], _now_ns: int) -> None:
-        """End all failures of this name that a schedule set without an end."""
-        for carrier in self._failed.pop(name, []):
-            self._count_down(links, by=-1, carrier=carrier)
+    def _begin(self, failure: _Failure) -> None:
+        self._failures.append(failure)
+        self._count_down(failure.links, by=1, carrier=failure.carrier)
+
+    def _end(self, failure: _Failure) -> None:
+        """End a failure, unless it was repaired before its time."""
+        if failure in self._failures:
+            self._failures.remove(failure)
+            self._count_down(failure.links, by=-1, carrier=failure.carrier)
 
     def _count_down(self, links: tuple[Link, ...], *, by: int, carrier: bool) -> None:
         """Add failures to links, or remove them; route all flows again if carriers change."""
@@ -212,17 +216,19 @@ class VirtualFabric:
         virtual_links = [
             self._links[pair] for direction, pair in ends.items() if event.direction in ("both", direction)
         ]
+        key = f"{next(self._changes)}"
+        change = Change.parse(event.shape or {}, base=event.base, key=None if for_ns is None else key)
         for virtual_link in virtual_links:
-            _shape_of(virtual_link).changed(event.shape or {}, base=event.base)
+            with_change(virtual_link.shape, change)  # raises what is wrong with it
 
-        def change(_now_ns: int) -> None:
-            before = [_shape_of(virtual_link) for virtual_link in virtual_links]
-            for virtual_link, shape in zip(virtual_links, before, strict=True):
-                virtual_link.reshape(shape.changed(event.shape or {}, base=event.base))
-            if for_ns is not None:
-                self._events.at(at_ns + for_ns, lambda _: _reshape(virtual_links, before))
+        def edit(edited: Callable[[AnyShape], AnyShape], _now_ns: int) -> None:
+            shaped = [virtual_link for virtual_link in virtual_links if virtual_link.netem is not None]
+            for virtual_link in shaped or virtual_links:  # of both directions the shaped ones, as in a lab
+                virtual_link.reshape(edited(virtual_link.shape))
 
-        self._events.at(at_ns, change)
+        self._events.at(at_ns, partial(edit, lambda shape: with_change(shape, change)))
+        if for_ns is not None:
+            self._events.at(at_ns + for_ns, partial(edit, lambda shape: without_change(shape, key)))
 
     def narrow(self, name: str, *, mtu: int) -> None:
         """Let a link or a node carry IP packets of `mtu` bytes at most; it drops longer ones without notice.
@@ -247,10 +253,10 @@ class VirtualFabric:
             inbox.deliver(now_ns)
 
 
-def _shape_of(virtual_link: VirtualLink) -> Shape:
-    return Shape() if virtual_link.netem is None else virtual_link.netem.shape
+@dataclass(frozen=True, slots=True, eq=False)
+class _Failure:
+    """One failure of one link or node; `name` is its one name."""
 
-
-def _reshape(virtual_links: list[VirtualLink], shapes: list[Shape]) -> None:
-    for virtual_link, shape in zip(virtual_links, shapes, strict=True):
-        virtual_link.reshape(shape)
+    name: str
+    links: tuple[Link, ...]
+    carrier: bool

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from netns.backends.virtual.event_queue import EventQueue
+from netns.netem.changes import AnyShape, effective
 from netns.netem.packet_ops import Draw
 from netns.netem.queue import Netem
 from netns.netem.shape import Shape
@@ -154,6 +155,7 @@ class VirtualLink:
         "netem",
         "observe",
         "packets",
+        "shape",
     )
 
     def __init__(self, name: str, *, shape: Shape | None, seed: int, events: EventQueue) -> None:
@@ -174,11 +176,15 @@ class VirtualLink:
         self._due_at_ns = NEVER_NS
         self._seed = seed
         self._threshold_ns: int | None = None
+        self.shape: AnyShape = Shape()
+        """The shape, with the changes that will be taken back."""
         if shape is not None:
             self.reshape(shape)
 
-    def reshape(self, shape: Shape) -> None:
-        """Change the shape; packets that are queued keep their departure."""
+    def reshape(self, new: AnyShape) -> None:
+        """Change the shape; packets that are queued keep their departure. Raises ShapeError."""
+        shape = effective(new)
+        self.shape = new
         if self.netem is None:
             self.netem = Netem(shape, seed=self._seed, ops=_PACKET_OPS)
         elif self.netem.shape != shape:

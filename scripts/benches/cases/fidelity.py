@@ -26,6 +26,7 @@ from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.uml import KERNEL, missing_uml, run_uml
 from netns.errors import BackendError
 from netns.netem.queue import Netem
+from netns.programs import ending_with_us
 from scripts.benches.fidelity.measures import Comparison, compare
 from scripts.benches.fidelity.settings import SEEDED, SETTINGS, Setting, write_tables
 from scripts.benches.fidelity.trial import Recording
@@ -94,7 +95,7 @@ def run_trial(module: str, orders: Path, *, fabric: str) -> None:
             if fabric == "kernel" and missing_netem() is not None:
                 status = run_uml(command, stdout=log, stderr=log, repeatable=True)
             else:
-                status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
+                status = subprocess.run(ending_with_us(command), stdout=log, stderr=log, check=False).returncode
         except BackendError as error:
             raise BenchError(str(error)) from None
         log.seek(0)

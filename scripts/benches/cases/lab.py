@@ -22,6 +22,7 @@ from netns.errors import BackendError
 from netns.lab.lab import Lab
 from netns.lab.state import LabDirectory, recorded_labs
 from netns.netem.shape import Shape
+from netns.programs import ending_with_us
 from netns.topology.model import Topology, leaf_spine
 from scripts.benches.outcome import Round, Wanted
 
@@ -72,7 +73,7 @@ def measure(seed: int) -> Round:
 
 def _crash(name: str, *, after_s: float) -> None:
     """Kill a process that is creating the lab."""
-    child = subprocess.Popen([sys.executable, "-c", CHILD, name])
+    child = subprocess.Popen(ending_with_us([sys.executable, "-c", CHILD, name]))
     try:
         time.sleep(after_s)
     finally:

@@ -31,6 +31,7 @@ from statistics import median
 from typing import Final
 
 from netns.lab.lab import Lab
+from netns.programs import ending_with_us
 from scripts.benches.cases import wild
 from scripts.benches.cases.wild import SETTLING_S, SHARED_BPS, SHARED_RTT_S, SHARED_S
 from scripts.benches.outcome import Round
@@ -228,7 +229,7 @@ def ping_ms(lab: Lab, *, seconds: float) -> float:
     """Return the median of a ping's round trips between the other two hosts. Raises BenchError without any answer."""
     count = round(seconds / PING_INTERVAL_S)
     argv = ["ping", "-n", "-i", f"{PING_INTERVAL_S:g}", "-c", str(count), "-W", "2", lab.address(TCP_HOSTS[1])]
-    done = subprocess.run(lab.command(TCP_HOSTS[0], argv), capture_output=True, text=True, check=False)
+    done = subprocess.run(ending_with_us(lab.command(TCP_HOSTS[0], argv)), capture_output=True, text=True, check=False)
     found = [float(value) for value in re.findall(r"time=([\d.]+) ms", done.stdout)]
     if not found:
         raise BenchError(f"ping: no answer: {(done.stderr or done.stdout).strip() or f'status {done.returncode}'}")

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
+from netns.programs import ending_with_us
 from netns.topology.model import Link, Switch, Topology
 from scripts.harness.errors import BenchError
 
@@ -45,12 +46,13 @@ def carried_mbps(lab: Lab, shape: Shape, *, seconds: int) -> float:
     # ACKs have the delay and a large queue, but no loss, so that only one direction's loss is measured.
     lab.reshape("leaf1-h1", ab=replace(shape, loss_percent=0, loss_model=None, rate_bps=0, limit_packets=10_000))
     with subprocess.Popen(
-        lab.command("h2", ["iperf3", "-s", "-1"]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ending_with_us(lab.command("h2", ["iperf3", "-s", "-1"])), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as server:
         try:
             time.sleep(LISTENING_S)
             command = ["iperf3", "-c", lab.address("h2"), "-C", "cubic", "-t", str(seconds), "-O", str(OMITTED_S), "-J"]
-            done = subprocess.run(lab.command("h1", command), capture_output=True, text=True, check=False)
+            argv = ending_with_us(lab.command("h1", command))
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
         finally:
             server.kill()
     report = json.loads(done.stdout or "{}")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from netns.programs import ending_with_us
 from scripts.harness.errors import BenchError
 
 RATE: Final = 10_000
@@ -100,7 +101,11 @@ def worker(name: str, *arguments: str) -> Iterator[Worker]:
     """Run a module of this package until the end of the block."""
     with tempfile.NamedTemporaryFile(prefix="srd-hostile-") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            ending_with_us([sys.executable, "-m", *arguments]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         )
         try:
             yield Worker(name, process, Path(errors.name))

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from netns.programs import ending_with_us
 from scripts.benches.torture.journal import entries
 from scripts.benches.torture.layout import journal_name
 from scripts.benches.torture.local import anonymous_bytes
@@ -23,7 +24,6 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 _WRAP_S: Final = 2**32 / 1e6
 """Period after which a clock of 32 bits of microseconds wraps."""
 _STACK_S: Final = 1.0
-_DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL", "--")
 ERROR_OUTPUT: Final = (
     "Traceback",
     "was never awaited",
@@ -153,7 +153,7 @@ def start(
         argv = ["unshare", "--time", "--monotonic", str(offset), "--fork", "--kill-child", *argv]
     with (directory / f"worker.{worker}.{incarnation}.err").open("wb") as errors:
         popen = subprocess.Popen(
-            [*_DIE_WITH_US, *command(argv)],
+            ending_with_us(command(argv)),
             stdin=subprocess.PIPE,
             stdout=errors,
             stderr=errors,

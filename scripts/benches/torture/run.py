@@ -19,6 +19,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
+from netns.programs import ending_with_us
 from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.files import TRANSFER_S
 from scripts.benches.torture.network import Network, network, undo
@@ -227,7 +228,7 @@ class Run:
             ]
             self._attackers.append(
                 subprocess.Popen(
-                    ["setpriv", "--pdeathsig", "KILL", "--", *self._network.command(host, argv)],
+                    ending_with_us(self._network.command(host, argv)),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,

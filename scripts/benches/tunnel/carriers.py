@@ -43,7 +43,7 @@ def srd_tunnel(ends: Ends, *options: str) -> Iterator[Ends]:
     processes = list[ManagedProcess]()
     with ProcessSet() as pipes:
         for node, what in (
-            (RECEIVER, ("listen", "--port", str(_PORT))),
+            (RECEIVER, ("listen", "--allow-anyone", "--port", str(_PORT))),
             (SENDER, ("connect", f"{ends.receiver}:{_PORT}")),
         ):
             argv = ends.command(node, [*srd, *what, "--address", f"{_INNER[node]}/24", *options])

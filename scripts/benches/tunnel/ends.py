@@ -11,6 +11,7 @@ from statistics import median
 from typing import Final, Self
 
 from netns.lab.lab import Lab
+from netns.programs import ending_with_us
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess
 from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
@@ -67,7 +68,7 @@ class Ends:
     def ping_ms(self, *, count: int) -> float:
         """Return the median of round trips. Raises BenchError without any."""
         argv = ["ping", "-n", "-i", f"{_PING_INTERVAL_S:g}", "-c", str(count), "-W", "1", self.receiver]
-        done = subprocess.run(self.command(SENDER, argv), capture_output=True, text=True, check=False)
+        done = subprocess.run(ending_with_us(self.command(SENDER, argv)), capture_output=True, text=True, check=False)
         found = [float(value) for value in re.findall(r"time=([\d.]+) ms", done.stdout)]
         if not found:
             raise BenchError(f"ping: no answer: {(done.stderr or done.stdout).strip() or f'status {done.returncode}'}")

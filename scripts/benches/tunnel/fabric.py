@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
 
 from netns.faults import faults
-from netns.lab.lab import Lab
+from netns.lab.lab import Direction, Lab
 
 SENDERS_LEAF: Final = "leaf1"
 
@@ -22,10 +21,8 @@ def loss(lab: Lab, percent: float) -> Iterator[None]:
     links = [link for spine in lab.topology.spines for link in lab.topology.links_of[spine]]
     try:
         for link in links:
-            shape = link.shape_ab if link.a in lab.topology.spines else link.shape_ba
-            assert shape is not None  # noqa: S101 - of the reference fabric
-            changed = replace(shape, loss_percent=percent)
-            lab.reshape(link.name, **{"ab" if link.a in lab.topology.spines else "ba": changed})
+            direction: Direction = "ab" if link.a in lab.topology.spines else "ba"
+            lab.change(link.name, {"loss": f"{percent}%"}, direction=direction)
         yield
     finally:
         for link in links:

@@ -57,7 +57,7 @@ def own_interface(lab: Lab, host: str) -> None:
 def tunnel(lab: Lab) -> Iterator[str]:
     """Run `srd tunnel` between the two hosts; yields the server's address in it."""
     srd = (sys.executable, "-m", "srd", "tunnel")
-    listen = lab.command(SERVER, [*srd, "listen", "--address", "10.88.0.1/24"])
+    listen = lab.command(SERVER, [*srd, "listen", "--address", "10.88.0.1/24", "--allow-anyone"])
     connect = lab.command(CLIENT, [*srd, "connect", f"{lab.address(SERVER)}:19880", "--address", "10.88.0.2/24"])
     with running(listen, until="listening on"), running(connect, until="connected to"):
         yield "10.88.0.1"

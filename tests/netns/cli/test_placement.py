@@ -79,6 +79,28 @@ def test_place__text_json_and_hostfile(fabric: str, job: str) -> None:
     assert required.startswith("job ring: 4 ranks on 2 hosts, all in layer 3 leaf1\n")
 
 
+def test_place__options_that_are_repeated_are_all_used(tmp_path: Path, fabric: str, job: str) -> None:
+    command = ("place", job, "--topology", fabric)
+    current = tmp_path / "current.json"
+    current.write_text(output(*command, "--json"))
+    replaced = (*command, "--current", str(current), "--replace", "h1", "--replace", "h2")
+    assert json.loads(output(*replaced, "--json"))["hosts"] == ["h5", "h6", "h3", "h4"]
+    gates = ("--feature-gates", "TASNoGate=true", "--feature-gates", "TASProfileMixed=false")
+    assert "'TASNoGate=true' is not GATE=true" in srd_lab(*command, *gates).stderr
+    assert (
+        error(*replaced, "--ranks-per-host", "2", "--replace", "h9", status=2) == "job ring: h9 runs none of its ranks"
+    )
+
+
+def test_place__a_host_file_that_cannot_say_so(tmp_path: Path, fabric: str, job: str) -> None:
+    command = ("place", job, "--topology", fabric, "--ranks-per-host", "2")
+    current = tmp_path / "current.json"
+    current.write_text(json.dumps({"hosts": ["h3", "h4", "h3", "h4"]}))
+    replaced = (*command, "--current", str(current), "--replace", "h4")
+    line = error(*replaced, "--required-topology", "1", "--emit", "hostfile", status=2)
+    assert line.startswith("job ring: h3 has the ranks 0, 2, with others between them")
+
+
 def test_place__manifests_carry_the_option(fabric: str, job: str) -> None:
     command = ("place", job, "--topology", fabric, "--preferred-topology", "network-node-layer-3", "--emit", "kueue")
     *_, last = yaml.safe_load_all(output(*command))

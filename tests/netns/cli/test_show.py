@@ -44,6 +44,14 @@ def test_show_plan__operations_then_their_undo(capsys: pytest.CaptureFixture[str
     assert lines[-1] == "netns delete demo-h1"
 
 
+def test_show_lab__what_is_derived(capsys: pytest.CaptureFixture[str]) -> None:
+    link = {"a": "a", "b": "b", "dead": False, "ab": "limit 5 rate 1mbit", "ba": "limit 5 rate 1mbit"}
+    show_lab({**LAB, "links": {"a-b": {**link, "derived": {"ab": ["limit"]}}}})
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "a-b up a to b limit 5 rate 1mbit (derived: limit)" in lines
+    assert "b to a limit 5 rate 1mbit" in lines
+
+
 def test_show_lab__everything_once(capsys: pytest.CaptureFixture[str]) -> None:
     show_lab(LAB)
     text = capsys.readouterr().out

@@ -9,18 +9,21 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from netns.compare import cell as cell_module
 from netns.compare.file import read_grid
-from netns.compare.grid import TRANSPORTS, Grid
+from netns.compare.grid import TRANSPORTS, Cell, Grid
 from netns.compare.outcome import Outcome, State
 from netns.compare.payload import TMPFS, Payloads
-from netns.compare.results import FILE
-from netns.compare.runner import measure
-from netns.lab.state import recorded_labs
+from netns.compare.progress import Progress
+from netns.compare.results import FILE, Results
+from netns.compare.runner import measure, run
+from netns.lab.state import LabDirectory, LabState, recorded_labs
+from netns.processes import processes_in
 from tests.patience import PATIENCE_S, wait_until
 from tests.programs import run_to_end
 
@@ -178,6 +181,55 @@ def test_measure__a_worker_that_fails_is_the_cells_result(
     assert (outcome.state, outcome.seconds) == (State.FAILED, None)
     assert outcome.reason in {reason, reason.replace("h1", "h2")}
     assert no_lab_of(os.getpid())
+
+
+def relay_of(state: LabState) -> int:
+    assert state.relay is not None
+    return state.relay.pid
+
+
+def worker_of(state: LabState) -> int:
+    return next(process.pid for process, netns in processes_in(state.namespaces).items() if netns.endswith("-h2"))
+
+
+class Killer:
+    """Watches a run, and kills a process of its lab at the first progress."""
+
+    def __init__(self, choose: Callable[[LabState], int] | None) -> None:
+        self._choose = choose
+
+    def begins(self, cell: Cell) -> None:
+        pass
+
+    def progress(self, cell: Cell, progress: Progress) -> None:  # noqa: ARG002 - as Watch has it
+        if self._choose is not None:
+            state = LabDirectory(f"compare-{os.getpid()}").read()
+            assert state is not None
+            os.kill(self._choose(state), signal.SIGKILL)
+            self._choose = None
+
+    def ended(self, cell: Cell, outcome: Outcome, *, took_s: float | None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("workload", ["bulk", "file"])
+@pytest.mark.parametrize(("choose", "reason"), [(relay_of, "no relay answers"), (worker_of, "was killed by SIGKILL")])
+def test_run__what_the_lab_has_failed_to_measure_is_measured_again(
+    tmp_path: Path, workload: str, choose: Callable[[LabState], int], reason: str
+) -> None:
+    (tmp_path / "g.yaml").write_text(
+        BULK.replace("bulk: {size: 300K", f"{workload}: {{size: 5M") + "transports: [cubic]\n"
+    )
+    grid, out = read_grid(tmp_path / "g.yaml"), tmp_path / "out"
+    (broken,) = run(grid, results=Results(out), missing={}, watch=Killer(choose)).values()
+    assert broken.state is State.FAILED
+    assert broken.reason is not None
+    assert broken.reason.startswith("the lab failed, so this is no result, and not kept: ")
+    assert reason in broken.reason
+    assert lines(out / FILE) == []
+    (again,) = run(grid, results=Results(out), missing={}, watch=Killer(None)).values()
+    assert again.state is State.OK
+    assert len(lines(out / FILE)) == 1
 
 
 def test_busiest_link__fails_when_so_much_has_arrived(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from netns.backends.kernel.netlink import netem_statistics, run_tool
 from netns.errors import BackendError, TopologyError
 from netns.faults.faults import active, fail, repair
 from netns.lab.lab import Lab
+from netns.lab.state import Failure
 from netns.netem.shape import Shape
 from netns.observe.route_probe import probe_spines
 from netns.topology.addressing import IpVersion
@@ -163,6 +164,22 @@ def test_fail__netem_survives_loss_of_carrier() -> None:
             await_arrival(lab, "spine1", version=version)
         assert {node: set(netem_statistics(lab.netns(node))) for node in lab.topology.nodes} == before
         assert before["spine1"] == {"leaf1", "leaf2"}
+
+
+@pytest.mark.root
+def test_repair__goes_on_after_an_error_and_reports_all(lab: Lab) -> None:
+    """Two failures of links that the lab does not have, as after a record by other hands; those between are ended."""
+    failures = [fail(lab, "leaf1-spine1"), fail(lab, "leaf1-spine2")]
+    wrong = [Failure(name, (name,), name) for name in ("a", "b")]
+    for failure in wrong:
+        lab.directory.write_failure(failure)
+    with pytest.raises(BackendError, match=r"^link a: no such link.*; link b: no such link"):
+        repair(lab, [wrong[0], failures[0], wrong[1], failures[1]])
+    assert {failure.name for failure in active(lab)} == {"a", "b"}
+    for spine in ("spine1", "spine2"):
+        await_arrival(lab, spine)
+    for failure in wrong:
+        lab.directory.remove_failure(failure)
 
 
 @pytest.mark.root

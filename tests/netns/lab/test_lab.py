@@ -149,6 +149,24 @@ def test_reshape__blackhole_and_restore(lab: Lab) -> None:
     assert after["packets"] - before["packets"] == 1
 
 
+def test_change__a_derived_limit_follows_until_one_is_given(lab: Lab) -> None:
+    def now() -> tuple[str, object]:
+        link = Lab.find(lab.name).status()["links"]["leaf1-spine2"]
+        return link["ab"], link.get("derived")
+
+    both = {"ab": ["limit"], "ba": ["limit"]}
+    assert now() == ("limit 10 delay 500us rate 250mbit", both)
+    lab.change("leaf1-spine2", {"delay": "20ms"})
+    assert now() == ("limit 348 delay 20ms rate 250mbit", both)
+    lab.change("leaf1-spine2", {"limit": 9, "delay": "500us"})
+    assert now() == ("limit 9 delay 500us rate 250mbit", None)
+    lab.change("leaf1-spine2", {"rate": "10mbit"}, direction="ab")
+    assert now() == ("limit 9 delay 500us rate 10mbit", None)
+    built = lab.topology.link("leaf1-spine2")
+    lab.reshape("leaf1-spine2", ab=built.shape_ab, ba=built.shape_ba)
+    assert now()[1] == both
+
+
 def test_reshape__bad_flow(lab: Lab) -> None:
     with pytest.raises(
         TopologyError, match=r"link leaf1-spine9: no such link in .*; the shaped ones are: leaf1-spine1, "

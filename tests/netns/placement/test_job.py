@@ -76,7 +76,7 @@ def test_read_job__modes(file: Path) -> None:
         (SMALL.replace("4", "1.5"), "ranks: 1.5 should be a valid integer"),
         (SMALL.replace("4", "2000000"), "ranks: 2000000 should be less than or equal to 1000000"),
         (SMALL.replace("[x]", "[]"), "command: [] "),
-        (SMALL.replace("[x]", "x"), "command: 'x' should be a valid tuple"),
+        (SMALL.replace("[x]", "x"), "command: 'x' should be a valid list"),
         (SMALL.replace("a\n", "A b\n"), "name: 'A b' is no name; use lower-case letters"),
         (SMALL + "queue: -q", "queue: '-q' is no name"),
         (SMALL + "rank: 3", "rank: no such key; the known ones here are name, ranks, command"),

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netns.errors import JobError
 from netns.inventory.fabric_layers import nodes_of
@@ -155,3 +160,82 @@ def test_manifests__bad_flow() -> None:
         JobError, match=r"^job ring: slices: a PyTorchJob's master stands beside its workers; use a Job$"
     ):
         made(job(slices=[{"layer": 3, "size": 2}]), "pytorchjob")
+
+
+WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+LIKE_OTHERS = """
+1e-5 1e3 12e4567 1E+2 0 7 -1 +1 1.5 .5 -.5 1. 1_000 0o17 0b11 0x1F 0123 089 22:30 1:2:3.5 -1:30 1.10 1e e1 ~ << =
+.inf -.Inf +.INF .nan .NaN inf nan None 2001-01-01 2001-12-14t21:59:43.10-05:00 --- ... ? python3 a/b:1
+"""
+TEXTS = [
+    *(form(word) for word in WORDS for form in (str, str.title, str.upper)),
+    *LIKE_OTHERS.split(),
+    *(
+        "",
+        " ",
+        "a: b",
+        "a #b",
+        "- a",
+        "? a",
+        "[a]",
+        "{a}",
+        "*a",
+        "&a",
+        "!a",
+        "%a",
+        "@a",
+        "`a`",
+        "'a'",
+        '"a"',
+        "a:",
+        "a ",
+    ),
+    *("a\nb", "a\tb", "\t", "\x85", "\u2028", "\ufeff", "\xe9", "\U0001f600"),
+]
+TEXT = (
+    st.sampled_from(TEXTS)
+    | st.text(st.characters(exclude_categories=["Cs", "Cc"]))
+    | st.text("0123456789+-.eE_:xob~yn", max_size=8)
+)
+
+
+def yaml_1_2(content: str) -> list[Any]:
+    """What YAML 1.2 reads."""
+    ruamel = pytest.importorskip("ruamel.yaml", reason="reads YAML 1.2; make setup installs it")
+    return list(ruamel.YAML(typ="safe", pure=True).load_all(StringIO(content)))
+
+
+@given(texts=st.lists(TEXT, max_size=4))
+@pytest.mark.parametrize("read", [yaml.safe_load_all, yaml_1_2], ids=["1.1", "1.2"])
+def test_dump__any_text_is_a_text_to_every_reader(read: Any, texts: list[str]) -> None:
+    documents = [{"command": texts, "env": {text: text for text in texts}, "count": 1, "flag": True}]
+    assert list(read(dump(documents))) == documents
+
+
+OTHERS = re.compile(
+    r"""(?ix) y|n|yes|no|on|off|true|false              # https://yaml.org/type/bool.html
+    | ~|null| | [-+]?\.(inf|nan) | <<|=               # null, float, merge, value.html; YAML 1.2.2, section 10.3.2
+    | [-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?    # base 60: int.html, float.html
+    | [-+]?0[xob]?[0-9a-f_]+                           # int.html; 0o: 1.2 and go-yaml, which has 0b, too
+    | [-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)(e[-+]?[0-9]+)?  # 1.2: no sign, no dot needed before an exponent
+    | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*                # timestamp.html; go-yaml's allowedTimestampFormats
+    """
+)
+
+
+@given(text=TEXT)
+def test_dump__what_has_no_quotes_is_like_nothing_else(text: str) -> None:
+    """By the three specifications, whatever readers are installed."""
+    (line, *_) = dump([{"a": text}]).removeprefix("---\n").splitlines()
+    assert line != f"a: {text}" or not OTHERS.fullmatch(text)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, whose reader is Go's, is not installed")
+def test_dump__a_text_is_a_text_to_kubectl() -> None:
+    containers = [
+        {"name": "a", "image": "b", "command": TEXTS, "env": [{"name": "A", "value": text} for text in TEXTS]}
+    ]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": containers}}
+    command = ["kubectl", "annotate", "--local", "-f", "-", "a=b", "-o", "json"]
+    read = subprocess.run(command, input=dump([pod]), capture_output=True, text=True, check=True).stdout
+    assert json.loads(read)["spec"]["containers"][0] | {"resources": {}} == {**containers[0], "resources": {}}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -94,6 +96,53 @@ def test_read_topology__explicit_limit_wins_even_if_it_is_the_default(file: Path
     shape = read_topology(file).link("leaf1-spine1").shape_ab
     assert shape is not None
     assert shape.limit_packets == 1000
+
+
+FORMS = [
+    "leaf_spine: {spines: 1, link: {SHAPE}}",
+    "dumbbell: {bottleneck: {SHAPE}}",
+    "dumbbell: {bottleneck: {delay: 1ms}, access: {SHAPE}}",
+    "clos: {host_link: {SHAPE}, leaf_link: {delay: 2ms}}",
+    "clos: {host_link: {delay: 1ms}, leaf_link: {SHAPE}}",
+    "clos: {leaf_link: {delay: 2ms}, spine_link: {SHAPE}}",
+    "{hosts: [h], switches: {a: leaf, b: spine}, links: [{a: h, b: a}, {a: a, b: b, shape: {SHAPE}}]}",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("before", "changes", "after"),
+    [
+        ("delay: 0.5ms, rate: 100mbit", {"delay": "20ms"}, "delay: 20ms, rate: 100mbit"),
+        ("delay: 20ms, rate: 100mbit", {"rate": "10mbit", "loss": "1%"}, "delay: 20ms, rate: 10mbit, loss: 1%"),
+        ("delay: 20ms", {"rate": "10mbit"}, "delay: 20ms, rate: 10mbit"),
+        ("rate: 10mbit", {"rate": "0mbit", "delay": "1ms"}, "delay: 1ms"),
+        ("rate: 10mbit, limit: 7", {"delay": "20ms"}, "delay: 20ms, rate: 10mbit, limit: 7"),
+        ("rate: 10mbit", {"limit": 7, "delay": "20ms"}, "delay: 20ms, rate: 10mbit, limit: 7"),
+    ],
+)
+def test_changed__is_as_a_file_with_the_changes(
+    file: Path, form: str, before: str, changes: dict[str, Any], after: str
+) -> None:
+    """Of each link: a limit that the file derives is derived anew, one that was given stays."""
+    file.write_text(form.replace("SHAPE", before))
+    was = read_topology(file)
+    file.write_text(form.replace("SHAPE", after))
+    for old, new in zip(was.links, read_topology(file).links, strict=True):
+        for shape, wanted in ((old.shape_ab, new.shape_ab), (old.shape_ba, new.shape_ba)):
+            if shape is not None and shape != wanted:
+                assert shape.changed(changes) == wanted
+                again = Shape.from_dict(json.loads(json.dumps(shape.to_dict())))
+                assert again.changed(changes) == wanted, "a lab's record and its relay have it as JSON"
+
+
+def test_changed__paths_follow(file: Path) -> None:
+    file.write_text("leaf_spine: {spines: 2, link: {delay: 0.5ms, rate: 250mbit}, paths: {spine2: {delay: 5ms}}}")
+    first, second = (read_topology(file).link(f"leaf1-spine{number}").shape_ab for number in (1, 2))
+    assert first is not None
+    assert second is not None
+    assert (first.limit_packets, second.limit_packets) == (10, 88)
+    assert first.derived == second.derived == ("limit",)
 
 
 def test_read_topology__clos(file: Path) -> None:

@@ -137,7 +137,7 @@ def test_with_buffer__is_one_path_bdp_beyond_the_delay_line() -> None:
 
 
 def test_with_buffer__unchanged_without_a_rate() -> None:
-    assert with_buffer(SHAPE, mtu=1500) is SHAPE
+    assert with_buffer(SHAPE, mtu=1500) == SHAPE
 
 
 def test_leaf_spine__keeps_an_explicit_limit() -> None:

@@ -211,7 +211,9 @@ def test_ports(ports: object, wanted: tuple[int, int]) -> None:
     assert RuleFields.model_validate(rule.model_dump()) == rule
 
 
-@pytest.mark.parametrize("ports", [-1, 65536, True, 1.5, "2-1", "1-65536", "http", "", "1-2-3", "\u0661"])
+@pytest.mark.parametrize(
+    "ports", [-1, 65536, True, 1.5, "2-1", "1-65536", "0443", "22:30", "0-0443", "0x50", "http", "", "1-2-3", "\u0661"]
+)
 def test_ports_that_are_none(ports: object) -> None:
     rule = {"protocol": "tcp", "cidr": "0.0.0.0/0", "ports": ports}
     assert "ports: " in error_of(changed(two_vpcs(), "vpcs.red.groups.efa.ingress.0", rule))
@@ -252,7 +254,7 @@ def test_loads_a_file(tmp_path: Path) -> None:
         (b"- red", "holds no map"),
         (b"cards: {a: {}}", "cards.a.address: missing"),
         (b"cards: {}\ncards: {}", "line 2: cards is given twice; keep one"),
-        (b"a: &x 1\nb: *x", "line 2: the alias *x is not read here"),
+        (b"a: &x [*x]", "line 1: an alias stands within what it is an alias of; write it out"),
         (b"\xff\xfe\x00", "not YAML"),
         (b"vpcs: {1: {id: 1}}", "vpcs[1].[key]: 1 should be a valid string; put it in quotes"),
         (b"#" * (MAX_FILE_BYTES + 1), "larger than 1 MiB"),

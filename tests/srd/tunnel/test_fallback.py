@@ -174,7 +174,7 @@ def test_options__that_cannot_be(arguments: list[str], error: str) -> None:
 def test_fallback__a_port_in_use(tmp_path: Path) -> None:
     with ends(tmp_path) as made, inside(made.netns[0]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("0.0.0.0", TARGET_PORT + 1))  # noqa: S104 - in a namespace
-        done = made.run(0, "listen", "--address", f"{inner(0)}/24", "--fallback", "--bind", "0.0.0.0")  # noqa: S104
+        done = made.run(0, "listen", "--address", f"{inner(0)}/24", "--fallback", "--bind", "0.0.0.0", "--allow-anyone")  # noqa: S104
         assert done.returncode == 1
         assert f"--fallback: plain UDP at 0.0.0.0:{TARGET_PORT + 1}: Address already in use" in done.stderr
         assert made.interfaces(0) == []

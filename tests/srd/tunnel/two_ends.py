@@ -46,9 +46,10 @@ class Ends:
     """Where clients find the listener; empty: at its end of their link."""
 
     def listen(self, *options: str) -> Process:
-        """Start the listener, or start it again."""
+        """Start the listener, or start it again; it accepts anyone, unless the options say whom."""
         addresses = ("--address", f"{inner(0)}/24", "--address", f"{inner(0, version=6)}/64")
-        return self._start(0, "listening on", "listen", *addresses, *options)
+        said = {"--peers", "--psk-file", "--cert"} & {*options, *self.options}
+        return self._start(0, "listening on", "listen", *addresses, *options, *(() if said else ("--allow-anyone",)))
 
     def connect(
         self, client: int = 1, *options: str, awaits: str = "connected to", address_of: int | None = None

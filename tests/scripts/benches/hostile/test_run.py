@@ -6,6 +6,7 @@ import pytest
 
 from scripts.benches.hostile.run import measure, worker
 from scripts.harness.errors import BenchError
+from tests.dying import assert_leaves_nothing
 
 
 @pytest.mark.root
@@ -14,6 +15,22 @@ def test_measure__transfer_survives() -> None:
     assert (figures["packets"], figures["transfer_ok"], figures["wrong_bytes"], figures["crashes"]) == (6000, 1, 0, 0)
     assert figures["amplification_ratio"] <= 3
     assert figures["rss_growth_mb"] <= 16
+
+
+def test_worker__ends_with_a_bench_that_is_killed() -> None:
+    module = "scripts.benches.hostile.transfer"
+    assert_leaves_nothing(
+        f"""
+from scripts.benches.hostile.run import worker
+with worker("receiver", "{module}", "keys", "receive") as receiver:
+    port = str(receiver.event("listening")["port"])
+    with worker("sender", "{module}", "keys", "send", "127.0.0.1", port) as sender:
+        sender.event("sending")
+        print(receiver.process.pid, sender.process.pid, flush=True)
+        sender.event("never")
+""",
+        processes=2,
+    )
 
 
 def test_worker__end_is_an_error_with_the_last_line() -> None:
