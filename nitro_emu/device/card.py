@@ -1,4 +1,7 @@
-"""The card: virtual functions, each at its Unix socket, in one process and one loop."""
+"""The card: virtual functions, each at its Unix socket, in one process and one loop.
+
+An internal error of one ends that one: its tenant sees the device go, and no other notices. A card without any ends.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from nitro_emu.abi.admin import AenqGroup
 from nitro_emu.abi.memory import CardState
@@ -34,6 +37,8 @@ KEEP_ALIVE_S: Final = 1.0
 """How often programs that want it get a keep-alive event, as from the hardware."""
 BACKLOG: Final = 16
 _UCRED: Final = struct.Struct("3i")
+F = TypeVar("F", "Device", ExpressFunction)
+R = TypeVar("R")
 
 
 class Device:
@@ -54,6 +59,11 @@ class Device:
             self._sock.close()
             raise CardError(f"{path}: cannot listen: {error.strerror}") from error
         asyncio.get_running_loop().add_reader(self._sock.fileno(), self._on_connecting)
+
+    @property
+    def config(self) -> VfConfig:
+        """Of the virtual function."""
+        return self.vf.config
 
     def _on_connecting(self) -> None:
         try:
@@ -127,12 +137,13 @@ class Card:
         self._trust: CardTrust | None = None
         self.log = logging.getLogger("nitro_emu")
         self.failed = asyncio.Event()
-        """Set when an engine has failed: the card cannot go on."""
+        """Set when all virtual functions have failed."""
         self.failure = ""
         self.updating = asyncio.Event()
         """Set when an update was accepted: the process is to replace itself."""
         self._devices: list[Device] = []
         self._interfaces: list[ExpressFunction] = []
+        self._failed: dict[str, str] = {}  # virtual functions that an internal error has ended, and the error
         self._poller: Poller | None = None
         self._state = CardState.READY
         self._keep_alive: asyncio.TimerHandle | None = None
@@ -155,6 +166,8 @@ class Card:
                 opened.callback(device.close)
                 self._devices.append(device)
             opened.pop_all()
+        if self.trust.network is not None:
+            self.trust.network.on_change(self._on_new_mapping)
         self._keep_alive = loop.call_later(KEEP_ALIVE_S, self._on_keep_alive)
 
     @property
@@ -176,8 +189,6 @@ class Card:
         with ExitStack() as opened:
             opened.callback(vf.close)
             vf.start()
-            if vf_config.vpc is not None and self.trust.network is not None:
-                self.trust.network.on_change(vf.endpoint.on_new_mapping)
             device = Device(vf, self.config.run_dir / f"{name}.sock")
             opened.pop_all()
         return device
@@ -190,8 +201,6 @@ class Card:
             opened.callback(vf.close)
             vf.start(kept)
             vf.share_loop(is_shared=len(self.config.vfs) > 1)
-            if self.trust.network is not None:
-                self.trust.network.on_change(vf.endpoint.on_new_mapping)
             opened.pop_all()
         return vf
 
@@ -201,22 +210,57 @@ class Card:
         except UsageError as error:
             raise CardError(f"{vf_config.name}: {error}") from error
 
+    # -- internal errors ----------------------------------------------------------------------------------------------
+
     def _fail(self, name: str, reason: str) -> None:
-        self.failure = f"{name}: {reason}"
-        self._announce(CardState.FATAL, group=AenqGroup.FATAL_ERROR)
-        self.failed.set()
+        """Take a virtual function out of service. May be called from within a turn of its engine."""
+        if name in self._failed:
+            return
+        self._failed[name] = reason
+        self.alarms.raise_alarm("device", f"{name}: {reason}; restart the card to have it again")
+        if len(self._failed) == len(self.config.vfs):
+            self.failure = f"{name}: {reason}"
+            self.failed.set()
+        asyncio.get_running_loop().call_soon(self._end, name)
+
+    def _end(self, name: str) -> None:
+        """Close a virtual function that has failed, however far that works."""
+        try:
+            with ExitStack() as stack:
+                for device in [each for each in self._devices if each.config.name == name]:
+                    self._devices.remove(device)
+                    stack.callback(device.close)
+                    stack.callback(device.announce, CardState.FATAL, group=AenqGroup.FATAL_ERROR)
+                for interface in [each for each in self._interfaces if each.config.name == name]:
+                    self._interfaces.remove(interface)
+                    stack.callback(interface.close)
+        except Exception:
+            self.log.exception("%s: was not closed in order", name)
+
+    def _each(self, functions: Sequence[F], work: Callable[[F], R]) -> dict[str, R]:
+        """Return what `work` gives for each virtual function; one for which it raises an error is ended."""
+        found = {}
+        for each in list(functions):
+            try:
+                found[each.config.name] = work(each)
+            except Exception as error:
+                self.log.exception("%s: internal error", each.config.name)
+                self._fail(each.config.name, f"internal error: {error!r}")
+        return found
+
+    def _on_new_mapping(self) -> None:
+        self._each(self._devices, lambda device: device.vf.endpoint.on_new_mapping())
+        self._each(self._interfaces, lambda interface: interface.endpoint.on_new_mapping())
 
     def _announce(self, state: CardState, *, group: AenqGroup) -> None:
         self._state = state
-        for device in self._devices:
-            device.announce(state, group=group)
+        self._each(self._devices, lambda device: device.announce(state, group=group))
 
     def _on_keep_alive(self) -> None:
-        for device in self._devices:
-            device.keep_alive()
+        self._keep_alive = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._on_keep_alive)
+        self._each(self._devices, Device.keep_alive)
         if self.trust.network is not None:
             self.trust.network.check_expiry()
-        self._keep_alive = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._on_keep_alive)
 
     async def drain(self, *, timeout_s: float) -> bool:
         """Let no further program in, and wait for the requests in progress; return whether all have ended."""
@@ -249,15 +293,15 @@ class Card:
         return {
             "name": self.config.name,
             "state": self._state.name.lower(),
-            "vfs": {device.vf.config.name: _status(device) for device in self._devices}
-            | {each.config.name: _interface_status(each) for each in self._interfaces},
+            "vfs": self._each(self._devices, _status)
+            | self._each(self._interfaces, _interface_status)
+            | {name: {"failed": reason} for name, reason in self._failed.items()},
             "trust": self.trust.status(),
         }
 
     def stats(self) -> dict[str, Any]:
         """Return the counters of all virtual functions."""
-        vfs = {device.vf.config.name: _stats(device) for device in self._devices}
-        vfs |= {each.config.name: _interface_stats(each) for each in self._interfaces}
+        vfs = self._each(self._devices, _stats) | self._each(self._interfaces, _interface_stats)
         return {"vfs": vfs, "alarms": dict(self.trust.alarms.counts)}
 
     # -- what the control socket asks of it ---------------------------------------------------------------------------
@@ -277,6 +321,8 @@ class Card:
 
     async def update(self, manifest: str) -> dict[str, Any]:
         """Check a new manifest, and have the process replace itself by what it lists. Raises TrustError."""
+        if gone := [vf.name for vf in self.config.vfs if vf.interface is not None and vf.name in self._failed]:
+            raise TrustError(f"{gone[0]}: its interface has ended by an internal error; restart the card")
         version = await self.trust.accept_update(Path(manifest))
         self.updating.set()
         return {"version": version}
