@@ -9,10 +9,14 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 from email.message import Message
 from pathlib import Path
 
 import pytest
+
+from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -43,16 +47,23 @@ def test_data_files__are_all_that_readme_links_to() -> None:
     assert {*links(ROOT / "README.md")} <= installed
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a checkout says which files are the project's")
-def test_sdist__has_what_readme_uses(tmp_path: Path) -> None:
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the project's files."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("a checkout says which files are the project's")
     source = tmp_path / "source"
     tracked = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, text=True)
     for name in filter(None, tracked.split("\0")):
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
+    return source
+
+
+def test_sdist__has_what_readme_uses(checkout: Path, tmp_path: Path) -> None:
     command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    subprocess.run(command, cwd=checkout, check=True, capture_output=True)
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         inside = {Path(*Path(name).parts[1:]) for name in opened.getnames()}
@@ -69,6 +80,17 @@ def test_sdist__has_what_readme_uses(tmp_path: Path) -> None:
         member = opened.extractfile(name)
         assert member is not None
         check_metadata(email.message_from_binary_file(member))
+
+
+@pytest.mark.long
+def test_wheel__is_compiled_in_an_environment_of_its_own(checkout: Path, tmp_path: Path) -> None:
+    """As `pip install .` does for a user: with nothing but what the build's requirements name."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, checkout]
+    run_to_end(command, within_s=10 * PATIENCE_S, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "none-any" not in wheel.name
+    with zipfile.ZipFile(wheel) as opened:
+        assert any(re.fullmatch(r"srd/proto/core\..*\.so", name) for name in opened.namelist())
 
 
 def check_metadata(metadata: Message) -> None:
