@@ -85,7 +85,17 @@ def test_sdist__has_what_readme_uses(checkout: Path, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_wheel__is_compiled_in_an_environment_of_its_own(checkout: Path, tmp_path: Path) -> None:
     """As `pip install .` does for a user: with nothing but what the build's requirements name."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, checkout]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(tmp_path),
+        str(checkout),
+    ]
     run_to_end(command, within_s=10 * PATIENCE_S, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     assert "none-any" not in wheel.name

@@ -120,8 +120,7 @@ class EndpointCore:
         self._pulls = Pulls(config)
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
         self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
-        # Peers with keys, by the context that the other end chose: it may choose what another end has chosen, too.
-        self._by_reset: dict[int, list[PeerCore]] = {}
+        self._by_reset: dict[int, list[PeerCore]] = {}  # peers with keys, by the same: several may choose one id
         self.protections: dict[int, PacketProtection] = {}
         """Keys of open peers, by the context that this end chose: for whoever decrypts their data."""
         self._hosts: dict[object, int] = {}  # number of peers of each host
