@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from types import TracebackType
@@ -16,6 +16,7 @@ from devmem.refill import RefillRing
 from devmem.region import Region
 from devmem.registry import Access, Registration, Registry
 from srd.batch import MessageBatch
+from srd.compaction import Waiting
 from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
 from srd.engine import Engine
@@ -95,7 +96,7 @@ class Endpoint:
         self._closed_now = Notify()
         self._peers: dict[int, Peer] = {}
         self._inboxes: dict[int, Inbox] = {}  # of these peers
-        self._engine.queues.compact(lambda: chain.from_iterable(map(Inbox.untouched, self._inboxes.values())))
+        self._engine.queues.compact(self._untouched)
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self._first_use: dict[int, str] = {}  # of these: host and port, where the key may be a new one
         self.completions = CompletionQueue()
@@ -276,6 +277,10 @@ class Endpoint:
         return self._engine.queues.refill_ring(entries)
 
     # -- events -------------------------------------------------------------------------------------------------
+
+    def _untouched(self) -> Iterator[Waiting]:
+        """Yield the messages of all peers of which the application has nothing yet."""
+        return chain.from_iterable(inbox.untouched() for inbox in self._inboxes.values())
 
     def _on_event(self, event: Event) -> None:
         """Dispatch an event. Messages for a peer that is no longer known are released, other events ignored."""
