@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from types import ModuleType
 
@@ -27,15 +29,22 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture
-def setup(tree: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.chdir(tree)
+@pytest.fixture(scope="module")
+def setup(tree: Path) -> Iterator[ModuleType]:
+    """The module, in the copy."""
     spec = importlib.util.spec_from_file_location("project_setup", tree / "setup.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    with chdir(tree):
+        yield module
+
+
+@pytest.fixture(scope="module")
+def before(setup: ModuleType) -> str:
+    found: str = setup.digest()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -49,23 +58,27 @@ def setup(tree: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 )
 def test_digest__changes_with_what_mypyc_reads(
     setup: ModuleType,
+    before: str,
     path: Path,
     added: str,
     compiles_again: bool,  # noqa: FBT001 - a parameter of pytest
 ) -> None:
-    before, text = setup.digest(), path.read_text()
+    text = path.read_text()
     path.write_text(text + added)
-    assert (setup.digest() != before) == compiles_again
-    path.write_text(text)
-    assert setup.digest() == before
+    try:
+        assert (setup.digest() != before) == compiles_again
+    finally:
+        path.write_text(text)
 
 
-def test_digest__without_docstrings_of_what_is_not_compiled(setup: ModuleType) -> None:
-    before, text = setup.digest(), READ.read_text()
+def test_digest__without_docstrings_of_what_is_not_compiled(setup: ModuleType, before: str) -> None:
+    text = READ.read_text()
     assert text.startswith('"""')
     READ.write_text(text.replace('"""', '"""Other words. ', 1))
-    assert setup.digest() == before
-    READ.write_text(text)
+    try:
+        assert setup.digest() == before
+    finally:
+        READ.write_text(text)
 
 
 def test_compiler_works__finds_out(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

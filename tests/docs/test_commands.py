@@ -31,6 +31,7 @@ BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = re.compile(r"(\w+)\$ +(.*)")
 PROGRAM = re.compile(r"(make|srd|srd-lab|nitro-\w+|efa-\w+) ")
 COMMENT = re.compile(r" +# .*")
+KEY = r"srd-x25519 \S+"
 EXEMPT = {
     "make": "installs packages and measures for minutes, or runs this; tests/netns/compare, tests/scripts/card_demo",
     "srd-lab run": "sixteen processes; tests/netns/cli/test_run.py",
@@ -72,7 +73,7 @@ def of(page: Path, *words: str) -> list[Command]:
 COMMANDS = [command for command in shown() if not begins(command, words=[*EXEMPT])]
 LAB = of(README, "srd-lab")
 CARD = of(README, "nitro-card")
-TUNNEL = of(README, "srd tunnel", "iperf3")
+TUNNEL = of(README, "srd keygen", "echo", "srd tunnel", "iperf3")
 TRANSFERS = [command for command in COMMANDS if command.host in {"receiver", "sender"} and command.page != MEASURE]
 PERF = of(MEASURE, "srd perf")
 COMPARE = of(MEASURE, "srd compare")
@@ -162,7 +163,10 @@ def fingerprint(process: Process, *, port: int) -> str:
 @pytest.mark.root
 def test_commands__a_tunnel(lab: Lab) -> None:
     """Each measurement is shorter than a reader's."""
-    listen, connect, *measured = TUNNEL
+    keygen, allow, listen, connect, *measured = TUNNEL
+    key = re.search(KEY, run(lab.command(keygen.host, shlex.split(keygen.text))))
+    assert key is not None
+    run(lab.command(allow.host, ["sh", "-c", re.sub(KEY, key[0], allow.text)]))
     with Process(lab.command(listen.host, shlex.split(listen.text))) as listener:
         target = re.search(r"\w+:(\d+)#\S+", connect.text)
         assert target is not None
@@ -224,6 +228,7 @@ def test_commands__metrics(lab: Lab, tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.long
 def test_commands__a_comparison(tmp_path: Path) -> None:
     """In this order, with a shorter grid: fewer and smaller flows, and a file of this name instead of `reference`."""
     (tmp_path / "reference").write_text(SHORT_GRID)

@@ -114,6 +114,7 @@ def test_daemons__a_file_crosses_a_lossy_fabric_over_all_spines(lab: Lab, tmp_pa
     assert sum(path["packets"] > 0 for path in sent["paths"]) > 4
 
 
+@pytest.mark.long
 def test_daemons__by_satellite(tmp_path: Path, output: Path) -> None:
     """600 ms and 20 Mbit/s, with a buffer of one bandwidth-delay product."""
     file = file_of(tmp_path, 4 << 20)

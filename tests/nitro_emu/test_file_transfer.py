@@ -27,7 +27,7 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT]
 AT_ONCE = ("--retry-for", "0")
 
 
-@pytest.fixture(scope="module", params=["one card", "two cards"])
+@pytest.fixture(scope="module", params=[pytest.param("one card", marks=pytest.mark.long), "two cards"])
 def devices(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with the devices SENDER and RECEIVER."""
     directory = tmp_path_factory.mktemp("cards")

@@ -57,11 +57,16 @@ def control_packet(kind: type[Control], **values: Any) -> bytes:
     if kind is Protected:
         return _PREFIX.pack(VERSION, PacketType.PROTECTED, 0, 0, 0, values.get("context", 0)) + bytes(48)
     found: dict[str, Any] = {}
-    for each in fields(cast(Any, kind)):  # all others are dataclasses
-        if each.name in values:
-            found[each.name] = values[each.name]
-        elif each.default is MISSING:
-            found[each.name] = next((empty for word, empty in _EMPTY.items() if word in str(each.type)), 0)
+    optional = (
+        {each.name for each in fields(cast(Any, kind)) if each.default is not MISSING}
+        if kind is not Ack
+        else {*Ack._field_defaults}
+    )
+    for name, annotation in kind.__annotations__.items():  # a compiled class has no signature
+        if name in values:
+            found[name] = values[name]
+        elif name not in optional:
+            found[name] = next((empty for word, empty in _EMPTY.items() if word in str(annotation)), 0)
     return kind(**found).encode()
 
 

@@ -136,6 +136,7 @@ def test_compare__a_cell_that_must_reach_its_end(tmp_path: Path) -> None:
     assert "timeout: stopped after 1 s with " in done.stdout
 
 
+@pytest.mark.long
 def test_compare__anew_and_a_part_of_it(tmp_path: Path) -> None:
     (tmp_path / "short.yaml").write_text(BULK)
     arguments = ("short.yaml", "--transports", "cubic", "--conditions", "clean", "--seeds", "2")
@@ -213,7 +214,10 @@ class Killer:
 
 
 @pytest.mark.parametrize("workload", ["bulk", "file"])
-@pytest.mark.parametrize(("choose", "reason"), [(relay_of, "no relay answers"), (worker_of, "was killed by SIGKILL")])
+@pytest.mark.parametrize(
+    ("choose", "reason"),
+    [pytest.param(relay_of, "no relay answers", marks=pytest.mark.long), (worker_of, "was killed by SIGKILL")],
+)
 def test_run__what_the_lab_has_failed_to_measure_is_measured_again(
     tmp_path: Path, workload: str, choose: Callable[[LabState], int], reason: str
 ) -> None:

@@ -61,7 +61,7 @@ async def test_remote__one_handle_for_all_queue_pairs_of_a_device(run_dir: Path)
         assert not again.handle.closed
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 async def test_dead_card__ends_everything_that_waits_bad_flow(tmp_path: Path, number: signal.Signals) -> None:
     with mortal_card(tmp_path) as (card, run_dir):
         async with ends(run_dir, two=QpSettings(receive_buffers=2)) as (here, there):

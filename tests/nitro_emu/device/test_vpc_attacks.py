@@ -347,6 +347,7 @@ async def lie_again(on: Stage, *, lies: int) -> None:
         await on.evil.ended(peer)
 
 
+@pytest.mark.long
 def test_guesses__10e5_of_a_card_that_was_let_in_reach_nobody(tmp_path: Path) -> None:
     """Its own packets, authentic: keys of sends and writes, faster than the transport's rules allow it."""
     started = time.monotonic()
@@ -386,6 +387,7 @@ def test_guesses__10e5_of_a_card_that_was_let_in_reach_nobody(tmp_path: Path) ->
 # -- a tenant -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_handles__10e4_of_a_tenant_are_refused_and_counted(tmp_path: Path) -> None:
     """Random GIDs, cards' own addresses, and those of the other VPC that its own does not have."""
     started = time.monotonic()

@@ -79,7 +79,9 @@ def check(folder: Path, *, card_directory: Path, options: tuple[str, ...] = (), 
     assert found["run"] >= at_least, output
 
 
-@pytest.mark.parametrize("suite", ["", CURRENT], ids=["debian", "current"])
+@pytest.mark.parametrize(
+    "suite", [pytest.param("", id="debian"), pytest.param(CURRENT, id="current", marks=pytest.mark.long)]
+)
 def test_both_players_on_one_card(tmp_path: Path, suite: str) -> None:
     with running_card(tmp_path / "card", vfs=[loopback_vf()]) as directory:
         check(folder_of(suite), card_directory=directory, at_least=AT_LEAST[suite])
@@ -95,6 +97,7 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.mark.root
+@pytest.mark.long
 def test_the_players_on_two_cards_across_a_lossy_fabric(tmp_path: Path, lab: Lab) -> None:
     def vf(host: str) -> str:
         return f"name: efa_0, address: {lab.address(host)}, security: {{mode: plain}}"

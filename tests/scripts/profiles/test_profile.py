@@ -47,6 +47,7 @@ def test_function_shares__add_up_and_are_named_from_the_root(tmp_path: Path) -> 
 
 
 @pytest.mark.root
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_profile__both_ends_of_a_run() -> None:
     done = subprocess.run(

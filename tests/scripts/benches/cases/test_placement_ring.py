@@ -59,6 +59,7 @@ def test_modelled__without_rates_only_delays() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.long
 def test_measure__short_run() -> None:
     found = placement.measure(1, size=placement.Size(tensor_bytes=40_000, iterations=2))
     assert all(found[f"{name}_iteration_s"] > 0 for name in placement.PLACEMENTS)

@@ -11,6 +11,7 @@ SHORT = wild_lab.Path("jitter_capacity_fraction", 200_000_000, 0.01, 4_000_000)
 
 
 @pytest.mark.root
+@pytest.mark.long
 def test_beside__counts_each_flow_at_its_own_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wild_lab, "HEAD_START_S", 0.2)
     monkeypatch.setattr(wild_lab, "MARGIN_S", 1.0)
@@ -23,6 +24,7 @@ def test_beside__counts_each_flow_at_its_own_host(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.root
+@pytest.mark.long
 def test_queue__is_a_difference_of_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wild_lab, "HEAD_START_S", 0.2)
     monkeypatch.setattr(wild_lab, "MARGIN_S", 1.0)
