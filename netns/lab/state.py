@@ -277,4 +277,5 @@ def _locked(fd: int) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # also for a fork that has it still
         os.close(fd)
