@@ -92,13 +92,16 @@ class Outcome:
 
     @property
     def unmeasured(self) -> dict[Wanted, str]:
-        """The requirements that were not measured, with the reason."""
-        return {
-            each: reason
+        """The requirements that were not measured, with the reasons."""
+        found = {
+            each: [
+                reason
+                for reason, figures in self.missing.items()
+                if any(fnmatchcase(each.figure, pattern) for pattern in figures)
+            ]
             for each in self.wanted
-            for reason, figures in self.missing.items()
-            if any(fnmatchcase(each.figure, pattern) for pattern in figures)
         }
+        return {each: "; ".join(reasons) for each, reasons in found.items() if reasons}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome for JSON; a value that is not finite is null."""

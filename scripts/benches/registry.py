@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from netns.errors import LabError
 from scripts.benches.cases import (
@@ -110,24 +110,39 @@ def _virtual(
     return Case(name, summary, "virtual", rounds, wanted, timed=bool(seconds))
 
 
-def _veth(
-    name: str,
-    summary: str,
-    measure: Callable[[int, float], Iterator[Round]],
-    wanted: tuple[Wanted, ...],
-    seconds: float = 0.0,
-    fabric: str = VETH,
-    needs: tuple[Need, ...] = (),
-) -> Case:
-    """Return a case on real sockets; `measure` takes the rounds and the seconds per contestant."""
+class _Module(Protocol):
+    """A case on real sockets, as its module defines it."""
+
+    @property
+    def WANTED(self) -> tuple[Wanted, ...]: ...  # noqa: N802 - constants
+    @property
+    def NEEDS(self) -> tuple[Need, ...]: ...  # noqa: N802
+    @property
+    def SECONDS(self) -> float: ...  # noqa: N802
+    def rounds(self, count: int, seconds: float, /) -> Iterator[Round]:
+        """Make `count` rounds; `seconds`: per contestant, 0 where it is not the case's choice."""
+
+
+def _veth(name: str, summary: str, module: _Module, *, fabric: str = VETH) -> Case:
+    """Return a case on real sockets in namespaces."""
 
     def rounds(request: Request) -> Iterator[Round]:
         try:
-            yield from measure(request.runs or ROUNDS, request.seconds or seconds)
+            yield from module.rounds(request.runs or ROUNDS, request.seconds or module.SECONDS)
         except LabError as error:
             raise BenchError(str(error)) from None
 
-    return Case(name, summary, fabric, rounds, wanted, timed=bool(seconds), counted=True, seeded=False, needs=needs)
+    return Case(
+        name,
+        summary,
+        fabric,
+        rounds,
+        module.WANTED,
+        timed=bool(module.SECONDS),
+        counted=True,
+        seeded=False,
+        needs=module.NEEDS,
+    )
 
 
 def _chaos(request: Request) -> Iterator[Round]:
@@ -252,48 +267,13 @@ _TABLE: Final = (
         needs=tcp_fidelity.NEEDS,
     ),
     _virtual("virtual", "the virtual backend itself", virtual.measure, virtual.WANTED),
-    _veth(
-        "clean",
-        "bulk data beside kernel TCP and the probe",
-        clean.rounds,
-        clean.WANTED,
-        clean.SECONDS,
-        needs=clean.NEEDS,
-    ),
-    _veth(
-        "latency",
-        "ping-pong beside kernel TCP, idle and loaded",
-        latency.rounds,
-        latency.WANTED,
-        latency.SECONDS,
-        needs=latency.NEEDS,
-    ),
-    _veth("sizes", "ping-pong of 1 B to 16 MiB beside kernel TCP", sizes.rounds, sizes.WANTED, sizes.SECONDS),
-    _veth(
-        "tail",
-        "64 B beside bulk over four paths, SRD and kernel TCP",
-        tail.rounds,
-        tail.WANTED,
-        tail.SECONDS,
-        fabric="kernel or relay",
-    ),
-    _veth(
-        "wild-lab",
-        "beside iperf3's TCP, by jitter, WAN and satellite",
-        wild_lab.rounds,
-        wild_lab.WANTED,
-        fabric="kernel or relay",
-        needs=wild_lab.NEEDS,
-    ),
-    _veth(
-        "path",
-        "processor time of a small message, beside asyncio's streams",
-        path.rounds,
-        path.WANTED,
-        path.SECONDS,
-        fabric="loopback",
-    ),
-    _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
+    _veth("clean", "bulk data beside kernel TCP and the probe", clean),
+    _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency),
+    _veth("sizes", "ping-pong of 1 B to 16 MiB beside kernel TCP", sizes),
+    _veth("tail", "64 B beside bulk over four paths, SRD and kernel TCP", tail, fabric="kernel or relay"),
+    _veth("wild-lab", "beside iperf3's TCP, by jitter, WAN and satellite", wild_lab, fabric="kernel or relay"),
+    _veth("path", "processor time of a small message, beside asyncio's streams", path, fabric="loopback"),
+    _veth("rate", "small messages a second, 1 and 100 peers", rate),
     Case(
         "file",
         "a file from the page cache to a disk, beside the line rate",
@@ -305,27 +285,17 @@ _TABLE: Final = (
         seeded=False,
         stores=True,
     ),
-    _veth("streams", "ordered bytes, beside messages and TCP", streams.rounds, streams.WANTED, streams.SECONDS),
-    _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
-    _veth(
-        "secure",
-        "encrypted, beside plain text and aioquic",
-        secure.rounds,
-        secure.WANTED,
-        secure.SECONDS,
-        needs=secure.NEEDS,
-    ),
+    _veth("streams", "ordered bytes, beside messages and TCP", streams),
+    _veth("peers", "1 to 10,000 peers on one endpoint", peers),
+    _veth("secure", "encrypted, beside plain text and aioquic", secure),
     _veth(
         "tunnel",
         "unmodified programs through srd tunnel, beside TCP, MPTCP and VPNs",
-        tunnel.rounds,
-        tunnel.WANTED,
-        tunnel.SECONDS,
+        tunnel,
         fabric="veth, kernel or relay",
-        needs=tunnel.NEEDS,
     ),
-    _veth("card", "applications on two cards, beside the library in process", card.rounds, card.WANTED, card.SECONDS),
-    _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS, needs=python.NEEDS),
+    _veth("card", "applications on two cards, beside the library in process", card),
+    _veth("python", "the same transfer by aioquic", python),
 )
 
 CASES: Final = {case.name: case for case in _TABLE}

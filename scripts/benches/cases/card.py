@@ -52,6 +52,7 @@ WANTED: Final = (
     Wanted("neighbour_p99_ratio", "<=", 10, over="median"),
     Wanted("host_cpu_ratio", "<=", 0.1, over="median"),
 )
+NEEDS: Final = ()
 SECONDS: Final = 2.0
 NEIGHBOUR_WARM_UP: Final = 20
 """Round trips that do not count beside a neighbour, where each may take long."""

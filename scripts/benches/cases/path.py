@@ -24,6 +24,7 @@ from scripts.harness.errors import BenchError
 from scripts.harness.loopback import Loopback
 
 WANTED: Final[tuple[Wanted, ...]] = ()
+NEEDS: Final = ()
 SECONDS: Final = 0.5
 """Seconds of a turn of one kind."""
 

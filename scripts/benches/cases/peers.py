@@ -22,6 +22,8 @@ WANTED: Final = (
     Wanted("bytes_per_peer", "<=", 8192, over="median"),
     Wanted("cost_ratio_10000", "<=", 1.25, over="median"),
 )
+NEEDS: Final = ()
+SECONDS: Final = 0.0
 COUNTS: Final = (1, 100, 1000, 10_000)
 BOUND_S: Final = 120.0
 """Timeout of a run: handshakes are slow while memory allocations are traced."""

@@ -18,6 +18,7 @@ from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import VethPair, veth_pair
 
 WANTED: Final = (Wanted("messages_per_second_64b", ">=", 150_000, over="median"),)
+NEEDS: Final = ()
 SECONDS: Final = 2.0
 KINDS: Final = (("64b", 64, 1), ("64b_100_peers", 64, 100), ("4kib", 4096, 1), ("4kib_100_peers", 4096, 100))
 

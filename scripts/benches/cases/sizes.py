@@ -17,6 +17,7 @@ from scripts.harness.drops import Drops
 from scripts.harness.veth_pair import veth_pair
 
 WANTED: Final = (Wanted("worst_ratio", "<=", 2, over="median"),)
+NEEDS: Final = ()
 SECONDS: Final = 13.0
 SIZES: Final = tuple(4**power for power in range(13))
 

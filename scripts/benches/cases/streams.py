@@ -24,6 +24,7 @@ WANTED: Final = (
     Wanted("stream_over_message_ratio", ">=", 0.7, over="median"),
     Wanted("stream_over_message_ratio_16", ">=", 0.7, over="median"),
 )
+NEEDS: Final = ()
 SECONDS: Final = 1.0
 COUNTS: Final = {"": 1, "_16": 16}
 

@@ -50,6 +50,7 @@ NEEDS: Final = (
     Need("iperf3", ("tcp_share_*", "own_share_*", "resent_fraction_*")),
     Need("ping", ("queue_ms_20ms_path",)),
 )
+SECONDS: Final = 0.0
 OUR_HOSTS: Final = ("h1", "h3")
 TCP_HOSTS: Final = ("h2", "h4")
 WORKER: Final = "scripts.benches.wild.worker"

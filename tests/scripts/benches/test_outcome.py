@@ -43,13 +43,14 @@ def test_to_dict__has_the_keys_that_readers_rely_on() -> None:
 
 def test_missing__bounds_are_left_out_and_named_and_others_must_be_there() -> None:
     rounds = (Round(1, {"stall_rtts": 1.0}),)
-    found = Outcome("x", "veth", rounds, (AT_MOST, AT_LEAST), {"tool: not installed": ("capacity_*",)})
-    assert (found.checks, found.unmeasured) == ({AT_MOST: 1.0}, {AT_LEAST: "tool: not installed"})
+    missing = {"no tool": ("capacity_*",), "no library": ("x", "capacity_fraction")}
+    found = Outcome("x", "veth", rounds, (AT_MOST, AT_LEAST), missing)
+    assert (found.checks, found.unmeasured) == ({AT_MOST: 1.0}, {AT_LEAST: "no tool; no library"})
     document = found.to_dict()
     assert list(document["checks"]) == ["stall_rtts"]
-    assert document["missing"] == [{"reason": "tool: not installed", "figures": ["capacity_*"]}]
+    assert document["missing"] == [{"reason": key, "figures": list(value)} for key, value in missing.items()]
     with pytest.raises(KeyError, match="capacity_fraction"):
-        Outcome("x", "veth", rounds, (AT_MOST, AT_LEAST), {"tool: not installed": ("stall_*",)}).checks  # noqa: B018
+        Outcome("x", "veth", rounds, (AT_MOST, AT_LEAST), {"no tool": ("stall_*",)}).checks  # noqa: B018
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
