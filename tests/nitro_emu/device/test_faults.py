@@ -155,6 +155,7 @@ def test_a_card_that_ends_in_order_tells_its_programs(cards: tuple[Card, Card]) 
         first.process.kill(signal.SIGTERM)
         wait_until(lambda: left.context.link.ended)
         assert AenqGroup.NOTIFICATION in [event.group for event in left.context.take_events()]
+        assert first.process.wait() == 0  # or a second signal ends it at once
 
 
 # -- something runs out ---------------------------------------------------------------------------------------------

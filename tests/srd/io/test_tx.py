@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import socket
-import struct
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -377,13 +375,3 @@ def test_flush__full_while_sending_singly_loses_nothing(monkeypatch: pytest.Monk
         assert [one.transmitter.flush(one.socket) for _ in range(blocked + 1)] == [False] * blocked + [True]
         two.receive(packets=2 + 70)
         assert two.message(1) == payload
-
-
-def test_control_message__is_a_cmsghdr() -> None:
-    """struct cmsghdr: length, level, type, and the segment's 16 bits (linux/udp.h)."""
-    with source() as one:
-        one.add(("127.0.0.1", 9), bytes(5000), segment_bytes=1000)
-        control = ctypes.string_at(int(one.transmitter._messages[0]["control"]), 18)
-        length, level, kind, segment = struct.unpack("=QiiH", control)
-        assert (length, level, kind, segment) == (18, socket.SOL_UDP, syscalls.UDP_SEGMENT, 1000 + HEADER_BYTES)
-        one.transmitter.discard()

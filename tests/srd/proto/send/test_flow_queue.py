@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from netns.netem.shape import Shape
-from srd.proto.config import MAX_FLOWS
 from srd.proto.send.flow_queue import FlowQueue
-from srd.proto.send.sender import ABORT_PSNS, WINDOW_PER_FLOWS, Sender
+from srd.proto.send.sender import WINDOW_PER_FLOWS, Sender
 from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.wire.data import Opcode, PacketType
 from srd.proto.wire.status import Status
@@ -214,14 +213,6 @@ def test_write__a_hundred_flows_in_a_window_of_64(seed: int) -> None:
         assert pair.written(flow * 60_000, 60_000) == pair.a.region[flow : flow + 60_000].tobytes()
     pair.network.run(seconds=0.2)
     assert pair.is_idle()
-
-
-@pytest.mark.parametrize("window_packets", [64, 100, 4096])
-def test_init__so_many_flows_as_the_window_has_room_for(window_packets: int) -> None:
-    pair = Pair(window_packets=window_packets)
-    limit = sender_of(pair).queue.scheduler._tagged._limit
-    assert limit == min(window_packets // WINDOW_PER_FLOWS, MAX_FLOWS)
-    assert window_packets - ABORT_PSNS - limit >= window_packets // 2
 
 
 @pytest.mark.parametrize("flows", [1, 3, 8, 20])
