@@ -41,6 +41,10 @@ demo-card:
 	@$(SETUP) --extras cli,lab,card $(PROGRAMS)
 	@$(BIN)/python scripts/demo_card.py $(DEMO_FLAGS)
 
+quick:
+	@$(SETUP) --dependencies
+	@$(BIN)/python -m scripts.quick
+
 test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
 	@$(SETUP) --dependencies $(PROGRAMS)

@@ -1,7 +1,6 @@
-"""A plugin of pytest: no test starts after a time, and what did not run is told apart from what did.
+"""A plugin of pytest with xdist: no test starts after a time, and what did not run is told apart from what did.
 
-It is for pytest-xdist: the workers pass over tests, and the controller, which sees what was collected and what is
-reported, writes the tally as a JSON object.
+The workers pass over tests. The controller sees what was collected and what is reported, and writes a tally as JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -23,42 +22,36 @@ TALLY: Final = "QUICK_TALLY"
 
 _collected: set[str] = set()
 _reported: set[str] = set()
-_deselected = [0]
-"""What the markers exclude: each worker has collected everything, so the last one's is that of all."""
+_excluded = Counter[str]()
+"""Tests that the markers exclude; each worker has collected everything, so that one count is that of all."""
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol() -> bool | None:
-    """Pass over the test when the time has passed."""
+def pytest_runtest_protocol() -> bool | None:  # noqa: D103 - pytest's documentation has each of these
     return True if time.monotonic() > float(os.environ[STOP_AT]) else None
 
 
-def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """Count, for the controller, which collects nothing."""
-    _deselected[0] += len(items)
-    if items and hasattr(items[0].config, "workeroutput"):
-        items[0].config.workeroutput["deselected"] = _deselected[0]
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:  # noqa: D103
+    _excluded["tests"] += len(items)
+    for item in items[:1]:
+        item.config.workeroutput["excluded"] = _excluded["tests"]  # type: ignore[attr-defined] # xdist's
 
 
-@pytest.hookimpl(optionalhook=True)  # of xdist, as the next
-def pytest_xdist_node_collection_finished(ids: Sequence[str]) -> None:
-    """Keep what is to run."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(ids: Sequence[str]) -> None:  # noqa: D103
     _collected.update(ids)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object) -> None:
-    """Keep what a worker has counted."""
-    _deselected[0] = getattr(node, "workeroutput", {}).get("deselected", 0)
+def pytest_testnodedown(node: object) -> None:  # noqa: D103
+    _excluded["tests"] = getattr(node, "workeroutput", {}).get("excluded", 0)
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keep what ran."""
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:  # noqa: D103
     _reported.add(report.nodeid)
 
 
-def pytest_terminal_summary() -> None:
-    """Write how many tests ran, and how many of which folder did not."""
-    late = Counter(str(PurePosixPath(test.split("::")[0]).parent) for test in _collected - _reported)
-    tally = {"run": len(_reported), "deselected": _deselected[0], "late": late}
+def pytest_terminal_summary() -> None:  # noqa: D103
+    late = Counter("/".join(test.split("::")[0].split("/")[:-1][:3]) for test in _collected - _reported)
+    tally = {"run": len(_reported), "excluded": _excluded["tests"], "late": late}
     Path(os.environ[TALLY]).write_text(json.dumps(tally))
