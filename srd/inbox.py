@@ -45,6 +45,8 @@ class Inbox:
         """Set the result of a request that has a future, or tell the handler; return whether there is either."""
         self.release_view(request)
         future = self.requests.pop(request, None)
+        if not self.requests:
+            self.requests.clear()  # see `lazy_deque`: an emptied dictionary keeps its table
         if future is None and self.handler is not None:
             self.handler.on_completion(request, status=status)
             return True
@@ -89,6 +91,8 @@ class Inbox:
         """Release the view of a request whose memory is not read any more."""
         if (view := self.views.pop(request, None)) is not None:
             view.release()
+            if not self.views:
+                self.views.clear()  # as `requests`
 
     def release_messages(self) -> None:
         """Release the messages that were not received."""

@@ -1,4 +1,8 @@
-"""A queue that takes almost no memory while it is empty, unlike a `deque`: a peer has several."""
+"""A queue that takes almost no memory while it is empty, unlike a `deque`: a peer has several.
+
+For the same reason the dictionaries of what is open at a peer are cleared when their last entry was removed: until then
+they keep the table of their entries, 160 bytes or more.
+"""
 
 from __future__ import annotations
 

@@ -50,6 +50,14 @@ def test_main__as_heavy_as_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "bytes_per_peer 8400 (recorded 8000)" in done.output
 
 
+def test_main__what_is_heavier_once_was_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = iter([{"cpu_ratio_64b": 40.0}, {"cpu_ratio_64b_secure": 60.0}])
+    monkeypatch.setattr(check_weight, "measure", lambda: FIGURES | next(runs))
+    done = CliRunner().invoke(check_weight.main)
+    assert done.exit_code == 0, done.output
+    assert "cpu_ratio_64b 20 (recorded 20)\ncpu_ratio_64b_secure 30 (recorded 30)" in done.output
+
+
 def test_main__record_is_what_later_runs_compare_with(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(monkeypatch, bytes_per_peer=9000.0)
     assert CliRunner().invoke(check_weight.main).exit_code == 1

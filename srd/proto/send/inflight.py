@@ -184,3 +184,5 @@ class Inflight:
             self.base += shift
             self.acknowledged >>= shift
             self._starts >>= shift
+            if not self._ranges:
+                self._ranges.clear()  # an emptied dictionary keeps its table (see `lazy_deque`)

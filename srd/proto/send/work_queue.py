@@ -146,6 +146,9 @@ class WorkQueue:
         self._batches.pop(wqe.message, None)
         if wqe.request is not None:
             self._by_request.pop(wqe.request, None)
+        if not self._by_message:  # nor any request: emptied dictionaries keep their tables (see `lazy_deque`)
+            self._by_message.clear()
+            self._by_request.clear()
 
     def by_request(self, name: int) -> WorkQueueEntry | None:
         """Return the open request of this number; a batch is found by its first."""
