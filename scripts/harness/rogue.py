@@ -1,24 +1,39 @@
 """A peer that keeps the rules of the handshake and no others: for attackers whose packets shall be authentic.
 
-In plain text its packets stay as they are. Else it completes the handshake with a key of its own, which anybody may
-have, and encrypts whatever it is given, as long as that has the length of a header.
+In plain text its packets stay as they are. Else it completes the handshake with keys that let it in, and encrypts
+whatever it is given, as long as that has the length of a header. What it makes of that is authentic: its tags are
+right, whatever the headers say.
 """
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, cast
 
 from srd.proto.errors import PacketError
-from srd.proto.security import Initiation, SecurityMode
-from srd.proto.wire.control import Accept, Hello, Retry, SecureAccept, accept_untrusted, decode_untrusted
+from srd.proto.security import Initiation
+from srd.proto.wire.control import (
+    Accept,
+    Control,
+    Hello,
+    Protected,
+    Retry,
+    SecureAccept,
+    accept_untrusted,
+    decode_untrusted,
+)
 from srd.proto.wire.data import HEADER_BYTES, PacketType
 from srd.proto.wire.protected import TAG_BYTES
-from srd.secure.config import Keys
+from srd.secure.config import SecurityConfig
 from srd.secure.session import Session, packet_views
 
+REPEAT_S: Final = 0.2
+"""Time after which an unanswered HELLO is sent again."""
 _SEQUENCE: Final = struct.Struct(">I")
 _SEQUENCE_AT: Final = 4
 
@@ -30,8 +45,14 @@ class RoguePeer:
         """`session`: its keys; None: plain text."""
         self.own_context, self.context = accept.context, accept.own_context
         self.datagram_bytes = accept.datagram_bytes - TAG_BYTES * (session is not None)
+        self.is_secure = session is not None
         self._session = session
         self._path_sequence = 0
+
+    @property
+    def path_sequence(self) -> int:
+        """Number of the next data packet, on whatever path."""
+        return self._path_sequence
 
     def seal(self, packet: bytes) -> bytes:
         """Return a packet as it is sent to the peer: authentic, whatever it says. What is too short stays as it is."""
@@ -42,6 +63,40 @@ class RoguePeer:
         if len(packet) < HEADER_BYTES:
             return packet
         return self._seal_data(packet, session=self._session)
+
+    def seal_train(self, packets: Sequence[bytes], *, path: int) -> bytes:
+        """Return data packets as one train, with the next numbers on a path; their headers stay as they are.
+
+        All have the length of the first, but for the last, which may be shorter.
+        """
+        if self._session is None:
+            return b"".join(packets)
+        size, count = len(packets[0]) + TAG_BYTES, len(packets)
+        sealed = memoryview(bytearray(count * size))
+        for index, packet in enumerate(packets):
+            sealed[index * size : index * size + HEADER_BYTES] = packet[:HEADER_BYTES]
+        sequence, self._path_sequence = self._path_sequence, self._path_sequence + count
+        used = self._session.seal_data(
+            sealed,
+            packet_views(sealed, size_bytes=size, count=count),
+            [memoryview(packet)[HEADER_BYTES:] for packet in packets],
+            path=path,
+            path_sequence=sequence,
+            now=time.monotonic(),
+        )
+        return bytes(sealed[:used])
+
+    def open_untrusted(self, data: bytes) -> Control:
+        """Return a control packet from the peer in plain text, if it is authentic. Raises PacketError."""
+        packet = decode_untrusted(data)
+        if self._session is not None and isinstance(packet, Protected) and packet.context == self.own_context:
+            return decode_untrusted(self._session.open_control_untrusted(data, now=time.monotonic()))
+        return packet
+
+    def update_keys(self) -> None:
+        """Change the keys; the peer follows with the next packet, if that arrives."""
+        if self._session is not None:
+            self._session.update(now=time.monotonic())
 
     def _seal_data(self, packet: bytes, *, session: Session) -> bytes:
         """Encrypt data. Its path sequence becomes the next one, which the receiver takes for new."""
@@ -62,10 +117,11 @@ class RoguePeer:
 class RogueInitiator:
     """A handshake, without a socket: send `packet`, and give it the replies."""
 
-    def __init__(self, hello: Hello, *, secure: bool, keys: Keys | None = None) -> None:
-        """Begin with a HELLO that has no cookie yet; `secure`: by keys instead of in plain text, `keys`: which."""
-        self._handshakes = (keys or Keys()).open(socket_id=b"").handshakes if secure else None
-        self._hello = replace(hello, security=SecurityMode.KEYS if secure else SecurityMode.PLAIN)
+    def __init__(self, hello: Hello, *, security: SecurityConfig) -> None:
+        """Begin with a HELLO that has no cookie yet; `security`: who it is."""
+        trust = security.open(socket_id=b"")
+        self._handshakes = trust.handshakes
+        self._hello = replace(hello, security=trust.mode)
         self._initiation: Initiation | None = None
 
     @property
@@ -107,3 +163,28 @@ class RogueInitiator:
             )
             hello = replace(hello, message=self._initiation.message)
         self._hello = hello
+
+
+def open_rogue(
+    sock: socket.socket,
+    target: tuple[str, int],
+    hello: Hello,
+    *,
+    security: SecurityConfig,
+    bound_s: float,
+) -> RoguePeer:
+    """Complete a handshake over a socket. Raises TimeoutError when it takes longer than `bound_s`."""
+    initiator, give_up_at, before = RogueInitiator(hello, security=security), time.monotonic() + bound_s, b""
+    send_at, timeout = 0.0, sock.gettimeout()
+    try:
+        while (now := time.monotonic()) < give_up_at:
+            if now >= send_at or initiator.packet != before:
+                before, send_at = initiator.packet, now + REPEAT_S
+                sock.sendto(before, target)
+            sock.settimeout(max(send_at - now, 0.001))
+            with suppress(TimeoutError, ConnectionRefusedError):
+                if (rogue := initiator.handle_reply(sock.recv(1 << 16))) is not None:
+                    return rogue
+    finally:
+        sock.settimeout(timeout)
+    raise TimeoutError(f"{target} did not open a peer within {bound_s:g} s")

@@ -2,10 +2,12 @@
 
 Packets are malformed, well-formed but unexpected, mutated from the transfer's own packets, or have every field at its
 limits. They come from unknown senders, from addresses that never opened a peer, and from open peers that misbehave;
-single and in GSO trains. Those of open peers are authentic, but for a fifth. Time slices with and without them
-alternate. The receiver compares every byte of the transfer.
+single and in GSO trains. Those of open peers are authentic, but for a fifth. Further peers lie in every field, in
+packets and trains that are all authentic, and seal some in the name of the transfer (not with `--plain`). Time slices
+with and without all that alternate. The receiver compares every byte of the transfer.
 
-`transfer_ok`: all data was right, and no request failed. `crashes`: ends that died or wrote a traceback.
+`transfer_ok`: all data was right, nothing else came in its sender's name, no request failed, and all that completed was
+delivered. `lies`: packets and trains of the peers that lie. `crashes`: ends that died or wrote a traceback.
 `rss_growth_mb`: of the receiver, without the receive region, whose size is fixed. `amplification_ratio`: bytes sent to
 an address that was not validated, over the bytes received from it; the worst of all. `honest_throughput_ratio`:
 throughput with over without hostile packets. Needs root, to capture packets.

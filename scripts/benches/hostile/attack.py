@@ -1,7 +1,8 @@
 """The attacker, a process of its own: prepares packets in advance, then sends them at a constant rate.
 
 Four kinds of sockets: unknown senders; peers that it opened; addresses that never opened a peer, from which it sends
-with the contexts of its peers (as with a forged source address); and a packet socket that captures the transfer. It
+with the contexts of its peers (as with a forged source address); and a packet socket that captures the transfer. Beside
+what it has prepared, its peers lie (`scripts.harness.liar`): also about the transfer, whose latest headers it reads. It
 reads commands from stdin and replies to each with one event on stdout:
 
     forge N         prepare N packets                            -> forged {packets}
@@ -14,29 +15,42 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from random import Random
 from typing import Final
 
 from scripts.benches.hostile.packets import Forge, OpenPeer
 from scripts.harness.events import emit
-from scripts.harness.rogue import RogueInitiator
+from scripts.harness.liar import Liar, Overheard
+from scripts.harness.rogue import RoguePeer, open_rogue
 from srd.io.syscalls import SO_RCVBUFFORCE, UDP_SEGMENT
 from srd.proto.wire.control import Hello, Probe
-from srd.proto.wire.data import HEADER_BYTES
+from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
+from srd.secure.config import Keys, Plain
 
 PEERS: Final = 3
 VICTIMS: Final = 4
 TICK_S: Final = 0.005
 TRAIN_SHARE: Final = 0.02
 """Fraction of all sends that are trains, of up to 16 packets."""
+LIE_SHARE: Final = 0.02
+"""Fraction of all sends that are lies: a packet, or a train of up to 40."""
+LIES_PER_LOOK: Final = 20
+"""Lies after which the transfer is looked at again: at this rate it is at most some thousand packets ahead."""
 CAPTURED: Final = 400
+CAPTURED_BYTES: Final = 1400
+"""Of each at most."""
 _ETH_P_ALL: Final = 3
 _LOOPBACK_HEADERS: Final = 14 + 20 + 8
+_HEADER: Final = struct.Struct(">8xQQ4xI16xQ")
+"""Of data: context, PSN, message, key."""
+_DATA: Final = bytes([VERSION, PacketType.DATA])
 _PROPOSED_BYTES: Final = 1472
 _BUFFER_BYTES: Final = 8 << 20
 _OPEN_BOUND_S: Final = 5.0
+_LOOK_S: Final = 0.01
+_LOOK_FRAMES: Final = 50
 Target = tuple[str, int]
 
 
@@ -68,8 +82,16 @@ class Tally:
             while True:
                 self.received_bytes += len(self.socket.recv(1 << 16))
 
+    def hear(self, take: Callable[[bytes], bool]) -> bool:
+        """Have each reply taken; return whether that was true of one, or the socket has an error."""
+        with suppress(BlockingIOError, ConnectionRefusedError):
+            while True:
+                if take(self.socket.recv(1 << 16)):
+                    return True
+        return False
 
-def open_peer(target: Target, *, rng: Random, secure: bool) -> tuple[Tally, OpenPeer]:
+
+def open_peer(target: Target, *, rng: Random, secure: bool) -> tuple[Tally, RoguePeer]:
     """Open a peer with a regular handshake. Raises TimeoutError."""
     hello = Hello(
         own_context=rng.getrandbits(64),
@@ -79,36 +101,36 @@ def open_peer(target: Target, *, rng: Random, secure: bool) -> tuple[Tally, Open
         window_packets=4096,
         datagram_bytes=_PROPOSED_BYTES,
     )
-    tally, initiator, give_up_at = (
-        Tally("127.0.0.1"),
-        RogueInitiator(hello, secure=secure),
-        time.monotonic() + _OPEN_BOUND_S,
-    )
-    while time.monotonic() < give_up_at:
-        tally.send(initiator.packet, target)
-        tally.socket.settimeout(0.2)
-        with suppress(TimeoutError, ConnectionRefusedError):
-            if (rogue := initiator.handle_reply(tally.socket.recv(1 << 16))) is not None:
-                tally.socket.settimeout(0)
-                tally.send(rogue.seal(Probe(rogue.context, rogue.own_context, 0, 0, 0).encode()), target)
-                segment_bytes = rogue.datagram_bytes - HEADER_BYTES
-                return tally, OpenPeer(rogue.context, rogue.own_context, segment_bytes, rogue.seal)
-    raise TimeoutError(f"the target did not open a peer within {_OPEN_BOUND_S:g} s")
+    tally = Tally("127.0.0.1")
+    security = Keys() if secure else Plain()
+    rogue = open_rogue(tally.socket, target, hello, security=security, bound_s=_OPEN_BOUND_S)
+    tally.send(rogue.seal(Probe(rogue.context, rogue.own_context, 0, 0, 0).encode()), target)
+    return tally, rogue
 
 
-def capture(port: int, *, count: int) -> list[bytes]:
+def capture(port: int, *, count: int, bound_s: float = 5.0) -> list[bytes]:
     """Capture datagrams to `port` on loopback; of a GRO datagram only the beginning."""
     found: list[bytes] = []
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)) as sock:
         sock.bind(("lo", 0))
-        sock.settimeout(0.5)
-        give_up_at = time.monotonic() + _OPEN_BOUND_S
+        sock.settimeout(min(bound_s, 0.5))
+        give_up_at = time.monotonic() + bound_s
         with suppress(TimeoutError):
             while len(found) < count and time.monotonic() < give_up_at:
                 frame = sock.recv(1 << 16)
                 if len(frame) > _LOOPBACK_HEADERS and frame[36:38] == port.to_bytes(2, "big"):
-                    found.append(frame[_LOOPBACK_HEADERS : _LOOPBACK_HEADERS + 1400])
+                    found.append(frame[_LOOPBACK_HEADERS : _LOOPBACK_HEADERS + CAPTURED_BYTES])
     return found
+
+
+def overhear(port: int, *, own: Container[int]) -> list[Overheard]:
+    """Return what is readable in the latest data to `port` on loopback that is long, and of no context of its `own`."""
+    for datagram in reversed(capture(port, count=_LOOK_FRAMES, bound_s=_LOOK_S)):
+        if len(datagram) == CAPTURED_BYTES and datagram[:2] == _DATA:
+            context, psn, message, key = _HEADER.unpack_from(datagram)
+            if context not in own:
+                return [Overheard(context, psn, message, key)]
+    return []
 
 
 class Attack:
@@ -121,18 +143,36 @@ class Attack:
         self._unknown_senders = [Tally("127.0.0.1") for _ in range(4)]
         self._victims = [Tally(f"127.0.0.{10 + number}") for number in range(VICTIMS)]
         self._peers: list[Tally] = []
+        self._liars: list[tuple[Tally, Liar]] = []
+        self._contexts: set[int] = set()  # of its own peers
+        self._lies = 0
+        self._overheard: list[Overheard] = []
         self._packets: list[bytes] = []
 
     def forge(self, count: int) -> None:
         """Prepare packets for the next `send`; open new peers, as the previous ones may have ended."""
-        for peer in self._peers:
-            peer.socket.close()
-        opened = [open_peer(self._target, rng=self._rng, secure=self._secure) for _ in range(PEERS)]
+        for tally in [*self._peers, *(tally for tally, _ in self._liars)]:
+            tally.socket.close()
+        opened = [self._open() for _ in range(PEERS)]
         self._peers = [tally for tally, _ in opened]
+        self._liars = [self._open_liar() for _ in range(PEERS)]
         captured = capture(self._target[1], count=CAPTURED)
-        forge = Forge(self._rng, peers=[peer for _, peer in opened], captured=captured)
+        peers = [
+            OpenPeer(rogue.context, rogue.own_context, rogue.datagram_bytes - HEADER_BYTES, rogue.seal)
+            for _, rogue in opened
+        ]
+        forge = Forge(self._rng, peers=peers, captured=captured)
         self._packets = [forge.packet() for _ in range(count)]
         emit("forged", packets=count, captured=len(captured))
+
+    def _open(self) -> tuple[Tally, RoguePeer]:
+        tally, rogue = open_peer(self._target, rng=self._rng, secure=self._secure)
+        self._contexts.add(rogue.context)
+        return tally, rogue
+
+    def _open_liar(self) -> tuple[Tally, Liar]:
+        tally, rogue = self._open()
+        return tally, Liar(rogue, rng=self._rng, overheard=lambda: self._overheard)
 
     def send(self, seconds: float) -> None:
         """Send all packets within `seconds`, in equal parts per tick."""
@@ -142,11 +182,15 @@ class Attack:
         while sent_packets < len(self._packets):
             due = min(int((time.monotonic() - started + TICK_S) * rate), len(self._packets))
             while sent_packets < due:
-                count = self._train(self._rng.choice(senders), sent_packets)
-                sent_bytes += sum(map(len, self._packets[sent_packets : sent_packets + count]))
-                sent_packets += count
+                if self._rng.random() < LIE_SHARE:
+                    count, size_bytes = self._lie()
+                else:
+                    count = self._train(self._rng.choice(senders), sent_packets)
+                    size_bytes = sum(map(len, self._packets[sent_packets : sent_packets + count]))
+                sent_packets, sent_bytes = sent_packets + count, sent_bytes + size_bytes
             for tally in senders:
                 tally.drain()
+            self._hear()
             time.sleep(max(started + due / rate - time.monotonic(), 0.0))
         time.sleep(0.2)  # for late replies
         for tally in senders:
@@ -154,7 +198,24 @@ class Attack:
         unvalidated = [*self._unknown_senders, *self._victims]
         worst = max(tally.received_bytes / max(tally.sent_bytes, 1) for tally in unvalidated)
         late_s = time.monotonic() - 0.2 - started - seconds
-        emit("sent", packets=sent_packets, bytes=sent_bytes, amplification=worst, late_s=late_s)
+        emit("sent", packets=sent_packets, bytes=sent_bytes, amplification=worst, late_s=late_s, lies=self._lies)
+
+    def _lie(self) -> tuple[int, int]:
+        """Send a lie; return how many packets and bytes it has."""
+        if self._secure and self._lies % LIES_PER_LOOK == 0:
+            self._overheard = overhear(self._target[1], own=self._contexts) or self._overheard
+        self._lies += 1
+        tally, liar = self._rng.choice(self._liars)
+        lie = liar.next()
+        tally.send(lie.data, self._target, segment_bytes=lie.segment_bytes)
+        return -(-len(lie.data) // (lie.segment_bytes or len(lie.data))), len(lie.data)
+
+    def _hear(self) -> None:
+        """Process the replies to the liars; open another peer for one that has ended."""
+        for index, (tally, liar) in enumerate(self._liars):
+            if tally.hear(liar.hear_untrusted):
+                tally.socket.close()
+                self._liars[index] = self._open_liar()
 
     def _train(self, sender: Tally, first: int) -> int:
         """Send the next packet, or the next few as one train of the first one's size; return how many."""

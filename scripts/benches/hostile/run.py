@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from netns.programs import ending_with_us
+from scripts.benches.hostile.transfer import MESSAGE_BYTES
 from scripts.harness.errors import BenchError
 
 RATE: Final = 10_000
@@ -24,6 +25,9 @@ SLICE_PACKETS: Final = 40_000
 """Hostile packets in a slice of four seconds."""
 START_BOUND_S: Final = 30.0
 EVENT_BOUND_S: Final = 120.0
+DELIVERY_BOUND_S: Final = 5.0
+"""Time within which what completed at the sender is delivered to the receiver's application."""
+_POLL_S: Final = 0.05
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _HOST: Final = "127.0.0.1"
 
@@ -137,6 +141,16 @@ class Tally:
         return self.bytes / self.seconds
 
 
+def _received(receiver: Worker, *, sent: int) -> tuple[dict[str, Any], int]:
+    """Return the receiver's totals, and how many messages of those that completed at the sender it never got."""
+    give_up_at = time.monotonic() + DELIVERY_BOUND_S
+    while True:
+        totals = receiver.request("", "total")
+        if totals["messages"] >= sent or time.monotonic() > give_up_at:
+            return totals, max(sent - int(totals["messages"]), 0)
+        time.sleep(_POLL_S)
+
+
 def measure(packets: int, *, seed: int, secure: bool = True) -> dict[str, float]:
     """Send `packets` hostile packets beside a transfer, which is encrypted or not; return the figures.
 
@@ -144,7 +158,7 @@ def measure(packets: int, *, seed: int, secure: bool = True) -> dict[str, float]
     """
     quiet, hostile = Tally(), Tally()
     amplification = late_s = 0.0
-    sent = 0
+    sent = lies = 0
     transfer, security = "scripts.benches.hostile.transfer", "keys" if secure else "plain"
     with ExitStack() as running:
         receiver = running.enter_context(worker("receiver", transfer, security, "receive"))
@@ -169,13 +183,17 @@ def measure(packets: int, *, seed: int, secure: bool = True) -> dict[str, float]
             quiet.add(before, after_quiet)
             hostile.add(after_quiet, sample())
             sent += done["packets"]
+            lies = done["lies"]
             amplification, late_s = max(amplification, done["amplification"]), late_s + done["late_s"]
-        totals, failed = receiver.request("", "total"), sender.request("", "total")["failed"]
+        done = sender.request("", "total")
+        totals, lost_messages = _received(receiver, sent=int(done["bytes"]) // MESSAGE_BYTES)
+        failed = done["failed"] + lost_messages
         grown_bytes = receiver.anonymous_bytes - rss_bytes
         crashes = sum(each.process.poll() is not None or "Traceback" in each.stderr_text for each in (receiver, sender))
     before_cpu_s = quiet.receiver_cpu_s / max(quiet.bytes, 1) * hostile.bytes
     return {
         "packets": sent,
+        "lies": lies,
         "transfer_ok": int(totals["messages"] > 0 and not totals["wrong_messages"] and not failed),
         "wrong_bytes": totals["wrong_bytes"],
         "crashes": crashes,

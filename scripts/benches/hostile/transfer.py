@@ -45,10 +45,11 @@ async def receive(config: EndpointConfig) -> int:
     totals = {"messages": 0, "wrong_messages": 0, "wrong_bytes": 0, "bytes": 0}
     expected = [pattern(number) for number in range(PATTERNS)]
 
-    def check(message: Message) -> None:
+    def check(message: Message) -> bool:
+        """Compare a message of the transfer, and return whether it is one."""
         number = (message.immediate or 0) ^ TRANSFER_MARK
         if message.immediate is None or number >> 24 or message.length != MESSAGE_BYTES:
-            return  # a message of the attacker
+            return False
         at = wrong_bytes = 0
         for view in message.views():
             piece = np.frombuffer(view, np.uint8)
@@ -58,14 +59,18 @@ async def receive(config: EndpointConfig) -> int:
         totals["bytes"] += at
         totals["wrong_bytes"] += wrong_bytes
         totals["wrong_messages"] += wrong_bytes > 0
+        return True
 
     async def serve(peer: Peer) -> None:
+        is_sender = False
         while True:
             try:
                 with await peer.recv() as message:
-                    check(message)
+                    is_of_transfer = check(message)
             except PeerError:
                 return
+            totals["wrong_messages"] += is_sender and not is_of_transfer  # another peer's, in the name of the sender
+            is_sender |= is_of_transfer
 
     async with await Endpoint.listen("127.0.0.1", port=0, config=config) as endpoint:
         _report_totals(lambda: {**totals, "dropped": endpoint.dropped_packets})

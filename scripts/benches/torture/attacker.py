@@ -1,7 +1,9 @@
-"""An attacker: `python -m scripts.benches.torture.attacker HOST PORT SOURCE SEED PLAN`; PLAN: an AttackerPlan in JSON.
+"""An attacker: `python -m scripts.benches.torture.attacker DIRECTORY HOST PORT SOURCE SEED PLAN`.
 
-Sends an endpoint packets that no conforming endpoint sends, from a plain socket: packets of every type and of invalid
-types, single and in GSO trains, abandoned handshakes, and open peers that violate the protocol. It has no output.
+PLAN is an AttackerPlan in JSON. Sends an endpoint packets that no conforming endpoint sends, from plain sockets:
+packets of every type and of invalid types, single and in GSO trains, abandoned handshakes, open peers that violate the
+protocol, and peers that lie in authentic packets, also about the others, of whom the receiver tells in DIRECTORY what
+is readable on the wire. It has no output.
 """
 
 from __future__ import annotations
@@ -15,11 +17,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from random import Random
 from typing import Any, Final, cast, get_args
 
+from scripts.benches.torture.layout import OVERHEARD
+from scripts.benches.torture.local import SECURITY
 from scripts.benches.torture.plans import AttackerPlan
-from scripts.harness.rogue import RogueInitiator, RoguePeer
+from scripts.benches.torture.scenario import LIE
+from scripts.harness.liar import Liar, Overheard
+from scripts.harness.rogue import RogueInitiator, RoguePeer, open_rogue
 from srd.proto.errors import PacketError
 from srd.proto.wire.control import (
     Ack,
@@ -31,7 +38,6 @@ from srd.proto.wire.control import (
     Probe,
     Protected,
     Reset,
-    decode_untrusted,
 )
 from srd.proto.wire.data import HEADER_BYTES, MAX_DATAGRAM_BYTES, VERSION, PacketType
 
@@ -43,9 +49,13 @@ OPEN_PEERS: Final = 8
 """Maximum number of open peers: fewer than `max_peers_per_address`."""
 RETRANSMIT_S: Final = 0.1
 """Time after which unacknowledged packets are sent again."""
+LIARS: Final = 2
+"""Peers that lie, at a time."""
 MAX_AHEAD: Final = 2000
 """Maximum of unacknowledged packets: less than the advertised window."""
 HELLO_BYTES: Final = 1472
+OTHER_ADDRESS: Final = 0.03
+"""Fraction of the lies that come from another address than the peer's."""
 _EMPTY: Final[dict[str, Any]] = {"bytes": b"", "tuple": ()}
 """Values of fields that are no numbers, by their type."""
 _PREFIX: Final = struct.Struct(">BBBBIQ")
@@ -102,15 +112,20 @@ class OpenPeer:
 class Attacker:
     """Sends from one socket to one target."""
 
-    def __init__(self, target: tuple[str, int], *, source: str, rng: Random, plan: AttackerPlan) -> None:
+    def __init__(
+        self, target: tuple[str, int], *, source: str, rng: Random, plan: AttackerPlan, directory: Path
+    ) -> None:
         self._target = target
+        self._directory = directory
         self._rng = rng
         self._plan = plan
-        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._sock.bind((source, 0))
-        self._sock.settimeout(HANDSHAKE_S)
+        self._sock, self._other_sock = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        for sock in (self._sock, self._other_sock):
+            sock.bind((source, 0))
+            sock.settimeout(HANDSHAKE_S)
         self._source = source
         self._peers: list[OpenPeer] = []
+        self._liars: list[Liar] = []
         self._makers: dict[str, Callable[[], bytes]] = {
             "noise": self._noise, "prefix": self._prefix, "data": self._data, "small": self._small, "ack": self._ack,
             "hello": self._hello, "handshake": self._handshake, "reset": self._reset, "partial": self._partial,
@@ -132,14 +147,17 @@ class Attacker:
             time.sleep(TICK_S)
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the sockets."""
         self._sock.close()
+        self._other_sock.close()
 
     def _send(self, kind: str) -> int:
         """Send one packet, or a train; return the number of packets."""
         if kind == "icmp":
             self._icmp()
             return 1
+        if kind == LIE:
+            return self._lie()
         packet = self._makers[kind]()
         most = min(MAX_TRAIN, MAX_DATAGRAM_BYTES // max(len(packet), 1))
         if not packet or most < 2 or self._rng.random() >= self._plan.trains:
@@ -160,19 +178,25 @@ class Attacker:
         self._sock.settimeout(0.0)
         with suppress(OSError):
             while True:
+                data = self._sock.recv(MAX_DATAGRAM_BYTES)
+                self._liars = [liar for liar in self._liars if not liar.hear_untrusted(data)]
                 with suppress(PacketError):
-                    packet = decode_untrusted(self._sock.recv(MAX_DATAGRAM_BYTES))
-                    for peer in self._peers:
-                        if isinstance(packet, Ack) and packet.context == peer.own:
-                            if packet.cumulative > peer.acknowledged:
-                                peer.acknowledged, peer.progress_at = packet.cumulative, time.monotonic()
-                        elif isinstance(packet, Reset) and packet.context == peer.context:
-                            self._peers.remove(peer)
-                            break
+                    self._hear_untrusted(data)
         self._sock.settimeout(HANDSHAKE_S)
         for peer in self._peers:
             if peer.window_full and time.monotonic() > peer.progress_at + RETRANSMIT_S:
                 peer.psn, peer.progress_at = peer.acknowledged, time.monotonic()
+
+    def _hear_untrusted(self, data: bytes) -> None:
+        """Process a reply to an open peer. Raises PacketError."""
+        for peer in self._peers:
+            packet = peer.rogue.open_untrusted(data)
+            if isinstance(packet, Ack) and packet.context == peer.own:
+                if packet.cumulative > peer.acknowledged:
+                    peer.acknowledged, peer.progress_at = packet.cumulative, time.monotonic()
+            elif isinstance(packet, Reset) and packet.own_context == peer.context:
+                self._peers.remove(peer)
+                return
 
     # -- packets without a peer -------------------------------------------------------------------------------------
 
@@ -243,17 +267,16 @@ class Attacker:
         raise TimeoutError
 
     def _initiator(self) -> RogueInitiator:
-        return RogueInitiator(self._new_hello(), secure=self._plan.secure)
+        return RogueInitiator(self._new_hello(), security=SECURITY[self._plan.security]())
 
     def _open(self) -> OpenPeer:
         """Open a peer. Raises OSError when that fails."""
-        initiator = self._initiator()
-        self._ask(initiator)
-        self._sock.sendto(initiator.packet, self._target)
-        for _ in range(1000):
-            if (rogue := initiator.handle_reply(self._sock.recv(MAX_DATAGRAM_BYTES))) is not None:
-                return OpenPeer(rogue, self._plan.first_psn, self._plan.first_psn)
-        raise TimeoutError
+        return OpenPeer(self._open_rogue(), self._plan.first_psn, self._plan.first_psn)
+
+    def _open_rogue(self) -> RoguePeer:
+        """Complete a handshake. Raises OSError when that fails."""
+        security, hello = SECURITY[self._plan.security](), self._new_hello()
+        return open_rogue(self._sock, self._target, hello, security=security, bound_s=HANDSHAKE_S)
 
     def _handshake(self) -> bytes:
         """Open a peer and abandon it; above the limit, close an old one."""
@@ -303,6 +326,31 @@ class Attacker:
         """Return a packet without payload that begins a message."""
         return self._next(b"", length=1)
 
+    # -- lies by peers that were let in -----------------------------------------------------------------------------
+
+    def _lie(self) -> int:
+        """Send a packet or a train of a peer that lies, now and then from another address; return the packets."""
+        rng = self._rng
+        if len(self._liars) < LIARS:
+            rogue, first_psn = self._open_rogue(), self._plan.first_psn
+            self._liars.append(Liar(rogue, rng=rng, overheard=self._overheard, first_psn=first_psn))
+            confirm = Probe(rogue.context, rogue.own_context, 0, 0, 0).encode()
+            self._sock.sendto(rogue.seal(confirm), self._target)
+        lie = rng.choice(self._liars).next()
+        sock = self._other_sock if rng.random() < OTHER_ADDRESS else self._sock
+        if not lie.segment_bytes:
+            sock.sendto(lie.data, self._target)
+            return 1
+        segment = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("H", lie.segment_bytes))]
+        sock.sendmsg([lie.data], segment, 0, self._target)
+        return -(-len(lie.data) // lie.segment_bytes)
+
+    def _overheard(self) -> list[Overheard]:
+        """Return what is known of the honest peers."""
+        with suppress(OSError, ValueError):  # none, or not yet
+            return [Overheard(*each) for each in json.loads((self._directory / OVERHEARD).read_bytes())]
+        return []
+
     # -- ICMP errors ------------------------------------------------------------------------------------------------
 
     def _icmp(self) -> None:
@@ -326,12 +374,13 @@ def _checksum(data: bytes) -> int:
 
 def main() -> None:
     """Attack until the time of the plan is up."""
-    host, port, source, seed, plan = sys.argv[1:]
+    directory, host, port, source, seed, plan = sys.argv[1:]
     attacker = Attacker(
         (host, int(port)),
         source=source,
         rng=Random(seed),  # noqa: S311 - reproducible, not secret
         plan=AttackerPlan(**json.loads(plan)),
+        directory=Path(directory),
     )
     with suppress(KeyboardInterrupt):
         attacker.run()

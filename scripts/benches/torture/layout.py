@@ -89,6 +89,10 @@ def journal_name(worker: int, *, incarnation: int) -> str:
     return f"worker.{worker}.{incarnation}.jsonl"
 
 
+OVERHEARD: Final = "overheard.json"
+"""What whoever sees their packets knows of the honest peers, for attackers that were let in: see `liar.Overheard`."""
+
+
 def target_bytes(giant_bytes: int) -> int:
     """Return the size of the write target of a sender, whose longest message has `giant_bytes`."""
     return max(TARGET_BYTES, giant_bytes + FLAWED_BYTES)

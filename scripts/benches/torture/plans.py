@@ -150,8 +150,8 @@ class AttackerPlan:
     seconds: float
     first_psn: int = 0
     """First PSN of all endpoints of the scenario."""
-    secure: bool = True
-    """Whether its own peers are encrypted, with keys."""
+    security: str = "keys"
+    """As that of the endpoints, which let it in: `keys`, `psk` or `plain`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -23,6 +24,7 @@ from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.local import Orders, RunningTime, config, mapped, set_offloads
 from scripts.benches.torture.pattern import LANE_BYTES, Bytes, check, fill, identify_owner
 from scripts.benches.torture.plans import MIB, EndpointPlan, ReceiverPlan, Scenario
+from scripts.benches.torture.scenario import LIE
 from srd.batch import MessageBatch
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
@@ -98,6 +100,8 @@ class Receiver:
         self.note("listening", {"incarnation": self.incarnation, "port": endpoint.address[1], **keys})
         accepting = asyncio.ensure_future(self._accept())
         others = [accepting, asyncio.ensure_future(self._release_held()), *self._timed()]
+        if any(LIE in attacker.kinds for attacker in self.scenario.attackers):
+            others.append(asyncio.ensure_future(self._be_overheard()))
         await self._orders.finish.wait()
         await self._read_all()
         for task in others:
@@ -182,6 +186,17 @@ class Receiver:
             from_attacker = peer.address[0] in self._attackers
             task = self._drain(peer) if from_attacker else self._serve(peer)
             self._serving.append(asyncio.ensure_future(task))
+
+    async def _be_overheard(self) -> None:
+        """Tell attackers what is readable in the honest peers' packets."""
+        path = self._directory / layout.OVERHEARD
+        while True:
+            cores = [peer._core for peer in self._peers if not peer.ended]  # noqa: SLF001 - what is on the wire
+            known = [(core.own_context, core.receiver._window.base, 0, 0, core.remote_context) for core in cores]  # noqa: SLF001
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps(known))
+            new.rename(path)
+            await asyncio.sleep(_TICK_S)
 
     async def _drain(self, peer: Peer) -> None:
         """Receive from an attacker; the content is not checked."""

@@ -216,7 +216,7 @@ class Run:
         host = len(self._scenario.senders) + 1
         for number, plan in enumerate(self._scenario.attackers):
             source = self._network.attackers[0]
-            arguments = [self._network.receiver, str(receiver["port"]), source]
+            arguments = [str(self._directory), self._network.receiver, str(receiver["port"]), source]
             seed = f"{self._scenario.seed}/{number}"
             argv = [
                 sys.executable,

@@ -14,11 +14,14 @@ from srd.io import rx
 from srd.io.rx import RxRing
 from srd.io.rx_buffers import RxBuffers
 from srd.peer import Peer
+from srd.proto.core import EndpointCore
+from srd.proto.peer_state import PeerState
 from srd.proto.recv import receiver as proto_receiver
 from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.data import HEADER_BYTES
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
+from srd.secure import session
 
 
 def _replace(where: Any, **parts: Any) -> None:
@@ -83,10 +86,27 @@ def regions_close_in_flight() -> None:
     _replace(Peer, _post=post)
 
 
+def a_train_is_its_first_packets() -> None:
+    """Believe each header of a train that the keys of the first one have opened."""
+
+    def continued(_packets: memoryview, *, size_bytes: int, count: int) -> int:
+        del size_bytes
+        return count
+
+    def peer_of(self: Any, burst: Any, *, keys: int | None) -> Any:
+        del keys
+        peer = self._by_context.get(burst.context)
+        return None if peer is None or peer.sender is None or peer.state is PeerState.ENDED else peer
+
+    _replace(session, continued_untrusted=continued)
+    _replace(EndpointCore, _peer_of=peer_of)
+
+
 SABOTAGES: Final[dict[str, Callable[[], None]]] = {
     "c1": layout_overlaps,
     "c2": headers_remain_in_payload,
     "h3": incomplete_messages_are_unbounded,
     "h6": failed_chunks_are_ignored,
     "h7": regions_close_in_flight,
+    "s1": a_train_is_its_first_packets,
 }

@@ -36,6 +36,8 @@ ATTACKS: Final = (
     "noise", "prefix", "data", "small", "ack", "hello", "handshake", "reset", "partial", "empty", "control", "icmp",
 )  # fmt: skip
 """Kinds of packets that attackers send: see `attacker`."""
+LIE: Final = "lie"
+"""The kind of an attacker that was let in: authentic packets that lie (`scripts.harness.liar`)."""
 
 FAULT_FREE_REQUEST_S: Final = 30.0
 """Timeout of a request that must succeed: an interpreted receiver may have 20,000 packets queued."""
@@ -65,6 +67,7 @@ def scenario(seed: int, *, capabilities: Capabilities, seconds: float) -> Scenar
     receiver = _receiver(rng, endpoints[0], count=count, seconds=seconds)
     senders = tuple(_sender(rng, each, longest=receiver.endpoint.max_message_bytes) for each in endpoints[1:])
     attackers = tuple(_attackers(rng, common, seconds=seconds, raw=capabilities.namespaces))
+    attackers += tuple(_liars(seed, common, seconds=seconds))
     events = tuple(_events(rng, network, count=count, seconds=seconds))
     if rng.random() < 0.015 and capabilities.giant:
         return _giant(Scenario(seed, seconds, network, receiver, senders[:2], attackers))
@@ -225,10 +228,19 @@ def _attackers(rng: Random, common: EndpointPlan, *, seconds: float, raw: bool) 
             kinds={kind: rng.choice((1.0, 3.0)) for kind in rng.sample(available, rng.randint(1, 6))},
             seconds=seconds,
             first_psn=common.first_psn,
-            secure=common.security != "plain",
+            security=common.security,
         )
         for _ in range(rng.randint(1, 2))
     ]
+
+
+def _liars(seed: int, common: EndpointPlan, *, seconds: float) -> list[AttackerPlan]:
+    """Draw an attacker that was let in; from numbers of its own, as all else of a seed is the same without one."""
+    rng = Random(f"torture/{seed}/liars")  # noqa: S311 - reproducible, not secret
+    if rng.random() < 0.5:
+        return []
+    rate = rng.choice((200, 2000, 20_000))
+    return [AttackerPlan(rate, 0.0, {LIE: 1.0}, seconds, first_psn=common.first_psn, security=common.security)]
 
 
 def _events(rng: Random, network: NetworkPlan, *, count: int, seconds: float) -> list[Event]:

@@ -76,7 +76,7 @@ def ask(sock: socket.socket, target: Target, *, rng: Random) -> None:
 
 def open_rogue(sock: socket.socket, target: Target, *, rng: Random, keys: Keys) -> RoguePeer | None:
     """Complete a handshake; None if it is refused, or not answered."""
-    initiator = RogueInitiator(hello(rng), secure=True, keys=keys)
+    initiator = RogueInitiator(hello(rng), security=keys)
     for _ in range(10):
         sock.sendto(initiator.packet, target)
         with suppress(TimeoutError, ConnectionRefusedError):

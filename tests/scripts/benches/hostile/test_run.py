@@ -12,7 +12,9 @@ from tests.dying import assert_leaves_nothing
 @pytest.mark.root
 def test_measure__transfer_survives() -> None:
     figures = measure(6000, seed=3)
-    assert (figures["packets"], figures["transfer_ok"], figures["wrong_bytes"], figures["crashes"]) == (6000, 1, 0, 0)
+    assert figures["packets"] >= 6000
+    assert figures["lies"] > 10
+    assert (figures["transfer_ok"], figures["wrong_bytes"], figures["crashes"]) == (1, 0, 0)
     assert figures["amplification_ratio"] <= 3
     assert figures["rss_growth_mb"] <= 16
 

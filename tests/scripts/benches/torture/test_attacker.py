@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from random import Random
 from typing import get_args
 
@@ -10,7 +11,7 @@ import pytest
 
 from scripts.benches.torture.attacker import Attacker, control_packet
 from scripts.benches.torture.plans import AttackerPlan
-from scripts.benches.torture.scenario import ATTACKS
+from scripts.benches.torture.scenario import ATTACKS, LIE
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.proto.wire.control import Control, decode_untrusted
@@ -21,10 +22,11 @@ def test_control_packet__is_well_formed(kind: type[Control]) -> None:
     assert isinstance(decode_untrusted(control_packet(kind, context=7, datagram_bytes=1472, window_packets=64)), kind)
 
 
-async def test_attacker__an_endpoint_survives_each_kind() -> None:
+async def test_attacker__an_endpoint_survives_each_kind(tmp_path: Path) -> None:
     async with await Endpoint.listen("127.0.0.1", port=0, config=EndpointConfig()) as endpoint:
-        kinds = dict.fromkeys((kind for kind in ATTACKS if kind != "icmp"), 1.0)
+        kinds = dict.fromkeys((kind for kind in (*ATTACKS, LIE) if kind != "icmp"), 1.0)
         plan = AttackerPlan(2000, trains=0.5, kinds=kinds, seconds=1.0)
-        attacker = Attacker(("127.0.0.1", endpoint.address[1]), source="127.0.0.2", rng=Random(1), plan=plan)
+        target = ("127.0.0.1", endpoint.address[1])
+        attacker = Attacker(target, source="127.0.0.2", rng=Random(1), plan=plan, directory=tmp_path)
         await asyncio.to_thread(attacker.run)
         attacker.close()

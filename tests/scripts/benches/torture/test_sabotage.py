@@ -23,7 +23,7 @@ from scripts.benches.torture.plans import (
     SenderPlan,
 )
 from scripts.benches.torture.run import run_scenario
-from scripts.benches.torture.scenario import with_region
+from scripts.benches.torture.scenario import LIE, with_region
 
 pytestmark = pytest.mark.sources
 SHORT_S = 2.0
@@ -60,9 +60,17 @@ def over_loopback(*senders: SenderPlan, seconds: float = 3.0) -> Scenario:
 def with_attackers(plain: Scenario) -> Scenario:
     kinds = {"empty": 1.0}
     attackers = tuple(
-        AttackerPlan(200_000, trains=1.0, kinds=kinds, seconds=plain.seconds, secure=False) for _ in range(2)
+        AttackerPlan(200_000, trains=1.0, kinds=kinds, seconds=plain.seconds, security="plain") for _ in range(2)
     )
     return replace(plain, attackers=attackers)
+
+
+def with_liars() -> Scenario:
+    """Two honest senders, in whose names a peer that was let in seals packets."""
+    settings = with_region(EndpointPlan(request_timeout_s=2.0), factor=1.0)
+    plan = SenderPlan(settings, weights={Kind.SEND: 1.0}, longest_bytes=64 * KIB, outstanding=16, small=0.5)
+    attacker = AttackerPlan(2000, trains=0.0, kinds={LIE: 1.0}, seconds=3.0)
+    return Scenario(1, 3.0, NetworkPlan(Net.LOOPBACK), ReceiverPlan(settings), (plan, plan), (attacker,))
 
 
 def with_files(plain: Scenario) -> Scenario:
@@ -79,6 +87,7 @@ CASES = {
     "h7": Case(
         over_loopback(sender({Kind.LENT: 1.0}, longest=4 * MIB, datagram_bytes=8972)), "wrong bytes", "came over"
     ),
+    "s1": Case(with_liars(), "wrong bytes", "bytes of no message"),
 }
 
 

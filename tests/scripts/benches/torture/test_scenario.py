@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from scripts.benches.torture.local import config
 from scripts.benches.torture.plans import GIB, FaultKind, Kind, Net, Scenario
-from scripts.benches.torture.scenario import ATTACKS, Capabilities, scenario
+from scripts.benches.torture.scenario import ATTACKS, LIE, Capabilities, scenario
 
 ALL = Capabilities(namespaces=True, compiled=True, giant=True)
 SEEDS = range(300)
@@ -40,7 +40,7 @@ def test_scenario__settings_are_valid(many: list[Scenario]) -> None:
 def test_scenario__everything_occurs(many: list[Scenario]) -> None:
     assert {each.network.net for each in many} == set(Net)
     assert {event.what for each in many for event in each.events} == set(FaultKind)
-    assert {kind for each in many for attacker in each.attackers for kind in attacker.kinds} == set(ATTACKS)
+    assert {kind for each in many for attacker in each.attackers for kind in attacker.kinds} == {*ATTACKS, LIE}
     weights = [sender.weights for each in many for sender in each.senders]
     assert all(any(weight[kind] for weight in weights) for kind in Kind)
     assert any(each.files for each in many)
