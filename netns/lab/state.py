@@ -215,7 +215,7 @@ class LabDirectory:
     def write_failure(self, failure: Failure) -> None:
         """Record a failure, in a file of its own."""
         values = {"name": failure.name, "links": failure.links, "carrier": failure.carrier}
-        self._failure_path(failure).write_text(json.dumps(values))
+        _replace(self._failure_path(failure), json.dumps(values))
 
     def remove_failure(self, failure: Failure) -> None:
         """Remove the record of a failure, if there is one."""
