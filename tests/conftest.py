@@ -58,10 +58,11 @@ SIMULATED = tuple(ROOT / "tests" / path for path in ("srd/proto", "srd/secure"))
 
 @pytest.hookimpl(tryfirst=True)  # before the selection by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run simulations with more seeds compiled only."""
+    """Run simulations with more seeds compiled only, and in make test-long."""
     for item in items:
         if _has_later_seed(item) and _is_simulated(item.path):
             item.add_marker(pytest.mark.compiled)
+            item.add_marker(pytest.mark.long)
 
 
 def _has_later_seed(item: pytest.Item) -> bool:

@@ -251,6 +251,7 @@ def test_view__leaves_no_state() -> None:
 
 
 @pytest.mark.compiled
+@pytest.mark.long
 def test_pool__a_million_pieces_held_viewed_and_returned_leave_no_state() -> None:
     pool, tokens = pool_of(2 * CHUNK), Tokens()
     pool.open()

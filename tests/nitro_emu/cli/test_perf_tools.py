@@ -52,8 +52,15 @@ def measuring(tool: str, run_dirs: tuple[str, str], *options: str) -> Iterator[t
         yield client, serving
 
 
-@pytest.mark.parametrize("operation", ["send", "write", "read"])
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize(
+    ("tool", "operation"),
+    [
+        ("pingpong", "send"),
+        ("bw", "write"),
+        *(pytest.param("pingpong", operation, marks=pytest.mark.long) for operation in ("write", "read")),
+        *(pytest.param("bw", operation, marks=pytest.mark.long) for operation in ("send", "read")),
+    ],
+)
 def test_every_payload_is_right(run_dirs: tuple[str, str], tool: str, operation: str) -> None:
     options = (f"--{operation}", "-n", "20", "-s", "4K", "-c", "--json")
     with measuring(tool, run_dirs, *options) as (client, serving):

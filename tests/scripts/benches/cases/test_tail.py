@@ -23,6 +23,7 @@ def test_ratios() -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("mptcp", [False, True])
+@pytest.mark.long
 def test_measure_tcp__bulk_uses_one_spine_or_all(monkeypatch: pytest.MonkeyPatch, *, mptcp: bool) -> None:
     monkeypatch.setattr(tail, "MARGIN_S", 1.0)
     with Lab.up(reference(name=f"test-tail-{os.getpid()}")) as lab:
