@@ -18,7 +18,7 @@ from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.measure import image_sha384
 
 MAX_NONCE_BYTES: Final = 1024
-"""The most that AWS's attestation documents have; of a nonce, of user data and of a public key."""
+"""The most that AWS's attestation documents have; of a nonce, and of user data."""
 
 MAX_WAIT_S: Final = 10.0
 """How long a request for log records waits for one: so often a client that follows the log asks again."""
@@ -48,8 +48,11 @@ class ControlledCard(Protocol):
         Raises NitroError: it is refused. The card answers this call before it goes on.
         """
 
-    async def attest(self, *, nonce: bytes | None, user_data: bytes | None, public_key: bytes | None) -> bytes | None:
-        """Return the attestation document; None: this card has no security chip. Raises NitroError."""
+    async def attest(self, *, nonce: bytes | None, user_data: bytes | None) -> bytes | None:
+        """Return an attestation document; None: this card has no security chip. Raises NitroError.
+
+        It has no public key: one in a document is the card's, as secrets are encrypted for it.
+        """
 
 
 class Calls:
@@ -92,9 +95,7 @@ class Calls:
     async def _attest(self, arguments: dict[str, Any]) -> dict[str, Any]:
         _only(arguments, *ATTESTED)
         given = {name: bytes_untrusted(name, arguments.get(name)) for name in ATTESTED}
-        document = await self._card.attest(
-            nonce=given["nonce"], user_data=given["user_data"], public_key=given["public_key"]
-        )
+        document = await self._card.attest(nonce=given["nonce"], user_data=given["user_data"])
         if document is not None:
             return {"signed": True, "document": base64.b64encode(document).decode()}
         return unsigned_statement(image=self._image, configuration=self._card.config.sha384, given=arguments)
@@ -129,7 +130,7 @@ class Calls:
         return await self._card.update(manifest)
 
 
-ATTESTED: Final = ("nonce", "user_data", "public_key")
+ATTESTED: Final = ("nonce", "user_data")
 """What a document repeats: arguments of `attest`, in hexadecimal."""
 
 

@@ -153,8 +153,8 @@ class VfConfig(Strict):
     """The most packets a second, in each direction; `pps_allowance_exceeded`."""
 
     paths: int = Field(default=8, ge=1, le=MAX_PATHS)
-    """UDP source ports that a peer's packets are sprayed over, each a socket: 256 VFs fit into the usual 4,096
-    descriptors of a process, and 8 ports use three of four equal links with a probability of 96 %."""
+    """UDP source ports that a peer's packets are sprayed over, each a socket: 8 ports use three of four equal links
+    with a probability of 96 %."""
 
     mtu: int | None = Field(default=None, ge=MIN_DATAGRAM_BYTES, le=MAX_DATAGRAM_BYTES)
     """Largest datagram in bytes. Default: what the route to the peer carries."""

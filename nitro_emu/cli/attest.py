@@ -22,18 +22,15 @@ from nitro_emu.errors import CardError
 @run_dir_option
 @click.option("--nonce", metavar="HEX", help="Bytes that the document repeats, so that it is not an old one.")
 @click.option("--user-data", metavar="HEX|@FILE", help="Bytes that the document has besides; @FILE: those of a file.")
-@click.option("--public-key", type=click.Path(path_type=Path), help="File with a key that the document has besides.")
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), help="Write the document there, raw. Default: base64 on stdout."
 )
-def attest(
-    *, run_dir: Path, nonce: str | None, user_data: str | None, public_key: Path | None, output: Path | None
-) -> None:
+def attest(*, run_dir: Path, nonce: str | None, user_data: str | None, output: Path | None) -> None:
     """Get a signed document of the software that a card runs and of its settings; nitro-verify checks it.
 
     A card without a security chip can sign nothing. It prints what it states as JSON, and says that nothing proves it.
     """
-    arguments = _arguments(nonce, user_data=user_data, public_key=public_key)
+    arguments = _arguments(nonce, user_data=user_data)
     found = ask(run_dir, "attest", **arguments)
     if found.get("signed") is not True:
         _print_unsigned(found, output=output)
@@ -45,13 +42,12 @@ def attest(
         _write(output, document)
 
 
-def _arguments(nonce: str | None, *, user_data: str | None, public_key: Path | None) -> dict[str, str]:
+def _arguments(nonce: str | None, *, user_data: str | None) -> dict[str, str]:
     """Return what is asked for, in hexadecimal. Raises UsageError."""
     data = user_data
     if user_data is not None and user_data.startswith("@"):
         data = _read("--user-data", Path(user_data[1:])).hex()
-    key = None if public_key is None else _read("--public-key", public_key).hex()
-    given = {"nonce": nonce, "user_data": data, "public_key": key}
+    given = {"nonce": nonce, "user_data": data}
     for name, value in given.items():
         try:
             bytes_untrusted("--" + name.replace("_", "-"), value)

@@ -24,8 +24,9 @@ from nitro_emu.device.connection import Connection
 from nitro_emu.device.efa_function import EfaFunction
 from nitro_emu.device.express_function import ExpressFunction
 from nitro_emu.device.handover import KeptInterface, leave_interfaces, take_interfaces
-from nitro_emu.device.peer_attestation import PEER_USER_DATA
+from nitro_emu.device.peer_attestation import OWN_USER_DATA
 from nitro_emu.device.poller import Poller
+from nitro_emu.device.shares import shared_out
 from nitro_emu.device.user_context import UserContext
 from nitro_emu.device.vf_trust import VfTrust
 from nitro_emu.errors import CardError, TrustError, VpcError
@@ -156,7 +157,7 @@ class Card:
         kept = take_interfaces(self.config.vfs)
         with ExitStack() as opened:
             opened.callback(self._poller.close)
-            for vf_config in self.config.vfs:
+            for vf_config in shared_out(self.config.vfs):
                 if vf_config.interface is not None:
                     interface = self._open_interface(vf_config, kept=kept.get(vf_config.name))
                     opened.callback(interface.close)
@@ -312,12 +313,12 @@ class Card:
             raise VpcError("this card has no control plane; set control_plane: key in its settings")
         return self.trust.network.set_map_untrusted(document)
 
-    async def attest(self, *, nonce: bytes | None, user_data: bytes | None, public_key: bytes | None) -> bytes | None:
-        """Return a document of the security chip; None without one. Raises TrustError when it does not answer."""
-        if user_data == PEER_USER_DATA:
-            raise TrustError("user_data: is reserved for documents between cards; give other data")
+    async def attest(self, *, nonce: bytes | None, user_data: bytes | None) -> bytes | None:
+        """Return a document of the security chip for somebody else; None without a chip. Raises TrustError."""
+        if user_data is not None and user_data.startswith(OWN_USER_DATA):
+            raise TrustError(f"user_data: {OWN_USER_DATA.decode()} begins what the card itself states; give other data")
         chip = self.trust.chip
-        return None if chip is None else await chip.attest(nonce=nonce, user_data=user_data, public_key=public_key)
+        return None if chip is None else await chip.attest(nonce=nonce, user_data=user_data, public_key=None)
 
     async def update(self, manifest: str) -> dict[str, Any]:
         """Check a new manifest, and have the process replace itself by what it lists. Raises TrustError."""

@@ -15,10 +15,9 @@ import os
 import secrets
 from collections.abc import Callable
 
-from devmem.errors import RegionError
-from devmem.region import Region
 from nitro_emu.abi.admin import AdminStatus, MrPermission
 from nitro_emu.abi.memory import PAGE_BYTES
+from nitro_emu.device.mapped_memory import MappedMemory
 from nitro_emu.device.objects import ProtectionDomain
 from nitro_emu.errors import AdminError
 
@@ -43,7 +42,7 @@ class MemoryRegion:
 
     def __init__(
         self,
-        region: Region,
+        region: MappedMemory,
         *,
         pd: ProtectionDomain,
         iova: int,
@@ -56,7 +55,7 @@ class MemoryRegion:
         """`on_unmapped` is called when it was deregistered and nothing uses it any more."""
         in_page = iova % PAGE_BYTES  # a page of the program begins where one of the memfd does
         self._region = region
-        self._view = region.view(in_page, length=length)  # keeps it mapped
+        self._view = region.view(in_page, length=length)
         self.base = region.address + in_page
         self.iova = iova
         self.length = length
@@ -99,7 +98,7 @@ class MemoryRegion:
             self._on_unmapped(self)
 
 
-def map_untrusted(fd: int, *, offset: int, length: int, permissions: int) -> Region:
+def map_untrusted(fd: int, *, offset: int, length: int, permissions: int) -> MappedMemory:
     """Map the memory that a program wants to register. Raises AdminError with the status that it gets."""
     if length <= 0 or offset % PAGE_BYTES:
         raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"memory: {length} bytes from {offset} of a memfd")
@@ -116,9 +115,9 @@ def map_untrusted(fd: int, *, offset: int, length: int, permissions: int) -> Reg
         raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"memory: {length} bytes from {offset} are not in the memfd")
     writable = bool(permissions & (MrPermission.LOCAL_WRITE | MrPermission.REMOTE_WRITE))
     try:
-        return Region.from_fd(fd, size_bytes=length, offset=offset, writable=writable)
-    except (RegionError, OSError) as error:
-        raise AdminError(AdminStatus.RESOURCE_ALLOCATION_FAILURE, f"memory: {error}") from error
+        return MappedMemory(fd, length=length, offset=offset, writable=writable)
+    except OSError as error:
+        raise AdminError(AdminStatus.RESOURCE_ALLOCATION_FAILURE, f"memory: {error.strerror}") from error
 
 
 def new_rkey(taken: dict[int, MemoryRegion]) -> int:

@@ -10,8 +10,12 @@ from typing import Final, Protocol
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.verify import Expectation, root_untrusted, verify_untrusted
 
-PEER_USER_DATA: Final = b"open-srd: a card to its peer, version 1"
-"""The user data of documents for peers. Others cannot have it, so that none that a tenant asks for passes as one."""
+OWN_USER_DATA: Final = b"open-srd:"
+"""Begins the user data of what a card asks its chip to state on its own behalf. Nobody gets another document with that,
+nor one with a public key, so that none that a tenant asks for passes as the card's own word."""
+
+PEER_USER_DATA: Final = OWN_USER_DATA + b" a card to its peer, version 1"
+"""The user data of documents for peers."""
 
 _log: Final = logging.getLogger(__name__)
 

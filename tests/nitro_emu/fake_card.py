@@ -86,8 +86,8 @@ class FakeCard:
         self.manifests.append(manifest)
         return {"version": len(self.manifests)}
 
-    async def attest(self, *, nonce: bytes | None, user_data: bytes | None, public_key: bytes | None) -> bytes | None:
-        self.attested.append({"nonce": nonce, "user_data": user_data, "public_key": public_key})
+    async def attest(self, *, nonce: bytes | None, user_data: bytes | None) -> bytes | None:
+        self.attested.append({"nonce": nonce, "user_data": user_data})
         return self.document
 
 

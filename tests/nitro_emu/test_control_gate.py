@@ -115,12 +115,12 @@ async def test_arguments_reach_the_card(bench: Bench) -> None:
     assert await bench.call(ROOT, "map", document=DOCUMENT) == {"version": 1}
     assert await bench.call(ROOT, "update", manifest="/opt/m") == {"version": 1}
     bench.card.document = b"\x84document"
-    reply = await bench.call(TENANT, "attest", nonce="01", user_data="02", public_key="03")
+    reply = await bench.call(TENANT, "attest", nonce="01", user_data="02")
     assert base64.b64decode(reply["document"]) == b"\x84document"
     assert reply["signed"] is True
     assert bench.card.maps == [b"mapping"]
     assert bench.card.manifests == ["/opt/m"]
-    assert bench.card.attested == [{"nonce": b"\1", "user_data": b"\2", "public_key": b"\3"}]
+    assert bench.card.attested == [{"nonce": b"\1", "user_data": b"\2"}]
 
 
 async def test_statement_without_a_chip_repeats_what_was_given(bench: Bench) -> None:
@@ -148,7 +148,8 @@ async def test_audit_tells_the_head(bench: Bench) -> None:
         ({"command": "update", "manifest": "/a\0b"}, "is no absolute path"),
         ({"command": "update", "manifest": "/" + "a" * 5000}, "is no absolute path"),
         ({"command": "attest", "user_data": "x"}, "user_data: 'x' is not up to 1024 bytes in hexadecimal"),
-        ({"command": "attest", "public_key": "00" * 1025}, "public_key: '0000"),
+        ({"command": "attest", "user_data": "00" * 1025}, "user_data: '0000"),
+        ({"command": "attest", "public_key": "00"}, "no argument 'public_key'; there are nonce, user_data"),
         ({"command": "audit", "path": "/etc/passwd"}, "no argument 'path'"),
     ],
 )

@@ -69,15 +69,14 @@ def test_document_is_written_raw(called: Called, at: tuple[str, str], tmp_path: 
 
 
 def test_what_the_document_is_to_repeat(called: Called, at: tuple[str, str], tmp_path: Path, card: FakeCard) -> None:
-    (tmp_path / "key").write_bytes(b"key")
     (tmp_path / "data").write_bytes(b"data")
     assert called("attest", *at, "--nonce", "0A").returncode == 0
-    assert called("attest", *at, "--user-data", "0b", "--public-key", str(tmp_path / "key")).returncode == 0
+    assert called("attest", *at, "--user-data", "0b").returncode == 0
     assert called("attest", *at, "--user-data", f"@{tmp_path / 'data'}").returncode == 0
     assert card.attested == [
-        {"nonce": b"\x0a", "user_data": None, "public_key": None},
-        {"nonce": None, "user_data": b"\x0b", "public_key": b"key"},
-        {"nonce": None, "user_data": b"data", "public_key": None},
+        {"nonce": b"\x0a", "user_data": None},
+        {"nonce": None, "user_data": b"\x0b"},
+        {"nonce": None, "user_data": b"data"},
     ]
 
 
@@ -87,7 +86,7 @@ def test_what_the_document_is_to_repeat(called: Called, at: tuple[str, str], tmp
         (["--nonce", "xy"], "--nonce: 'xy' is not up to 1024 bytes in hexadecimal"),
         (["--user-data", "0"], "--user-data: '0' is not up to 1024 bytes in hexadecimal"),
         (["--user-data", "@/none"], "--user-data: /none: cannot be read: No such file or directory"),
-        (["--public-key", "/dev/zero"], "--public-key: /dev/zero: has more than 1024 bytes, which a document may have"),
+        (["--user-data", "@/dev/zero"], "--user-data: /dev/zero: has more than 1024 bytes, which a document may have"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_status_2(called: Called, arguments: list[str], error: str) -> None:

@@ -80,9 +80,11 @@ def test_attested_cards__exchange_and_prove_what_they_run(site: Site) -> None:
         document = base64.b64decode(ask(cards["card-a"].run_dir, "attest", nonce=nonce.hex())["document"])
         root = x509.load_pem_x509_certificate(site.root("card-a").encode())
         found = verify_untrusted(document, expected=Expectation(root=root, at=None, nonce=nonce))
-        assert set(found.pcrs) == set(range(16))
-        with pytest.raises(CardError, match="reserved"):  # else a tenant could have a document for another card's peer
-            ask(cards["card-a"].run_dir, "attest", nonce=nonce.hex(), user_data=PEER_USER_DATA.hex())
+        assert (set(found.pcrs), found.public_key) == (set(range(16)), None)
+        # Else a tenant could have a document for another card's peer, or with a key of its own, for the card's secrets.
+        for lie in ({"user_data": PEER_USER_DATA.hex()}, {"user_data": b"open-srd:".hex()}, {"public_key": "01"}):
+            with pytest.raises(CardError, match=r"begins what the card itself states|no argument 'public_key'"):
+                ask(cards["card-a"].run_dir, "attest", nonce=nonce.hex(), **lie)
 
 
 @contextmanager
