@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -87,8 +86,6 @@ def _print_counters(vfs: Mapping[str, Mapping[str, Any]], *, everything: bool) -
 @click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON line.")
 def logs(*, run_dir: Path, follow: bool, as_json: bool) -> None:
     """Show the last records of the card's log."""
-    if follow:  # a KeyboardInterrupt that arrives in a callback is lost, and nothing is to be cleaned up
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     last, wait_s = 0, 0.0
     with ControlClient(run_dir) as client:
         while True:
