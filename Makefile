@@ -2,7 +2,7 @@
 # make demo-card   two tenants on two emulated EFA cards on that fabric: what is carried, denied, hidden and attested (root)
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
-# make test-long   all tests, interpreted and compiled, all benches in virtual time, torture (root; half an hour)
+# make test-long   all tests, interpreted and compiled, coverage floors, all benches in virtual time, torture (root)
 # Each installs what it needs first; see scripts/setup.
 
 PYTHON ?=
@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Tests wait for other processes half of their time: four workers keep two cores busy.
 WORKERS := -n 4 --dist worksteal
-# Tests marked `sources`, found by name: pytest takes half a minute to import all others in its workers.
+# Tests marked `sources`, found by name: each of pytest's workers would import all others first, for eight seconds.
 SOURCES := $(shell grep -rl --include="test_*.py" "mark.sources" tests)
 # What runs the installed build, compiled: here, and in the processes that tests start.
 INSTALLED := env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python

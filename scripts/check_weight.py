@@ -4,8 +4,7 @@
 `make test` runs it with the installed package, compiled, in some seconds and without root. Processor time is that of
 a small message over that of asyncio's streams in the same run (scripts/bench path), so that one limit holds on slow and
 fast machines. Memory is that of a peer (scripts/bench peers, with fewer peers). scripts/weights.json has what was
-recorded, when, and of which revision; `--record` measures it several times, and writes
-that file.
+recorded, when, and of which revision; `--record` measures several times, and writes that file.
 
 Exit status: 0: nothing is heavier; 1: something is, or could not be measured: a line each; 2: wrong usage.
 """

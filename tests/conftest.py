@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -24,6 +25,9 @@ import srd
 # The time of an example depends on the machine: a limit would fail at random.
 settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")
+
+# A shell that is not interactive starts what runs in its background with SIGINT ignored, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 if Path(srd.__file__).is_relative_to(ROOT / "srd"):
