@@ -26,7 +26,7 @@ import srd
 settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")
 
-# A shell that is not interactive starts what runs in its background with SIGINT ignored, and so would all that tests start.
+# A shell that is not interactive ignores SIGINT in what it runs in the background, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent

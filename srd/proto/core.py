@@ -120,7 +120,7 @@ class EndpointCore:
         self._pulls = Pulls(config)
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
         self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
-        self._by_reset: dict[int, list[PeerCore]] = {}  # peers with keys, by the same: several may choose one id
+        self._by_reset: dict[int, list[PeerCore]] = {}  # with keys, likewise: two other ends may choose the same
         self.protections: dict[int, PacketProtection] = {}
         """Keys of open peers, by the context that this end chose: for whoever decrypts their data."""
         self._hosts: dict[object, int] = {}  # number of peers of each host
@@ -152,6 +152,8 @@ class EndpointCore:
         """
         if not sizes or min(sizes) < MIN_DATAGRAM_BYTES:
             raise UsageError(f"sizes: {sizes} needs sizes of at least {MIN_DATAGRAM_BYTES} bytes")
+        if max(sizes) > self._datagram_bytes:  # the other end would use more than this one
+            raise UsageError(f"sizes: {sizes} has more than the {self._datagram_bytes} bytes that this end receives")
         peer = self._add(address, now=now)
         peer.initiator = Initiator(
             own_context=peer.own_context,

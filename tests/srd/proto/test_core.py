@@ -235,6 +235,12 @@ def test_connect__the_smaller_end_decides() -> None:
     assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(at_b).datagram_bytes == 1472
 
 
+def test_connect__sizes_above_what_this_end_receives() -> None:
+    network = Network(seed=1, datagram_bytes=1472)
+    with pytest.raises(UsageError, match="more than the 1472 bytes"):
+        network.a.core.connect("b:0", sizes=(1473, 576), now=network.now)
+
+
 @pytest.mark.parametrize("sizes", [(), (575,), (1472, 575)])
 def test_connect__sizes_below_the_minimum(sizes: tuple[int, ...]) -> None:
     network = Network(seed=1)
