@@ -25,10 +25,10 @@ from scripts.quick.selection import changed_files, select, texts_of_tests
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 CACHE: Final = ROOT / f".quick-{os.getuid()}"
 """Of this user: make test may have left other caches that belong to root."""
-STOP_AFTER_S: Final = 24.0
-"""From the start to the last start of a test: the longest take some seconds, and half a minute is for all."""
-TEST_S: Final = 15
-"""The longest that a test may take: slower ones are marked `long`, and one that hangs must not take ten minutes."""
+STOP_AFTER_S: Final = 20.0
+"""From the start to the last start of a test: the longest take five to ten seconds, and half a minute is for all."""
+TEST_S: Final = 30
+"""The longest that a test may take, also on a slow machine: one that hangs must not take ten minutes."""
 IDLE_S: Final = 3600
 """The daemon of types ends after an hour in which nobody asked: it holds 100 to 300 MB."""
 QUICK: Final = "(sources or not compiled) and not (installed or long or netem or root)"

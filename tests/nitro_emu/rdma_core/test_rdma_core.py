@@ -79,6 +79,7 @@ def check(folder: Path, *, card_directory: Path, options: tuple[str, ...] = (), 
     assert found["run"] >= at_least, output
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "suite", [pytest.param("", id="debian"), pytest.param(CURRENT, id="current", marks=pytest.mark.long)]
 )

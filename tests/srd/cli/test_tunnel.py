@@ -17,11 +17,13 @@ def listen(*options: str) -> subprocess.CompletedProcess[str]:
     return srd("tunnel", "listen", "--address", "10.88.0.1/24", *options)
 
 
+@pytest.mark.installed  # its metadata name the command
 @pytest.mark.parametrize("options", [[], ["--plain"], ["--fallback"], ["--key", "k"], ["--route", "10.1.0.0/16"]])
 def test_listen__does_not_start_unless_it_is_said_who_may_connect(options: list[str]) -> None:
     assert_fails(listen(*options), status=2, error=SAID_NOTHING)
 
 
+@pytest.mark.installed
 @pytest.mark.parametrize("option", ["--peers", "--psk-file", "--cert"])
 def test_listen__anyone_and_some_exclude_each_other(option: str, tmp_path: Path) -> None:
     error = f"--allow-anyone and {option} exclude each other"
