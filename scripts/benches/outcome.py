@@ -93,14 +93,8 @@ class Outcome:
     @property
     def unmeasured(self) -> dict[Wanted, str]:
         """The requirements that were not measured, with the reasons."""
-        found = {
-            each: [
-                reason
-                for reason, figures in self.missing.items()
-                if any(fnmatchcase(each.figure, pattern) for pattern in figures)
-            ]
-            for each in self.wanted
-        }
+        why = [(reason, pattern) for reason, figures in self.missing.items() for pattern in figures]
+        found = {each: [reason for reason, pattern in why if fnmatchcase(each.figure, pattern)] for each in self.wanted}
         return {each: "; ".join(reasons) for each, reasons in found.items() if reasons}
 
     def to_dict(self) -> dict[str, Any]:

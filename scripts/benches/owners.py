@@ -16,13 +16,8 @@ LIGHT_PATH: Final = (
 OWNERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     LIGHT_PATH: {
         "clean": (
-            "tcp_ratio_mtu9000",
-            "tcp_ratio_mtu1500",
-            "plain_tcp_ratio_mtu9000",
-            "probe_ratio_mtu9000",
-            "probe_ratio_mtu1500",
-            "tcp_ratio_mtu9000_nogso",
-            "cpu_per_gb_ratio_mtu9000",
+            "tcp_ratio_mtu9000", "tcp_ratio_mtu1500", "plain_tcp_ratio_mtu9000", "probe_ratio_mtu9000",
+            "probe_ratio_mtu1500", "tcp_ratio_mtu9000_nogso", "cpu_per_gb_ratio_mtu9000",
         ),
         "latency": ("p50_64k_ratio", "p50_1m_ratio", "p50_4m_ratio", "loaded_bulk_ratio"),
         "sizes": ("worst_ratio",),
@@ -33,7 +28,7 @@ OWNERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "card": ("p50_over_inprocess_ratio",),
         "tunnel": ("tunnel_over_tcp_ratio", "tunnel_gbps", "ping_added_ms"),
     },
-}
+}  # fmt: skip
 """Title -> case -> figures that a run of 2026-11-25 or later missed on the reference machine (docs/benchmarks/)."""
 
 

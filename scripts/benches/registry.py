@@ -132,17 +132,8 @@ def _veth(name: str, summary: str, module: _Module, *, fabric: str = VETH) -> Ca
         except LabError as error:
             raise BenchError(str(error)) from None
 
-    return Case(
-        name,
-        summary,
-        fabric,
-        rounds,
-        module.WANTED,
-        timed=bool(module.SECONDS),
-        counted=True,
-        seeded=False,
-        needs=module.NEEDS,
-    )
+    timed = bool(module.SECONDS)
+    return Case(name, summary, fabric, rounds, module.WANTED, timed, counted=True, seeded=False, needs=module.NEEDS)
 
 
 def _chaos(request: Request) -> Iterator[Round]:
