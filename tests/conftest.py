@@ -22,6 +22,8 @@ from hypothesis import HealthCheck, settings
 
 import srd
 
+pytest_plugins = ["netns.pytest"]
+
 # The time of an example depends on the machine: a limit would fail at random.
 settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")

@@ -11,7 +11,6 @@ import pytest
 from netns.backends.kernel.capabilities import missing_netem
 from netns.lab.lab import Lab
 from netns.lab.state import LabDirectory
-from netns.pytest import _module_lab, lab, pytest_configure  # noqa: F401 - pytest looks for them here
 
 _numbers = count()
 

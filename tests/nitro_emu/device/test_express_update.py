@@ -111,6 +111,7 @@ def test_update__keeps_the_flows_by_which_answers_pass(tmp_path: Path) -> None:
         assert world.right.is_silent(LOW), "it still begins nothing"
 
 
+@pytest.mark.long
 def test_update__of_a_card_whose_tenant_has_deleted_the_interface_goes_on_without_it(tmp_path: Path) -> None:
     with world_of(tmp_path) as world:
         ip("link", "delete", "eth0", netns=world.right.netns)
@@ -119,7 +120,7 @@ def test_update__of_a_card_whose_tenant_has_deleted_the_interface_goes_on_withou
         wait_until(lambda: world.interface is None)  # it is not made again
 
 
-@pytest.mark.parametrize("change", ["mtu: 1400", "routes: [10.9.0.0/16]"])
+@pytest.mark.parametrize("change", ["mtu: 1400", pytest.param("routes: [10.9.0.0/16]", marks=pytest.mark.long)])
 def test_update__to_other_settings_of_an_interface_is_refused_and_changes_nothing(tmp_path: Path, change: str) -> None:
     with world_of(tmp_path) as world, connection(world.left, world.right) as connected:
         manifest = world.new_version(interface=f", {change}")

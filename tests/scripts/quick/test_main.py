@@ -74,6 +74,7 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
     subprocess.run([sys.executable, "-m", "mypy.dmypy", "--status-file", status, "kill"], check=False)
 
 
+@pytest.mark.long
 def test_quick(checkout: Path) -> None:
     done = quick(checkout)
     assert done.returncode == 0, done.stdout

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from netns.pytest import lab, pytest_configure  # noqa: F401 - pytest looks for them here
 from srd.cli import main
 from tests.srd.cli.processes import run_here
 

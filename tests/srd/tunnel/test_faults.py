@@ -106,6 +106,7 @@ def test_unusual_packets__are_carried(tmp_path: Path) -> None:
         assert made.stats(THERE)["dropped"] == {}
 
 
+@pytest.mark.long
 def test_any_bytes_from_programs__end_nothing(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
