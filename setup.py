@@ -1,6 +1,7 @@
 """Compiles with mypyc the protocol core and the datapath, what lies above them, the card, and the simulation.
 
-The compilation takes place when a wheel is built. It changes only the speed.
+Packet encryption has a part in C besides (`NATIVE`). The compilation takes place when a wheel is built. It changes only
+the speed.
 
 Rules.
 1. An editable install and a checkout run the sources; only a wheel contains compiled modules.
@@ -91,6 +92,8 @@ COMPILED = (
     "netns/netem/queue.py",
     "srd/sim/*.py",
 )
+NATIVE = Extension("srd.secure._aead", ["srd/secure/_aead.c"], extra_compile_args=["-O2"], optional=True)
+"""Written in C; see srd/secure/packets.py."""
 NOT_COMPILED = {"__init__.py", "memory.py", "security.py", "trace.py", "syscalls.py", "steering.py"}
 KEPT = Path("build", "native")
 """A folder for the digest of what is compiled, with the compiled modules in the places of the packages."""
@@ -112,7 +115,7 @@ def digest() -> str:
     """
     sources = set(compiled())
     found = hashlib.sha256(SUFFIX.encode())
-    for path in (Path("setup.py"), Path("constraints.txt"), *sorted(sources)):
+    for path in (Path("setup.py"), Path("constraints.txt"), *map(Path, NATIVE.sources), *sorted(sources)):
         found.update(os.fsencode(path) + hashlib.sha256(path.read_bytes()).digest())
     for path in sorted(_imported(sources) - sources):
         found.update(os.fsencode(path) + hashlib.sha256(_meaning(path).encode()).digest())
@@ -188,7 +191,7 @@ def extensions() -> list[Extension]:
     for extension in found:
         # mypyc indents most lines by hundreds of spaces; for this warning gcc reads them again, which doubles its time.
         extension.extra_compile_args = [*extension.extra_compile_args, "-Wno-misleading-indentation"]
-    return found
+    return [*found, NATIVE]
 
 
 class BuildNative(build_ext):

@@ -38,7 +38,7 @@ from srd.proto.wire.data import (
     write_headers,
 )
 from srd.proto.wire.protected import TAG_BYTES
-from srd.secure.session import Session, packet_views
+from srd.secure.session import Session
 from tests.nat import Nat
 
 IP_UDP_ETHERNET_BYTES = 42
@@ -285,18 +285,18 @@ class Network:
         size = HEADER_BYTES + out.segment_bytes + TAG_BYTES
         packets = memoryview(bytearray(out.count * size))
         write_headers(out, out=packets, stride=size)
-        views = packet_views(packets, size_bytes=size, count=out.count)
         cast(Session, out.protection).seal_data(
             packets,
-            views,
             [memoryview(payload) for payload in payloads],
+            count=out.count,
+            segment_bytes=out.segment_bytes,
             path=out.path,
             path_sequence=out.path_sequence,
             now=self.now,
         )
         return [
-            (bytes(header), bytes(sealed[: len(payload) + TAG_BYTES]))
-            for (header, sealed), payload in zip(views, payloads, strict=True)
+            (bytes(packets[at : at + HEADER_BYTES]), bytes(packets[at + HEADER_BYTES :][: len(payload) + TAG_BYTES]))
+            for at, payload in zip(range(0, len(packets), size), payloads, strict=True)
         ]
 
     def _send(self, direction: str, source: str, target: str, packet: Packet) -> None:
@@ -376,12 +376,14 @@ class Network:
 
     def _opened(self, node: Node, packet: Packet) -> Packet | None:
         """Decrypt a data packet as the receive queue does."""
-        header, sealed = bytearray(packet[0]), packet[1]
+        header, sealed = bytearray(HEADER_BYTES), packet[1]
         session = cast("Session | None", node.core.protections.get(context_of(packet)))
-        if session is None or header[0] != VERSION or len(sealed) < TAG_BYTES:
+        if session is None or packet[0][0] != VERSION or len(sealed) < TAG_BYTES:
             return None
         out = bytearray(len(sealed) - TAG_BYTES)
-        is_new = session.open_data_untrusted(memoryview(header), memoryview(sealed), out=memoryview(out), now=self.now)
+        is_new = session.open_data_untrusted(
+            memoryview(packet[0] + sealed), out=memoryview(out), header=memoryview(header), now=self.now
+        )
         return (bytes(header), bytes(out)) if is_new else None
 
     @staticmethod

@@ -30,7 +30,7 @@ from srd.proto.wire.control import (
 from srd.proto.wire.data import HEADER_BYTES, PacketType
 from srd.proto.wire.protected import TAG_BYTES
 from srd.secure.config import SecurityConfig
-from srd.secure.session import Session, packet_views
+from srd.secure.session import Session
 
 REPEAT_S: Final = 0.2
 """Time after which an unanswered HELLO is sent again."""
@@ -78,8 +78,9 @@ class RoguePeer:
         sequence, self._path_sequence = self._path_sequence, self._path_sequence + count
         used = self._session.seal_data(
             sealed,
-            packet_views(sealed, size_bytes=size, count=count),
             [memoryview(packet)[HEADER_BYTES:] for packet in packets],
+            count=count,
+            segment_bytes=size - HEADER_BYTES - TAG_BYTES,
             path=path,
             path_sequence=sequence,
             now=time.monotonic(),
@@ -105,8 +106,9 @@ class RoguePeer:
         _SEQUENCE.pack_into(sealed, _SEQUENCE_AT, sequence & 0xFFFFFFFF)
         session.seal_data(
             sealed,
-            packet_views(sealed, size_bytes=len(sealed), count=1),
             [memoryview(packet)[HEADER_BYTES:]],
+            count=1,
+            segment_bytes=len(packet) - HEADER_BYTES,
             path=packet[3],
             path_sequence=sequence,
             now=time.monotonic(),

@@ -18,6 +18,7 @@ from srd.build import BUILD
 from srd.cli.plugins import Group as Plugins
 from srd.errors import SrdError
 from srd.printable import printable
+from srd.secure.packets import library
 
 COMMANDS: Final = {
     "keygen": "srd.cli.security:keygen",
@@ -52,7 +53,9 @@ class _Group(Plugins):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="open-srd", prog_name="srd", message=f"%(prog)s %(version)s, {BUILD}")
+@click.version_option(
+    package_name="open-srd", prog_name="srd", message=f"%(prog)s %(version)s, {BUILD}; encrypts {library()}"
+)
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Send and receive files, and measure, over SRD, a reliable multipath transport with out-of-order delivery."""

@@ -16,7 +16,6 @@ from typing import cast
 
 import numpy as np
 
-from srd.io.packet_views import PacketViewCache
 from srd.io.socket import icmp_errors
 from srd.io.tx import Transmitter
 from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
@@ -43,7 +42,6 @@ class SecureTransmitter(Transmitter):
         stage = np.zeros(STAGE_BYTES + SLACK_BYTES, np.uint8)
         self._stage, self._stage_address, self._stage_bytes = stage.data, stage.ctypes.data, len(stage)
         self._staged_bytes = 0
-        self._views = PacketViewCache(self._stage)
 
     def has_room_for(self, burst: Burst) -> bool:
         """Whether a burst can be added before the next `flush`."""
@@ -59,8 +57,9 @@ class SecureTransmitter(Transmitter):
         write_headers(burst, out=packets, stride=size)
         sealed_bytes = cast(Session, burst.protection).seal_data(
             packets,
-            self._views.get(start, size_bytes=size, count=count),
             _payloads(burst),
+            count=count,
+            segment_bytes=burst.segment_bytes,
             path=burst.path,
             path_sequence=burst.path_sequence,
             now=time.monotonic(),
@@ -79,11 +78,9 @@ class SecureTransmitter(Transmitter):
 
 
 def _payloads(burst: Burst) -> list[memoryview]:
-    """Return the payload of each packet."""
-    size = burst.segment_bytes
+    """Return the payload of a burst, or that of each message of a batch."""
     if burst.payload_addresses is not None:
-        return [_memory(address)[:size] for address in burst.payload_addresses.tolist()]
+        return [_memory(address)[: burst.segment_bytes] for address in burst.payload_addresses.tolist()]
     if not burst.payload_bytes:
         return [memoryview(b"")] * burst.count
-    memory = _memory(burst.payload_offset)[: burst.payload_bytes]
-    return [memory[at : at + size] for at in range(0, burst.payload_bytes, size)]
+    return [_memory(burst.payload_offset)[: burst.payload_bytes]]

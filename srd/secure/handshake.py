@@ -30,7 +30,8 @@ from srd.proto.errors import PacketError
 from srd.proto.security import PUBLIC_KEY_BYTES, Secured, SecurityMode
 from srd.secure.certificates import key_of_untrusted
 from srd.secure.noise import IKPSK2, HandshakeState, public_bytes
-from srd.secure.session import SecretLog, Session, Suite, derive
+from srd.secure.packets import Suite, derive
+from srd.secure.session import SecretLog, Session
 
 PSK_BYTES = 32
 RESET_TOKEN_BYTES = 16

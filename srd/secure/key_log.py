@@ -21,7 +21,8 @@ from cryptography.exceptions import InvalidTag
 from srd.proto.errors import PacketError, UsageError
 from srd.proto.wire.data import HEADER_BYTES, PREFIX_BYTES, PacketType, expand
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
-from srd.secure.session import CONTROL, DirectionKeys, SecretLog, Suite, plain_header
+from srd.secure.packets import CONTROL, DirectionKeys, Suite
+from srd.secure.session import SecretLog
 
 VARIABLE = "SRDKEYLOGFILE"
 WORD = "SRD_SECRET"
@@ -118,10 +119,14 @@ class KeyLog:
         number = expand(int.from_bytes(datagram[4:8], "big"), near=expected)
         for keys in direction.candidates(datagram[2] & KEY_PHASE):
             try:
-                plain = keys.aead.decrypt((keys.iv ^ (path << 64 | number)).to_bytes(12, "big"), sealed, head)
+                plain = keys.aead.decrypt(keys.nonce(path, number), sealed, head)
             except (InvalidTag, ValueError):  # ValueError: too short for a tag
                 continue
             direction.on_authentic(keys)
             direction.next_numbers[path] = max(expected, number + 1)
-            return plain if kind == PacketType.PROTECTED else plain_header(head, keys=keys) + plain
+            if kind == PacketType.PROTECTED:
+                return plain
+            header = bytearray(head)
+            keys.restore(memoryview(header))
+            return bytes(header) + plain
         raise PacketError("a datagram is not authentic")

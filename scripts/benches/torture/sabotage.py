@@ -21,7 +21,7 @@ from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.data import HEADER_BYTES
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
-from srd.secure import session
+from srd.secure import packets
 
 
 def _replace(where: Any, **parts: Any) -> None:
@@ -89,8 +89,8 @@ def regions_close_in_flight() -> None:
 def a_train_is_its_first_packets() -> None:
     """Believe each header of a train that the keys of the first one have opened."""
 
-    def continued(_packets: memoryview, *, size_bytes: int, count: int) -> int:
-        del size_bytes
+    def continued(_packets: memoryview, *, stride: int, count: int) -> int:
+        del stride
         return count
 
     def peer_of(self: Any, burst: Any, *, keys: int | None) -> Any:
@@ -98,7 +98,7 @@ def a_train_is_its_first_packets() -> None:
         peer = self._by_context.get(burst.context)
         return None if peer is None or peer.sender is None or peer.state is PeerState.ENDED else peer
 
-    _replace(session, continued_untrusted=continued)
+    _replace(packets, continued_untrusted=continued)
     _replace(EndpointCore, _peer_of=peer_of)
 
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
-
-from srd.proto.wire.data import MAX_BURST_PACKETS, PREFIX_BYTES, Lanes
+from srd.proto.wire.data import PREFIX_BYTES
 
 TAG_BYTES = 16
 """Length of the tag of AES-GCM and ChaCha20-Poly1305."""
@@ -24,28 +22,20 @@ STAGE_BYTES = 512 << 10
 """A sender encrypts into a stage of this size before the kernel copies from it: it stays in the cache. No burst is
 longer."""
 
-FEW_HEADERS = 16
-"""Up to so many headers are looked at one by one: NumPy's calls cost more."""
-_PREFIX_LANES, _NATIVE_LANES = struct.Struct(">2Q"), struct.Struct("=2Q")
-_PREFIX_STEPS: Lanes = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis] * np.array([1, 0], np.uint64)
+_PREFIX_LANES = struct.Struct(">2Q")
 _OF_THE_TRAIN = 0xFFFFFFFFFFFFFFFF & ~((0xFF & ~KEY_PHASE) << 40)  # of the first lane: all but a message's own flags
 
 
-def continued_untrusted(packets: memoryview, *, size_bytes: int, count: int) -> int:
-    """Return how many of `count` encrypted data packets, one every `size_bytes`, are of one train with the first.
+def continued_untrusted(packets: memoryview, *, stride: int, count: int) -> int:
+    """Return how many of `count` encrypted data packets, one every `stride` bytes, are of one train with the first.
 
     They have its version, type, key phase, path and context, and path sequences that count up from its own. A tag
     shows who has sealed a packet, and with which number, but not that its header says so: whoever has keys of his own
     may seal a header with the context of another peer.
     """
     lane, context = _PREFIX_LANES.unpack_from(packets)
-    if count > FEW_HEADERS:
-        lanes: Lanes = np.ndarray((count, 2), ">u8", packets, strides=(size_bytes, 8))
-        # The common case, but where a message with other flags begins: less what they count up by, all are the first.
-        if np.subtract(lanes, _PREFIX_STEPS[:count]).tobytes() == _NATIVE_LANES.pack(lane, context) * count:
-            return count
     for index in range(1, count):
-        other, its_context = _PREFIX_LANES.unpack_from(packets, index * size_bytes)
+        other, its_context = _PREFIX_LANES.unpack_from(packets, index * stride)
         if its_context != context or (other ^ lane + index) & _OF_THE_TRAIN:
             return index
     return count

@@ -12,9 +12,10 @@ from srd.proto.events import ReceiveResult
 from srd.proto.wire.control import Probe
 from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
 from srd.proto.wire.protected import TAG_BYTES
-from srd.secure.session import Session, Suite
+from srd.secure.packets import Suite
+from srd.secure.session import Session
 from tests.srd.io.exchange import Receiver, Source, content, source, wait_readable
-from tests.srd.secure.sessions import CONTEXT, Sealed, pair, plain_headers, seal, seal_headers
+from tests.srd.secure.sessions import CONTEXT, Sealed, pair, plain_headers, seal, seal_headers, unseal
 
 SEED = 14
 SIZE = HEADER_BYTES + 1000 + TAG_BYTES
@@ -30,8 +31,7 @@ def confirmed_pair() -> tuple[Session, Session]:
     """Sessions of which the second has received packet 0 of path 0: trains that follow take the fast path."""
     one, other = now_pair()
     (first,) = seal(one, [b"!"])
-    header, out = memoryview(bytearray(first.header)), memoryview(bytearray(1))
-    assert other.open_data_untrusted(header, memoryview(first.payload), out=out, now=time.monotonic())
+    assert unseal(other, first, now=time.monotonic())
     return one, other
 
 
@@ -289,9 +289,10 @@ def test_receive__what_two_peers_sent_is_described_apart() -> None:
     """Their payloads lie back to back, and they may share an address: each datagram has the context of its keys."""
     (one_session, two_session), (other_session, its_session) = confirmed_pair(), other_pair()
     mine = seal(one_session, payloads(4), sequence=1)
+    whole = plain_headers(4, path=0, sequence=0, flags=0, message=9, segment=1000)
     headers = [
-        packet.header[:8] + OTHER_CONTEXT.to_bytes(8, "big") + packet.header[16:]
-        for packet in seal(one_session, payloads(4), sequence=0)
+        whole[at : at + 8] + OTHER_CONTEXT.to_bytes(8, "big") + whole[at + 16 : at + HEADER_BYTES]
+        for at in range(0, len(whole), HEADER_BYTES)
     ]
     theirs = seal_headers(other_session, headers, payloads(4), path=0, sequence=0)
     protections = {CONTEXT: two_session, OTHER_CONTEXT: its_session}

@@ -13,7 +13,8 @@ import pytest
 from srd.io.tx import PACKETS
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst
 from srd.proto.wire.protected import STAGE_BYTES, TAG_BYTES
-from srd.secure.session import Session, Suite, packet_views
+from srd.secure.packets import Suite
+from srd.secure.session import Session
 from tests.srd.io.exchange import Receiver, Source, content, source
 from tests.srd.io.test_tx import FAMILIES, SHAPES, refuse_segmentation
 from tests.srd.secure.sessions import CONTEXT, pair
@@ -29,9 +30,8 @@ def received(sock: socket.socket, *, count: int) -> list[bytes]:
 
 def opened(session: Session, datagram: bytes) -> tuple[bytes, bytes]:
     """Return header and payload of a datagram in plain text. It must be authentic, and new."""
-    header, out = bytearray(datagram[:HEADER_BYTES]), bytearray(len(datagram) - HEADER_BYTES - TAG_BYTES)
-    sealed = memoryview(datagram)[HEADER_BYTES:]
-    assert session.open_data_untrusted(memoryview(header), sealed, out=memoryview(out), now=time.monotonic())
+    header, out = memoryview(bytearray(HEADER_BYTES)), bytearray(len(datagram) - HEADER_BYTES - TAG_BYTES)
+    assert session.open_data_untrusted(memoryview(datagram), out=memoryview(out), header=header, now=time.monotonic())
     return bytes(header), bytes(out)
 
 
@@ -220,10 +220,3 @@ def test_add__after_a_key_update(count: int, flags: int) -> None:
         assert two.message(0) == payload
         assert {(each.flags, each.immediate) for each in two.bursts} == {(flags, burst.immediate)}
         assert two_session.generation == 1
-
-
-def test_packet_views__lie_back_to_back() -> None:
-    memory = memoryview(bytes(range(250)))
-    (header, sealed), (last_header, last_sealed) = packet_views(memory, size_bytes=130, count=2)
-    assert (header, sealed) == (memory[:HEADER_BYTES], memory[HEADER_BYTES:130])
-    assert (last_header, last_sealed) == (memory[130 : 130 + HEADER_BYTES], memory[130 + HEADER_BYTES :])

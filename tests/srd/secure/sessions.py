@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
 from srd.proto.wire.protected import TAG_BYTES
-from srd.secure.session import SecretLog, Session, Suite, packet_views
+from srd.secure.packets import Suite
+from srd.secure.session import SecretLog, Session
 
 ONE, OTHER = bytes(range(32)), bytes(range(100, 132))
 CONTEXT = 0x1122334455667788
@@ -77,8 +78,9 @@ def seal_headers(
         packets[index * size : index * size + HEADER_BYTES] = header
     sealed_bytes = session.seal_data(
         packets,
-        packet_views(packets, size_bytes=size, count=len(payloads)),
         [memoryview(payload) for payload in payloads],
+        count=len(payloads),
+        segment_bytes=len(payloads[0]),
         path=path,
         path_sequence=sequence,
         now=now,
@@ -92,7 +94,9 @@ def seal_headers(
 
 def unseal(session: Session, packet: Sealed, *, now: float = 0.0) -> tuple[bytes, bytes] | None:
     """Return header and payload in plain text, or None if the packet is not accepted."""
-    header, out = bytearray(packet.header), bytearray(len(packet.payload) - TAG_BYTES)
-    if session.open_data_untrusted(memoryview(header), memoryview(packet.payload), out=memoryview(out), now=now):
+    header, out = bytearray(HEADER_BYTES), bytearray(len(packet.payload) - TAG_BYTES)
+    if session.open_data_untrusted(
+        memoryview(packet.datagram), out=memoryview(out), header=memoryview(header), now=now
+    ):
         return bytes(header), bytes(out)
     return None

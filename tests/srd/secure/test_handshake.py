@@ -34,7 +34,8 @@ from srd.proto.wire.status import Status
 from srd.secure.certificates import parse_untrusted
 from srd.secure.handshake import Handshakes, preferred_suite
 from srd.secure.noise import public_bytes
-from srd.secure.session import Session, Suite
+from srd.secure.packets import Suite
+from srd.secure.session import Session
 from tests.srd.secure.ends import PSK, End, certificate, check_of, end, security, static
 
 PLAIN, PSK_MODE, KEYS, CERT = SecurityMode

@@ -12,7 +12,8 @@ from srd.proto.errors import PacketError, UsageError
 from srd.proto.wire.control import Close
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, VERSION, PacketType
 from srd.secure.key_log import KeyLog, secret_log
-from srd.secure.session import Session, Suite
+from srd.secure.packets import Suite
+from srd.secure.session import Session
 from tests.srd.secure.sessions import CONTEXT, ONE, OTHER, pair, plain_headers, seal, unseal
 
 BACK = 5

@@ -16,7 +16,8 @@ from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
 from srd.secure import session as session_module
 from srd.secure.handshake import Handshakes
-from srd.secure.session import DirectionKeys, Session
+from srd.secure.packets import DirectionKeys
+from srd.secure.session import Session
 from tests.simulation import Conditions, Network, completed, content, ended, received, release
 
 SEEDS = [1, 2, 3]

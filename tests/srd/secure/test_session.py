@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,8 @@ from srd.proto.wire.control import Close
 from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 from srd.secure import session as module
-from srd.secure.session import OLD_KEYS_RTTS, REPLAY_WINDOW, UPDATE_S, ReplayWindow, Session, Suite, packet_views
+from srd.secure.packets import Suite
+from srd.secure.session import OLD_KEYS_RTTS, REPLAY_WINDOW, UPDATE_S, ReplayWindow, Session
 from tests.srd.secure.sessions import CONTEXT, Sealed, pair, plain_headers, seal, seal_headers, unseal
 
 CLOSE = Close(CONTEXT, 7).encode()
@@ -226,13 +226,20 @@ def test_replay_window__a_gap_after_a_long_run_costs_nothing() -> None:
 def open_train(session: Session, packets: list[Sealed], *, size: int) -> tuple[int, bytes, bytes]:
     """Return how many packets were accepted as expected ones, their headers and their payloads."""
     datagrams = b"".join(packet.datagram for packet in packets)
-    out = bytearray(len(datagrams))
-    views = packet_views(memoryview(datagrams), size_bytes=size, count=len(packets))
-    kept, written = session.open_train_untrusted(memoryview(datagrams), views, out=memoryview(out))
-    headers = np.array([list(packet.header) for packet in packets[:kept]], np.uint8).reshape(kept, HEADER_BYTES)
-    if kept:
-        session.restore_headers(headers)
-    return kept, headers.tobytes(), bytes(out[:written])
+    out, headers = bytearray(len(datagrams)), bytearray(len(packets) * HEADER_BYTES)
+    last_bytes = len(datagrams) - (len(packets) - 1) * size
+    kept = session.open_train_untrusted(
+        memoryview(datagrams),
+        start=0,
+        stride=size,
+        size_bytes=size,
+        count=len(packets),
+        last_bytes=last_bytes,
+        out=memoryview(out),
+        headers=memoryview(headers),
+    )
+    written = kept * (size - HEADER_BYTES - TAG_BYTES) - (size - last_bytes if kept == len(packets) else 0)
+    return kept, bytes(headers[: kept * HEADER_BYTES]), bytes(out[:written])
 
 
 @pytest.mark.parametrize("count", [2, 7, 16, 17, 44])
