@@ -249,7 +249,9 @@ class RxRing(RxMemory):
             if not continues:
                 self._end_series()
             headers = self._rows[slot]
-            last = GroDatagram(headers, count, offset, payload_bytes, segment_bytes, address, received_at, marked)
+            last = GroDatagram(
+                headers, count, offset, payload_bytes, segment_bytes, address, received_at, ecn_ce=marked
+            )
             batch.datagrams.append(last)
             self._series.append(last)
             self._sent_lane = sent_lane
@@ -325,7 +327,9 @@ class RxRing(RxMemory):
         region[offset + payload : offset + count * payload].view(payloads.dtype)[:] = payloads
         self.bytes_copied += (count - 1) * payload
         batch.datagrams.append(
-            GroDatagram(headers, count, self._area + offset, count * payload, payload, address, received_at, marked)
+            GroDatagram(
+                headers, count, self._area + offset, count * payload, payload, address, received_at, ecn_ce=marked
+            )
         )
 
     def _receive_copied(
@@ -402,7 +406,7 @@ class RxRing(RxMemory):
             if count > 1 and size >= MIN_EXPECTED_BYTES:
                 self._copied.append((offset, offset + payload_bytes, size))
         batch.datagrams.append(
-            GroDatagram(headers, count, offset, payload_bytes, segment, address, received_at, marked)
+            GroDatagram(headers, count, offset, payload_bytes, segment, address, received_at, ecn_ce=marked)
         )
 
 

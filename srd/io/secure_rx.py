@@ -253,7 +253,9 @@ class SecureRxRing(RxMemory):
             )
         ):
             headers = self._headers[first * HEADER_BYTES :]
-            last = GroDatagram(headers, count, offset, payload_bytes, segment_bytes, address, received_at, marked)
+            last = GroDatagram(
+                headers, count, offset, payload_bytes, segment_bytes, address, received_at, ecn_ce=marked
+            )
             last.context = context
             batch.datagrams.append(last)
         self._open = last if payload_bytes == count * segment_bytes else None

@@ -16,29 +16,53 @@ from srd.proto.wire.data import Lanes, Opcode
 from srd.proto.wire.status import Status
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class WorkRequest:
     """A send, a write or a read of `length` bytes."""
 
     request: int
     """The caller's number of it, as its Completion gives it (`wr_id` in verbs)."""
     length: int
-    payload_offset: int = 0
+    payload_offset: int
     """SEND, WRITE: where the bytes start, in the terms of the owner of the sockets."""
-    opcode: Opcode = Opcode.SEND
-    immediate: int | None = None
+    opcode: Opcode
+    immediate: int | None
     """SEND, WRITE: 32 bits for the responder's application."""
-    key: int = 0
+    key: int
     """WRITE, READ: the responder's registration. SEND: for the responder's `Inbox`, if it has one."""
-    offset: int = 0
+    offset: int
     """WRITE, READ: where the range begins in that registration."""
-    local_key: int = 0
+    local_key: int
     """READ: this end's registration that the bytes go to."""
-    local_offset: int = 0
+    local_offset: int
     """READ: where in that registration."""
-    flow: int = 0
+    flow: int
     """WRITE without immediate: messages of different flows take turns, burst by burst; those of one go in the order of
     posting. All that needs credit goes in the order of posting. An emulated card's flows are its queue pairs."""
+
+    def __init__(
+        self,
+        request: int,
+        length: int,
+        payload_offset: int = 0,
+        opcode: Opcode = Opcode.SEND,
+        immediate: int | None = None,
+        key: int = 0,
+        offset: int = 0,
+        local_key: int = 0,
+        local_offset: int = 0,
+        flow: int = 0,
+    ) -> None:
+        self.request = request
+        self.length = length
+        self.payload_offset = payload_offset
+        self.opcode = opcode
+        self.immediate = immediate
+        self.key = key
+        self.offset = offset
+        self.local_key = local_key
+        self.local_offset = local_offset
+        self.flow = flow
 
     def check(self) -> None:
         """Raise UsageError if no packet can encode it."""
@@ -66,7 +90,7 @@ class WorkRequest:
         return Status.LOCAL_ERROR_INVALID_LKEY if target is None else None
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class BatchRequest:
     """Sends of one packet each, all of `length` bytes."""
 
@@ -75,12 +99,28 @@ class BatchRequest:
     payload_addresses: Lanes
     """Where each one's payload starts."""
     length: int
-    immediate: int | None = None
+    immediate: int | None
     """Of all of them."""
-    owner: Any = None
+    owner: Any
     """Kept alive until all have ended."""
-    key: int = 0
+    key: int
     """Of all of them; see `WorkRequest.key`."""
+
+    def __init__(
+        self,
+        first_request: int,
+        payload_addresses: Lanes,
+        length: int,
+        immediate: int | None = None,
+        owner: Any = None,
+        key: int = 0,
+    ) -> None:
+        self.first_request = first_request
+        self.payload_addresses = payload_addresses
+        self.length = length
+        self.immediate = immediate
+        self.owner = owner
+        self.key = key
 
     def check(self, *, packet_bytes: int) -> None:
         """Raise UsageError if these are no messages of one packet, which carries `packet_bytes`."""

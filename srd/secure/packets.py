@@ -184,8 +184,9 @@ class DirectionKeys:
                 payload = memory[start : start + segment_bytes]
                 payload_at = at + HEADER_BYTES
                 header, at = packets[at:payload_at], payload_at + len(payload) + TAG_BYTES
-                header[_FLAGS_AT] |= phase
-                self.mask_immediate(header)
+                if phase or header[_FLAGS_AT]:
+                    header[_FLAGS_AT] |= phase
+                    self.mask_immediate(header)
                 encrypt((number ^ path_sequence).to_bytes(12, "big"), payload, header, packets[payload_at:at])
                 path_sequence += 1
         return at
@@ -215,9 +216,10 @@ class DirectionKeys:
                 decrypt((base ^ number + index).to_bytes(12, "big"), sealed, header, out[written:end])
             except InvalidTag:
                 return index
-            plain = headers[index * HEADER_BYTES : (index + 1) * HEADER_BYTES]
-            plain[:] = header
-            self.restore(plain)
+            plain_at = index * HEADER_BYTES
+            headers[plain_at : plain_at + HEADER_BYTES] = header
+            if header[_FLAGS_AT]:
+                self.restore(headers[plain_at : plain_at + HEADER_BYTES])
             written = end
         return whole
 

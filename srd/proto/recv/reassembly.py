@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from srd.proto.events import Extent
 from srd.proto.seqset import SequenceSet, mask, ranges
@@ -12,29 +12,51 @@ from srd.proto.wire.status import Status
 _SEND = int(Opcode.SEND)
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class Reassembly:
     """A message of which some has landed."""
 
     length: int
     immediate: int
-    began_at: float = 0.0
+    began_at: float
     """When its first part landed."""
-    landed_at: float = 0.0
+    landed_at: float
     """When a part of it landed last."""
-    landed_bytes: int = 0
-    extents: list[Extent] = field(default_factory=list)
+    landed_bytes: int
+    extents: list[Extent]
     """Of a send; data for registered memory is copied and leaves none."""
-    flags: int = 0
-    key: int = 0
+    flags: int
+    key: int
     """As its packets give it: a send's destination, or the registration."""
-    status: Status = Status.REMOTE_ERROR_RNR
+    status: Status
     """If it was refused or discarded here: what its sender is told."""
     high: int = 0
     """For registered memory: end of what has landed, as offset in its headers."""
     packets: SequenceSet | None = None
     """Of an answer to a read: which packets have landed, by their place in it. Bytes alone do not show that all of it
     has: its sender may give one part twice, under two PSNs."""
+
+    def __init__(
+        self,
+        length: int,
+        immediate: int,
+        began_at: float = 0.0,
+        landed_at: float = 0.0,
+        landed_bytes: int = 0,
+        extents: list[Extent] | None = None,
+        flags: int = 0,
+        key: int = 0,
+        status: Status = Status.REMOTE_ERROR_RNR,
+    ) -> None:
+        self.length = length
+        self.immediate = immediate
+        self.began_at = began_at
+        self.landed_at = landed_at
+        self.landed_bytes = landed_bytes
+        self.extents = [] if extents is None else extents
+        self.flags = flags
+        self.key = key
+        self.status = status
 
     def cover(self, first: int, *, new: int) -> bool:
         """Note which packets of an answer have landed, as bits from its packet `first` on; False: one had before."""

@@ -590,7 +590,7 @@ class Sender:
             first, count=count, segment_bytes=self.segment_bytes
         )
         address, from_path = self._addresses.destination(path.index)
-        burst = Burst(  # positional, in the order of the fields: keywords would double the cost
+        burst = Burst(
             address,
             path.index,
             sequence,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.batch import SendBatch
@@ -22,7 +22,7 @@ middle of the queue would cost more than to keep it. One request that the respon
 _SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(init=False, eq=False)
 class WorkQueueEntry:
     """A message to be sent."""
 
@@ -33,25 +33,25 @@ class WorkQueueEntry:
     length: int
     """As its packets give it; a read's is that of the answer."""
     immediate: int
-    flags: int = Opcode.SEND
+    flags: int
     """As its packets give them: an opcode, and IMMEDIATE."""
-    key: int = 0
+    key: int
     """As its packets give it."""
-    remote_offset: int = 0
+    remote_offset: int
     """READ, WRITE: where the range begins in the other end's registration."""
-    local_key: int = 0
+    local_key: int
     """READ, RESPONSE: the registration of this end that it writes or reads."""
-    local_offset: int = 0
+    local_offset: int
     """READ: where in that registration the answer begins."""
-    flow: int = 0
+    flow: int
     """WRITE, RESPONSE: see `WorkRequest.flow`."""
-    opcode: int = field(init=False)
+    opcode: int
     """The `Opcode` of `flags`, computed once since it is read several times per message."""
-    needs_credit: bool = field(init=False)
+    needs_credit: bool
     """Whether it takes one message of the responder's credit: a SEND, or a WRITE with immediate."""
-    credit_bytes: int = field(init=False)
+    credit_bytes: int
     """Bytes that it takes of the responder's memory for messages."""
-    carried_bytes: int = field(init=False)
+    carried_bytes: int
     """Its own payload: a READ carries none, whatever length it requests."""
     next_offset: int = 0
     """First byte that is not packetized yet."""
@@ -75,6 +75,36 @@ class WorkQueueEntry:
     batch: SendBatch | None = None
     """For a batch: `request` and `message` are those of its first message, the others' follow."""
 
+    def __init__(  # noqa: PLR0917 - a field each
+        self,
+        request: int | None,
+        message: int,
+        payload_offset: int,
+        length: int,
+        immediate: int,
+        flags: int = Opcode.SEND,
+        key: int = 0,
+        remote_offset: int = 0,
+        local_key: int = 0,
+        local_offset: int = 0,
+        flow: int = 0,
+    ) -> None:
+        self.request = request
+        self.message = message
+        self.payload_offset = payload_offset
+        self.length = length
+        self.immediate = immediate
+        self.flags = flags
+        self.key = key
+        self.remote_offset = remote_offset
+        self.local_key = local_key
+        self.local_offset = local_offset
+        self.flow = flow
+        self.opcode = self.flags & OPCODE_BITS
+        self.needs_credit = takes_credit(self.flags)
+        self.credit_bytes = self.length if self.opcode == _SEND else 0
+        self.carried_bytes = 0 if self.opcode == _READ else self.length
+
     @property
     def open_requests(self) -> list[int]:
         """The caller's numbers of those of its requests that have not ended."""
@@ -90,13 +120,6 @@ class WorkQueueEntry:
             return (self.batch.count - self.batch.packetized) * (HEADER_BYTES + self.length)
         payload_bytes = self.carried_bytes - self.next_offset
         return payload_bytes + max(-(-payload_bytes // segment_bytes), 1) * HEADER_BYTES
-
-    def __post_init__(self) -> None:
-        """Compute the derived fields."""
-        self.opcode = self.flags & OPCODE_BITS
-        self.needs_credit = takes_credit(self.flags)
-        self.credit_bytes = self.length if self.opcode == _SEND else 0
-        self.carried_bytes = 0 if self.opcode == _READ else self.length
 
 
 class WorkQueue:

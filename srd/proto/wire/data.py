@@ -141,7 +141,7 @@ def network_of(address: Address) -> Any:
     return ":".join([*groups, *["0"] * (8 - len(groups) - len(rest)), *rest][:4])
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class Burst:
     """Consecutive packets of one message, equal in size but for the last, sent on one path at once."""
 
@@ -163,15 +163,57 @@ class Burst:
     """Payload of all packets of the burst."""
     segment_bytes: int
     """Payload of each packet but the last."""
-    flags: int = 0
+    flags: int
     """An `Opcode`, and IMMEDIATE or ABORTED."""
-    payload_addresses: Lanes | None = None
+    payload_addresses: Lanes | None
     """For a batch: where each payload starts. Each packet is a message of its own; `message` is the number of the
     first."""
-    protection: PacketProtection | None = None
+    protection: PacketProtection | None
     """What the packets are encrypted with; None: plain text."""
-    from_path: int | None = None
+    from_path: int | None
     """The path from whose port it is sent; None: from its own (see `paths.validation`, rule 5)."""
+
+    def __init__(  # noqa: PLR0917 - a field each
+        self,
+        address: Address,
+        path: int,
+        path_sequence: int,
+        context: int,
+        psn: int,
+        count: int,
+        sent_us: int,
+        message: int,
+        length: int,
+        immediate: int,
+        offset: int,
+        key: int,
+        payload_offset: int,
+        payload_bytes: int,
+        segment_bytes: int,
+        flags: int = 0,
+        payload_addresses: Lanes | None = None,
+        protection: PacketProtection | None = None,
+        from_path: int | None = None,
+    ) -> None:
+        self.address = address
+        self.path = path
+        self.path_sequence = path_sequence
+        self.context = context
+        self.psn = psn
+        self.count = count
+        self.sent_us = sent_us
+        self.message = message
+        self.length = length
+        self.immediate = immediate
+        self.offset = offset
+        self.key = key
+        self.payload_offset = payload_offset
+        self.payload_bytes = payload_bytes
+        self.segment_bytes = segment_bytes
+        self.flags = flags
+        self.payload_addresses = payload_addresses
+        self.protection = protection
+        self.from_path = from_path
 
     @property
     def port(self) -> int:
@@ -239,7 +281,7 @@ def _write_few(burst: Burst, out: memoryview, stride: int) -> None:
         offset += step
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class GroDatagram:
     """One datagram, or a segment train of equal ones (but for the last) that the kernel joined (GRO).
 
@@ -258,13 +300,38 @@ class GroDatagram:
     address: Address
     received_at: float
     """When the kernel received it, on the clock of `now`."""
-    ecn_ce: bool = False
+    ecn_ce: bool
     """Whether its packets carried a congestion mark (CE, RFC 3168): all or none, since GRO does not join packets that
     differ in it."""
-    is_one_burst: bool = False
+    is_one_burst: bool
     """Whether `is_one_burst_untrusted` was found true of its headers, perhaps together with others."""
-    context: int | None = None
+    context: int | None
     """The context whose keys all its packets are authentic with; None: plain text, of which only headers have one."""
+
+    def __init__(
+        self,
+        headers: Octets,
+        count: int,
+        payload_offset: int,
+        payload_bytes: int,
+        segment_bytes: int,
+        address: Address,
+        received_at: float,
+        *,
+        ecn_ce: bool = False,
+        is_one_burst: bool = False,
+        context: int | None = None,
+    ) -> None:
+        self.headers = headers
+        self.count = count
+        self.payload_offset = payload_offset
+        self.payload_bytes = payload_bytes
+        self.segment_bytes = segment_bytes
+        self.address = address
+        self.received_at = received_at
+        self.ecn_ce = ecn_ce
+        self.is_one_burst = is_one_burst
+        self.context = context
 
     def extend(
         self,
@@ -288,7 +355,7 @@ class GroDatagram:
         return True
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class ReceivedBurst:
     """Packets of one burst that arrived together and are contiguous: the unit that the receiver processes."""
 
@@ -308,10 +375,53 @@ class ReceivedBurst:
     segment_bytes: int
     address: Address
     received_at: float
-    flags: int = 0
-    ecn_ce: bool = False
-    batch: bool = False
+    flags: int
+    ecn_ce: bool
+    batch: bool
     """Whether each packet is a message of its own, numbered consecutively from `message`."""
+
+    def __init__(  # noqa: PLR0917 - a field each
+        self,
+        path: int,
+        path_sequence: int,
+        context: int,
+        psn: int,
+        count: int,
+        sent_us: int,
+        message: int,
+        length: int,
+        immediate: int,
+        offset: int,
+        key: int,
+        payload_offset: int,
+        payload_bytes: int,
+        segment_bytes: int,
+        address: Address,
+        received_at: float,
+        flags: int = 0,
+        *,
+        ecn_ce: bool = False,
+        batch: bool = False,
+    ) -> None:
+        self.path = path
+        self.path_sequence = path_sequence
+        self.context = context
+        self.psn = psn
+        self.count = count
+        self.sent_us = sent_us
+        self.message = message
+        self.length = length
+        self.immediate = immediate
+        self.offset = offset
+        self.key = key
+        self.payload_offset = payload_offset
+        self.payload_bytes = payload_bytes
+        self.segment_bytes = segment_bytes
+        self.address = address
+        self.received_at = received_at
+        self.flags = flags
+        self.ecn_ce = ecn_ce
+        self.batch = batch
 
 
 def single_packet(burst: ReceivedBurst, index: int) -> ReceivedBurst:
@@ -334,7 +444,7 @@ def single_packet(burst: ReceivedBurst, index: int) -> ReceivedBurst:
         burst.address,
         burst.received_at,
         burst.flags,
-        burst.ecn_ce,
+        ecn_ce=burst.ecn_ce,
     )
 
 
@@ -350,7 +460,7 @@ def received_bursts_untrusted(datagram: GroDatagram) -> list[ReceivedBurst]:
             skipped = start * datagram.segment_bytes
             payload_bytes = min(end * datagram.segment_bytes, datagram.payload_bytes) - skipped
             bursts.append(
-                ReceivedBurst(  # positional, in the order of the fields: keywords would double the cost
+                ReceivedBurst(
                     path,
                     path_sequence,
                     context,
@@ -368,8 +478,8 @@ def received_bursts_untrusted(datagram: GroDatagram) -> list[ReceivedBurst]:
                     datagram.address,
                     datagram.received_at,
                     flags,
-                    datagram.ecn_ce,
-                    batch,
+                    ecn_ce=datagram.ecn_ce,
+                    batch=batch,
                 )
             )
         start = end
