@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 from srd.batch import MessageBatch
@@ -11,16 +10,16 @@ from srd.message import Message, WriteNotification
 from srd.notify import Notify
 from srd.proto.lazy_deque import LazyDeque
 from srd.proto.wire.status import Status
+from srd.request import Request
 
 
 class Inbox:
     """Filled by the endpoint, emptied by its `Peer`; `changed` is notified after every change."""
 
-    __slots__ = ("changed", "closing", "ended", "handler", "messages", "requests", "views", "writes")
+    __slots__ = ("changed", "closing", "ended", "handler", "messages", "requests", "writes")
 
     def __init__(self) -> None:
-        self.requests: dict[int, asyncio.Future[Status]] = {}
-        self.views: dict[int, memoryview] = {}  # of open requests: a view keeps its region from being closed
+        self.requests: dict[int, Request] = {}
         self.messages = LazyDeque[Message | MessageBatch]()
         self.writes = LazyDeque[WriteNotification]()
         self.handler: PeerHandler | None = None  # takes messages, and the completions of requests without a future
@@ -43,16 +42,18 @@ class Inbox:
 
     def complete(self, request: int, *, status: Status) -> bool:
         """Set the result of a request that has a future, or tell the handler; return whether there is either."""
-        self.release_view(request)
         future = self.requests.pop(request, None)
-        if not self.requests:
-            self.requests.clear()  # see `lazy_deque`: an emptied dictionary keeps its table
-        if future is None and self.handler is not None:
+        if future is None:
+            if self.handler is None:
+                return False
             self.handler.on_completion(request, status=status)
             return True
-        if future is not None and not future.done():
+        if not self.requests:
+            self.requests.clear()  # see `lazy_deque`: an emptied dictionary keeps its table
+        future.release()
+        if not future.done():
             future.set_result(status)
-        return future is not None
+        return True
 
     def fail_requests(self, status: Status) -> None:
         """End every open request with `status`."""
@@ -86,13 +87,6 @@ class Inbox:
         for message in self.messages:
             if not (isinstance(message, MessageBatch) and message.taken):
                 yield message
-
-    def release_view(self, request: int) -> None:
-        """Release the view of a request whose memory is not read any more."""
-        if (view := self.views.pop(request, None)) is not None:
-            view.release()
-            if not self.views:
-                self.views.clear()  # as `requests`
 
     def release_messages(self) -> None:
         """Release the messages that were not received."""

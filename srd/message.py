@@ -17,8 +17,6 @@ from srd.rx_queues import RxQueueTable
 Release = Callable[[int, Sequence[events.Extent], int, int], None]
 """Releases, for a peer's number: extents, the credit of so many bytes, and the credit of so many messages."""
 
-_OFFSET = (1 << events.REGION_SHIFT) - 1
-
 
 def warn_dropped(what: object) -> None:
     """Warn of a message, or a batch of them, that is garbage before it was released."""
@@ -95,7 +93,10 @@ class Message:
     def _issue(self, extent: events.Extent) -> Frag:
         place = extent.region_offset
         frag = self._queues.tokens.issue(
-            place >> events.REGION_SHIFT, offset=place & _OFFSET, length=extent.length, give_back=self._returned
+            place >> events.REGION_SHIFT,
+            offset=place & events.OFFSET_MASK,
+            length=extent.length,
+            give_back=self._returned,
         )
         self._out[frag.token] = extent
         return frag
@@ -126,7 +127,7 @@ class Message:
         With `into`, return the part of it that was filled; raises UsageError when it is too small or read-only.
         """
         if into is None:
-            whole = b"".join(self.views())
+            whole = self._whole()
             self._queues.count_copy(len(whole))
             return whole
         target = memoryview(into).cast("B")
@@ -139,6 +140,12 @@ class Message:
             at += len(view)
         self._queues.count_copy(at)
         return target[:at]
+
+    def _whole(self) -> bytes:
+        if self._released or self._frags is not None:  # some may have been returned, which `views` sees
+            return b"".join(self.views())
+        pieces = [self._queues.copy(extent) for extent in self._event.extents]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def release(self) -> None:
         """Release the memory and credit of all fragments not returned yet. Further calls have no effect."""

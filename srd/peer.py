@@ -23,6 +23,7 @@ from srd.proto.security import SecurityMode
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
+from srd.request import Request
 from srd.secure.config import Identity
 from srd.send_memory import Sendable, in_place, send_memory
 from srd.stats import PeerStats, peer_stats
@@ -232,18 +233,15 @@ class Peer:
         """Post to the core, which checks the arguments, and keep `view` until the request completes."""
         try:
             self._check_open()
-            future: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+            future = Request(loop=asyncio.get_running_loop())
             self._engine.post(self.number, wr)
         except BaseException:
             if view is not None:
                 view.release()  # or the error's traceback would keep it alive
             raise
-        request = wr.request
         self._next_request += 1
-        self._inbox.requests[request] = future
-        if view is not None:
-            self._inbox.views[request] = view
-        future.add_done_callback(lambda done: self._cancel(request) if done.cancelled() else None)
+        future.number, future.view, future.on_cancelled = wr.request, view, self._cancel
+        self._inbox.requests[wr.request] = future
         return future
 
     def _check_length(self, length: int) -> None:
@@ -258,9 +256,9 @@ class Peer:
             raise self.error()
 
     def _cancel(self, request: int) -> None:
-        if request in self._inbox.requests:
+        if (future := self._inbox.requests.get(request)) is not None:
             self._engine.cancel(self.number, request=request)
-            self._inbox.release_view(request)  # at once: the caller may close the region before the completion arrives
+            future.release()  # at once: the caller may close the region before the completion arrives
 
     # -- without futures, for owners with a callback for each message ------------------------------------------------
 

@@ -33,7 +33,7 @@ from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.io.rx_memory import SLOTS, RxMemory
 from srd.io.secure_rx import SecureRxRing
 from srd.io.steering import Rule, Steering
-from srd.proto.events import REGION_SHIFT, Extent
+from srd.proto.events import OFFSET_MASK, REGION_SHIFT, Extent
 from srd.proto.security import PacketProtection
 
 
@@ -201,6 +201,14 @@ class RxQueueTable:
         if queue is None:
             raise PoolError("the piece was returned, or its endpoint is closed")
         return queue.view(extent)
+
+    def copy(self, extent: Extent) -> bytes:
+        """Return the bytes of an extent that is held. Raises PoolError if its region is not in use any more."""
+        queue = self._queues.get(extent.region_offset >> REGION_SHIFT)
+        if queue is None:
+            raise PoolError("the piece was returned, or its endpoint is closed")
+        start = extent.region_offset & OFFSET_MASK
+        return queue.region[start : start + extent.length]
 
     def drop(self, extents: Sequence[Extent]) -> None:
         """Release the memory of extents."""

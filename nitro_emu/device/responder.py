@@ -29,7 +29,7 @@ from nitro_emu.device.recv_queue import Buffer, RecvQueue, RecvRequest
 from nitro_emu.device.sources import Source, Sources
 from nitro_emu.errors import AbiError
 from srd.engine import Engine
-from srd.proto.events import REGION_SHIFT, MessageAborted, MessageReceived, MessagesReceived, WriteReceived
+from srd.proto.events import OFFSET_MASK, MessageAborted, MessageReceived, MessagesReceived, WriteReceived
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 
@@ -39,7 +39,6 @@ _WRITE: Final = int(io.SendOp.RDMA_WRITE)
 _LOCAL_WRITE: Final = int(MrPermission.LOCAL_WRITE)
 _REMOTE_WRITE: Final = int(MrPermission.REMOTE_WRITE)
 _REMOTE_READ: Final = int(MrPermission.REMOTE_READ)
-_OFFSET_MASK: Final = (1 << REGION_SHIFT) - 1
 FETCHED: Final = 64
 """Descriptors that are fetched at once for messages: a segment train of these."""
 Arrival = MessageReceived | MessagesReceived | WriteReceived
@@ -285,9 +284,9 @@ class Responder:
         base = self._engine().queues.host.region.address
         self.bytes_copied += len(requests) * event.length
         if isinstance(event, MessagesReceived):
-            source = base + (event.region_offset & _OFFSET_MASK) + done * event.length
+            source = base + (event.region_offset & OFFSET_MASK) + done * event.length
             return land_batch(source, requests, length=event.length, place=place)
-        pieces = [Piece(base + (extent.region_offset & _OFFSET_MASK), extent.length) for extent in event.extents]
+        pieces = [Piece(base + (extent.region_offset & OFFSET_MASK), extent.length) for extent in event.extents]
         return [land_message(pieces, requests[0], length=event.length, place=place)]
 
     def _complete_receives(

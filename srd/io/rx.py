@@ -355,7 +355,7 @@ class RxRing(RxMemory):
         """Reassemble a packet that fits into the first header and payload pair; nearly always an ACK."""
         start, rest = self.buffers.cursors[slot], length - HEADER_BYTES
         head = self._rows[slot][: min(length, HEADER_BYTES)].tobytes()
-        return head + self._region.array[start : start + rest].tobytes() if rest > 0 else head
+        return head + self._region[start : start + rest] if rest > 0 else head
 
     def _gather(self, slot: int, length: int) -> npt.NDArray[np.uint8]:
         """Reassemble a message from the header and payload pairs that it was scattered to."""

@@ -15,6 +15,8 @@ from srd.proto.wire.status import Status
 
 REGION_SHIFT: Final = 48
 """Bits of a region offset below the number of the region: an owner of several regions numbers them from 0."""
+OFFSET_MASK: Final = (1 << REGION_SHIFT) - 1
+"""Those bits."""
 
 
 class Extent(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,14 @@ import pytest
 from devmem.errors import RegionError
 from devmem.region import Region
 from srd.errors import UsageError
-from srd.send_memory import send_memory
+from srd.send_memory import IN_PLACE_BYTES, send_memory
 
 
 def bytes_at(data: Any) -> tuple[bytes, int]:
     """What would be sent, and how much of it was copied."""
     memory = send_memory(data)
     assert memory.length == memory.view.nbytes
+    assert ctypes.string_at(memory.address, memory.length) == bytes(memory.view)
     return bytes(memory.view), memory.copied_bytes
 
 
@@ -37,6 +39,14 @@ def bytes_at(data: Any) -> tuple[bytes, int]:
 )
 def test_send_memory__anything_else_is_copied(data: Any) -> None:
     assert bytes_at(data) == (b"abcd", 4)
+
+
+def test_send_memory__bytes_that_are_many_lie_where_they_are() -> None:
+    data = bytes(range(256)) * (IN_PLACE_BYTES // 256)
+    memory = send_memory(data)
+    assert bytes_at(data) == (data, 0)
+    assert ctypes.string_at(memory.address, memory.length) == data
+    assert bytes_at(data[1:]) == (data[1:], IN_PLACE_BYTES - 1)
 
 
 def test_send_memory__a_copy_does_not_follow_its_buffer() -> None:
