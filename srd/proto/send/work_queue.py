@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.batch import SendBatch
@@ -22,7 +21,6 @@ middle of the queue would cost more than to keep it. One request that the respon
 _SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
 
 
-@dataclass(init=False, eq=False)
 class WorkQueueEntry:
     """A message to be sent."""
 
