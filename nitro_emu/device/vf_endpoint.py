@@ -82,6 +82,7 @@ class VfEndpoint:
             paths=config.paths,
             receive_window_bytes=config.receive_window_bytes,
             max_message_bytes=max_message_bytes,
+            may_move=False,  # the mapping has the addresses of the other cards
         )
         endpoint = EndpointConfig(
             protocol=protocol,

@@ -160,6 +160,11 @@ class ProtocolConfig:
     as Linux does until both ends have sent. Half of that, so that one may be lost; less is not recommended (RFC 8085,
     section 3.5; RFC 8445, section 11, has 15 s too)."""
 
+    may_move: bool = True
+    """Whether peers may go on at another address of their host (see `paths.validation`). Where an address says who a
+    peer is, or where packets may go, it must not change: a network card's mapping has the addresses of the others.
+    False: such a peer ends. What a NAT in front of the peer does is not affected."""
+
     def __post_init__(self) -> None:
         """Reject invalid settings, naming value and range."""
         if not 1 <= self.paths <= MAX_PATHS:

@@ -1,14 +1,18 @@
 """Keepalive probes of one peer: when it is probed, over how many paths, and when it counts as unresponsive.
 
-1. A peer that sends nothing gets keepalive probes, and is declared unresponsive only after at least three rounds of
-   them were left unanswered: an interpreter that was stopped for a second must not declare every peer dead.
+1. A peer that answers nothing gets keepalive probes, and is declared unresponsive only after at least three rounds of
+   them were left unanswered: an interpreter that was stopped for a second must not declare every peer dead. While
+   all data is acknowledged any packet is a sign of life. Else only an answer is one, to data or to a probe: packets may
+   pass one way only.
 2. Both times are longer where the round trip is long. Before a round trip was measured, the time until the first packet
    arrives bounds it, and until that one arrives the peer has as long as the handshake may take.
 3. Each round uses more paths than the one before, since the links may be dead and not the peer. Without an active path
    every path is probed already (`paths.table`), so one keepalive probe a round is enough.
 4. An idle peer is probed the less often the more peers there are. After one unanswered probe it is probed like any
    other.
-5. While the receiver is not ready, or its grant was lost, probes begin soon, with exponential back-off.
+5. Where packets come, also from another address that is valid, and nothing is answered for `MOVE_ROUNDS` rounds, the
+   peer has moved there (`paths.validation`). As soon as there is such an address an answer is asked for (`ask`).
+6. While the receiver is not ready, or its grant was lost, probes begin soon, with exponential back-off.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ from srd.proto.send.sender import Sender
 
 PROBES_BEFORE_END = 3
 """Unanswered rounds of keepalive probes before a peer is declared unresponsive."""
+MOVE_ROUNDS = 2
+"""Unanswered rounds, each of a whole interval, before a peer is taken to be at another address: five probes, over as
+many paths. The next round goes there."""
 PROBES_SPREAD = 4
 """Factor by which each round of keepalive probes uses more paths than the one before."""
 PROBE_RTTS = 1.5
@@ -41,7 +48,7 @@ class Keepalive:
     """`on_packet` for all that arrives; `poll_round` at `probe_at`, then `take_probe`."""
 
     __slots__ = (
-        "_active_peers", "_awaits_packet", "_config", "_max_rtt_s", "_opened_at", "_probed_at", "_probes_due",
+        "_active_peers", "_asks", "_awaits_packet", "_config", "_max_rtt_s", "_opened_at", "_probed_at", "_probes_due",
         "_receiver", "_rounds", "_sender", "_unanswered_since", "last_packet_at",
     )  # fmt: skip
 
@@ -52,9 +59,10 @@ class Keepalive:
         self._sender: Sender | None = None  # until the handshake is complete
         self._active_peers = active_peers  # all peers of the endpoint
         self._unanswered_since = now  # start of the timeout that the unanswered probes belong to
-        self._probed_at = now  # time of the last packet received, or probe sent
+        self._probed_at = now  # time of the last sign of life, or probe sent
         self._rounds = 0  # of probes without an answer
         self._probes_due = 0  # probes of the current round that are still to be sent
+        self._asks = False  # whether only an answer is a sign of life, though all data is acknowledged
         self._awaits_packet = False  # whether the responder's first packet is still to come
         self._opened_at = math.inf  # when the handshake was complete
         self._max_rtt_s = math.inf  # the longest that the round trip can be; infinite before a packet has shown it
@@ -62,7 +70,7 @@ class Keepalive:
     def on_handshake(self, sender: Sender, *, max_rtt_s: float, now: float) -> None:
         """Note that the handshake is complete at this end, and bounds the round trip; infinite: it does not."""
         self._sender, self._max_rtt_s = sender, max_rtt_s
-        self.on_packet(now=now)
+        self.on_packet(is_answer=True, now=now)
         self._opened_at = now
 
     def confirm(self) -> None:
@@ -73,11 +81,24 @@ class Keepalive:
         """Note that an authentic packet arrived."""
         self._awaits_packet = False
 
-    def on_packet(self, *, now: float) -> None:
-        """Note that a packet arrived."""
+    def on_packet(self, *, is_answer: bool = False, now: float) -> None:
+        """Note that a packet arrived. `is_answer`: it shows that the other end receives what is sent to it."""
+        self.last_packet_at = now
+        if not is_answer and (sender := self._sender) is not None and (self._asks or sender.awaits_ack):
+            return
         if self._max_rtt_s == math.inf and now > self._opened_at:
             self._max_rtt_s = now - self._opened_at
-        self.last_packet_at = self._probed_at = now
+        self._probed_at = now
+        self._rounds = self._probes_due = 0
+        self._asks = False
+
+    def ask(self, *, now: float) -> None:
+        """Probe now, since a packet has come from elsewhere: only an answer is a sign of life from here on."""
+        self.last_packet_at, self._asks = now, True
+
+    def on_moved(self, *, now: float) -> None:
+        """Note that the peer has another address, which is probed now, and has as long to answer."""
+        self._probed_at, self._asks = now, True
         self._rounds = self._probes_due = 0
 
     def on_busy(self, *, now: float) -> None:
@@ -97,11 +118,28 @@ class Keepalive:
         asked = self._rounds >= PROBES_BEFORE_END and now >= self.probe_at()
         return asked and now >= self._unanswered_since + self.unresponsive_after_s
 
+    def seems_elsewhere(self, *, now: float) -> bool:
+        """Whether packets come, and what is sent to the peer's address is not answered. Valid when a round begins."""
+        waited_s = now - self._unanswered_since
+        return (
+            self._rounds > MOVE_ROUNDS
+            and waited_s >= MOVE_ROUNDS * self._probe_after_s
+            and self.last_packet_at > self._unanswered_since
+        )
+
+    def silence(self, *, now: float) -> str:
+        """Return what makes it unresponsive."""
+        if self.last_packet_at <= self._unanswered_since:
+            return f"no packet for {now - self.last_packet_at:.1f} s"
+        return f"nothing that was sent was acknowledged for {now - self._unanswered_since:.1f} s, though packets come"
+
     def probe_at(self) -> float:
         """When the next round of probes is due, or the peer is to be declared unresponsive."""
         interval_s = self._probe_after_s
         if self._awaits_packet:
             interval_s = self._config.initial_rtt_s
+        elif self._asks:
+            interval_s = interval_s if self._rounds else 0.0
         elif self._sender is not None and self._sender.idle and not self._receiver.incomplete:
             if not self._rounds:
                 interval_s = max(interval_s, min(IDLE_PROBE_S * len(self._active_peers), MAX_IDLE_PROBE_S))
@@ -134,7 +172,7 @@ class Keepalive:
         if now < self.probe_at():
             return False
         if not self._rounds:  # an idle peer has the same timeout from here on
-            self._unanswered_since = max(self.last_packet_at, now - self._probe_after_s)
+            self._unanswered_since = max(self._probed_at, now - self._probe_after_s)
         spread = PROBES_SPREAD**self._rounds if sender.has_active_path else 1
         self._probes_due = min(spread, self._config.paths)
         self._rounds += 1

@@ -96,7 +96,8 @@ class PeerCore:
         self.remote_context = self.datagram_bytes = 0
         self.state = PeerState.OPENING
         self._timers = TIMERS[self.state]
-        self.receiver = Receiver(config, validation=AddressValidation(address, paths=config.paths, new_token=new_token))
+        validation = AddressValidation(address, paths=config.paths, may_move=config.may_move, new_token=new_token)
+        self.receiver = Receiver(config, validation=validation)
         self.sender: Sender | None = None
         self.rdma: Rdma | None = None
         self._sends: Sends | None = None
@@ -304,22 +305,30 @@ class PeerCore:
                 if self._mappings is not None:
                     self._mappings.on_challenge(now=now)
             case PathResponse():
-                is_valid = self.receiver.handle_response(packet.path, token=packet.token, address=address)
-                if is_valid and self.sender is not None:
-                    self.sender.on_valid_address(packet.path, now=now)
+                self._handle_response(packet, address=address, now=now)
             case PullRequest():
                 self._handle_pull_request(packet, now=now)
             case Pull():
                 self._handle_pull(packet, now=now)
 
+    def _handle_response(self, response: PathResponse, *, address: Address, now: float) -> None:
+        """Process the answer to a challenge."""
+        if self.sender is None or not self.receiver.handle_response(
+            response.path, token=response.token, address=address
+        ):
+            return
+        self.sender.on_valid_address(response.path, now=now)
+        if self.receiver.validation.other_address is not None:
+            self._keepalive.ask(now=now)
+
     def _handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
         """Process an ack. Raises PacketError if it cannot be true."""
         if self.sender is None:
             return
-        self.sender.handle_ack(ack, now=now, received_at=received_at)
+        is_answer = self.sender.handle_ack(ack, now=now, received_at=received_at)
         if self.protection is not None:
             self.protection.rtt_s = self.sender.rtt_s
-        self._keepalive.on_packet(now=now)
+        self._keepalive.on_packet(is_answer=is_answer, now=now)
         self.sender.queue.fail_unready()
 
     def _handle_pull_request(self, request: PullRequest, *, now: float) -> None:
@@ -345,7 +354,7 @@ class PeerCore:
 
     def _handle_nack(self, nack: Nack, *, now: float) -> None:
         """Process a refusal of a message."""
-        self._keepalive.on_packet(now=now)
+        self._keepalive.on_packet(is_answer=True, now=now)
         if self.sender is not None:
             self.sender.queue.on_nack(nack.message, status=refusal_untrusted(nack.status))
 
@@ -449,8 +458,7 @@ class PeerCore:
         if timed_out and self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed; the other end did not confirm")
         elif timed_out:
-            silent_s = now - self._keepalive.last_packet_at
-            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"no packet for {silent_s:.1f} s")
+            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=self._keepalive.silence(now=now))
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
             self.end(Status.OK, reason="closed; the other end did not confirm")
 
@@ -515,13 +523,21 @@ class PeerCore:
                 return self.control(address, path, ack.encode(), now=now)
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
-        if self._keepalive.poll_round(self.sender, now=now) and self.sender.credit_blocked:
-            self.sender.queue.credit.on_credit_probe()
+        if self._keepalive.poll_round(self.sender, now=now):
+            self._begin_round(self.sender, now=now)
         if self._keepalive.take_probe():
             return self._probe(*self.sender.probe_any(round_robin=not self._keepalive.is_last_of_round), now=now)
         if self._mappings is not None and (number := self._mappings.poll(now=now)) is not None:
             return self._probe(*self.sender.probe_path(number), now=now)
         return self._poll_close(self.sender, now=now)
+
+    def _begin_round(self, sender: Sender, *, now: float) -> None:
+        """Begin a round of keepalive probes, at another address if the peer seems to be there."""
+        if sender.credit_blocked:
+            sender.queue.credit.on_credit_probe()
+        if self._keepalive.seems_elsewhere(now=now) and self.receiver.validation.move():
+            sender.on_moved(now=now)
+            self._keepalive.on_moved(now=now)
 
     @property
     def is_held(self) -> bool:
@@ -588,7 +604,7 @@ class PeerCore:
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
         ack_path = self.sender.queueing.ack_paths.best if self.sender is not None else NO_ACK_PATH
-        size_bytes = self.datagram_bytes - self.receiver.overhead_bytes if path.mtu_suspect else 0
+        size_bytes = self.datagram_bytes - self.receiver.overhead_bytes if sequence in path.full_probes else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
         sent_us = int(now * 1e6) & 0xFFFFFFFF

@@ -16,13 +16,13 @@ from enum import Enum, auto
 
 from srd.proto.paths.one_way import OneWayDelay
 from srd.proto.paths.rtt import RttEstimator
+from srd.proto.recovery.black_hole import SizeLosses
 from srd.proto.send.inflight import InflightBurst
 
 MAX_PROBE_INTERVAL_S = 0.2
 """Largest probe interval, so that a repaired path is in use again well within a second."""
-MTU_SUSPECT_LOSSES = 8
-"""Full-size packets lost in a row from which a path is MTU-suspect: so many are hardly lost by chance. RFC 8899 takes
-three probes, but full-size probes on all paths would cost capacity."""
+FULL_PROBES = 4
+"""Full-size probes of a path that are known as such: so many are out where answers take longer than expected."""
 
 MAX_PROBE_RANGES = 16
 """Runs of probes, without data between, of which a path remembers that they were no data. On a path that answers there
@@ -101,7 +101,7 @@ class Path:
 
     __slots__ = (
         "counters",
-        "full_size_losses",
+        "full_probes",
         "index",
         "inflight_bytes",
         "newest_acked_sent_at",
@@ -113,6 +113,7 @@ class Path:
         "probes_unanswered",
         "reported_sequence",
         "rtt",
+        "size_losses",
         "state",
         "tail_probe_sequence",
         "transmissions",
@@ -128,7 +129,8 @@ class Path:
         self.newest_acked_sent_at = -math.inf  # send time of the newest packet that the peer has reported
         self.tail_probe_sequence = -1  # first sequence of the burst that the last tail loss probe was sent for
         self.probe_sequences: list[range] = []  # of probes, above the highest sequence reported; the last ones
-        self.full_size_losses = 0  # full-size packets lost since the last one that was delivered
+        self.full_probes: tuple[int, ...] = ()  # of these, the last ones of full size
+        self.size_losses = SizeLosses()
         self.inflight_bytes = 0
         self.transmissions: list[InflightBurst] = []  # a list: there are few, and an empty deque takes more memory
         self.probe_at: float | None = None
@@ -169,7 +171,7 @@ class Path:
     @property
     def mtu_suspect(self) -> bool:
         """Whether it must answer a full-size probe before it carries data again."""
-        return self.full_size_losses >= MTU_SUSPECT_LOSSES
+        return self.size_losses.is_suspect
 
     def apply(self, event: PathEvent) -> None:
         """Change its state by an event."""
@@ -180,7 +182,8 @@ class Path:
     def on_probe_sent(self, *, now: float, alone: bool) -> int:
         """Return the path sequence of a probe that is due; if the previous one was not answered, apply a TIMEOUT.
 
-        `alone`: no path is active, so all data waits for an answer, and the probe interval does not grow.
+        It is of full size (`full_probes`) if the path is MTU-suspect. `alone`: no path is active, so all data waits for
+        an answer, and the probe interval does not grow.
         """
         if self.probes_unanswered:
             self.apply(PathEvent.TIMEOUT)
@@ -189,4 +192,7 @@ class Path:
                 self.probe_interval_s = min(self.probe_interval_s * 2, MAX_PROBE_INTERVAL_S)
         self.probes_unanswered += 1
         self.probe_at = now + self.probe_interval_s
-        return self.allocate_probe_sequence()
+        sequence = self.allocate_probe_sequence()
+        if self.mtu_suspect:
+            self.full_probes = (*self.full_probes[1 - FULL_PROBES :], sequence)
+        return sequence

@@ -34,9 +34,9 @@ CLEARLY_FASTER = 1.25
 """Ratio of expected round trips from which the random path is preferred; less would move bursts because of noise."""
 FADE_RTTS = 20.0
 """Smallest round trips after which a measured queue is assumed to have drained: a buffer is rarely larger."""
-MAX_FULL_SIZE_LOSSES = 3
-"""Full-size packets lost in a row beyond which the path that answered last gets no retransmissions: it may carry small
-packets only, and each such path must be detected."""
+MAX_SIZE_LOSSES = 3
+"""Packets lost in a row, while shorter ones may pass, beyond which the path that answered last gets no retransmissions:
+it may carry short packets only, and each such path must be detected."""
 MAX_ACK_CREDITS = 256
 """ACK credits kept: a few windows' worth; older ones do not reflect the present queues."""
 
@@ -82,7 +82,7 @@ class PathSelector:
             recent
             or last is None
             or last is avoid
-            or last.full_size_losses > MAX_FULL_SIZE_LOSSES
+            or last.size_losses.packets > MAX_SIZE_LOSSES
             or last.state is not PathState.ACTIVE
         ):
             return chosen

@@ -30,7 +30,7 @@ import math
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import Pacer
 from srd.proto.errors import PacketError
-from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, MTU_SUSPECT_LOSSES, Path, PathEvent, PathState
+from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, Path, PathEvent, PathState
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.wire.control import PathReport
@@ -138,8 +138,7 @@ class PathTable:
         self._budget.charge(-PROBES_PER_ANSWER, now=now, rate_bytes_per_s=BUDGET_PER_S)
         self.probed.remove(path)
         path.probe_at = None
-        if path.mtu_suspect:  # the probe that it answered was of full size
-            path.full_size_losses = 0
+        path.size_losses.reset()  # if it was MTU-suspect, the probe that it answered was of full size
         self.active.append(path)
         self.inflight_bytes += path.inflight_bytes
         if path.index < self._slots and (standby := self._standbys.get(path.index)) is not None:
@@ -189,7 +188,7 @@ class PathTable:
             return
         self._standbys[slot] = standby
         self._apply(standby, PathEvent.OPEN, now=now)
-        standby.full_size_losses = MTU_SUSPECT_LOSSES  # nothing is known of it
+        standby.size_losses.suspect()  # nothing is known of it
         timeout_s = self.all[slot].rtt.timeout_s(floor_s=self._min_rto_s)
         self._begin_probing(standby, timeout_s=timeout_s, now=now)
 

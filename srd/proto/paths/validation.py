@@ -10,14 +10,18 @@ they answer, at a victim.
 3. A challenge is sent with the first packet, and again, with back-off, for as long as packets arrive. There is no
    timer: where no packets arrive, none need be sent.
 4. A path whose packets come from another address starts again from the beginning.
+5. A host may get another address: then packets come from there, and nothing is answered at the handshake address. The
+   valid address of another host is kept for that case, and what is sent to the peer goes there once nothing that was
+   sent to the handshake address was answered for some time (`proto.keepalive`). So whoever only sends copies of a
+   peer's packets from an address of his own, however soon, does not get what is sent to the peer (RFC 9000, 9.3.3).
 
 A peer behind a NAT (`on_nat`) is an initiator; its addresses are mappings of the NAT, one for each of its paths, which
 admit packets from the one address only that the initiator has contacted, and may be replaced at any time:
 
-5. Everything is sent to it from the port of path 0. Path n of this end leads to the address of the peer's path n,
+6. Everything is sent to it from the port of path 0. Path n of this end leads to the address of the peer's path n,
    modulo the number of its paths: ports of the destination take the place of ports of the source in the hash that
    selects a link. Until that address is valid, the handshake address takes its place.
-6. A mapping that was replaced (rebinding) shows as another address of a path. When that is valid, the path of this end
+7. A mapping that was replaced (rebinding) shows as another address of a path. When that is valid, the path of this end
    leads there, and it is the handshake address from then on: the old one may have been replaced, too. Packets whose
    source address is forged move nothing.
 """
@@ -28,7 +32,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from srd.proto.wire.control import PathChallenge
-from srd.proto.wire.data import Address
+from srd.proto.wire.data import Address, host_of
 
 AMPLIFICATION = 3
 """RFC 9000, section 8.1."""
@@ -70,12 +74,22 @@ class AddressValidation:
     `destination` is where all packets but acks and challenges are sent.
     """
 
-    __slots__ = ("_by_path", "_due", "_new_token", "_paths", "_remote_paths", "handshake_address")
+    __slots__ = (
+        "_by_path", "_due", "_may_move", "_new_token", "_paths", "_remote_paths", "handshake_address", "other_address",
+    )  # fmt: skip
 
-    def __init__(self, handshake_address: Address, *, paths: int, new_token: Callable[[], int]) -> None:
-        """Take the address that is valid from the start, the number of paths of this end, and a source of tokens."""
+    def __init__(
+        self, handshake_address: Address, *, paths: int, may_move: bool = True, new_token: Callable[[], int]
+    ) -> None:
+        """Take the address that is valid from the start, the number of paths of this end, and a source of tokens.
+
+        `may_move`: see `ProtocolConfig`.
+        """
         self.handshake_address = handshake_address
         """A valid address: at first the one that returned a cookie, or that this end connected to."""
+        self.other_address: Address | None = None
+        """One of another host that is valid, too, if packets of a path come from there; see `move`."""
+        self._may_move = may_move
         self._paths = paths
         self._new_token = new_token
         self._remote_paths = 0  # primary paths of a peer behind a NAT
@@ -106,11 +120,29 @@ class AddressValidation:
 
     def on_valid(self, path: int, address: Address) -> None:
         """Note that packets of a path of the peer come from an address that is valid."""
-        if not self._remote_paths or self._by_path.get(path) == address:
+        if not self._remote_paths:
+            self._note_host(path, address)
+            return
+        if self._by_path.get(path) == address:
             return
         if path in self._by_path:
             self.handshake_address = address
         self._by_path[path] = address
+
+    def _note_host(self, path: int, address: Address) -> None:
+        """Keep the address if the peer may have moved there; best that of path 0, the port that a firewall opens."""
+        host, other = host_of(address), self.other_address
+        if host == host_of(self.handshake_address):
+            self.other_address = None
+        elif self._may_move and (other is None or not path or host_of(other) != host):
+            self.other_address = address
+
+    def move(self) -> bool:
+        """Go on at the `other_address`; return whether there is one."""
+        if self.other_address is None:
+            return False
+        self.handshake_address, self.other_address = self.other_address, None
+        return True
 
     def source(self, address: Address, *, known: Iterable[RemoteAddress]) -> RemoteAddress:
         """Return the record of this address: one of the `known`, or a new one."""

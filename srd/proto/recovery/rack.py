@@ -13,10 +13,9 @@
 3. Timeout. With no answer from any path a packet is lost after its path's timeout, which is long. To make that rare, a
    path that has not answered within its probe timeout is sent a tail loss probe (RFC 8985). Its answer is what rule 1
    needs on that path, and rule 2 on all others.
-4. MTU black holes. A path may carry small packets and drop full-size ones, when its MTU is less than what was agreed.
-   Small probes are answered there, so that no timeout occurs. After several full-size packets without one that was
-   delivered the path is handled as one that timed out (black hole detection, RFC 8899, section 4.3), and is probed at
-   full size until it answers.
+4. MTU black holes (`recovery.black_hole`). A path may carry short packets and drop longer ones, when its MTU is less
+   than what was agreed. Short probes are answered there, so that no timeout occurs. After several such losses without a
+   delivery the path is handled as one that timed out, and is probed at full size until it answers.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from dataclasses import dataclass, field
 
 from srd.proto.congestion.pacer import LONG_RTT_S
 from srd.proto.paths.path import Path
+from srd.proto.recovery.black_hole import BlackHole
 from srd.proto.send.inflight import Inflight, InflightBurst
 from srd.proto.seqset import mask
 
@@ -58,6 +58,8 @@ class RackState:
     ack_delay_variation_s: float = 0.0
     """Mean deviation of the ack delay. A host that receives in batches delays the first packet of a batch much longer
     than the last."""
+    black_hole: BlackHole = field(default_factory=BlackHole)
+    """Packets lost in a row on all paths together."""
     _widened_at: float = -math.inf
     _lost_at: float = -math.inf
     _lost_packets: int = 0
@@ -120,7 +122,7 @@ def probe_timeout_s(path: Path, *, jitter_s: float = 0.0) -> float:
 
 
 def detect_losses(
-    path: Path, *, inflight: Inflight, rack: RackState, now: float, min_rto_s: float, datagram_bytes: int
+    path: Path, *, inflight: Inflight, rack: RackState, now: float, min_rto_s: float
 ) -> LossReport | None:
     """Remove from a path every burst that is acknowledged or lost; None if all that were reported have arrived."""
     losses: LossReport | None = None
@@ -144,19 +146,39 @@ def detect_losses(
             losses.lost_bytes += dropped.bit_count() * head.psns.packet_bytes
             path.counters.lost += missing.bit_count()
             rack.on_lost(missing.bit_count(), now=now, rtt_s=path.rtt.smoothed_s)
-            full = mask(max(head.count - 1, 1))  # of several packets all but the last are of full size
-            if dropped & full == full and head.psns.packet_bytes >= datagram_bytes:
-                path.full_size_losses += dropped.bit_count()
-        elif head.psns.packet_bytes >= datagram_bytes:
-            path.full_size_losses = 0
+            _note_lost(path, head, rack=rack, dropped=dropped, now=now)
+        elif path.size_losses.packets or rack.black_hole.packets:
+            _note_delivered(path, head, rack=rack)
         del path.transmissions[0]
         path.inflight_bytes -= head.bytes
     if losses is not None and path.transmissions and path.rtt.min_s >= LONG_RTT_S:
-        _remove_acknowledged(path, inflight=inflight, datagram_bytes=datagram_bytes)
+        _remove_acknowledged(path, inflight=inflight, rack=rack)
     return losses
 
 
-def _remove_acknowledged(path: Path, *, inflight: Inflight, datagram_bytes: int) -> None:
+def _note_lost(path: Path, burst: InflightBurst, *, rack: RackState, dropped: int, now: float) -> None:
+    """Note whether all packets of a burst's size were lost; where one of them arrived, the size passes."""
+    full = mask(burst.psns.full(burst.first, count=burst.count))
+    if dropped & full != full:
+        _note_delivered(path, burst, rack=rack)
+    elif full:
+        lost, size_bytes = full.bit_count(), burst.psns.packet_bytes
+        if not path.mtu_suspect:
+            path.size_losses.on_lost(lost, size_bytes=size_bytes)
+        answered_at = rack.newest_acked_sent_at
+        rack.black_hole.on_burst(lost, size_bytes=size_bytes, sent_at=burst.sent_at, answered_at=answered_at, now=now)
+
+
+def _note_delivered(path: Path, burst: InflightBurst, *, rack: RackState) -> None:
+    """Note that packets of a burst's size were delivered; on a path whose MTU is suspected that may be long ago."""
+    if not burst.psns.full(burst.first, count=burst.count):
+        return
+    rack.black_hole.on_delivered(burst.psns.packet_bytes)
+    if not path.mtu_suspect:
+        path.size_losses.on_delivered(burst.psns.packet_bytes)
+
+
+def _remove_acknowledged(path: Path, *, inflight: Inflight, rack: RackState) -> None:
     """Remove the acknowledged bursts behind a head that waits to be declared lost: they are not in flight any more.
 
     On a long path that is much of a window; on a short one the wait is shorter than a turn of a busy host.
@@ -171,8 +193,8 @@ def _remove_acknowledged(path: Path, *, inflight: Inflight, datagram_bytes: int)
             kept.append(burst)
             continue
         path.inflight_bytes -= burst.bytes
-        if burst.psns.packet_bytes >= datagram_bytes:
-            path.full_size_losses = 0
+        if path.size_losses.packets or rack.black_hole.packets:
+            _note_delivered(path, burst, rack=rack)
     if len(kept) < behind:
         path.transmissions[:behind] = kept
 

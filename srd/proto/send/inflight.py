@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from srd.proto.errors import PacketError
 from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.seqset import mask, trailing_ones
-from srd.proto.wire.data import Lanes
+from srd.proto.wire.data import HEADER_BYTES, Lanes
 
 
 @dataclass(slots=True)
@@ -53,6 +53,16 @@ class PsnRange:
         if message.batch is None or not message.batch.refused:
             return None
         return message.batch.refused.get(self.offset + first - self.first)
+
+    def full(self, first: int, *, count: int) -> int:
+        """Return how many of `count` packets, from PSN `first` on, had `packet_bytes`: not ABORTED, nor a short end."""
+        message, payload_bytes = self.message, self.packet_bytes - HEADER_BYTES
+        if not payload_bytes or self.abort_reason(first) is not None:
+            return 0
+        if message.batch is not None:
+            return count
+        left_bytes = message.carried_bytes - self.offset - (first - self.first) * payload_bytes
+        return min(count, left_bytes // payload_bytes)
 
     def refused(self, first: int, *, missing: int) -> int:
         """Return which of the missing packets, as bits from PSN `first` on, had arrived and were refused."""

@@ -18,8 +18,9 @@ from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
 from srd.proto.congestion.queueing import Queueing
 from srd.proto.events import EventQueue
+from srd.proto.paths.one_way import OneWayDelay
 from srd.proto.paths.path import Path, PathState
-from srd.proto.paths.rtt import PeerRtt, WindowedMin
+from srd.proto.paths.rtt import PeerRtt, RttEstimator, WindowedMin
 from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
 from srd.proto.paths.validation import AddressValidation
@@ -187,6 +188,11 @@ class Sender:
         return not self.queue.work_queue
 
     @property
+    def awaits_ack(self) -> bool:
+        """Whether anything that was packetized is not acknowledged."""
+        return self._inflight.next_psn > self._inflight.base
+
+    @property
     def rtt_s(self) -> float:
         """Smoothed round trip of the peer, over the active paths that are in use."""
         return self._rtt.smoothed_s
@@ -218,8 +224,8 @@ class Sender:
 
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
-    def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
-        """Process an ack. Raises PacketError if it cannot be true."""
+    def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> bool:
+        """Process an ack; return whether it answers anything that was sent. Raises PacketError if it cannot be true."""
         reported = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._inflight.acknowledge(ack.cumulative, bitmap=ack.bitmap)
         self.queue.credit.grant(ack.credit_bytes, messages=ack.credit_messages)
@@ -257,6 +263,7 @@ class Sender:
         elif acked_bytes and self.queue.credit.retry_at:
             self.queue.credit.on_progress()
         self.queue.on_acknowledged(done)
+        return is_newest or acked_packets > 0 or bool(ack.flags & NOT_READY)
 
     @property
     def retry_s(self) -> float:
@@ -292,12 +299,13 @@ class Sender:
         path.newest_acked_sent_at = sent_at
         self._min_ack_delay.observe(report.ack_delay_us / 1e6, now=now)
         self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
+        if path.state is not PathState.ACTIVE and (not path.mtu_suspect or sequence in path.full_probes):
+            self._table.on_answer(path, now=now)
         if self._all_timed_out_at < math.inf:
             if sent_at < self._all_timed_out_at:  # the acknowledgement was late, not missing
                 self.controller.on_spurious_loss()
-            self._all_timed_out_at = math.inf
-        if path.state is not PathState.ACTIVE:
-            self._table.on_answer(path, now=now)
+            if self._active:
+                self._all_timed_out_at = math.inf
         if self._trace is not None:
             self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
         self.queueing.on_report(path, report, rtt_us=rtt_us, marked=marked, is_probe=probe, now=now)
@@ -353,10 +361,8 @@ class Sender:
     def _detect_losses(self, path: Path, *, now: float) -> None:
         """Detect lost bursts of a path."""
         before = path.inflight_bytes
-        min_rto_s, full_bytes = self._config.min_rto_s, self._datagram_bytes
-        losses = detect_losses(
-            path, inflight=self._inflight, rack=self._rack, now=now, min_rto_s=min_rto_s, datagram_bytes=full_bytes
-        )
+        min_rto_s = self._config.min_rto_s
+        losses = detect_losses(path, inflight=self._inflight, rack=self._rack, now=now, min_rto_s=min_rto_s)
         if path.state is PathState.ACTIVE:
             self._table.inflight_bytes -= before - path.inflight_bytes
         if losses is None:
@@ -366,7 +372,9 @@ class Sender:
             if lost:
                 self.controller.on_loss(now=now, lost_bytes=lost, inflight_bytes=left, by_timeout=losses.timed_out)
             self._on_lost(path, losses.lost, now=now)
-        if (losses.timed_out or path.mtu_suspect) and path.state is PathState.ACTIVE:
+        if self._rack.black_hole.is_found:
+            self._on_black_hole(now=now)
+        elif (losses.timed_out or path.mtu_suspect) and path.state is PathState.ACTIVE:
             self._on_path_timeout(path, now=now)
         if losses.wants_probe:
             self._tail_probes.append(path)
@@ -388,6 +396,15 @@ class Sender:
             self.controller.on_all_paths_timeout(now=now)
             self._all_timed_out_at = now
         self._trace_metrics("timeout", now=now)
+
+    def _on_black_hole(self, *, now: float) -> None:
+        """Suspect the MTU of all paths: none carries data before it has answered a full-size probe."""
+        self._rack.black_hole.reset()
+        self._table.open_all()
+        for path in self.paths:
+            path.size_losses.suspect()
+        for path in self._active.copy():
+            self._on_path_timeout(path, now=now)
 
     def _trace_metrics(self, trigger: str, *, now: float) -> None:
         if self._trace is not None:
@@ -443,6 +460,18 @@ class Sender:
             paths = self._active or self._table.probed
             path = paths[self._probe_turn % len(paths)]
         return path, path.allocate_probe_sequence()
+
+    def on_moved(self, *, now: float) -> None:
+        """Note that the peer has another address: nothing is known of the way there (RFC 9000, section 9.4)."""
+        self._rtt = PeerRtt(initial_s=self._config.initial_rtt_s)
+        self.controller = (self._config.controller or MajorityDelay)(self._config, packet_bytes=self._datagram_bytes)
+        self.queueing = Queueing(self._rtt, controller=self.controller)
+        for path in self.paths:
+            path.rtt, path.one_way = RttEstimator(initial_s=self._config.initial_rtt_s), OneWayDelay()
+        for path in self._active.copy():
+            self._on_path_timeout(path, now=now)
+        for path in self._table.probed:
+            self._table.probe_now(path, now=now)
 
     def on_valid_address(self, remote_path: int, *, now: float) -> None:
         """Note that an address of that path of the peer was validated: probe the paths that lead there now."""

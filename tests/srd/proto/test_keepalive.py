@@ -12,6 +12,7 @@ from srd.proto.congestion.pacer import ActivePeers
 from srd.proto.events import Completion, PeerEnded
 from srd.proto.keepalive import (
     MAX_IDLE_PROBE_S,
+    MOVE_ROUNDS,
     PROBE_RTTS,
     PROBES_BEFORE_END,
     PROBES_SPREAD,
@@ -188,3 +189,16 @@ def test_poll_control__blocked_on_credit_and_dead(delay_us: int) -> None:
     assert end is not None, f"{sent} packets in {now - died_at:.3f} s, and no end"
     assert end.status is Status.LOCAL_ERROR_UNRESP_REMOTE
     assert now - died_at <= 1.1
+
+
+def test_seems_elsewhere__only_after_whole_intervals() -> None:
+    """Where a grant was lost, rounds follow each other within milliseconds."""
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    keepalive = network.a.core.peer(at_a)._keepalive
+    now = network.now
+    keepalive._rounds, keepalive._unanswered_since, keepalive.last_packet_at = MOVE_ROUNDS + 1, now, now + 0.1
+    assert not keepalive.seems_elsewhere(now=now + 0.2)
+    assert keepalive.seems_elsewhere(now=now + MOVE_ROUNDS * network.config.probe_after_s)
+    keepalive._rounds = MOVE_ROUNDS
+    assert not keepalive.seems_elsewhere(now=now + 10)

@@ -35,9 +35,7 @@ class Flight:
             self.path.inflight_bytes += transmission.bytes
 
     def detect(self, now: float) -> tuple[list[tuple[int, int]], bool, float | None]:
-        found = detect_losses(
-            self.path, inflight=self.sent, rack=self.rack, now=now, min_rto_s=MIN_RTO_S, datagram_bytes=1000
-        )
+        found = detect_losses(self.path, inflight=self.sent, rack=self.rack, now=now, min_rto_s=MIN_RTO_S)
         if found is None:
             return [], False, None
         return [(t.first, missing) for t, missing in found.lost], found.timed_out, found.check_at
@@ -51,31 +49,65 @@ def test_detect_losses__drops_acknowledged_bursts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "bitmap", "full_lost"),
-    [(1, 0, 1), (4, 0, 4), (4, 0b1000, 3), (4, 0b0100, 5), (4, 0b0011, 5), (4, 0b1111, 0)],
-    ids=["one", "all", "all but the last, which may be short", "one passed", "some passed", "none"],
+    ("count", "bitmap", "carried", "lost"),
+    [
+        (1, 0, 944, 6),
+        (4, 0, 4 * 944, 9),
+        (4, 0b1000, 3 * 944 + 1, 8),
+        (4, 0b1000, 4 * 944, 0),
+        (4, 0b0100, 4 * 944, 0),
+        (4, 0b0011, 4 * 944, 0),
+        (4, 0b1111, 4 * 944, 0),
+        (1, 0b1, 100, 5),
+        (1, 0, 100, 5),
+    ],
+    ids=["one", "all", "all but a short end", "the last passed", "one passed", "some", "none", "short", "short lost"],
 )
-def test_detect_losses__counts_full_packets_lost_without_one_that_passed(
-    count: int, bitmap: int, full_lost: int
+def test_detect_losses__counts_packets_of_a_size_lost_without_one_that_passed(
+    count: int, bitmap: int, carried: int, lost: int
 ) -> None:
+    """On the path, and on all paths together; five were lost before."""
     flight = Flight(10.0, count=count)
-    flight.path.full_size_losses = 0 if full_lost < 5 else 5
+    rows = flight.path.size_losses, flight.rack.black_hole
+    for row in rows:
+        row.on_lost(5, size_bytes=1000)
+    flight.path.transmissions[0].psns.message.carried_bytes = carried
     flight.sent.acknowledge(0, bitmap=bitmap & ~1) if not bitmap & 1 else flight.sent.acknowledge(
         (~bitmap & bitmap + 1).bit_length() - 1, bitmap=0
     )
     flight.detect(11.0)
-    assert flight.path.full_size_losses == full_lost
+    assert [row.packets for row in rows] == [lost, lost]
 
 
-def test_detect_losses__small_packets_do_not_count_as_full_ones() -> None:
+def test_detect_losses__short_packets_say_nothing_of_longer_ones() -> None:
     flight = Flight(10.0, 10.1, 10.2)
-    flight.path.full_size_losses = 5
+    flight.path.size_losses.on_lost(5, size_bytes=1000)
     for transmission in flight.path.transmissions:
         transmission.psns.packet_bytes = 999
     flight.sent.acknowledge(2, bitmap=0)
     flight.detect(11.0)
     assert not flight.path.transmissions
-    assert flight.path.full_size_losses == 5
+    assert flight.path.size_losses.packets == 5
+
+
+def test_detect_losses__what_arrived_of_a_long_path_behind_a_loss_ends_the_row() -> None:
+    flight = Flight(10.0, 10.01, count=1)
+    flight.path.rtt.update(0.1, now=2.0)
+    flight.path.rtt.min_s = 0.1
+    flight.rack.black_hole.on_lost(5, size_bytes=1000)
+    flight.path.on_report(1)
+    flight.sent.acknowledge(0, bitmap=0b10)
+    flight.detect(10.02)
+    assert len(flight.path.transmissions) == 1, "the lost one waits"
+    assert not flight.rack.black_hole.packets
+
+
+def test_detect_losses__what_a_suspect_path_carried_before_does_not_end_the_suspicion() -> None:
+    flight = Flight(10.0, 10.1)
+    flight.path.size_losses.suspect()
+    flight.sent.acknowledge(2, bitmap=0)
+    flight.detect(11.0)
+    assert flight.path.mtu_suspect
 
 
 def test_detect_losses__a_tail_is_lost_by_timeout() -> None:
@@ -188,9 +220,7 @@ def test_detect_losses__a_silent_path_is_probed_once() -> None:
     flight = Flight(10.0, 10.001)
     asked = []
     for at in (10.001, 10.0 + probe_timeout_s(flight.path), 10.0 + probe_timeout_s(flight.path) + 0.001):
-        settled = detect_losses(
-            flight.path, inflight=flight.sent, rack=flight.rack, now=at, min_rto_s=MIN_RTO_S, datagram_bytes=1000
-        )
+        settled = detect_losses(flight.path, inflight=flight.sent, rack=flight.rack, now=at, min_rto_s=MIN_RTO_S)
         assert settled is not None
         asked.append(settled.wants_probe)
         assert settled.check_at is not None

@@ -201,7 +201,7 @@ def test_send__refusals_are_no_congestion(share: float, *, batched: bool) -> Non
                 pair.send(request, length=8916, key=1)
         pair.network.run(until=partial(has_ended, pair, count=500), seconds=5)
         windows.append(sender.controller.window_bytes)
-        assert not any(path.full_size_losses or path.counters.timeouts for path in sender.paths)
+        assert not any(path.size_losses.packets or path.counters.timeouts for path in sender.paths)
         pair.network.run(seconds=0.2)
         assert pair.is_idle()
     assert windows[1] > windows[0] / 2

@@ -130,6 +130,35 @@ def test_inflight_burst__bytes_and_last_sequence() -> None:
     assert (transmission.last_sequence, transmission.bytes) == (52, 3000)
 
 
+@pytest.mark.parametrize(
+    ("length", "offset", "count", "full"),
+    [
+        (5 * 944, 0, 5, 5),
+        (5 * 944 + 1, 0, 6, 5),
+        (5 * 944 - 1, 0, 5, 4),
+        (5 * 944 - 1, 0, 4, 4),
+        (5 * 944 - 1, 944, 4, 3),
+    ],
+)
+def test_full__a_messages_end_may_be_short(length: int, offset: int, count: int, full: int) -> None:
+    message = WorkQueueEntry(1, 0, 0, length, 0)
+    psns = Inflight().add(message, offset=offset, count=count, packet_bytes=1000)
+    assert psns.full(0, count=count) == full
+    assert psns.full(count - 1, count=1) == (full == count)
+    assert psns.full(1, count=1) == 1
+    message.aborted = True
+    assert psns.full(0, count=count) == 0
+
+
+def test_full__a_batch_has_no_short_end_and_what_carries_nothing_no_size() -> None:
+    batch, empty = (
+        WorkQueueEntry(1, 0, 0, 100, 0, batch=SendBatch(np.zeros(8, np.uint64))),
+        WorkQueueEntry(2, 1, 0, 0, 0),
+    )
+    assert Inflight().add(batch, offset=0, count=8, packet_bytes=156).full(0, count=8) == 8
+    assert Inflight().add(empty, offset=0, count=1, packet_bytes=56).full(0, count=1) == 0
+
+
 def test_abort_reason__of_a_message_and_of_one_of_a_batch() -> None:
     sent, message, many = Inflight(), wqe(), wqe(1)
     many.batch = SendBatch(np.zeros(8, np.uint64), packetized=2)
