@@ -131,6 +131,7 @@ class Engine:
             inbox=inbox,
             security=self.trust.handshakes,
             admission=admission,
+            read=lambda offset, length: self.queues.copy(offset, length=length),
         )
 
     # -- peers --------------------------------------------------------------------------------------------------

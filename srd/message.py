@@ -144,7 +144,7 @@ class Message:
     def _whole(self) -> bytes:
         if self._released or self._frags is not None:  # some may have been returned, which `views` sees
             return b"".join(self.views())
-        pieces = [self._queues.copy(extent) for extent in self._event.extents]
+        pieces = [self._queues.copy(extent.region_offset, length=extent.length) for extent in self._event.extents]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def release(self) -> None:

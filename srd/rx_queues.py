@@ -202,13 +202,13 @@ class RxQueueTable:
             raise PoolError("the piece was returned, or its endpoint is closed")
         return queue.view(extent)
 
-    def copy(self, extent: Extent) -> bytes:
-        """Return the bytes of an extent that is held. Raises PoolError if its region is not in use any more."""
-        queue = self._queues.get(extent.region_offset >> REGION_SHIFT)
+    def copy(self, region_offset: int, *, length: int) -> bytes:
+        """Return bytes that have landed, and are held. Raises PoolError if their region is not in use any more."""
+        queue = self._queues.get(region_offset >> REGION_SHIFT)
         if queue is None:
             raise PoolError("the piece was returned, or its endpoint is closed")
-        start = extent.region_offset & OFFSET_MASK
-        return queue.region[start : start + extent.length]
+        start = region_offset & OFFSET_MASK
+        return queue.region[start : start + length]
 
     def drop(self, extents: Sequence[Extent]) -> None:
         """Release the memory of extents."""

@@ -158,6 +158,7 @@ class Network:
 
     def _node(self, name: str, region_bytes: int) -> Node:
         keys = Keys()
+        target, landing = np.zeros(region_bytes, np.uint8), np.zeros(2 * region_bytes, np.uint8)
         core = EndpointCore(
             self.config,
             datagram_bytes=self.datagram_bytes,
@@ -169,8 +170,8 @@ class Network:
             memory=keys,
             inbox=self.inboxes.get(name),
             security=self.security.get(name),
+            read=lambda offset, length: landing[offset : offset + length].tobytes(),
         )
-        target, landing = np.zeros(region_bytes, np.uint8), np.zeros(2 * region_bytes, np.uint8)
         return Node(name, core, keys, noise(name, region_bytes), target, landing)
 
     def replace(self, name: str) -> Node:
@@ -279,18 +280,18 @@ class Network:
             start = index * out.segment_bytes
             size = min(out.segment_bytes, out.payload_bytes - start)
             place = out.payload_offset + start if out.payload_addresses is None else int(out.payload_addresses[index])
-            yield node.region[place : place + size].tobytes()
+            yield node.region[place : place + size].tobytes() + (out.ack or b"")
 
     def _sealed(self, out: Burst, payloads: list[bytes]) -> list[Packet]:
         """Encrypt a burst as the transmitter does."""
-        size = HEADER_BYTES + out.segment_bytes + TAG_BYTES
+        size = HEADER_BYTES + len(payloads[0]) + TAG_BYTES
         packets = memoryview(bytearray(out.count * size))
         write_headers(out, out=packets, stride=size)
         cast(Session, out.protection).seal_data(
             packets,
             [memoryview(payload) for payload in payloads],
             count=out.count,
-            segment_bytes=out.segment_bytes,
+            segment_bytes=len(payloads[0]),
             path=out.path,
             path_sequence=out.path_sequence,
             now=self.now,

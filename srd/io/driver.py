@@ -457,7 +457,7 @@ class Driver:
         Not after the end of a peer: the application may react to it by closing this endpoint at once.
         """
         turn = self._this_turn
-        if turn.messages == 0 or turn.ended or self._since_s >= self._adaptive_poll_s:
+        if turn.messages == 0 or turn.ended:
             return False
         return turn.read_bytes < BULK_BYTES or (turn.messages == 1 and not self._core.expects_more_data)
 
@@ -631,7 +631,7 @@ class Driver:
                 sent_bytes += BURST_BYTES
                 self._send_datagram(out)
                 continue
-            sent_bytes += BURST_BYTES + out.payload_bytes
+            sent_bytes += BURST_BYTES + out.carried_bytes
             self._this_turn.sent_bytes += out.payload_bytes
             if not self._transmitter.has_room_for(out):
                 self._transmit()
@@ -655,7 +655,7 @@ class Driver:
         else:
             if self._is_behind:
                 outgoing.count_waited(out.count)
-            outgoing.charge(out.payload_bytes + out.count * self._overhead_bytes, packets=out.count, now=now)
+            outgoing.charge(out.carried_bytes + out.count * self._overhead_bytes, packets=out.count, now=now)
         return out
 
     def _blocked(self) -> bool:

@@ -45,21 +45,22 @@ class SecureTransmitter(Transmitter):
 
     def has_room_for(self, burst: Burst) -> bool:
         """Whether a burst can be added before the next `flush`."""
-        needed_bytes = burst.payload_bytes + burst.count * OVERHEAD_BYTES
+        needed_bytes = burst.carried_bytes + burst.count * OVERHEAD_BYTES
         fits = self._staged_bytes + needed_bytes <= self._stage_bytes
         return self.port is None or (fits and super().has_room_for(burst))
 
     def add(self, burst: Burst) -> None:
         """Queue a burst from the same port as the queued ones, encrypted."""
         first, count, start = self._packets, burst.count, self._staged_bytes
-        size = burst.segment_bytes + OVERHEAD_BYTES
+        segment_bytes = burst.segment_bytes if burst.ack is None else burst.carried_bytes
+        size = segment_bytes + OVERHEAD_BYTES
         packets = self._stage[start:]
         write_headers(burst, out=packets, stride=size)
         sealed_bytes = cast(Session, burst.protection).seal_data(
             packets,
             _payloads(burst),
             count=count,
-            segment_bytes=burst.segment_bytes,
+            segment_bytes=segment_bytes,
             path=burst.path,
             path_sequence=burst.path_sequence,
             now=time.monotonic(),
@@ -81,6 +82,7 @@ def _payloads(burst: Burst) -> list[memoryview]:
     """Return the payload of a burst, or that of each message of a batch."""
     if burst.payload_addresses is not None:
         return [_memory(address)[: burst.segment_bytes] for address in burst.payload_addresses.tolist()]
-    if not burst.payload_bytes:
+    if not burst.payload_bytes and burst.ack is None:
         return [memoryview(b"")] * burst.count
-    return [_memory(burst.payload_offset)[: burst.payload_bytes]]
+    payload = _memory(burst.payload_offset)[: burst.payload_bytes] if burst.payload_bytes else memoryview(b"")
+    return [payload] if burst.ack is None else [memoryview(bytes(payload) + burst.ack)]

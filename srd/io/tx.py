@@ -7,7 +7,8 @@
    So the socket's error queue is drained and the same message is sent again. A message that is still refused counts as
    lost, and the messages behind it are sent. A message for which the device's queue had no room (ENOBUFS) counts as
    lost at once: it was dropped, perhaps in part, and sending it again now would not help.
-3. Where the kernel or the device cannot segment (EIO, EINVAL, EMSGSIZE, ENOPROTOOPT), the same pairs are sent as one
+3. A message with an ACK (`Burst.ack`) is one datagram of three pieces: header, payload, and a copy of the ACK.
+4. Where the kernel or the device cannot segment (EIO, EINVAL, EMSGSIZE, ENOPROTOOPT), the same pairs are sent as one
    message per datagram. If that works, this socket does not use GSO any more.
 """
 
@@ -31,6 +32,7 @@ from srd.proto.wire.data import (
     FEW_PACKETS,
     HEADER,
     HEADER_BYTES,
+    MAX_ACK_WITH_DATA_BYTES,
     MAX_BURST_PACKETS,
     MAX_DATAGRAM_BYTES,
     MAX_TRAIN_PACKETS,
@@ -49,7 +51,10 @@ MAX_TRIES = 4
 _CMSG = struct.Struct("=QiiH6x")
 _WORDS = MMSGHDR.itemsize // 8
 _LANES = 6
+_ACK_PIECES = 3
 _NAME, _NAME_BYTES, _IOV, _IOV_COUNT, _CONTROL, _CONTROL_BYTES = range(_LANES)  # 64-bit lanes of MMSGHDR
+MAX_ACKS = 64
+"""Datagrams with an ACK that are queued for one system call: one peer hardly has two."""
 FEW_MESSAGES = 4
 """Up to so many messages are written one by one, more by NumPy, whose cost does not depend on the number."""
 _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)
@@ -124,6 +129,13 @@ class Transmitter:
         self._iov[:, 0]["length"] = HEADER_BYTES
         self._messages = np.zeros(MESSAGES, MMSGHDR)
         self._single = np.zeros(MAX_TRAIN_PACKETS, MMSGHDR)  # for the fallback: one message per datagram
+        self._acks = np.zeros((MAX_ACKS, MAX_ACK_WITH_DATA_BYTES), np.uint8)
+        self._ack_iov = np.zeros((MAX_ACKS, _ACK_PIECES), IOVEC)  # of the datagrams with one
+        self._ack_iov_at = self._ack_iov.ctypes.data
+        ack_rows = self._acks.ctypes.data + np.arange(MAX_ACKS, dtype=np.uint64) * np.uint64(MAX_ACK_WITH_DATA_BYTES)
+        self._ack_iov[:, -1]["base"] = ack_rows
+        self._ack_words, self._ack_bytes = self._ack_iov.view(np.uint64).reshape(-1).data, self._acks.reshape(-1).data
+        self._ack_count = 0  # of these in use
         self._iov_at, self._messages_at = self._iov.ctypes.data, self._messages.ctypes.data
         # Flat views of 64-bit lanes: of the messages (see MMSGHDR), and of the iovec with two lanes per piece.
         # Writing a field of a structured array is slower.
@@ -144,7 +156,7 @@ class Transmitter:
         if self.port is None:
             return True
         fits = self._packets + burst.count <= PACKETS and self._count + self.messages_of(burst) <= MESSAGES
-        return fits and self.port == burst.port
+        return fits and self.port == burst.port and (burst.ack is None or self._ack_count < MAX_ACKS)
 
     def messages_of(self, burst: Burst) -> int:
         """Return how many messages a burst is sent as."""
@@ -156,6 +168,8 @@ class Transmitter:
         write_headers(burst, out=self._headers[first * HEADER_BYTES :])
         self._point(burst, first)
         self._describe(burst, first)
+        if burst.ack is not None:
+            self._append(burst.ack, row=first)
         self._bursts.append((burst, self._count))
         self._packets = first + count
         self.port = burst.port
@@ -170,6 +184,18 @@ class Transmitter:
             )
         else:
             self._point_at(burst.payload_offset, first, count, segment=segment, size_bytes=burst.payload_bytes)
+
+    def _append(self, ack: bytes, *, row: int) -> None:
+        """Give the last message, whose header and payload are in a row of the iovec, an ACK as a third piece."""
+        number, self._ack_count = self._ack_count, self._ack_count + 1
+        words, pairs, at, size = self._ack_words, self._pairs, number * 2 * _ACK_PIECES, len(ack)
+        start = number * MAX_ACK_WITH_DATA_BYTES
+        self._ack_bytes[start : start + size] = ack
+        words[at : at + 4] = pairs[4 * row : 4 * row + 4]
+        words[at + 5] = size
+        message = (self._count - 1) * _WORDS
+        self._words[message + _IOV] = self._ack_iov_at + number * _ACK_PIECES * IOVEC.itemsize
+        self._words[message + _IOV_COUNT] = _ACK_PIECES
 
     def _point_at(self, address: int, first: int, count: int, *, segment: int, size_bytes: int) -> None:
         """Point `count` rows at what lies back to back from `address`: `segment` bytes each, `size_bytes` in all."""
@@ -247,13 +273,13 @@ class Transmitter:
 
     def _is_series(self) -> bool:
         """Whether the first unsent message has several datagrams."""
-        return int(self._messages[self._first]["iovlen"]) > self._pieces
+        return int(self._messages[self._first]["iovlen"]) // self._pieces > 1
 
     def _advance(self, datagrams: int) -> None:
         """Remove the first `datagrams` datagrams from the first unsent message."""
         message = self._messages[self._first]
         pieces = self._pieces * datagrams
-        if pieces < message["iovlen"]:
+        if datagrams < int(message["iovlen"]) // self._pieces:
             message["iov"] += IOVEC.itemsize * pieces
             message["iovlen"] -= pieces
         else:
@@ -261,7 +287,7 @@ class Transmitter:
 
     def discard(self) -> None:
         """Discard all queued bursts; their packets count as lost."""
-        self._packets = self._count = self._first = 0
+        self._packets = self._count = self._first = self._ack_count = 0
         self._alive.clear()
         self._bursts.clear()
         self.port = None
@@ -291,5 +317,5 @@ class Transmitter:
         single = self._single[:count]
         single["name"], single["namelen"] = message["name"], message["namelen"]
         single["iov"] = message["iov"] + _INDEX[:count] * np.uint64(self._pieces * IOVEC.itemsize)
-        single["iovlen"] = self._pieces
+        single["iovlen"] = int(message["iovlen"]) // count  # with an ACK there is one more
         self._advance(syscalls.sendmmsg(fd, messages=single.ctypes.data, count=count))

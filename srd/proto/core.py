@@ -41,6 +41,7 @@ from srd.proto.unconfirmed import Unconfirmed
 from srd.proto.wire.control import (
     INNER_TYPES,
     Accept,
+    Ack,
     Close,
     Closed,
     Control,
@@ -56,8 +57,11 @@ from srd.proto.wire.control import (
     decode_untrusted,
 )
 from srd.proto.wire.data import (
+    ABORTED,
     MAX_BURST_PACKETS,
     MIN_DATAGRAM_BYTES,
+    OPCODE_BITS,
+    WITH_ACK,
     Address,
     Burst,
     GroDatagram,
@@ -88,6 +92,7 @@ class EndpointCore:
         security: Security | None = None,
         admission: AdmissionFactory = TurnAdmission,
         trace: Trace | None = None,
+        read: Callable[[int, int], bytes] | None = None,
     ) -> None:
         """Take what the core cannot make itself.
 
@@ -95,7 +100,8 @@ class EndpointCore:
         source of unguessable 64-bit ids; `rng`: random numbers for the choice of paths; `accepting`: whether others may
         open peers; `memory`: registrations for writes and reads, None without any; `inbox`: who takes messages, None:
         whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `admission`: which sends are
-        received while memory is short; `trace`: receives the trace events of every peer.
+        received while memory is short; `trace`: receives the trace events of every peer; `read`: returns what landed at
+        an offset of the receive region, of a length, for the ACKs that come with data; None: no ACKs go with data.
         """
         self.malformed = 0
         self.expects_more_data = self._has_incomplete = False  # the last batch's messages: lack a lot, or anything
@@ -114,6 +120,8 @@ class EndpointCore:
         self._new_admission = admission
         self._admissions: dict[int, Admission] = {}  # by region
         self._trace = trace
+        self._read = read
+        self._acks: list[tuple[PeerCore, Ack, float]] = []  # that came with the data of the batch that is processed
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
         self._active_peers = ActivePeers(self._peers)
@@ -299,6 +307,7 @@ class EndpointCore:
                     result.refused_packets += burst.count
                 else:
                     result.kept += peer.handle_burst(burst, now=now)
+        self._handle_acks_untrusted(now=now)
         for peer in touched.values():
             self._after(peer, now=now)
         if touched:
@@ -326,7 +335,42 @@ class EndpointCore:
             self.malformed += 1
             return None
         peer = self._by_context.get(burst.context)
-        return None if peer is None or peer.sender is None or peer.state is PeerState.ENDED else peer
+        if peer is None or peer.sender is None or peer.state is PeerState.ENDED:
+            return None
+        if burst.flags & WITH_ACK and not self._take_ack_untrusted(burst, peer):
+            self.malformed += 1
+            return None
+        return peer
+
+    def _take_ack_untrusted(self, burst: ReceivedBurst, peer: PeerCore) -> bool:
+        """Take the ACK behind a message, so that the burst is one without; return whether that is what it has."""
+        ack_bytes = burst.payload_bytes - burst.length
+        if burst.count != 1 or burst.flags & (OPCODE_BITS | ABORTED) or ack_bytes <= 0:
+            return False
+        burst.flags &= ~WITH_ACK
+        burst.payload_bytes = burst.segment_bytes = burst.length
+        if self._read is not None:
+            try:
+                ack = decode_untrusted(self._read(burst.payload_offset + burst.length, ack_bytes))
+            except PacketError:
+                return False
+            if not isinstance(ack, Ack) or ack.context != burst.context:
+                return False
+            self._acks.append((peer, ack, burst.received_at))
+        return True
+
+    def _handle_acks_untrusted(self, *, now: float) -> None:
+        """Process the ACKs that came with data."""
+        if not self._acks:
+            return
+        acks, self._acks = self._acks, []
+        for peer, ack, received_at in acks:
+            if peer.state is PeerState.ENDED:  # by what came with it
+                continue
+            try:
+                peer.handle_ack(ack, now=now, received_at=received_at)
+            except PacketError:
+                self.malformed += 1
 
     def _take_turns(self, *, now: float) -> None:
         """Pull from the peers whose turn it is."""
@@ -600,6 +644,7 @@ class EndpointCore:
             now=now,
             trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
         )
+        peer.acks_go_with_data = self._read is not None
         self._next_number += 1
         self._peers[peer.number] = self._by_context[peer.own_context] = peer
         host = host_of(address)

@@ -55,7 +55,17 @@ from srd.proto.wire.control import (
     PullRequest,
     Refuse,
 )
-from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, MAX_BURST_PACKETS, Address, Burst, ReceivedBurst
+from srd.proto.wire.data import (
+    ABORTED,
+    HEADER_BYTES,
+    IMMEDIATE,
+    MAX_BURST_PACKETS,
+    OPCODE_BITS,
+    WITH_ACK,
+    Address,
+    Burst,
+    ReceivedBurst,
+)
 from srd.proto.wire.protected import CONTROL_OVERHEAD_BYTES, STAGE_BYTES, TAG_BYTES
 from srd.proto.wire.status import Status, refusal_untrusted
 
@@ -107,6 +117,7 @@ class PeerCore:
         self.reset_token = b""  # of the other end
         self.accept = b""  # the ACCEPT that a HELLO gets; with keys until the peer is confirmed
         self.ended: tuple[Status, str] | None = None  # how and why it has ended
+        self.acks_go_with_data = False  # whether its owner can carry them, and the other end's
         self.control_due = True  # an event occurred since `poll_control` last returned None
         self._config = config
         self._pulls = pulls
@@ -295,7 +306,7 @@ class PeerCore:
         """Process a control packet, unless it ends the peer. Raises PacketError if it cannot be true."""
         match packet:
             case Ack():
-                self._handle_ack(packet, now=now, received_at=received_at)
+                self.handle_ack(packet, now=now, received_at=received_at)
             case Nack():
                 self._handle_nack(packet, now=now)
             case Probe():
@@ -321,7 +332,7 @@ class PeerCore:
         if self.receiver.validation.other_address is not None:
             self._keepalive.ask(now=now)
 
-    def _handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
+    def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
         """Process an ack. Raises PacketError if it cannot be true."""
         if self.sender is None:
             return
@@ -552,7 +563,20 @@ class PeerCore:
         if (burst := sender.poll_burst(now=now, most_packets=most_packets)) and self.trace is not None:
             again = sender.retransmitted > resent
             self.trace.burst_sent(burst, retransmission=again, inflight_bytes=sender.inflight_bytes, now=now)
+        if burst is not None and burst.count == 1 and self.receiver.ack_at is not None and self.acks_go_with_data:
+            self._add_ack(burst, room_bytes=sender.segment_bytes - burst.payload_bytes, now=now)
         return burst
+
+    def _add_ack(self, burst: Burst, *, room_bytes: int, now: float) -> None:
+        """Let the ack that is due go with a message of one packet."""
+        is_send = not burst.flags & (OPCODE_BITS | ABORTED) and burst.payload_addresses is None
+        if not is_send or burst.payload_bytes != burst.length:
+            return
+        ack = self.receiver.ack_with_data(context=self.remote_context, now=now, room_bytes=room_bytes)
+        if ack is not None:
+            burst.ack, burst.flags = ack.encode(), burst.flags | WITH_ACK
+            if self.trace is not None:
+                self.trace.ack_sent(ack, now=now)
 
     def _poll_close(self, sender: Sender, *, now: float) -> Datagram | None:
         if self.state is PeerState.DRAINING and sender.idle:

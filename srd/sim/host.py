@@ -110,7 +110,12 @@ class SimHost:
             rng=Random(self._rng.random()),  # noqa: S311 - as above
             accepting=True,
             memory=self._registered,
+            read=self._reader(),
         )
+
+    def _reader(self) -> Callable[[int, int], bytes] | None:
+        """Return what reads the memory that payload lands in; None: there is none, so that no ACKs go with data."""
+        return None
 
     # -- commands -----------------------------------------------------------------------------------------------
 

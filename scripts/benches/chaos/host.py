@@ -70,6 +70,9 @@ class Host(SimHost):
         self._memory = np.zeros(self._slots * self.payload_bytes, np.uint8)
         self._free = list(range(self._slots))
 
+    def _reader(self) -> Callable[[int, int], bytes]:
+        return lambda offset, length: self._memory[offset : offset + length].tobytes()
+
     def restart(self) -> None:
         """Restart the process without its state."""
         self.incarnations += 1
@@ -104,7 +107,7 @@ class Host(SimHost):
             size = min(out.segment_bytes, out.payload_bytes - start)
             payload = self._noise[out.payload_offset + start :][:size].tobytes()
             header = bytes(headers[index * HEADER_BYTES : (index + 1) * HEADER_BYTES])
-            self._send_bytes(out.address, out.path, header + payload)
+            self._send_bytes(out.address, out.path, header + payload + (out.ack or b""))
 
     def _send_bytes(self, address: SocketAddress, path: int, data: bytes) -> None:
         datagram = ChecksummedDatagram(data, internet_checksum(data))

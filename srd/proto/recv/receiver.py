@@ -31,10 +31,20 @@ from srd.proto.paths.validation import AddressValidation, RemoteAddress
 from srd.proto.recv.ack_path import AckPath, AckPathSelector
 from srd.proto.recv.reassembly import Reassembly, new_parts
 from srd.proto.seqset import SequenceSet, mask, ranges
-from srd.proto.wire.control import NO_PATH, NOT_READY, Ack, PathReport, ack_bytes, bitmap_room_bytes, max_reports
+from srd.proto.wire.control import (
+    NO_ACK_PATH,
+    NO_PATH,
+    NOT_READY,
+    Ack,
+    PathReport,
+    ack_bytes,
+    bitmap_room_bytes,
+    max_reports,
+)
 from srd.proto.wire.data import (
     ABORTED,
     HEADER_BYTES,
+    MAX_ACK_WITH_DATA_BYTES,
     MAX_DATAGRAM_BYTES,
     Address,
     ReceivedBurst,
@@ -519,32 +529,54 @@ class Receiver:
         and the cumulative point covers it later.
         """
         self.ack_at = None
-        self._unacked_packets = 0
         if not self._rx_paths:
             return None
-        due = [(path, rx_path) for path, rx_path in self._rx_paths.items() if rx_path.reports_due]
+        due = self._reports_due
         if len(due) > (most := max_reports(room_bytes)):
             due = sorted(due, key=lambda item: -item[1].reports_due)[:most]
             self.ack_at = now + self._config.ack_delay_s
-        reports = tuple(rx_path.report(path, now=now) for path, rx_path in due)
-        for _, rx_path in due:
-            rx_path.reports_due -= 1
         candidates = [path for path, _ in due]
         if self._answers:
             self._answers -= 1
             if self._answers < PROBE_ANSWERS - 1:
                 candidates = []
             self.ack_at = now if self._answers else self.ack_at
-        self._granted_bytes, self._granted_messages = self.credit_bytes, self.credit_messages
-        flags, self._dropped = NOT_READY * self._dropped, False
-        bitmap, room_bits = self._window.bits, 8 * bitmap_room_bytes(room_bytes, reports=len(reports))
+        bitmap, room_bits = self._window.bits, 8 * bitmap_room_bytes(room_bytes, reports=len(due))
         if bitmap.bit_length() > room_bits:
             bitmap &= mask(room_bits)
         path, remote_path, address = self._select_ack_path(
-            candidates, size_bytes=ack_bytes(bitmap, reports=len(reports)) + self.overhead_bytes, now=now
+            candidates, size_bytes=ack_bytes(bitmap, reports=len(due)) + self.overhead_bytes, now=now
         )
+        return self._make_ack(context, bitmap, due, (path, remote_path), now=now), address, path
+
+    def ack_with_data(self, *, context: int, now: float, room_bytes: int) -> Ack | None:
+        """Return the ack that is due, or will be, if data that goes to the peer now has room for it.
+
+        None while it has to take a path of its own: it answers a probe, or the peer prefers an ack path.
+        """
+        if self.ack_at is None or self._answers or self._ack_paths.preferred or not self._rx_paths:
+            return None
+        due = self._reports_due
+        if ack_bytes(self._window.bits, reports=len(due)) > min(room_bytes, MAX_ACK_WITH_DATA_BYTES):
+            return None
+        self.ack_at = None
+        return self._make_ack(context, self._window.bits, due, NO_ACK_PATH, now=now)
+
+    @property
+    def _reports_due(self) -> list[tuple[int, RxPath]]:
+        return [(path, rx_path) for path, rx_path in self._rx_paths.items() if rx_path.reports_due]
+
+    def _make_ack(
+        self, context: int, bitmap: int, due: list[tuple[int, RxPath]], ack_path: AckPath, *, now: float
+    ) -> Ack:
+        self._unacked_packets = 0
+        reports = tuple([rx_path.report(path, now=now) for path, rx_path in due])
+        for _, rx_path in due:
+            rx_path.reports_due -= 1
+        self._granted_bytes, self._granted_messages = self.credit_bytes, self.credit_messages
+        flags, self._dropped = NOT_READY * self._dropped, False
         credit = (self._granted_bytes, self._granted_messages)
-        return Ack(context, self._window.base, bitmap, *credit, reports, flags, path, remote_path), address, path
+        return Ack(context, self._window.base, bitmap, *credit, reports, flags, *ack_path)
 
     def _select_ack_path(self, remote_path: list[int], *, size_bytes: int, now: float) -> tuple[int, int, Address]:
         """Return this end's path and the peer's for an ack of so many bytes, and the address of the latter.

@@ -34,6 +34,7 @@ from srd.proto.send.pull_limit import PullLimit
 from srd.proto.send.queue import SendQueue
 from srd.proto.seqset import mask, ranges
 from srd.proto.wire.control import (
+    NO_ACK_PATH,
     NOT_READY,
     Ack,
     PathReport,
@@ -236,9 +237,7 @@ class Sender:
                 is_newest = True
             if path.transmissions:
                 self._detect_losses(path, now=now)
-        ack_path, jitter_s = (ack.path, ack.remote_path), self._rack.jitter_s
-        if self.queueing.on_ack(ack_path, is_sample=is_newest, jitter_s=jitter_s, now=now) and self._active:
-            self._tail_probes.append(self._active[0])
+        self._on_ack_path((ack.path, ack.remote_path), is_sample=is_newest, now=now)
         if not self._table.inflight_bytes and len(self._active) == len(self.paths):
             self._check_losses_at = math.inf  # nothing is in flight on any path
         if acked_bytes:
@@ -264,6 +263,13 @@ class Sender:
             self.queue.credit.on_progress()
         self.queue.on_acknowledged(done)
         return is_newest or acked_packets > 0 or bool(ack.flags & NOT_READY)
+
+    def _on_ack_path(self, ack_path: tuple[int, int], *, is_sample: bool, now: float) -> None:
+        """Note over which ack path an ack came; an ack that came with data came over none."""
+        if ack_path == NO_ACK_PATH:
+            return
+        if self.queueing.on_ack(ack_path, is_sample=is_sample, jitter_s=self._rack.jitter_s, now=now) and self._active:
+            self._tail_probes.append(self._active[0])
 
     @property
     def retry_s(self) -> float:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from srd.proto.security import PacketProtection
 
-VERSION = 5
+VERSION = 6
 PREFIX_BYTES = 16
 MIN_DATAGRAM_BYTES = 576
 """Smallest datagram that two ends may agree on: what any IPv4 host must receive (RFC 1122)."""
@@ -72,6 +72,10 @@ IMMEDIATE = 4
 """Flag: the field `immediate` is valid."""
 ABORTED = 8
 """Flag: the message was aborted by its sender. What was received of it is discarded; the rest is never sent."""
+WITH_ACK = 16
+"""Flag of a SEND that is one packet: an ACK follows the payload, which has the `length` of the message."""
+MAX_ACK_WITH_DATA_BYTES = 256
+"""Longest such ACK that this end sends: nearly all are shorter, and a transmitter has room for many."""
 
 _WRITE_IMMEDIATE = Opcode.WRITE | IMMEDIATE
 
@@ -172,6 +176,8 @@ class Burst:
     """What the packets are encrypted with; None: plain text."""
     from_path: int | None
     """The path from whose port it is sent; None: from its own (see `paths.validation`, rule 5)."""
+    ack: bytes | None
+    """With WITH_ACK: what follows the payload."""
 
     def __init__(  # noqa: PLR0917 - a field each
         self,
@@ -194,6 +200,7 @@ class Burst:
         payload_addresses: Lanes | None = None,
         protection: PacketProtection | None = None,
         from_path: int | None = None,
+        ack: bytes | None = None,
     ) -> None:
         self.address = address
         self.path = path
@@ -214,6 +221,12 @@ class Burst:
         self.payload_addresses = payload_addresses
         self.protection = protection
         self.from_path = from_path
+        self.ack = ack
+
+    @property
+    def carried_bytes(self) -> int:
+        """Payload of all packets, and the ACK behind it."""
+        return self.payload_bytes if self.ack is None else self.payload_bytes + len(self.ack)
 
     @property
     def port(self) -> int:

@@ -151,10 +151,8 @@ def test_full__a_messages_end_may_be_short(length: int, offset: int, count: int,
 
 
 def test_full__a_batch_has_no_short_end_and_what_carries_nothing_no_size() -> None:
-    batch, empty = (
-        WorkQueueEntry(1, 0, 0, 100, 0, batch=SendBatch(np.zeros(8, np.uint64))),
-        WorkQueueEntry(2, 1, 0, 0, 0),
-    )
+    batch, empty = WorkQueueEntry(1, 0, 0, 100, 0), WorkQueueEntry(2, 1, 0, 0, 0)
+    batch.batch = SendBatch(np.zeros(8, np.uint64))
     assert Inflight().add(batch, offset=0, count=8, packet_bytes=156).full(0, count=8) == 8
     assert Inflight().add(empty, offset=0, count=1, packet_bytes=56).full(0, count=1) == 0
 
