@@ -40,8 +40,7 @@ class EndpointConfig:
     """How long the event loop polls after a message that followed another within this time, in seconds; 0: it always
     sleeps when idle. Several times the cost of sleeping and waking up on a virtual CPU, which polling saves four times
     per round trip; and longer than an encrypted round trip with these four on a slow host, 0.3 ms, or polling would not
-    begin again once it had ended. It does not poll during a stream, nor while other threads compete for the CPU. Within
-    this time an application's reply is also sent before the ACKs, even with `busy_poll`."""
+    begin again once it had ended. It does not poll during a stream, nor while other threads compete for the CPU."""
 
     security: SecurityConfig = field(default_factory=Keys)
     """How peers are encrypted and known: `Keys` (public keys, as with SSH), `Psk` (a symmetric key), `Plain` (neither).

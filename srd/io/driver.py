@@ -4,8 +4,8 @@ Theory of operation.
 1. A turn reads every readable socket (one private epoll set holds them all) and then sends. Both are bounded: a turn
    reads at most `BATCHES_PER_TURN` batches from one socket, so that a flood on one socket does not starve the others.
 2. In a request-response exchange the driver yields to the application between reading and finishing the turn. The
-   reply goes out first; the ACKs that came with the message are processed, and new ACKs sent, only after that. Both
-   ends then process ACKs while they wait for each other anyway. An owner that can reply at once does so in
+   reply goes out first, and takes the ACK of the request with it; what else is to be processed, or sent, is only after
+   that. Both ends then do it while they wait for each other anyway. An owner that can reply at once does so in
    `after_delivery`, without a yield.
 3. Turns that carry a stream and follow each other closely are coalesced, like interrupt moderation on a network card,
    because a wake-up costs the interpreter more than a packet does. The pause follows the rate of the stream; at a high
@@ -80,6 +80,9 @@ SHARED_TURN_S = 0.0001
 """Time after which such a turn reads no further batch, and sends no further burst."""
 BULK_BYTES = 8 << 10
 """A turn that receives or sends at least this much payload carries bulk data; one packet of 9,000 bytes is enough."""
+REPLIES_WITHIN_S = 0.005
+"""A message that follows another within this time may be a request, or a reply. Many round trips of a slow host; and a
+stream of messages that is slower hardly loads a host if each of its turns takes twice as long."""
 SPINS = 16
 """Polls per iteration of the event loop with `busy_poll`, as a poll costs less than an iteration."""
 TURN_BYTES = 1 << 20
@@ -457,7 +460,7 @@ class Driver:
         Not after the end of a peer: the application may react to it by closing this endpoint at once.
         """
         turn = self._this_turn
-        if turn.messages == 0 or turn.ended:
+        if turn.messages == 0 or turn.ended or self._since_s >= max(self._adaptive_poll_s, REPLIES_WITHIN_S):
             return False
         return turn.read_bytes < BULK_BYTES or (turn.messages == 1 and not self._core.expects_more_data)
 

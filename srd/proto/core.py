@@ -573,11 +573,12 @@ class EndpointCore:
             if peer is None:
                 continue
             out: Burst | Datagram | None = None
-            if peer.control_due and not data_only:
+            if data_only or not peer.control_due or peer.acks_wait_for_data:
+                out = peer.poll_burst(now=now, most_packets=most_packets)
+            if out is None and peer.control_due and not data_only:
                 out = peer.poll_control(now=now)
                 peer.control_due = out is not None
-            if out is None:
-                out = peer.poll_burst(now=now, most_packets=most_packets)
+                out = out or peer.poll_burst(now=now, most_packets=most_packets)
             if out is not None:
                 self._ready[number] = None  # to the end of the queue
                 return out

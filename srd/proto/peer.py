@@ -567,6 +567,12 @@ class PeerCore:
             self._add_ack(burst, room_bytes=sender.segment_bytes - burst.payload_bytes, now=now)
         return burst
 
+    @property
+    def acks_wait_for_data(self) -> bool:
+        """Whether a message goes before the control packets that are due, since the ack goes with it."""
+        due = self.acks_go_with_data and self.receiver.ack_at is not None
+        return due and self.sender is not None and self.sender.has_short_message
+
     def _add_ack(self, burst: Burst, *, room_bytes: int, now: float) -> None:
         """Let the ack that is due go with a message of one packet."""
         is_send = not burst.flags & (OPCODE_BITS | ABORTED) and burst.payload_addresses is None

@@ -540,6 +540,12 @@ class Sender:
         )
         return bool(self._active) and within
 
+    @property
+    def has_short_message(self) -> bool:
+        """Whether what is packetized next is a send of one packet with room for an ack."""
+        head = self._scheduler.head()
+        return head is not None and not head.opcode and head.batch is None and head.length < self.segment_bytes
+
     def _has_work(self) -> bool:
         return bool(self._lost) or (self._window_room_packets() > 0 and self._scheduler.head() is not None)
 

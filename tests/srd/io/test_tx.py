@@ -73,7 +73,7 @@ def test_flush__headers_hold_the_fields_of_the_burst() -> None:
         assert [*waiting, one.transmitter.port] == [None, burst.path, None]
         two.receive(packets=3)
         (received,) = two.bursts
-        of_the_sender = {"address", "payload_offset", "payload_addresses", "protection", "from_path"}
+        of_the_sender = {"address", "payload_offset", "payload_addresses", "protection", "from_path", "ack"}
         names = {field.name for field in fields(burst)} - of_the_sender
         assert {name: getattr(received, name) for name in names} == {name: getattr(burst, name) for name in names}
         assert received.address == one.socket.getsockname()

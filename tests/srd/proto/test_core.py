@@ -408,10 +408,13 @@ def test_poll_transmit__control_packets_first_or_left_due() -> None:
     core = network.b.core
     core.handle_packets([data_packet(accept.own_context, source="x:1")], controls=[], now=network.now)
     core.post(0, WorkRequest(request=0, payload_offset=0, length=100))
-    assert isinstance(core.poll_transmit(network.now, data_only=True), Burst)
+    first = core.poll_transmit(network.now, data_only=True)
+    assert isinstance(first, Burst)
+    assert first.ack is not None, "the ACK that was due went with it"
+    core.handle_packets([data_packet(accept.own_context, psn=1, source="x:1")], controls=[], now=network.now)
     assert core.poll_transmit(network.now, data_only=True) is None
     assert core.poll_transmit(network.now, data_only=True) is None
-    core.post(0, WorkRequest(request=1, payload_offset=0, length=100))
+    core.post(0, WorkRequest(request=1, payload_offset=0, length=100_000))
     assert isinstance(core.poll_transmit(network.now), Datagram)
     assert isinstance(core.poll_transmit(network.now), Burst)
     core.handle_packets([], controls=[(hello(context=78).encode(), "y:1", network.now)], now=network.now)

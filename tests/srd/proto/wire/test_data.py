@@ -120,7 +120,7 @@ def test_write_headers__bytes_on_the_wire() -> None:
     """The only test without the dtype: big endian, byte by byte."""
     data = headers_of(burst(count=1, offset=0x0102030405060708, key=0x1112131415161718)).tobytes()
     assert data.hex(" ", 8) == (
-        "05010005000003e8 1122334455667788 0000000000000046 0001e24000000009 "
+        "06010005000003e8 1122334455667788 0000000000000046 0001e24000000009 "
         "000009c40000abcd 0102030405060708 1112131415161718"
     )  # fmt: skip
 
