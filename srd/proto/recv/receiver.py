@@ -552,9 +552,9 @@ class Receiver:
     def ack_with_data(self, *, context: int, now: float, room_bytes: int) -> Ack | None:
         """Return the ack that is due, or will be, if data that goes to the peer now has room for it.
 
-        None while it has to take a path of its own: it answers a probe, or the peer prefers an ack path.
+        None while acks answer a probe, which take paths of their own.
         """
-        if self.ack_at is None or self._answers or self._ack_paths.preferred or not self._rx_paths:
+        if self.ack_at is None or self._answers or not self._rx_paths:
             return None
         due = self._reports_due
         if ack_bytes(self._window.bits, reports=len(due)) > min(room_bytes, MAX_ACK_WITH_DATA_BYTES):
