@@ -150,6 +150,16 @@ def test_changed_configuration__leaves_the_card_sealed(site: Site) -> None:
             assert site.state("card-a") == "RUN"
 
 
+def test_code_from_elsewhere__is_not_loaded(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").touch()
+    with site.running_chip("card-a"):
+        monkeypatch.setenv(
+            "PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+        )
+        assert_does_not_start(site, "card-a", reason=f"sitecustomize is loaded from {tmp_path}/sitecustomize.py")
+        assert site.state("card-a") != "RUN"
+
+
 def test_update__to_a_new_version_replaces_the_process_and_goes_on(site: Site) -> None:
     """Also its TCP listener, which a confined process has to make anew."""
     address = loopback_address()
