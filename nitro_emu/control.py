@@ -46,6 +46,7 @@ from typing import Any, Final, Self
 
 from nitro_emu.control_calls import MAX_WAIT_S, Calls, ControlledCard
 from nitro_emu.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, Gate, RequestError
+from nitro_emu.daemon_process import refuse_descriptors
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.run_directory import CONTROL_SOCKET
@@ -284,6 +285,7 @@ async def _streams(client: socket.socket, *, limit: int) -> tuple[asyncio.Stream
 def _listen(path: Path, *, mode: int) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     before = os.umask(0o177)
+    refuse_descriptors(listener)
     try:
         listener.bind(str(path))
         path.chmod(mode)  # the credentials are checked in any case

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import resource
+import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
 
 from nitro_emu.log_ring import LineFormatter
+
+_SO_PASSRIGHTS: Final = 83
 
 
 @contextmanager
@@ -26,6 +30,15 @@ def logging_to_stderr(*more: logging.Handler, as_json: bool, level: int | str = 
         for handler in (*more, console):
             root.removeHandler(handler)
         root.setLevel(before)
+
+
+def refuse_descriptors(listener: socket.socket) -> None:
+    """Let nobody send descriptors to what a Unix socket accepts (Linux 6.16; before, this has no effect).
+
+    Those that a process does not take are closed in its thread as it reads, which may block it (`device.closer`).
+    """
+    with suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
 
 
 def raise_descriptor_limit() -> None:

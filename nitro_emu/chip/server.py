@@ -26,6 +26,7 @@ from typing import Final, Self
 from nitro_emu.chip.chip import Chip
 from nitro_emu.chip.messages import MAX_REQUEST_BYTES, encode
 from nitro_emu.chip.service import Client, Service
+from nitro_emu.daemon_process import refuse_descriptors
 from nitro_emu.errors import TrustError
 
 MAX_CLIENTS: Final = 32
@@ -176,6 +177,7 @@ def _listen(path: Path, *, mode: int) -> socket.socket:
     """Return a socket that listens; one that a dead chip has left is replaced. Raises TrustError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.settimeout(0)
+    refuse_descriptors(listener)
     before = os.umask(0o777 & ~mode)
     try:
         _remove_left(path)

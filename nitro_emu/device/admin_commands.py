@@ -208,7 +208,7 @@ class AdminCommands:
         )
         memory = MemoryRegion(
             region, pd=domain, iova=command.iova, length=command.mr_length, permissions=command.permissions,
-            lkey=lkey, rkey=new_rkey(tables.by_rkey), on_unmapped=vf.on_unmapped,
+            lkey=lkey, rkey=new_rkey(tables.by_rkey), on_unused=vf.on_unused,
         )  # fmt: skip
         tables.memory.add(lkey, memory)
         tables.by_rkey[memory.rkey] = self._context.memory[lkey] = memory

@@ -1,6 +1,9 @@
 """A program's connection at the admin socket: entries in, entries out, one command at a time.
 
 A program that does not read its answers is not served until it does: the card keeps at most one answer for it.
+
+An entry is looked at before it is taken (MSG_PEEK), so that copies of its descriptors are received. Those that do not
+fit, or are no memfds, are not the last ones then: they end in the connection, which `closer` closes.
 """
 
 from __future__ import annotations
@@ -8,9 +11,8 @@ from __future__ import annotations
 import array
 import asyncio
 import fcntl
-import os
 import socket
-import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -28,7 +30,9 @@ from nitro_emu.device.user_context import UserContext
 from nitro_emu.errors import AdminError
 
 MAX_DESCRIPTORS: Final = 4
-"""Descriptors that an entry may come with; the kernel closes the rest."""
+"""Descriptors that an entry may come with."""
+_RIGHTS_BYTES: Final = socket.CMSG_LEN(MAX_DESCRIPTORS * array.array("i").itemsize)
+_PEEK: Final = socket.MSG_PEEK | socket.MSG_CMSG_CLOEXEC
 _Message = tuple[bytes, tuple[int, ...]]
 
 
@@ -48,37 +52,50 @@ class Connection:
         self._loop.add_reader(sock.fileno(), self._on_readable)
 
     def _on_readable(self) -> None:
+        if (wait_s := self.context.vf.admin_wait_s()) > 0:
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.call_later(wait_s, self._resume)
+            return
+        began_at = time.monotonic()  # uvloop's clock stands still during a callback
         try:
-            data, descriptors, flags, _ = socket.recv_fds(self._sock, ENTRY_BYTES + 1, MAX_DESCRIPTORS)
+            data, rights, flags, _ = self._sock.recvmsg(ENTRY_BYTES + 1, _RIGHTS_BYTES, _PEEK)
         except BlockingIOError:
             return
         except OSError:
             self.close()
             return
+        descriptors = array.array("i")
+        for _, _, content in rights:
+            descriptors.frombytes(content)
         try:
             if not data:
                 self.close()
-                return
-            self._serve(data, descriptors, is_cut=bool(flags & socket.MSG_CTRUNC))
+            elif flags & socket.MSG_CTRUNC or not all(map(_is_memfd, descriptors)):
+                self.context.vf.log.warning(
+                    "pid %d sent too many descriptors, or one that is no memfd; it is not served", self.context.pid
+                )
+                self.close()
+            else:
+                self._take(data, list(descriptors))
         finally:
             for fd in descriptors:
-                self._close_untrusted(fd)
+                self.context.vf.closer.close_untrusted(fd)
+            self.context.vf.note_admin(time.monotonic() - began_at)
 
-    def _close_untrusted(self, fd: int) -> None:
-        """Close a program's descriptor. That of anything but a memfd may block (SO_LINGER, FUSE): not in this thread.
+    def _resume(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._loop.add_reader(self._sock.fileno(), self._on_readable)
 
-        A program that sends one is not served any more, so that it cannot pile up threads.
-        """
+    def _take(self, data: bytes, descriptors: list[int]) -> None:
+        """Take and serve the entry that was looked at; the card has copies of its descriptors."""
         try:
-            fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-        except OSError:
-            threading.Thread(target=os.close, args=(fd,), daemon=True).start()
-            self.context.vf.log.warning("pid %d sent a descriptor that is no memfd; it is not served", self.context.pid)
+            self._sock.recv(1)
+        except OSError:  # the program has gone since
             self.close()
         else:
-            os.close(fd)
+            self._serve(data, descriptors)
 
-    def _serve(self, data: bytes, descriptors: list[int], *, is_cut: bool) -> None:
+    def _serve(self, data: bytes, descriptors: list[int]) -> None:
         device, log = self.context.vf.device, self.context.vf.log
         device.submitted_cmds += 1
         phase = ring_phase(self._count, depth=QUEUE_DEPTH)
@@ -88,8 +105,6 @@ class Connection:
         try:
             command_id, sent_phase, command = decode_command_untrusted(data)
             _check_phase(sent_phase, wanted=phase, command_id=command_id)
-            if is_cut:
-                _check_descriptors(len(descriptors), command_id=command_id)
             answer = self._commands.execute(command, descriptors)
         except AdminError as error:
             status = AdminStatus(error.status)
@@ -135,7 +150,9 @@ class Connection:
             return
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
-        self._sock.close()
+        with suppress(OSError):  # it has gone
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self.context.vf.closer.close_untrusted(self._sock.detach())
         self._commands.close_sent()
         try:
             self.context.close()
@@ -148,8 +165,9 @@ def _check_phase(sent: int, *, wanted: int, command_id: int) -> None:
         raise AdminError(AdminStatus.MALFORMED_REQUEST, f"phase: {sent}, not {wanted}", command_id=command_id)
 
 
-def _check_descriptors(received: int, *, command_id: int) -> None:
-    """Raise AdminError if the kernel has dropped descriptors because the card may not have more."""
-    if received < MAX_DESCRIPTORS:
-        text = "the card has no descriptor left"
-        raise AdminError(AdminStatus.RESOURCE_ALLOCATION_FAILURE, text, command_id=command_id)
+def _is_memfd(fd: int) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:
+        return False
+    return True

@@ -6,6 +6,7 @@ its engine's events. Nothing in it is shared with another virtual function but t
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,7 @@ from typing import Final
 from nitro_emu.abi.admin import QpState
 from nitro_emu.abi.limits import MAX_KEY, MAX_RQ_DEPTH
 from nitro_emu.counters import DeviceCounters, PortCounters
+from nitro_emu.device.closer import RETRY_S, Closer
 from nitro_emu.device.introduction import INTRODUCTION_REQUEST
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
@@ -96,6 +98,7 @@ class EfaFunction:
         self.device = DeviceCounters()
         self.endpoint = VfEndpoint(config, trust=trust, on_failure=on_failure, on_source=self._on_source)
         self.log = self.endpoint.log
+        self.closer = Closer()
         self._security = trust.security
         self._remotes: dict[bytes, Remote] = {}  # by GID
         self.mtu_bytes = datagram_bytes(config) - HEADER_BYTES - TAG_BYTES * (not isinstance(self._security, Plain))
@@ -118,6 +121,7 @@ class EfaFunction:
             on_broken=self.break_queue_pair,
         )
         self._sq_share = SQ_SHARE
+        self._admin_at = 0.0  # when the next admin command may be carried out, by time.monotonic()
         self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
         self._runs: dict[QueuePair, Callable[[], None]] = {}
         self._on_broken: dict[QueuePair, Callable[[], None]] = {}
@@ -158,6 +162,15 @@ class EfaFunction:
         self._sq_share = SHARED_SQ_SHARE if is_shared else SQ_SHARE
         self.engine().share_loop(is_shared=is_shared)
 
+    def admin_wait_s(self) -> float:
+        """Return how long an admin command has to wait."""
+        return RETRY_S if self.closer.is_behind else self._admin_at - time.monotonic()
+
+    def note_admin(self, took_s: float) -> None:
+        """Note what an admin command has taken of the loop: others have as much before the next one."""
+        if self._sq_share == SHARED_SQ_SHARE:
+            self._admin_at = time.monotonic() + took_s
+
     @property
     def security_mode(self) -> str:
         """How its peers are encrypted and known."""
@@ -175,7 +188,10 @@ class EfaFunction:
 
     def close(self) -> None:
         """Close the engine, and release the memory."""
-        self.endpoint.close()
+        try:
+            self.endpoint.close()
+        finally:
+            self.closer.close()
 
     # -- queue pairs ------------------------------------------------------------------------------------------------
 
@@ -311,8 +327,9 @@ class EfaFunction:
         self.engine().on_deregistered(lambda key: key == lkey or key >> 32 == rkey)
         memory.deregister()
 
-    def on_unmapped(self, memory: MemoryRegion) -> None:
-        """Note that nothing uses memory any more that was deregistered."""
+    def on_unused(self, memory: MemoryRegion) -> None:
+        """Unmap memory that was deregistered, and that nothing uses any more."""
+        self.closer.run(memory.unmap)
         self.tables.lingering -= 1
         self.tables.registered_bytes -= memory.length
 

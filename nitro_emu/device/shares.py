@@ -17,23 +17,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from nitro_emu.device.closer import MAX_PENDING
 from nitro_emu.errors import CardError
 from nitro_emu.vf_config import VfConfig
 from srd.proto.paths.table import RESERVE_PATHS
 
-DESCRIPTORS: Final[Mapping[str, int]] = {"max_connections": 10, "max_cqs": 3, "max_qps": 2}
+DESCRIPTORS: Final[Mapping[str, int]] = {"max_connections": 14, "max_cqs": 3, "max_qps": 2}
 """What each takes. A region has one, and its mapping another. A program: its socket, doorbells, events, the kick, the
-way to wake it, and three that go with an answer. A completion queue: its ring, and the way to wake for it."""
+way to wake it, three of an answer, and four of an entry. A completion queue: its ring, and the way to wake for it."""
 
 MAPPINGS: Final[Mapping[str, int]] = {"max_connections": 2, "max_cqs": 1, "max_qps": 1, "max_mrs": 1}
 """Likewise."""
 
-ENGINE_DESCRIPTORS: Final = 12
+ENGINE_DESCRIPTORS: Final = 16 + MAX_PENDING
 """Of an engine besides its paths (timer, epoll, memory, two of an interface), its socket for programs, and two control
-connections of its tenant; rounded up."""
+connections of its tenant; rounded up. And what is not closed yet, with the five of a connection that is ended."""
 
-ENGINE_MAPPINGS: Final = 32
-"""Of an engine: memory, stages, arrays of NumPy's that malloc maps."""
+ENGINE_MAPPINGS: Final = 32 + MAX_PENDING
+"""Of an engine: memory, stages, arrays of NumPy's that malloc maps. And what is not unmapped yet."""
 
 RESERVED_DESCRIPTORS: Final = 128
 """For control connections of others than tenants (96), logs, metrics, and what is open for a moment."""

@@ -1,20 +1,31 @@
-"""A card in this process: what an internal error of one virtual function does to the others."""
+"""A card in this process: what an error, or a program, of one virtual function does to the others."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
+import select
+import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
-from nitro_emu.abi.admin import AdminStatus, AllocPd, AllocUar
+from nitro_emu.abi.admin import AdminStatus, AllocPd, AllocUar, DeregMr, RegMr
 from nitro_emu.config import CardConfig
+from nitro_emu.control import ControlServer
 from nitro_emu.device.card import Card
+from nitro_emu.device.closer import THREAD
+from nitro_emu.device.mapped_memory import MappedMemory
+from nitro_emu.log_ring import LogRing
 from nitro_emu.vf_config import SecurityFields, VfConfig
 from scripts.benches.card_fuzz.raw_device import RawDevice, close_all
+from tests.nitro_emu.device.lingering import lingering
 from tests.nitro_emu.processes import loopback_address
 from tests.patience import PATIENCE_S
 
@@ -104,3 +115,120 @@ async def test_a_card_without_any_virtual_function_left_ends(tmp_path: Path, mon
             monkeypatch.setattr(device.vf, "counters", fail)
             card.stats()
         assert (card.failed.is_set(), card.failure[:23]) == (True, "efa_1: internal error: ")
+
+
+# -- what takes long to close -----------------------------------------------------------------------------------------
+
+
+def sent(path: Path, *messages: list[int]) -> RawDevice:
+    """Send entries with descriptors of which the card then has the last copies; in its own thread, so all at once."""
+    device = RawDevice(path)
+    for descriptors in messages:
+        device.send(device.entry(AllocPd()), fds=descriptors)
+        close_all(descriptors)
+    return device
+
+
+@pytest.mark.parametrize(
+    "counts", [(4,), (5,), (4, 4)], ids=["no memfds", "too many to be taken", "unread when it ends"]
+)
+async def test_descriptors_that_are_long_in_closing_stop_no_one_else(tmp_path: Path, counts: tuple[int, ...]) -> None:
+    async with started(tmp_path) as card:
+        with lingering(4 * sum(counts)) as made:
+            second = await asyncio.to_thread(opened, card, "efa_1")
+            for _ in range(4):
+                messages = [[made.pop() for _ in range(count)] for count in counts]
+                with sent(tmp_path / "efa_0.sock", *messages) as first:
+                    await asyncio.wait_for(asyncio.to_thread(hears_its_end, first), PATIENCE_S)
+                assert await asyncio.to_thread(works, second)
+            second.close()
+            assert sum(thread.name == THREAD for thread in threading.enumerate()) == 1
+
+
+async def test_a_tenant_whose_descriptors_are_not_closed_yet_waits_alone(tmp_path: Path) -> None:
+    async with started(tmp_path) as card:
+        go_on = threading.Event()
+
+        def wait() -> None:
+            go_on.wait(PATIENCE_S)
+
+        for _ in range(64):
+            card._devices[0].vf.closer.run(wait)
+        first = RawDevice(tmp_path / "efa_0.sock")  # waits to be accepted
+        first.send(first.entry(AllocPd()))
+        second = await asyncio.to_thread(opened, card, "efa_1")
+        assert await asyncio.to_thread(works, second)
+        assert not card._devices[0].connections
+        go_on.set()
+        await asyncio.to_thread(first.receive)
+        first.close()
+        second.close()
+
+
+async def test_the_card_reads_no_descriptor_where_it_wants_none(tmp_path: Path) -> None:
+    async with started(tmp_path) as card:
+        control = ControlServer(card, log=LogRing(), image="")
+        await control.start()
+        with lingering(2) as made, RawDevice(tmp_path / "efa_0.sock") as device:
+            fds = (await asyncio.to_thread(device.ask, AllocUar())).fds
+            with socket.socket(fileno=fds.pop()) as events, pytest.raises(BrokenPipeError):
+                socket.send_fds(events, [b"x"], made)
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(tmp_path / "control.sock"))
+                with pytest.raises(PermissionError):  # Linux 6.16
+                    socket.send_fds(client, [b"x"], made)
+        close_all([*fds, *made])
+        await control.close()
+
+
+async def test_memory_is_not_freed_in_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes 0.2 s a GiB."""
+    closed = asyncio.Event()
+    threads: list[threading.Thread] = []
+    close = MappedMemory.close
+
+    def noted(memory: MappedMemory) -> None:
+        threads.append(threading.current_thread())
+        close(memory)
+        loop.call_soon_threadsafe(closed.set)
+
+    monkeypatch.setattr(MappedMemory, "close", noted)
+    loop = asyncio.get_running_loop()
+    async with started(tmp_path) as card:
+        device = await asyncio.to_thread(opened, card, "efa_0")
+        assert await asyncio.to_thread(works, device)
+        fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, 4096)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        await asyncio.to_thread(device.ask, RegMr(1, 0, 4096, 12, 7, 1, 0x10000), fds=[fd])
+        os.close(fd)
+        await asyncio.to_thread(device.ask, DeregMr(1))
+        await asyncio.wait_for(closed.wait(), PATIENCE_S)
+        assert threads != [threading.main_thread()]
+        device.close()
+
+
+def test_admin_commands_of_one_tenant_leave_time_to_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On uvloop, whose own clock stands still meanwhile."""
+    uvloop.run(_leaves_time(tmp_path, monkeypatch))
+
+
+async def _leaves_time(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with started(directory) as card:
+        vf = card._devices[0].vf
+        first = await asyncio.to_thread(opened, card, "efa_0")
+        vf.note_admin(60)
+        assert vf.admin_wait_s() <= 0, "there is nobody else"
+        second = await asyncio.to_thread(opened, card, "efa_1")
+        with monkeypatch.context() as patch:
+            taken_s: list[float] = []
+            patch.setattr(vf, "note_admin", taken_s.append)
+            assert await asyncio.to_thread(works, first)
+            assert taken_s[0] > 0
+        vf.note_admin(10 * PATIENCE_S)
+        first.send(first.entry(AllocPd()))
+        for _ in range(3):
+            assert await asyncio.to_thread(works, second)
+        assert not select.select([first.socket], [], [], 0)[0]
+        first.close()
+        second.close()
