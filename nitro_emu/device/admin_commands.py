@@ -359,7 +359,7 @@ class AdminCommands:
         handle = AddressHandle(number, domain, command.dest_addr, self._vf.remote(command.dest_addr))
         self._vf.tables.handles.add(number, handle)
         self._context.handles[number] = domain.handles[number] = handle
-        domain.by_gid.setdefault(handle.gid, handle)
+        domain.by_gid.setdefault(handle.gid, {})[number] = None
         domain.users += 1
         return CreateAhReply(number), ()
 

@@ -264,7 +264,7 @@ class EfaFunction:
 
     def flush(self, qp: QueuePair) -> None:
         """End all requests of a queue pair with FLUSHED."""
-        self.requester.cancel(lambda request: request.qp is qp)
+        self.requester.cancel(qp.open_requests)
         if qp.rq is not None:
             with suppress(AbiError):
                 qp.rq.fetch()
@@ -278,7 +278,7 @@ class EfaFunction:
         """
         self.engine().abandon([peer for peer, reserved in (*qp.sends.items(), *qp.writes.items()) if reserved])
         qp.reset()
-        self.requester.cancel(lambda request: request.qp is qp)
+        self.requester.cancel(qp.open_requests)
 
     def remove_queue_pair(self, qp: QueuePair) -> None:
         """Destroy a queue pair: its requests end without a completion; others hear REMOTE_ERROR_BAD_DEST_QPN."""
@@ -286,7 +286,7 @@ class EfaFunction:
         self.tables.queue_pairs.remove(qp.number)
         qp.epoch += 1
         qp.close()
-        self.requester.cancel(lambda request: request.qp is qp)
+        self.requester.cancel(qp.open_requests)
 
     # -- address handles --------------------------------------------------------------------------------------------
 
@@ -302,13 +302,12 @@ class EfaFunction:
         """Remove an address handle; its requests end with FLUSHED."""
         self.tables.handles.remove(handle.number)
         del handle.pd.handles[handle.number]
-        if handle.pd.by_gid.get(handle.gid) is handle:
+        same = handle.pd.by_gid[handle.gid]
+        del same[handle.number]
+        if not same:
             del handle.pd.by_gid[handle.gid]
-            others = (other for other in handle.pd.handles.values() if other.gid == handle.gid)
-            if (other := next(others, None)) is not None:
-                handle.pd.by_gid[handle.gid] = other
         handle.pd.users -= 1
-        self.requester.cancel(lambda request: request.handle is handle)
+        self.requester.cancel(handle.open_requests)
         handle.remote.users -= 1
         if not handle.remote.users:
             del self._remotes[handle.gid]
