@@ -102,12 +102,13 @@ class WorkQueueEntry:
 class WorkQueue:
     """`add`, find and `remove` messages; `start_timers` of the new ones, find the `overdue` ones."""
 
-    __slots__ = ("_batches", "_by_message", "_by_request", "_timed", "_untimed")
+    __slots__ = ("_batches", "_by_key", "_by_message", "_by_request", "_timed", "_untimed")
 
     def __init__(self) -> None:
         self._by_request: dict[int, WorkQueueEntry] = {}
         self._by_message: dict[int, WorkQueueEntry] = {}
         self._batches: dict[int, WorkQueueEntry] = {}  # by first message
+        self._by_key: dict[int, dict[int, WorkQueueEntry]] = {}  # READs and RESPONSEs by registration, then message
         self._untimed: list[WorkQueueEntry] = []
         self._timed = LazyDeque[WorkQueueEntry]()  # may contain some that have ended
 
@@ -135,6 +136,8 @@ class WorkQueue:
         self._by_message[wqe.message] = wqe
         if wqe.batch is not None:
             self._batches[wqe.message] = wqe
+        if wqe.local_key:
+            self._by_key.setdefault(wqe.local_key, {})[wqe.message] = wqe
         if wqe.request is not None:
             self._by_request[wqe.request] = wqe
             self._untimed.append(wqe)
@@ -144,10 +147,15 @@ class WorkQueue:
         wqe.ended = True
         self._by_message.pop(wqe.message, None)
         self._batches.pop(wqe.message, None)
+        if wqe.local_key and (same := self._by_key.get(wqe.local_key)) is not None:
+            same.pop(wqe.message, None)
+            if not same:
+                del self._by_key[wqe.local_key]
         if wqe.request is not None:
             self._by_request.pop(wqe.request, None)
         if not self._by_message:  # nor any request: emptied dictionaries keep their tables (see `lazy_deque`)
             self._by_message.clear()
+            self._by_key.clear()
             self._by_request.clear()
 
     def by_request(self, name: int) -> WorkQueueEntry | None:
@@ -167,7 +175,7 @@ class WorkQueue:
 
     def using_keys(self, is_wanted: Callable[[int], bool]) -> list[WorkQueueEntry]:
         """Return the open READs and RESPONSEs that use these registrations of this end."""
-        return [wqe for wqe in self._by_message.values() if wqe.local_key and is_wanted(wqe.local_key)]
+        return [wqe for key, same in self._by_key.items() if is_wanted(key) for wqe in same.values()]
 
     def started_sends(self) -> list[WorkQueueEntry]:
         """Return the open sends that have a payload and of which some was packetized."""

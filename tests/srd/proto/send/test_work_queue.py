@@ -72,6 +72,21 @@ def test_using__requests_of_a_registration() -> None:
     assert requests.using_keys((5).__eq__) == [one, two]
 
 
+def test_using__asks_once_for_each_registration() -> None:
+    """A virtual function may have a million requests open, and deregister what none of them uses."""
+    requests = WorkQueue()
+    for name in range(100):
+        requests.add(request(name, message=name, local_key=5 + name % 2))
+    asked: list[int] = []
+    assert requests.using_keys(asked.append) == []  # type: ignore[arg-type]
+    assert asked == [5, 6]
+    for name in range(0, 100, 2):
+        requests.remove(requests.by_message(name) or request(0, message=0))
+    asked.clear()
+    requests.using_keys(asked.append)  # type: ignore[arg-type]
+    assert asked == [6]
+
+
 def test_using__no_registration() -> None:
     """Key 0 is that of a write, which uses none of this end."""
     requests = WorkQueue()
