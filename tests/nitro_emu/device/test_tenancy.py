@@ -307,13 +307,14 @@ def test_signature__of_another_key_is_refused() -> None:
         rig.push(1, key=OTHER_KEY)
 
 
-def test_change__is_told_once_for_each_version_that_counts() -> None:
+def test_change__is_told_once_for_each_mapping_that_counts() -> None:
     rig, told = Rig(), []
     rig.network.on_change(lambda: told.append(rig.network.mapping().version))
     rig.push(1)
     with pytest.raises(VpcError):
         rig.push(1)
-    rig.push(2)
+    rig.push(2, content=without("vpcs", "red", "groups", "efa", "ingress"))
+    rig.push(3, content=without("vpcs", "red", "groups", "efa", "ingress"))  # renewed
     assert told == [1, 2]
 
 
