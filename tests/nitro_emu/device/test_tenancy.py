@@ -341,6 +341,15 @@ def begin(address: str = RED, *, port: int | None = 443, outbound: bool = False)
     return Begin(is_outbound=outbound, peer=packed, protocol="tcp", port=port)
 
 
+def test_packets__what_was_judged_holds_when_the_mapping_is_renewed() -> None:
+    rig, versions = Rig(), []
+    vf = packets_vf(rig)
+    for version, content in ((1, MAP), (2, MAP), (3, without("vpcs", "red", "groups", "efa", "ingress"))):
+        rig.push(version, content=content)
+        versions.append(vf.rules_version)
+    assert versions == [1, 1, 3]
+
+
 def test_packets__a_peer_needs_no_rule_and_a_flow_does() -> None:
     rig = Rig()
     content = copy.deepcopy(MAP)
