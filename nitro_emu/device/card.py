@@ -334,6 +334,12 @@ class Card:
         chip = self.trust.chip
         return None if chip is None else await chip.attest(nonce=nonce, user_data=user_data, public_key=None)
 
+    async def sign_head(self, *, records: int, head: str) -> bytes | None:
+        """Return a document of the security chip that states the audit log's head; None without a chip."""
+        user_data = OWN_USER_DATA + f" {self.config.name} audit log {records} {head}".encode()
+        chip = self.trust.chip
+        return None if chip is None else await chip.attest(nonce=None, user_data=user_data, public_key=None)
+
     async def update(self, manifest: str) -> dict[str, Any]:
         """Check a new manifest, and have the process replace itself by what it lists. Raises TrustError."""
         if gone := [vf.name for vf in self.config.vfs if vf.interface is not None and vf.name in self._failed]:

@@ -86,6 +86,10 @@ def test_attested_cards__exchange_and_prove_what_they_run(site: Site) -> None:
             with pytest.raises(CardError, match=r"begins what the card itself states|no argument 'public_key'"):
                 ask(cards["card-a"].run_dir, "attest", nonce=nonce.hex(), **lie)
 
+        head = ask(cards["card-a"].run_dir, "audit")
+        stated = f"open-srd: card-a audit log {head['records']} {head['head']}".encode()
+        verify_untrusted(base64.b64decode(head["document"]), expected=Expectation(root=root, at=None, user_data=stated))
+
 
 @contextmanager
 def red_tenants_after_push(site: Site, cards: dict[str, Card]) -> Iterator[tuple[Tenant, Tenant]]:
