@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from nitro_emu.abi.gid import gid_of
 from nitro_emu.abi.io import UNKNOWN_AH
 from nitro_emu.aio import QpAddress
