@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 import socket
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from typing import Final
 from nitro_emu.log_ring import LineFormatter
 
 _SO_PASSRIGHTS: Final = 83
+_UCRED: Final = struct.Struct("iII")  # pid, uid, gid
 
 
 @contextmanager
@@ -39,6 +41,12 @@ def refuse_descriptors(listener: socket.socket) -> None:
     """
     with suppress(OSError):
         listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+
+
+def peer_credentials(client: socket.socket) -> tuple[int, int]:
+    """Return the pid and the uid that have connected, as the kernel says."""
+    pid, uid, _ = _UCRED.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return int(pid), int(uid)
 
 
 def raise_descriptor_limit() -> None:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import socket
-import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from nitro_emu.abi.admin import AenqGroup
 from nitro_emu.abi.memory import CardState
 from nitro_emu.config import CardConfig
+from nitro_emu.daemon_process import peer_credentials
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
 from nitro_emu.device.efa_function import EfaFunction
@@ -37,7 +37,6 @@ from srd.errors import UsageError
 KEEP_ALIVE_S: Final = 1.0
 """How often programs that want it get a keep-alive event, as from the hardware."""
 BACKLOG: Final = 16
-_UCRED: Final = struct.Struct("3i")
 F = TypeVar("F", "Device", ExpressFunction)
 R = TypeVar("R")
 
@@ -78,7 +77,7 @@ class Device:
                 self._pause(error.strerror)
             return
         sock.setblocking(False)  # noqa: FBT003 - the library's signature
-        pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        pid, uid = peer_credentials(sock)
         if uid not in self._allowed or len(self.connections) >= self.vf.config.max_connections:
             self.vf.log.warning("pid %d of user %d may not open the device, or too many have", pid, uid)
             self.vf.device.alloc_ucontext_err += 1

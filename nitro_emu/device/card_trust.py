@@ -104,8 +104,7 @@ class CardTrust:
             required = () if config.require_attestation is None else _expectations(config.require_attestation)
             chip, key, alarms = None, None, Alarms()
             if config.chip is not None:
-                guard = LoadGuard(software_root(), on_refused=lambda reason: alarms.raise_alarm("image", reason))
-                opened.callback(guard.close)
+                LoadGuard(software_root(), on_refused=lambda reason: alarms.raise_alarm("image", reason))
                 secret = LockedSecret(SECRET_BYTES)
                 opened.callback(secret.close)
                 chip = _connect(config.chip.directory)

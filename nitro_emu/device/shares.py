@@ -11,7 +11,6 @@ are reduced, in proportion, and its programs learn the limits that count (GET_FE
 from __future__ import annotations
 
 import logging
-import os
 import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,7 +48,7 @@ def shared_out(vfs: Sequence[VfConfig]) -> list[VfConfig]:
     """Return the settings of virtual functions with limits that fit into the process's. Raises CardError."""
     taken = sum(vf.paths + RESERVE_PATHS + ENGINE_DESCRIPTORS for vf in vfs)
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    left = descriptors - _entries("/proc/self/fd") - RESERVED_DESCRIPTORS - taken
+    left = descriptors - len(list(Path("/proc/self/fd").iterdir())) - RESERVED_DESCRIPTORS - taken
     found = divided(vfs, costs=DESCRIPTORS, left=left, what=f"{descriptors} descriptors of the process (LimitNOFILE)")
     mappings = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
     left = mappings - RESERVED_MAPPINGS - ENGINE_MAPPINGS * len(vfs)
@@ -75,7 +74,3 @@ def divided(vfs: Sequence[VfConfig], *, costs: Mapping[str, int], left: int, wha
             _log.warning("%s: has %s: the %s are divided", vfs[index].name, limits, what)
             found[index] = vfs[index].model_copy(update=limits)
     return found
-
-
-def _entries(directory: str) -> int:
-    return len(os.listdir(directory))  # noqa: PTH208 - names only

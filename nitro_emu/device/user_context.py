@@ -178,10 +178,6 @@ class UserContext:
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def owns(self, qp: QueuePair) -> bool:
-        """Whether a queue pair is of this connection."""
-        return qp.number in self.qps
-
     def queue_pairs_of(self, cq: CompletionQueue) -> Iterator[QueuePair]:
         """Yield the queue pairs that complete into a queue."""
         for slot in self.qps.values():

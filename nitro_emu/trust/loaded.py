@@ -1,6 +1,6 @@
 """What this process may load: measured software, the interpreter's library, and installed distributions.
 
-    guard = LoadGuard(software_root(), on_refused=alarm)  # checks what is loaded, and from here on what is imported
+    LoadGuard(software_root(), on_refused=alarm)  # checks what is loaded, and from here on what is imported
 
 A measurement is of files; this is what makes it one of the process, as the measured software itself looks. A module is
 loaded from
@@ -39,7 +39,7 @@ class LoadRefusedError(TrustError, ImportError):
 
 
 class LoadGuard(MetaPathFinder):
-    """Refuses modules from elsewhere, until `close`."""
+    """Refuses modules from elsewhere, to the end of the process."""
 
     def __init__(self, root: Path, *, on_refused: Callable[[str], None]) -> None:
         """Check what is loaded, and then each import. Raises TrustError; `on_refused` hears of later ones.
@@ -85,8 +85,3 @@ class LoadGuard(MetaPathFinder):
                 f"{name} is loaded from {file}, which belongs neither to the measured software nor to an installed "
                 "distribution; remove it, or leave its directory out of PYTHONPATH"
             )
-
-    def close(self) -> None:
-        """Check no import any more."""
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
