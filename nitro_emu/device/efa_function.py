@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Final
 
 from nitro_emu.abi.admin import QpState
@@ -49,6 +51,8 @@ SQ_SHARE: Final = 128
 """Entries that one pass takes from a send queue, so that no queue pair waits for another's."""
 SHARED_SQ_SHARE: Final = 32
 """The same while other virtual functions have programs, too."""
+CANCEL_SHARE: Final = 256
+"""Requests that one pass ends of an address handle that is destroyed, to which all queue pairs may have some."""
 RQ_SHARE: Final = 256
 """Descriptors that one pass takes from a receive queue; messages that need more have them fetched."""
 MESSAGE_BYTES: Final = 64 << 10
@@ -89,7 +93,7 @@ class EfaFunction:
     """One device. `start` it in a running event loop; `close` it."""
 
     def __init__(self, config: VfConfig, *, trust: VfTrust, poller: Poller, on_failure: Callable[[str], None]) -> None:
-        """`on_failure` is called with the reason when the engine has failed."""
+        """`on_failure` is called with the reason when it has failed by an internal error."""
         self.config = config
         self.poller = poller
         self.tenancy = trust.tenancy
@@ -108,7 +112,7 @@ class EfaFunction:
             mtu=self.mtu_bytes,
             find_memory=self.tables.memory.get,
             on_room=self.run_later,
-            run_soon=poller.run_soon,
+            run_soon=self._run_soon,
         )
         self.responder = Responder(
             engine=self.endpoint.engine,
@@ -120,6 +124,8 @@ class EfaFunction:
             on_introduction=self.endpoint.introducer.on_introduction,
             on_broken=self.break_queue_pair,
         )
+        self._on_failure = on_failure
+        self._has_failed = False
         self._sq_share = SQ_SHARE
         self._admin_at = 0.0  # when the next admin command may be carried out, by time.monotonic()
         self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
@@ -186,8 +192,19 @@ class EfaFunction:
         """Whether no request is in progress."""
         return self.requester.idle.is_set()
 
+    def fail(self, error: Exception) -> None:
+        """End this virtual function by an internal error, which is logged with its traceback, once."""
+        if not self._has_failed:
+            self._has_failed = True
+            self.log.error("internal error", exc_info=error)
+            self._on_failure(f"internal error: {error!r}")
+
+    def _run_soon(self, work: Callable[[], None]) -> None:
+        self.poller.run_soon(work, vf=self)
+
     def close(self) -> None:
         """Close the engine, and release the memory."""
+        self.poller.forget(self)
         try:
             self.endpoint.close()
         finally:
@@ -208,7 +225,7 @@ class EfaFunction:
     def run_later(self, qp: QueuePair) -> None:
         """Look at a send queue in the next pass."""
         if (run := self._runs.get(qp)) is not None:
-            self.poller.run_soon(run)
+            self._run_soon(run)
 
     def _run(self, qp: QueuePair) -> None:
         if not qp.is_destroyed:
@@ -299,7 +316,7 @@ class EfaFunction:
         return remote
 
     def drop_handle(self, handle: AddressHandle) -> None:
-        """Remove an address handle; its requests end with FLUSHED."""
+        """Remove an address handle; its requests end with FLUSHED, a share in each pass."""
         self.tables.handles.remove(handle.number)
         del handle.pd.handles[handle.number]
         same = handle.pd.by_gid[handle.gid]
@@ -307,7 +324,13 @@ class EfaFunction:
         if not same:
             del handle.pd.by_gid[handle.gid]
         handle.pd.users -= 1
-        self.requester.cancel(handle.open_requests)
+        self._cancel_share(handle, iter(list(handle.open_requests)))
+
+    def _cancel_share(self, handle: AddressHandle, numbers: Iterator[int]) -> None:
+        self.requester.cancel(share := list(islice(numbers, CANCEL_SHARE)))
+        if len(share) == CANCEL_SHARE:
+            self._run_soon(partial(self._cancel_share, handle, numbers))
+            return
         handle.remote.users -= 1
         if not handle.remote.users:
             del self._remotes[handle.gid]

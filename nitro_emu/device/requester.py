@@ -445,7 +445,7 @@ class Requester:
     def cancel(self, numbers: Iterable[int]) -> None:
         """End requests with FLUSHED: the open ones of a queue pair, or to an address handle."""
         for number in list(numbers):
-            if (request := self._open.get(number)) is None:  # ended with one before it
+            if (request := self._open.get(number)) is None or request.is_cancelled:  # ended with one before it, or will
                 continue
             request.is_cancelled = True
             if request.timer is not None:

@@ -17,17 +17,19 @@ import pytest
 import uvloop
 
 from nitro_emu.abi.admin import AdminStatus, AllocPd, AllocUar, DeregMr, RegMr
+from nitro_emu.abi.gid import gid_of
 from nitro_emu.config import CardConfig
 from nitro_emu.control import ControlServer
 from nitro_emu.device.card import Card
 from nitro_emu.device.closer import THREAD
 from nitro_emu.device.mapped_memory import MappedMemory
+from nitro_emu.device.objects import AddressHandle, ProtectionDomain
 from nitro_emu.log_ring import LogRing
 from nitro_emu.vf_config import SecurityFields, VfConfig
 from scripts.benches.card_fuzz.raw_device import RawDevice, close_all
 from tests.nitro_emu.device.lingering import lingering
 from tests.nitro_emu.processes import loopback_address
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.sources  # breaks parts of the code
 
@@ -89,7 +91,21 @@ def break_counters(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(card.stats()["vfs"]) == ["efa_1"]
 
 
-@pytest.mark.parametrize("breaks", [break_turn, break_keep_alive, break_new_mapping, break_counters])
+def break_work_of_a_pass(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card._devices[0].vf, "poll", fail)
+    card._devices[0].vf._run_soon(fail)
+
+
+def break_admin_work(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    (connection,) = card._devices[0].connections
+    monkeypatch.setattr(connection, "_try_send", fail)
+    connection._in_turn(connection._on_writable)
+
+
+BREAKS = [break_turn, break_keep_alive, break_new_mapping, break_counters, break_work_of_a_pass, break_admin_work]
+
+
+@pytest.mark.parametrize("breaks", BREAKS)
 async def test_an_internal_error_ends_its_virtual_function_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: Callable[[Card, pytest.MonkeyPatch], None]
 ) -> None:
@@ -106,6 +122,22 @@ async def test_an_internal_error_ends_its_virtual_function_and_no_other(
             assert card.alarms.counts["device"] == 1
             card._on_keep_alive()
             assert await asyncio.to_thread(works, second)
+
+
+async def test_an_internal_error_is_logged_once_however_often_it_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with started(tmp_path) as card:
+        vf = card._devices[0].vf
+
+        def fail_again() -> None:
+            vf._run_soon(fail_again)
+            fail()
+
+        vf._run_soon(fail_again)
+        await until(lambda: len(card._devices) == 1)
+        (logged,) = [record for record in caplog.records if record.exc_info]
+        assert (logged.name, logged.message) == ("nitro_emu.vf.efa_0", "internal error")
 
 
 async def test_a_card_without_any_virtual_function_left_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,6 +238,39 @@ async def test_memory_is_not_freed_in_the_loop(tmp_path: Path, monkeypatch: pyte
         await asyncio.wait_for(closed.wait(), PATIENCE_S)
         assert threads != [threading.main_thread()]
         device.close()
+
+
+async def test_what_a_program_has_made_is_destroyed_in_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue pairs may have a million requests open."""
+    monkeypatch.setattr("nitro_emu.device.connection.DESTROY_SHARE_S", 0.0)
+    async with started(tmp_path) as card:
+        device = await asyncio.to_thread(opened, card, "efa_0")
+        for _ in range(5):
+            assert await asyncio.to_thread(works, device)
+        (connection,) = card._devices[0].connections
+        connection._in_turn(connection._end)
+        assert (len(connection.context.domains), connection.context.uar is None) == (4, False)
+        await asyncio.wait_for(asyncio.to_thread(hears_its_end, device), PATIENCE_S)
+        await until(lambda: not card._devices[0].connections)
+        assert (len(connection.context.domains), connection.context.uar) == (0, None)
+        device.close()
+
+
+async def test_requests_of_a_handle_that_is_destroyed_end_in_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nitro_emu.device.efa_function.CANCEL_SHARE", 2)
+    async with started(tmp_path) as card:
+        vf, pd = card._devices[0].vf, ProtectionDomain(1)
+        gid = gid_of("127.0.0.1", port=1)
+        handle = AddressHandle(1, pd, gid, vf.remote(gid), open_requests=dict.fromkeys(range(5)))
+        pd.handles[1], pd.by_gid[gid] = handle, {1: None}
+        shares: list[list[int]] = []
+        monkeypatch.setattr(vf.requester, "cancel", shares.append)
+        vf.drop_handle(handle)
+        assert (shares, handle.remote.users) == ([[0, 1]], 1)
+        await until(lambda: handle.remote.users == 0)
+        assert shares == [[0, 1], [2, 3], [4]]
 
 
 def test_admin_commands_of_one_tenant_leave_time_to_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
