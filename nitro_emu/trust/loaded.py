@@ -50,7 +50,10 @@ class LoadGuard(MetaPathFinder):
             raise TrustError(f"bytecode is loaded from {sys.pycache_prefix}; unset PYTHONPYCACHEPREFIX")
         self._root = os.path.realpath(root)
         self._standard = {os.path.realpath(sysconfig.get_path(name)) for name in _STANDARD}
-        self._site = {os.path.realpath(path) for path in (*site.getsitepackages(), *map(sysconfig.get_path, _SITE))}
+        places = [*site.getsitepackages(), *map(sysconfig.get_path, _SITE)]
+        if site.ENABLE_USER_SITE:
+            places.append(site.getusersitepackages())
+        self._site = {os.path.realpath(path) for path in places}
         self._distributed = frozenset(packages_distributions())
         self._on_refused = on_refused
         for name, module in list(sys.modules.items()):

@@ -76,6 +76,19 @@ def test_a_file_that_lies_loose_among_the_distributions_is_refused(tmp_path: Pat
     assert run(f"{GUARD}    import stray", python=python).returncode == 0
 
 
+def test_what_is_installed_for_the_user_counts(tmp_path: Path) -> None:
+    place = Path(run("import site; print(site.getusersitepackages())", PYTHONUSERBASE=str(tmp_path)).stdout.strip())
+    (place / "mine-1.dist-info").mkdir(parents=True)
+    (place / "mine.py").touch()
+    (place / "mine-1.dist-info" / "METADATA").write_text("Name: mine\nVersion: 1\n")
+    (place / "mine-1.dist-info" / "RECORD").write_text("mine.py,,\n")
+    for is_enabled in (True, False):  # a virtual environment has none
+        before = f"import site, sys; site.ENABLE_USER_SITE = {is_enabled}; sys.path.append({str(place)!r})"
+        done = run(f"    {before}{GUARD}    import mine", PYTHONUSERBASE=str(tmp_path))
+        assert ("LoadRefusedError: mine is loaded from" in done.stderr) is not is_enabled
+        assert done.returncode == (not is_enabled), done.stderr
+
+
 def test_what_counts_as_measured_is_what_is_measured() -> None:
     files = image_files(software_root())
     assert all(map(is_measured, files))
