@@ -19,6 +19,8 @@ from srd.proto.wire.data import HEADER_BYTES, OPCODE_BITS, Opcode, takes_credit
 MAX_ENDED = 64
 """Ended requests that are kept beyond as many as are open, until the first one posted has ended: to remove one from the
 middle of the queue would cost more than to keep it. One request that the responder leaves open must not keep all."""
+_BLOCK_BITS = 7
+"""Batches are found by blocks of so many message numbers: 128 are a batch of the usual size."""
 _SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
 
 
@@ -107,7 +109,7 @@ class WorkQueue:
     def __init__(self) -> None:
         self._by_request: dict[int, WorkQueueEntry] = {}
         self._by_message: dict[int, WorkQueueEntry] = {}
-        self._batches: dict[int, WorkQueueEntry] = {}  # by first message
+        self._batches: dict[int, list[WorkQueueEntry]] = {}  # by block of message numbers
         self._by_key: dict[int, dict[int, WorkQueueEntry]] = {}  # READs and RESPONSEs by registration, then message
         self._untimed: list[WorkQueueEntry] = []
         self._timed = LazyDeque[WorkQueueEntry]()  # may contain some that have ended
@@ -135,7 +137,8 @@ class WorkQueue:
         """Add a message. A RESPONSE has no request number, and no deadline but that of the READ."""
         self._by_message[wqe.message] = wqe
         if wqe.batch is not None:
-            self._batches[wqe.message] = wqe
+            for block in _blocks(wqe.message, wqe.batch):
+                self._batches.setdefault(block, []).append(wqe)
         if wqe.local_key:
             self._by_key.setdefault(wqe.local_key, {})[wqe.message] = wqe
         if wqe.request is not None:
@@ -144,19 +147,29 @@ class WorkQueue:
 
     def remove(self, wqe: WorkQueueEntry) -> None:
         """Remove a message that has ended."""
+        if self._by_message.pop(wqe.message, None) is not None:
+            self._forget(wqe)
         wqe.ended = True
-        self._by_message.pop(wqe.message, None)
-        self._batches.pop(wqe.message, None)
-        if wqe.local_key and (same := self._by_key.get(wqe.local_key)) is not None:
-            same.pop(wqe.message, None)
-            if not same:
-                del self._by_key[wqe.local_key]
         if wqe.request is not None:
             self._by_request.pop(wqe.request, None)
         if not self._by_message:  # nor any request: emptied dictionaries keep their tables (see `lazy_deque`)
             self._by_message.clear()
             self._by_key.clear()
+            self._batches.clear()
             self._by_request.clear()
+
+    def _forget(self, wqe: WorkQueueEntry) -> None:
+        if wqe.batch is not None:
+            for block in _blocks(wqe.message, wqe.batch):
+                batches = self._batches[block]
+                batches.remove(wqe)
+                if not batches:
+                    del self._batches[block]
+        if wqe.local_key:
+            same = self._by_key[wqe.local_key]
+            del same[wqe.message]
+            if not same:
+                del self._by_key[wqe.local_key]
 
     def by_request(self, name: int) -> WorkQueueEntry | None:
         """Return the open request of this number; a batch is found by its first."""
@@ -168,7 +181,7 @@ class WorkQueue:
 
     def batch_of(self, message: int) -> WorkQueueEntry | None:
         """Return the open batch that has a message of this number."""
-        for wqe in self._batches.values():
+        for wqe in self._batches.get(message >> _BLOCK_BITS, ()):
             if wqe.batch is not None and 0 <= message - wqe.message < wqe.batch.count:
                 return wqe
         return None
@@ -209,3 +222,8 @@ class WorkQueue:
         while (at := self.deadline_at) is not None and now >= at:
             found.append(self._timed.popleft())
         return found
+
+
+def _blocks(message: int, batch: SendBatch) -> range:
+    """Return the blocks of message numbers that a batch from `message` on has a part of."""
+    return range(message >> _BLOCK_BITS, (message + batch.count - 1 >> _BLOCK_BITS) + 1)

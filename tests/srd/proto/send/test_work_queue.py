@@ -94,6 +94,21 @@ def test_using__no_registration() -> None:
     assert requests.using_keys(lambda _: True) == []
 
 
+def test_batch_of__looks_at_few_others() -> None:
+    """A receiver that is not ready refuses each message of thousands of batches."""
+    requests, batches = WorkQueue(), []
+    for number in range(1000):
+        wqe = WorkQueueEntry(number * 100, number * 100, 0, 10, 0)
+        wqe.batch = SendBatch(np.zeros(100, np.uint64))
+        requests.add(wqe)
+        batches.append(wqe)
+    assert [requests.batch_of(number * 50) for number in range(2000)] == [batches[n // 2] for n in range(2000)]
+    assert max(map(len, requests._batches.values())) <= 3
+    for wqe in batches:
+        requests.remove(wqe)
+    assert not requests._batches
+
+
 def test_batch_of__every_message_of_an_open_batch() -> None:
     requests = WorkQueue()
     first, second = (WorkQueueEntry(name, message, 0, 10, 0) for name, message in ((100, 5), (200, 2**32 - 2)))
