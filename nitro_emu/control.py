@@ -35,7 +35,6 @@ import json
 import logging
 import os
 import socket
-import struct
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -46,6 +45,7 @@ from typing import Any, Final, Self
 
 from nitro_emu.control_calls import MAX_WAIT_S, Calls, ControlledCard
 from nitro_emu.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, Gate, RequestError
+from nitro_emu.daemon_process import peer_credentials, refuse_descriptors
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.run_directory import CONTROL_SOCKET
@@ -81,7 +81,6 @@ REPLY_TIMEOUT_S: Final = 30.0
 
 _ADMINISTRATORS: Final = frozenset({Principal.ROOT, Principal.CARD_USER})
 _BACKLOG: Final = 64
-_UCRED: Final = struct.Struct("iII")  # pid, uid, gid
 _log: Final = logging.getLogger(__name__)
 
 
@@ -284,6 +283,7 @@ async def _streams(client: socket.socket, *, limit: int) -> tuple[asyncio.Stream
 def _listen(path: Path, *, mode: int) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     before = os.umask(0o177)
+    refuse_descriptors(listener)
     try:
         listener.bind(str(path))
         path.chmod(mode)  # the credentials are checked in any case
@@ -314,12 +314,6 @@ def _caller_over_tcp(client: socket.socket) -> Caller:
     address = ipaddress.ip_address(client.getpeername()[0].partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return Caller(principal=Principal.CONTROL_PLANE, host=str(mapped or address))
-
-
-def peer_credentials(client: socket.socket) -> tuple[int, int]:
-    """Return the pid and the uid that have connected, as the kernel says."""
-    pid, uid, _ = _UCRED.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return int(pid), int(uid)
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:

@@ -54,6 +54,9 @@ class ControlledCard(Protocol):
         It has no public key: one in a document is the card's, as secrets are encrypted for it.
         """
 
+    async def sign_head(self, *, records: int, head: str) -> bytes | None:
+        """Return a document that states the audit log's head; None: this card has no chip. Raises NitroError."""
+
 
 class Calls:
     """The calls of one card; `answers` has what answers each."""
@@ -105,11 +108,11 @@ class Calls:
         if self._audit_log is None:
             raise RequestError("this card keeps no audit log; set audit_log in its settings")
         self._audit_log.flush()
-        return {
-            "path": str(self._audit_log.path),
-            "records": self._audit_log.records,
-            "head": self._audit_log.head,
-        }
+        records, head = self._audit_log.records, self._audit_log.head
+        found = {"path": str(self._audit_log.path), "records": records, "head": head}
+        if (document := await self._card.sign_head(records=records, head=head)) is not None:
+            found["document"] = base64.b64encode(document).decode()
+        return found
 
     async def _map(self, arguments: dict[str, Any]) -> dict[str, Any]:
         _only(arguments, "document")

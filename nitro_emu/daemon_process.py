@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import logging
 import resource
+import socket
+import struct
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
 
 from nitro_emu.log_ring import LineFormatter
+
+_SO_PASSRIGHTS: Final = 83
+_UCRED: Final = struct.Struct("iII")  # pid, uid, gid
 
 
 @contextmanager
@@ -26,6 +32,21 @@ def logging_to_stderr(*more: logging.Handler, as_json: bool, level: int | str = 
         for handler in (*more, console):
             root.removeHandler(handler)
         root.setLevel(before)
+
+
+def refuse_descriptors(listener: socket.socket) -> None:
+    """Let nobody send descriptors to what a Unix socket accepts (Linux 6.16; before, this has no effect).
+
+    Those that a process does not take are closed in its thread as it reads, which may block it (`device.closer`).
+    """
+    with suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+
+
+def peer_credentials(client: socket.socket) -> tuple[int, int]:
+    """Return the pid and the uid that have connected, as the kernel says."""
+    pid, uid, _ = _UCRED.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return int(pid), int(uid)
 
 
 def raise_descriptor_limit() -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
 
 from nitro_emu.abi.io import UNKNOWN_AH
 from nitro_emu.aio.address import QpAddress
 from nitro_emu.verbs import AddressHandle, ProtectionDomain
-
-_KEPT: Final = 256
-"""Destroyed handles whose GIDs are remembered for the completions that name them still."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,15 +46,16 @@ class Handles:
     def __init__(self, pd: ProtectionDomain) -> None:
         self._pd = pd
         self._entries: dict[bytes, _Entry] = {}
+        # Also of handles that are destroyed: completions that name them wait, and the card uses a number of 16 bits
+        # again as late as possible.
         self._gids: dict[int, bytes] = {}
         self._making: bytes | None = None  # its number is in completions before this loop knows it
-        self._ended: dict[int, bytes] = {}  # the oldest first
         self._lock = asyncio.Lock()  # so that one for the same GID is not made while the last is destroyed
 
     def gid_of(self, number: int) -> bytes | None:
-        """Return the GID that an address handle is, or was, for; None if there is no such handle."""
+        """Return the GID that an address handle is, or was, for; None if there was no such handle."""
         making = self._making if number != UNKNOWN_AH else None
-        return self._gids.get(number) or making or self._ended.get(number)
+        return self._gids.get(number, making)
 
     async def remote(self, address: QpAddress) -> Remote:
         """Return a destination. Raises VerbsError."""
@@ -81,12 +78,4 @@ class Handles:
             if entry is None or entry.users:
                 return
             del self._entries[gid]
-            self._keep_ended(entry.handle.number)
             await asyncio.to_thread(entry.handle.close)
-
-    def _keep_ended(self, number: int) -> None:
-        """Remember the GID of a handle that is destroyed: the card names it until then, and completions wait longer."""
-        self._ended.pop(number, None)
-        self._ended[number] = self._gids.pop(number)
-        if len(self._ended) > _KEPT:
-            del self._ended[next(iter(self._ended))]

@@ -16,7 +16,6 @@ import select
 import selectors
 import socket
 import stat
-import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,13 +25,13 @@ from typing import Final, Self
 from nitro_emu.chip.chip import Chip
 from nitro_emu.chip.messages import MAX_REQUEST_BYTES, encode
 from nitro_emu.chip.service import Client, Service
+from nitro_emu.daemon_process import peer_credentials, refuse_descriptors
 from nitro_emu.errors import TrustError
 
 MAX_CLIENTS: Final = 32
 LOCK_FILE: Final = "chip.lock"
 
 _BACKLOG: Final = 64
-_UCRED: Final = struct.Struct("iII")  # pid, uid, gid
 _log: Final = logging.getLogger(__name__)
 
 
@@ -103,7 +102,7 @@ class ChipServer:
             _log.warning("cannot accept: %s", error.strerror)
             return
         accepted.settimeout(0)
-        uid = peer_uid(accepted)
+        _, uid = peer_credentials(accepted)
         if uid not in self._uids:
             _refuse(accepted, f"uid {uid} may not use this chip; run the card as its user, or name it with --card-uid")
         elif len(self._clients) >= MAX_CLIENTS:
@@ -161,12 +160,6 @@ class _Connection(Client):
         return any(events & (select.POLLHUP | select.POLLRDHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
-def peer_uid(connection: socket.socket) -> int:
-    """Return the user who connected, as the kernel says."""
-    _, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return int(uid)
-
-
 def _refuse(connection: socket.socket, reason: str) -> None:
     with connection, suppress(OSError):  # it has gone
         connection.send(encode(0, "Refused", reason))
@@ -176,6 +169,7 @@ def _listen(path: Path, *, mode: int) -> socket.socket:
     """Return a socket that listens; one that a dead chip has left is replaced. Raises TrustError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.settimeout(0)
+    refuse_descriptors(listener)
     before = os.umask(0o777 & ~mode)
     try:
         _remove_left(path)

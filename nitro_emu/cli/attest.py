@@ -35,11 +35,11 @@ def attest(*, run_dir: Path, nonce: str | None, user_data: str | None, output: P
     if found.get("signed") is not True:
         _print_unsigned(found, output=output)
         return
-    document = _document_untrusted(found)
+    document = document_untrusted(found.get("document"))
     if output is None:
         click.echo(base64.b64encode(document).decode())
     else:
-        _write(output, document)
+        write_document(output, document)
 
 
 def _arguments(nonce: str | None, *, user_data: str | None) -> dict[str, str]:
@@ -68,10 +68,11 @@ def _read(option: str, path: Path) -> bytes:
     return content
 
 
-def _document_untrusted(found: dict[str, Any]) -> bytes:
+def document_untrusted(text: Any) -> bytes:
+    """Return a document in a card's answer, in base64. Raises CardError."""
     try:
-        return base64.b64decode(found["document"], validate=True)
-    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        return base64.b64decode(text, validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
         raise CardError(f"the card's answer has no document ({error}); it is of another version, restart it") from error
 
 
@@ -85,7 +86,8 @@ def _print_unsigned(found: dict[str, Any], *, output: Path | None) -> None:
     click.echo(f"nitro-card: nothing proves this statement: {reason}", err=True)
 
 
-def _write(output: Path, document: bytes) -> None:
+def write_document(output: Path, document: bytes) -> None:
+    """Write a document to a file. Raises CardError."""
     try:
         output.write_bytes(document)
     except OSError as error:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
+from nitro_emu.cli.attest import document_untrusted, write_document
 from nitro_emu.cli.options import json_option, run_dir_option
 from nitro_emu.cli.tables import print_fields
 from nitro_emu.control import ask
+from nitro_emu.errors import CardError
 from nitro_emu.trust.audit_log import examine_log_untrusted
 
 
@@ -22,12 +24,19 @@ def audit() -> None:
 @audit.command()
 @run_dir_option
 @json_option
-def head(*, run_dir: Path, as_json: bool) -> None:
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write the head as the chip signs it there, raw.")
+def head(*, run_dir: Path, as_json: bool, output: Path | None) -> None:
     """Show where a running card's audit log is, and its head: the hash that stands for all records so far.
 
-    Keep the head elsewhere: with it, verify finds that records are missing at the end.
+    Keep the head elsewhere: with it, verify finds that records are missing at the end. A security chip signs it:
+    nitro-verify shows the document's user data, which have the number of records and the head.
     """
     found = ask(run_dir, "audit")
+    document = found.pop("document", None)
+    if output is not None:
+        if document is None:
+            raise CardError(f"{output}: not written: this card has no security chip, which signs heads")
+        write_document(output, document_untrusted(document))
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:

@@ -208,7 +208,7 @@ class AdminCommands:
         )
         memory = MemoryRegion(
             region, pd=domain, iova=command.iova, length=command.mr_length, permissions=command.permissions,
-            lkey=lkey, rkey=new_rkey(tables.by_rkey), on_unmapped=vf.on_unmapped,
+            lkey=lkey, rkey=new_rkey(tables.by_rkey), on_unused=vf.on_unused,
         )  # fmt: skip
         tables.memory.add(lkey, memory)
         tables.by_rkey[memory.rkey] = self._context.memory[lkey] = memory
@@ -359,7 +359,7 @@ class AdminCommands:
         handle = AddressHandle(number, domain, command.dest_addr, self._vf.remote(command.dest_addr))
         self._vf.tables.handles.add(number, handle)
         self._context.handles[number] = domain.handles[number] = handle
-        domain.by_gid.setdefault(handle.gid, handle)
+        domain.by_gid.setdefault(handle.gid, {})[number] = None
         domain.users += 1
         return CreateAhReply(number), ()
 

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import socket
-import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from nitro_emu.abi.admin import AenqGroup
 from nitro_emu.abi.memory import CardState
 from nitro_emu.config import CardConfig
+from nitro_emu.daemon_process import peer_credentials
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
 from nitro_emu.device.efa_function import EfaFunction
@@ -37,7 +37,6 @@ from srd.errors import UsageError
 KEEP_ALIVE_S: Final = 1.0
 """How often programs that want it get a keep-alive event, as from the hardware."""
 BACKLOG: Final = 16
-_UCRED: Final = struct.Struct("3i")
 F = TypeVar("F", "Device", ExpressFunction)
 R = TypeVar("R")
 
@@ -54,7 +53,7 @@ class Device:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             self._sock.bind(str(path))
-            path.chmod(0o600 if vf.config.uid is None else 0o666)  # the credentials are checked in any case
+            path.chmod(_mode_for(path, uid=vf.config.uid))  # the credentials are checked in any case
             self._sock.listen(BACKLOG)
         except OSError as error:
             self._sock.close()
@@ -67,27 +66,30 @@ class Device:
         return self.vf.config
 
     def _on_connecting(self) -> None:
+        if self.vf.closer.is_behind:
+            self._pause("what programs have sent is not closed yet")
+            return
         try:
             sock, _ = self._sock.accept()
         except OSError as error:
             if not isinstance(error, BlockingIOError):
                 self.vf.device.alloc_ucontext_err += 1
-                self._pause(error)
+                self._pause(error.strerror)
             return
         sock.setblocking(False)  # noqa: FBT003 - the library's signature
-        pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        pid, uid = peer_credentials(sock)
         if uid not in self._allowed or len(self.connections) >= self.vf.config.max_connections:
             self.vf.log.warning("pid %d of user %d may not open the device, or too many have", pid, uid)
             self.vf.device.alloc_ucontext_err += 1
-            sock.close()
+            self.vf.closer.close_untrusted(sock.detach())
             return
         self.vf.log.info("pid %d has opened the device", pid)
         connection = Connection(sock, UserContext(self.vf, pid), on_closed=self._on_closed)
         self.connections.add(connection)
 
-    def _pause(self, error: OSError) -> None:
-        """Accept nothing for a while: no descriptor is left, and the socket stays readable."""
-        self.vf.log.error("a program cannot open the device: %s", error.strerror)
+    def _pause(self, reason: str | None) -> None:
+        """Accept nothing for a while: the socket stays readable."""
+        self.vf.log.error("a program cannot open the device: %s", reason)
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._sock.fileno())
         loop.call_later(0.1, self._resume)
@@ -117,7 +119,7 @@ class Device:
         """Let no further program open the device."""
         if self._sock.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._sock.fileno())
-            self._sock.close()
+            self.vf.closer.close_untrusted(self._sock.detach())  # there may be connections that wait
             with suppress(FileNotFoundError):
                 self.path.unlink()
 
@@ -128,6 +130,17 @@ class Device:
             for connection in list(self.connections):
                 stack.callback(connection.close)
             stack.callback(self.stop_accepting)
+
+
+def _mode_for(path: Path, *, uid: int | None) -> int:
+    """Return the mode of a socket that a user may connect to, to whom it is given if that can be."""
+    if uid is None:
+        return 0o600
+    try:
+        os.chown(path, uid, -1)
+    except OSError:  # not as root, or not as the root of that user
+        return 0o666
+    return 0o600
 
 
 class Card:
@@ -319,6 +332,12 @@ class Card:
             raise TrustError(f"user_data: {OWN_USER_DATA.decode()} begins what the card itself states; give other data")
         chip = self.trust.chip
         return None if chip is None else await chip.attest(nonce=nonce, user_data=user_data, public_key=None)
+
+    async def sign_head(self, *, records: int, head: str) -> bytes | None:
+        """Return a document of the security chip that states the audit log's head; None without a chip."""
+        user_data = OWN_USER_DATA + f" {self.config.name} audit log {records} {head}".encode()
+        chip = self.trust.chip
+        return None if chip is None else await chip.attest(nonce=None, user_data=user_data, public_key=None)
 
     async def update(self, manifest: str) -> dict[str, Any]:
         """Check a new manifest, and have the process replace itself by what it lists. Raises TrustError."""

@@ -36,6 +36,7 @@ from nitro_emu.errors import CardError, ConfigError, TrustError
 from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.confinement import confine, forbid_dumps
 from nitro_emu.trust.egress import EgressGuard
+from nitro_emu.trust.loaded import LoadGuard
 from nitro_emu.trust.locked import LockedSecret
 from nitro_emu.trust.manifest import MAX_MANIFEST_BYTES
 from nitro_emu.trust.measure import read_file, software_root
@@ -64,11 +65,12 @@ class CardTrust:
         control_plane: EllipticCurvePublicKey | None,
         chip: ChipClient | None,
         required: Sequence[Expectation],
+        alarms: Alarms,
         opened: ExitStack,
     ) -> None:
         """Take what `open` has opened."""
         self.config = config
-        self.alarms = Alarms()
+        self.alarms = alarms
         self.guard = EgressGuard(self.alarms)
         self.network: VpcNetwork | None = None
         self.chip = chip
@@ -100,8 +102,9 @@ class CardTrust:
         with ExitStack() as opened:
             control_plane = None if config.control_plane is None else _public_key(config.control_plane.key)
             required = () if config.require_attestation is None else _expectations(config.require_attestation)
-            chip, key = None, None
+            chip, key, alarms = None, None, Alarms()
             if config.chip is not None:
+                LoadGuard(software_root(), on_refused=lambda reason: alarms.raise_alarm("image", reason))
                 secret = LockedSecret(SECRET_BYTES)
                 opened.callback(secret.close)
                 chip = _connect(config.chip.directory)
@@ -110,8 +113,9 @@ class CardTrust:
             elif control_plane is not None:
                 key = config.card_key()
             return cls(
-                config, key=key, control_plane=control_plane, chip=chip, required=required, opened=opened.pop_all()
-            )
+                config, key=key, control_plane=control_plane, chip=chip, required=required, alarms=alarms,
+                opened=opened.pop_all(),
+            )  # fmt: skip
 
     def _allow_cards(self) -> None:
         if self.network is not None:

@@ -6,15 +6,19 @@ its engine's events. Nothing in it is shared with another virtual function but t
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Final
 
 from nitro_emu.abi.admin import QpState
 from nitro_emu.abi.limits import MAX_KEY, MAX_RQ_DEPTH
 from nitro_emu.counters import DeviceCounters, PortCounters
+from nitro_emu.device.closer import RETRY_S, Closer
 from nitro_emu.device.introduction import INTRODUCTION_REQUEST
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
@@ -47,6 +51,8 @@ SQ_SHARE: Final = 128
 """Entries that one pass takes from a send queue, so that no queue pair waits for another's."""
 SHARED_SQ_SHARE: Final = 32
 """The same while other virtual functions have programs, too."""
+CANCEL_SHARE: Final = 256
+"""Requests that one pass ends of an address handle that is destroyed, to which all queue pairs may have some."""
 RQ_SHARE: Final = 256
 """Descriptors that one pass takes from a receive queue; messages that need more have them fetched."""
 MESSAGE_BYTES: Final = 64 << 10
@@ -87,7 +93,7 @@ class EfaFunction:
     """One device. `start` it in a running event loop; `close` it."""
 
     def __init__(self, config: VfConfig, *, trust: VfTrust, poller: Poller, on_failure: Callable[[str], None]) -> None:
-        """`on_failure` is called with the reason when the engine has failed."""
+        """`on_failure` is called with the reason when it has failed by an internal error."""
         self.config = config
         self.poller = poller
         self.tenancy = trust.tenancy
@@ -96,6 +102,7 @@ class EfaFunction:
         self.device = DeviceCounters()
         self.endpoint = VfEndpoint(config, trust=trust, on_failure=on_failure, on_source=self._on_source)
         self.log = self.endpoint.log
+        self.closer = Closer()
         self._security = trust.security
         self._remotes: dict[bytes, Remote] = {}  # by GID
         self.mtu_bytes = datagram_bytes(config) - HEADER_BYTES - TAG_BYTES * (not isinstance(self._security, Plain))
@@ -105,7 +112,7 @@ class EfaFunction:
             mtu=self.mtu_bytes,
             find_memory=self.tables.memory.get,
             on_room=self.run_later,
-            run_soon=poller.run_soon,
+            run_soon=self._run_soon,
         )
         self.responder = Responder(
             engine=self.endpoint.engine,
@@ -117,7 +124,10 @@ class EfaFunction:
             on_introduction=self.endpoint.introducer.on_introduction,
             on_broken=self.break_queue_pair,
         )
+        self._on_failure = on_failure
+        self._has_failed = False
         self._sq_share = SQ_SHARE
+        self._admin_at = 0.0  # when the next admin command may be carried out, by time.monotonic()
         self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
         self._runs: dict[QueuePair, Callable[[], None]] = {}
         self._on_broken: dict[QueuePair, Callable[[], None]] = {}
@@ -158,6 +168,15 @@ class EfaFunction:
         self._sq_share = SHARED_SQ_SHARE if is_shared else SQ_SHARE
         self.engine().share_loop(is_shared=is_shared)
 
+    def admin_wait_s(self) -> float:
+        """Return how long an admin command has to wait."""
+        return RETRY_S if self.closer.is_behind else self._admin_at - time.monotonic()
+
+    def note_admin(self, took_s: float) -> None:
+        """Note what an admin command has taken of the loop: others have as much before the next one."""
+        if self._sq_share == SHARED_SQ_SHARE:
+            self._admin_at = time.monotonic() + took_s
+
     @property
     def security_mode(self) -> str:
         """How its peers are encrypted and known."""
@@ -173,9 +192,23 @@ class EfaFunction:
         """Whether no request is in progress."""
         return self.requester.idle.is_set()
 
+    def fail(self, error: Exception) -> None:
+        """End this virtual function by an internal error, which is logged with its traceback, once."""
+        if not self._has_failed:
+            self._has_failed = True
+            self.log.error("internal error", exc_info=error)
+            self._on_failure(f"internal error: {error!r}")
+
+    def _run_soon(self, work: Callable[[], None]) -> None:
+        self.poller.run_soon(work, vf=self)
+
     def close(self) -> None:
         """Close the engine, and release the memory."""
-        self.endpoint.close()
+        self.poller.forget(self)
+        try:
+            self.endpoint.close()
+        finally:
+            self.closer.close()
 
     # -- queue pairs ------------------------------------------------------------------------------------------------
 
@@ -192,7 +225,7 @@ class EfaFunction:
     def run_later(self, qp: QueuePair) -> None:
         """Look at a send queue in the next pass."""
         if (run := self._runs.get(qp)) is not None:
-            self.poller.run_soon(run)
+            self._run_soon(run)
 
     def _run(self, qp: QueuePair) -> None:
         if not qp.is_destroyed:
@@ -248,7 +281,7 @@ class EfaFunction:
 
     def flush(self, qp: QueuePair) -> None:
         """End all requests of a queue pair with FLUSHED."""
-        self.requester.cancel(lambda request: request.qp is qp)
+        self.requester.cancel(qp.open_requests)
         if qp.rq is not None:
             with suppress(AbiError):
                 qp.rq.fetch()
@@ -262,7 +295,7 @@ class EfaFunction:
         """
         self.engine().abandon([peer for peer, reserved in (*qp.sends.items(), *qp.writes.items()) if reserved])
         qp.reset()
-        self.requester.cancel(lambda request: request.qp is qp)
+        self.requester.cancel(qp.open_requests)
 
     def remove_queue_pair(self, qp: QueuePair) -> None:
         """Destroy a queue pair: its requests end without a completion; others hear REMOTE_ERROR_BAD_DEST_QPN."""
@@ -270,7 +303,7 @@ class EfaFunction:
         self.tables.queue_pairs.remove(qp.number)
         qp.epoch += 1
         qp.close()
-        self.requester.cancel(lambda request: request.qp is qp)
+        self.requester.cancel(qp.open_requests)
 
     # -- address handles --------------------------------------------------------------------------------------------
 
@@ -283,16 +316,21 @@ class EfaFunction:
         return remote
 
     def drop_handle(self, handle: AddressHandle) -> None:
-        """Remove an address handle; its requests end with FLUSHED."""
+        """Remove an address handle; its requests end with FLUSHED, a share in each pass."""
         self.tables.handles.remove(handle.number)
         del handle.pd.handles[handle.number]
-        if handle.pd.by_gid.get(handle.gid) is handle:
+        same = handle.pd.by_gid[handle.gid]
+        del same[handle.number]
+        if not same:
             del handle.pd.by_gid[handle.gid]
-            others = (other for other in handle.pd.handles.values() if other.gid == handle.gid)
-            if (other := next(others, None)) is not None:
-                handle.pd.by_gid[handle.gid] = other
         handle.pd.users -= 1
-        self.requester.cancel(lambda request: request.handle is handle)
+        self._cancel_share(handle, iter(list(handle.open_requests)))
+
+    def _cancel_share(self, handle: AddressHandle, numbers: Iterator[int]) -> None:
+        self.requester.cancel(share := list(islice(numbers, CANCEL_SHARE)))
+        if len(share) == CANCEL_SHARE:
+            self._run_soon(partial(self._cancel_share, handle, numbers))
+            return
         handle.remote.users -= 1
         if not handle.remote.users:
             del self._remotes[handle.gid]
@@ -311,8 +349,9 @@ class EfaFunction:
         self.engine().on_deregistered(lambda key: key == lkey or key >> 32 == rkey)
         memory.deregister()
 
-    def on_unmapped(self, memory: MemoryRegion) -> None:
-        """Note that nothing uses memory any more that was deregistered."""
+    def on_unused(self, memory: MemoryRegion) -> None:
+        """Unmap memory that was deregistered, and that nothing uses any more."""
+        self.closer.run(memory.unmap)
         self.tables.lingering -= 1
         self.tables.registered_bytes -= memory.length
 

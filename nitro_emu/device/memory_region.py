@@ -5,7 +5,7 @@
 2. An address in a work request is the program's own. `MemoryRegion.place` translates it to an address of the card.
 3. Packets of writes and reads carry the rkey, the queue pair and the program's address. A region is open to them only
    through a queue pair of its own protection domain.
-4. A region that is deregistered is closed to everything at once, and unmapped when the last request that uses it ends.
+4. A region that is deregistered is closed to everything at once, and unmapped after the last request that uses it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class MemoryRegion:
     """A registered range. `uses` counts the requests in flight that read or write it."""
 
     __slots__ = (
-        "_on_unmapped",
+        "_on_unused",
         "_region",
         "_view",
         "base",
@@ -50,9 +50,9 @@ class MemoryRegion:
         permissions: int,
         lkey: int,
         rkey: int,
-        on_unmapped: Callable[[MemoryRegion], None],
+        on_unused: Callable[[MemoryRegion], None],
     ) -> None:
-        """`on_unmapped` is called when it was deregistered and nothing uses it any more."""
+        """`on_unused` is called when it was deregistered and nothing uses it any more; it calls `unmap`."""
         in_page = iova % PAGE_BYTES  # a page of the program begins where one of the memfd does
         self._region = region
         self._view = region.view(in_page, length=length)
@@ -64,7 +64,7 @@ class MemoryRegion:
         self.lkey = lkey
         self.rkey = rkey
         self.uses = 0
-        self._on_unmapped = on_unmapped
+        self._on_unused = on_unused
         self.is_registered = True
         pd.users += 1
 
@@ -83,19 +83,22 @@ class MemoryRegion:
     def release(self, uses: int = 1) -> None:
         """Note that requests that use it have ended."""
         self.uses -= uses
-        self._unmap_if_unused()
+        self._end_if_unused()
 
     def deregister(self) -> None:
-        """Close it to everything; unmap it when nothing uses it."""
+        """Close it to everything, at once; it stays mapped as long as something uses it."""
         self.is_registered = False
         self.pd.users -= 1
-        self._unmap_if_unused()
+        self._end_if_unused()
 
-    def _unmap_if_unused(self) -> None:
+    def _end_if_unused(self) -> None:
         if not self.is_registered and not self.uses:
             self._view.release()
-            self._region.close()
-            self._on_unmapped(self)
+            self._on_unused(self)
+
+    def unmap(self) -> None:
+        """Unmap it; may be called in any thread, as it takes a while to free much memory."""
+        self._region.close()
 
 
 def map_untrusted(fd: int, *, offset: int, length: int, permissions: int) -> MappedMemory:

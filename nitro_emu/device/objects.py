@@ -15,8 +15,8 @@ class ProtectionDomain:
     users: int = 0
     """Objects that belong to it."""
     handles: dict[int, AddressHandle] = field(default_factory=dict)
-    by_gid: dict[bytes, AddressHandle] = field(default_factory=dict)
-    """The first address handle of each GID: what a completion names as its source."""
+    by_gid: dict[bytes, dict[int, None]] = field(default_factory=dict)
+    """The numbers of the address handles of each GID: the first is what a completion names as its source."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,3 +27,5 @@ class AddressHandle:
     pd: ProtectionDomain
     gid: bytes
     remote: Remote
+    open_requests: dict[int, None] = field(default_factory=dict)
+    """The numbers of the requests to it that have not ended (`requester`)."""

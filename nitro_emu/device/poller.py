@@ -5,12 +5,12 @@
 2. While programs of several virtual functions are there, each takes a small share of a pass (`Polled.share_loop`): what
    one does may not delay the others by more than that. A virtual function whose programs are inactive, but which others
    send to, has its turns in the passes, too.
+3. An error in what is done for a virtual function ends that one (`Polled.fail`), neither the loop nor the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -19,7 +19,6 @@ from typing import Final, Protocol
 from nitro_emu.device.doorbells import Doorbells
 from nitro_emu.device.shared import drain_eventfd
 
-_log: Final = logging.getLogger(__name__)
 RESCAN_S: Final = 0.05
 """How often doorbells are looked at that the card sleeps on: a missed kick (see `doorbells`) costs this at most."""
 PASSES: Final = 8
@@ -43,6 +42,9 @@ class Polled(Protocol):
     def share_loop(self, *, is_shared: bool) -> None:
         """Take small shares of a pass, or not."""
 
+    def fail(self, error: Exception) -> None:
+        """End it: something that was done for it has raised an internal error."""
+
 
 class Poller:
     """Looks at doorbells, and lets those that hold work back have another turn (`run_soon`)."""
@@ -54,7 +56,7 @@ class Poller:
         self._busy_poll = busy_poll
         self._active: dict[Doorbells, Polled] = {}
         self._asleep: dict[Doorbells, Polled] = {}
-        self._soon: dict[Callable[[], None], None] = {}
+        self._soon: dict[Callable[[], None], Polled] = {}
         self._vfs: dict[int, Polled] = {}  # with programs
         self._turns: dict[int, int] = {}  # of their engines, when the last passes began
         self._is_scheduled = False
@@ -94,10 +96,14 @@ class Poller:
             self._active[doorbells] = vf
             self._schedule()
 
-    def run_soon(self, work: Callable[[], None]) -> None:
+    def run_soon(self, work: Callable[[], None], *, vf: Polled) -> None:
         """Call `work` in the next pass: it has done its share of this one."""
-        self._soon[work] = None
+        self._soon[work] = vf
         self._schedule()
+
+    def forget(self, vf: Polled) -> None:
+        """Do nothing for a virtual function any more that has ended; its programs are removed before."""
+        self._soon = {work: of for work, of in self._soon.items() if of is not vf}
 
     def _schedule(self) -> None:
         if not self._is_scheduled and not self._is_closed:
@@ -126,17 +132,17 @@ class Poller:
     def _pass(self, busy: list[Polled]) -> bool:
         """Look at doorbells; poll the engines of active programs, and `busy` ones; return whether it did anything."""
         soon, self._soon = self._soon, {}
-        for work in soon:
-            self._try(work)
+        for work, vf in soon.items():
+            self._try(vf, work)
         now = time.monotonic()
         worked = bool(soon)
         vfs = {id(vf): vf for vf in busy}
         for doorbells, vf in list(self._active.items()):
             if doorbells in self._active:  # no earlier one has ended it
-                worked |= bool(self._try(self._look, doorbells, now))
+                worked |= bool(self._try(vf, self._look, doorbells, now))
                 vfs[id(vf)] = vf
         for vf in vfs.values():
-            worked |= bool(self._try(vf.poll))
+            worked |= bool(self._try(vf, vf.poll))
         return worked
 
     def _look(self, doorbells: Doorbells, now: float) -> bool:
@@ -149,17 +155,17 @@ class Poller:
             self._asleep[doorbells] = vf
         return False
 
-    def _try(self, work: Callable[..., object], *arguments: object) -> object:
-        """Call `work`. An error in it ends neither the loop nor the turns of other programs."""
+    def _try(self, vf: Polled, work: Callable[..., object], *arguments: object) -> object:
+        """Call `work`; an error in it ends its virtual function."""
         try:
             return work(*arguments)
-        except Exception:  # noqa: BLE001 - logged with its traceback
-            _log.exception("a doorbell's work failed by an internal error")
+        except Exception as error:  # noqa: BLE001 - logged with its traceback
+            vf.fail(error)
             return None
 
     def _on_rescan(self) -> None:
-        for doorbells in list(self._asleep):
-            if doorbells in self._asleep and self._try(doorbells.scan):
+        for doorbells, vf in list(self._asleep.items()):
+            if doorbells in self._asleep and self._try(vf, doorbells.scan):
                 self.touch(doorbells)
         self._rescan = self._loop.call_later(RESCAN_S, self._on_rescan)
 

@@ -70,6 +70,8 @@ class QueuePair:
     rnr_retry: int = 0
     """As SRD was first specified: without the attribute, a receiver that is not ready fails the request."""
     is_destroyed: bool = False
+    open_requests: dict[int, None] = field(default_factory=dict)
+    """The numbers of its requests that have not ended (`requester`)."""
     sends: dict[int, deque[Reservation]] = field(default_factory=dict)
     """Reservations for sends, by peer."""
     writes: dict[int, deque[RecvRequest]] = field(default_factory=dict)

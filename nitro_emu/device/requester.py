@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -284,11 +284,14 @@ class Requester:
         number = self._next
         self._next += 1
         self._open[number] = request
+        request.qp.open_requests[number] = request.handle.open_requests[number] = None
         self.idle.clear()
         return number
 
     def _remove(self, number: int) -> Request | None:
         request = self._open.pop(number, None)
+        if request is not None:
+            del request.qp.open_requests[number], request.handle.open_requests[number]
         if not self._open:
             self.idle.set()
         return request
@@ -439,10 +442,10 @@ class Requester:
 
     # -- cancelling -----------------------------------------------------------------------------------------------
 
-    def cancel(self, is_wanted: Callable[[Request], bool]) -> None:
-        """End requests with FLUSHED: those of a queue pair, or to an address handle."""
-        for number, request in list(self._open.items()):
-            if not is_wanted(request):
+    def cancel(self, numbers: Iterable[int]) -> None:
+        """End requests with FLUSHED: the open ones of a queue pair, or to an address handle."""
+        for number in list(numbers):
+            if (request := self._open.get(number)) is None or request.is_cancelled:  # ended with one before it, or will
                 continue
             request.is_cancelled = True
             if request.timer is not None:

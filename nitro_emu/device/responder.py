@@ -249,8 +249,7 @@ class Responder:
             self._release(event)
 
     def _source_lane(self, qp: QueuePair, gid: bytes, *, src_qp_num: int, immediate: int | None) -> int:
-        handle = qp.pd.by_gid.get(gid)
-        ah = io.UNKNOWN_AH if handle is None else handle.number
+        ah = next(iter(qp.pd.by_gid.get(gid, ())), io.UNKNOWN_AH)
         return rx_source_lane(ah, src_qp_num=src_qp_num, immediate=immediate or 0)
 
     def _deliver_sends(self, event: MessageReceived | MessagesReceived, gid: bytes) -> None:

@@ -69,6 +69,7 @@ class EventSender:
             self._socket, program_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError as error:
             raise AdminError(AdminStatus.RESOURCE_ALLOCATION_FAILURE, f"event: {error.strerror}") from error
+        self._socket.shutdown(socket.SHUT_RD)  # or a program's unread descriptors would be closed with it
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least: what is unread is enough to wake
         self.program_fd = program_end.detach()
 

@@ -11,29 +11,29 @@ are reduced, in proportion, and its programs learn the limits that count (GET_FE
 from __future__ import annotations
 
 import logging
-import os
 import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from nitro_emu.device.closer import MAX_PENDING
 from nitro_emu.errors import CardError
 from nitro_emu.vf_config import VfConfig
 from srd.proto.paths.table import RESERVE_PATHS
 
-DESCRIPTORS: Final[Mapping[str, int]] = {"max_connections": 10, "max_cqs": 3, "max_qps": 2}
+DESCRIPTORS: Final[Mapping[str, int]] = {"max_connections": 14, "max_cqs": 3, "max_qps": 2}
 """What each takes. A region has one, and its mapping another. A program: its socket, doorbells, events, the kick, the
-way to wake it, and three that go with an answer. A completion queue: its ring, and the way to wake for it."""
+way to wake it, three of an answer, and four of an entry. A completion queue: its ring, and the way to wake for it."""
 
 MAPPINGS: Final[Mapping[str, int]] = {"max_connections": 2, "max_cqs": 1, "max_qps": 1, "max_mrs": 1}
 """Likewise."""
 
-ENGINE_DESCRIPTORS: Final = 12
+ENGINE_DESCRIPTORS: Final = 16 + MAX_PENDING
 """Of an engine besides its paths (timer, epoll, memory, two of an interface), its socket for programs, and two control
-connections of its tenant; rounded up."""
+connections of its tenant; rounded up. And what is not closed yet, with the five of a connection that is ended."""
 
-ENGINE_MAPPINGS: Final = 32
-"""Of an engine: memory, stages, arrays of NumPy's that malloc maps."""
+ENGINE_MAPPINGS: Final = 32 + MAX_PENDING
+"""Of an engine: memory, stages, arrays of NumPy's that malloc maps. And what is not unmapped yet."""
 
 RESERVED_DESCRIPTORS: Final = 128
 """For control connections of others than tenants (96), logs, metrics, and what is open for a moment."""
@@ -48,7 +48,7 @@ def shared_out(vfs: Sequence[VfConfig]) -> list[VfConfig]:
     """Return the settings of virtual functions with limits that fit into the process's. Raises CardError."""
     taken = sum(vf.paths + RESERVE_PATHS + ENGINE_DESCRIPTORS for vf in vfs)
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    left = descriptors - _entries("/proc/self/fd") - RESERVED_DESCRIPTORS - taken
+    left = descriptors - len(list(Path("/proc/self/fd").iterdir())) - RESERVED_DESCRIPTORS - taken
     found = divided(vfs, costs=DESCRIPTORS, left=left, what=f"{descriptors} descriptors of the process (LimitNOFILE)")
     mappings = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
     left = mappings - RESERVED_MAPPINGS - ENGINE_MAPPINGS * len(vfs)
@@ -74,7 +74,3 @@ def divided(vfs: Sequence[VfConfig], *, costs: Mapping[str, int], left: int, wha
             _log.warning("%s: has %s: the %s are divided", vfs[index].name, limits, what)
             found[index] = vfs[index].model_copy(update=limits)
     return found
-
-
-def _entries(directory: str) -> int:
-    return len(os.listdir(directory))  # noqa: PTH208 - names only

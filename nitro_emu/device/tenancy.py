@@ -180,7 +180,7 @@ class PacketTenancy(VpcTenancy):
     @property
     def rules_version(self) -> int:
         """Of the mapping that flows are judged by; 0: there is none. An expired one still counts for what is open."""
-        return self._network.version
+        return self._network.rules_version
 
     def flow_refusal(self, begin: Begin) -> str | None:
         """Return why a flow may not begin: a counter's name; None: it may."""

@@ -6,7 +6,7 @@ Everything belongs to the connection: no other can name it, and it is destroyed 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -162,25 +162,33 @@ class UserContext:
         del self.domains[number]
         self.vf.tables.domains.remove(number)
 
+    def _objects(self) -> tuple[tuple[Callable[[int], None], Iterable[int]], ...]:
+        """What destroys objects, with these, in the order of dependence."""
+        return (
+            (self.destroy_qp, self.qps),
+            (self.destroy_cq, self.cqs),
+            (self.destroy_memory, self.memory),
+            (self.destroy_handle, self.handles),
+            (self.destroy_domain, self.domains),
+        )
+
+    def destruction(self) -> Iterator[None]:
+        """Destroy everything, an object a step."""
+        for destroy, objects in self._objects():
+            for number in list(objects):
+                destroy(number)
+                yield
+        self.close_uar()
+
     def close(self) -> None:
-        """Destroy everything, in the order of dependence, even if a step raises."""
+        """Destroy everything at once, even if a step raises."""
         with ExitStack() as stack:  # runs from the last callback to the first
             stack.callback(self.close_uar)
-            for destroy, objects in (
-                (self.destroy_domain, self.domains),
-                (self.destroy_handle, self.handles),
-                (self.destroy_memory, self.memory),
-                (self.destroy_cq, self.cqs),
-                (self.destroy_qp, self.qps),
-            ):
+            for destroy, objects in reversed(self._objects()):
                 for number in list(objects):
                     stack.callback(destroy, number)
 
     # -- events -------------------------------------------------------------------------------------------------------
-
-    def owns(self, qp: QueuePair) -> bool:
-        """Whether a queue pair is of this connection."""
-        return qp.number in self.qps
 
     def queue_pairs_of(self, cq: CompletionQueue) -> Iterator[QueuePair]:
         """Yield the queue pairs that complete into a queue."""

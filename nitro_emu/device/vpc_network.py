@@ -63,6 +63,7 @@ class VpcNetwork:
         self._wall_clock = wall_clock
         self._clock = clock
         self._mapping: Mapping | None = None
+        self._document: MapDocument | None = None  # that it is from
         self._expires_at = 0.0
         self._is_expiry_noticed = False
         self._callbacks: list[Callable[[], None]] = []
@@ -76,7 +77,7 @@ class VpcNetwork:
                 alarms.raise_alarm("map-version", str(error))
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called after each new mapping."""
+        """Have `callback` called after each new mapping, not when one is renewed that has not changed."""
         self._callbacks.append(callback)
 
     def set_map_untrusted(self, document: bytes) -> dict[str, Any]:
@@ -120,6 +121,11 @@ class VpcNetwork:
         return 0 if self._mapping is None else self._mapping.version
 
     @property
+    def rules_version(self) -> int:
+        """As `version`, but of the first one with the same content."""
+        return 0 if self._mapping is None else self._mapping.rules_version
+
+    @property
     def card_addresses(self) -> frozenset[str]:
         """The addresses of all cards, valid or not: what this card may send to."""
         return frozenset() if self._mapping is None else frozenset(c.address for c in self._mapping.cards.values())
@@ -153,7 +159,9 @@ class VpcNetwork:
         if seen is not None:
             raise VpcError(seen)
         now_s = self._wall_clock()
-        return open_map_untrusted(document, key=self._control_plane, now_s=now_s, newer_than=newer_than)
+        return open_map_untrusted(
+            document, key=self._control_plane, now_s=now_s, newer_than=newer_than, before=self._document
+        )
 
     def _remember(self, digest: bytes, found: int | str) -> None:
         """Know a document from now on; forget the one that was not sent for longest."""
@@ -169,11 +177,16 @@ class VpcNetwork:
                 _write_version(self._version_file, version=found.version)
             except VpcError as error:
                 self._alarms.raise_alarm("map-version", str(error))
-        self._mapping = Mapping(found.map, version=found.version)
+        is_renewed = self._document is not None and found.map is self._document.map
+        self._document = found
+        if is_renewed and self._mapping is not None:
+            self._mapping.version = found.version
+        else:
+            self._mapping = Mapping(found.map, version=found.version)
         self._expires_at = self._clock() + max(found.expires_at_s - self._wall_clock(), 0.0)
         self._is_expiry_noticed = False
         _log.debug("mapping %d, for %s s", found.version, found.lifetime_s)
-        for callback in self._callbacks:
+        for callback in () if is_renewed else self._callbacks:
             callback()
 
     def _stale(self, version: int) -> str:

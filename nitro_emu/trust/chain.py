@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from cryptography import x509
@@ -66,11 +67,16 @@ def _check_issued(certificate: x509.Certificate, *, issuer: x509.Certificate) ->
     if certificate.signature_algorithm_oid != SignatureAlgorithmOID.ECDSA_WITH_SHA384:
         raise TrustError(f"the certificate {name!r} is not signed with ECDSA and SHA-384")
     try:
-        certificate.verify_directly_issued_by(issuer)
+        _verify_signature(certificate, issuer)
     except InvalidSignature:
         raise TrustError(f"the certificate {name!r} has a signature that is not of {above!r}") from None
     except UNREADABLE as error:
         raise TrustError(f"the certificate {name!r} has a signature that cannot be verified") from error
+
+
+@lru_cache(maxsize=256)  # of those that hold: peers of a card show the same ones again, and each takes 0.5 ms
+def _verify_signature(certificate: x509.Certificate, issuer: x509.Certificate) -> None:
+    certificate.verify_directly_issued_by(issuer)
 
 
 def _check_time(certificate: x509.Certificate, *, at: datetime) -> None:

@@ -33,8 +33,8 @@ DIGEST_BYTES: Final = 48
 ZERO: Final = bytes(DIGEST_BYTES)
 """A register before anything was added to it."""
 
-MEASURED_PACKAGES: Final = ("devmem", "nitro_emu", "srd")
-"""Directories of an image whose files are measured."""
+MEASURED_PACKAGES: Final = ("devmem", "netns", "nitro_emu", "srd")
+"""Directories of an image whose files are measured. `nitro_emu.trust.loaded` sees to it that no others are loaded."""
 
 MEASURED_SUFFIXES: Final = (".py", ".pyc", ".so")
 """Of the files that Python loads code from."""
@@ -174,7 +174,7 @@ class _Walk:
             for name in self._names(root):
                 if name in MEASURED_PACKAGES:
                     self._package(root, name)
-                elif _COMPILED_GROUP in name and name.endswith(".so"):
+                elif is_measured(name):
                     self._file(root, name, shown=name)
         finally:
             os.close(root)
@@ -238,6 +238,14 @@ class _Walk:
             if size > MAX_FILE_BYTES or self._bytes > MAX_IMAGE_BYTES:
                 raise TrustError(f"{shown} makes the image larger than {MAX_IMAGE_BYTES} bytes; remove it")
         return digest.digest()
+
+
+def is_measured(name: str) -> bool:
+    """Whether a file, by its name relative to the image, is one of those that `image_files` measures."""
+    package, slash, _ = name.partition("/")
+    if not slash:
+        return _COMPILED_GROUP in name and name.endswith(".so")
+    return package in MEASURED_PACKAGES and name.endswith(MEASURED_SUFFIXES) and "/__pycache__/" not in name
 
 
 def _leads_to_code(name: str, directory: int) -> bool:

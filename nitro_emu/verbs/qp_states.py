@@ -12,7 +12,6 @@ from nitro_emu.verbs.enums import QpState
 _NONE: Final = ModifyMask(0)
 _STATES: Final = ModifyMask.QP_STATE | ModifyMask.CUR_QP_STATE
 _QKEY: Final = ModifyMask.QKEY
-_ANY_OF: Final = frozenset(QpState)
 
 _CHANGES: Final = {
     (QpState.RESET, QpState.INIT): (_QKEY, _QKEY),

@@ -140,11 +140,14 @@ class _Group:
 
 
 class Mapping:
-    """A map with indexes. It does not change; a new version is a new one."""
+    """A map with indexes. It does not change; another map is a new one, the same in a new version is not."""
 
     def __init__(self, vpc_map: VpcMap, *, version: int) -> None:
         self.map = vpc_map
         self.version = version
+        """That it was last sent with."""
+        self.rules_version = version
+        """That it was first sent with, so what was judged by that one holds."""
         self.cards = {
             name: Card(name=name, address=card.address, public_key=card.key, region=card.region)
             for name, card in vpc_map.cards.items()

@@ -51,11 +51,3 @@ class LazyDeque(Generic[T]):
         if not self._items:
             self._items = None
         return item
-
-    def remove(self, item: T) -> None:
-        """Remove an item, wherever it is. Raises ValueError when it is not there."""
-        if self._items is None:
-            raise ValueError("the queue is empty")
-        self._items.remove(item)
-        if not self._items:
-            self._items = None

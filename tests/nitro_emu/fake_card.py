@@ -90,6 +90,9 @@ class FakeCard:
         self.attested.append({"nonce": nonce, "user_data": user_data})
         return self.document
 
+    async def sign_head(self, *, records: int, head: str) -> bytes | None:
+        return None if self.document is None else f"{records} {head}".encode()
+
 
 def stats_of(port: PortCounters) -> dict[str, Any]:
     resources = {"qps": 2, "cqs": 1}

@@ -131,7 +131,11 @@ async def test_statement_without_a_chip_repeats_what_was_given(bench: Bench) -> 
 async def test_audit_tells_the_head(bench: Bench) -> None:
     await bench.call(ROOT, "map", document=DOCUMENT)
     found = await bench.call(ROOT, "audit")
-    assert found == {"path": str(bench.path), "records": 1, "head": bench.records()[0]["chain"]}
+    head = bench.records()[0]["chain"]
+    assert found == {"path": str(bench.path), "records": 1, "head": head}
+    bench.card.document = b"of a chip"
+    found = await bench.call(ROOT, "audit")
+    assert base64.b64decode(found["document"]) == f"{found['records']} {found['head']}".encode()
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ is aborted; flows beyond that wait until one of these messages is wholly packeti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 
-from srd.proto.lazy_deque import LazyDeque
+from srd.proto.send.message_queue import MessageQueue
 from srd.proto.send.work_queue import WorkQueueEntry
 
 
@@ -20,20 +20,22 @@ class FlowQueue:
 
     def __init__(self, *, limit: int) -> None:
         self.partial = 0  # flows whose first message is partially packetized
-        self._flows: dict[int, LazyDeque[WorkQueueEntry]] = {}  # in the order of their turns
+        self._flows: dict[int, MessageQueue] = {}  # in the order of their turns
         self._limit = limit
 
     def __bool__(self) -> bool:
         return bool(self._flows)
 
-    def __iter__(self) -> Iterator[WorkQueueEntry]:
-        return chain.from_iterable(self._flows.values())
+    def front(self, count: int) -> Iterator[WorkQueueEntry]:
+        """Yield what is left of the first `count` messages."""
+        messages = chain.from_iterable(self._flows.values())
+        return (wqe for wqe in islice(messages, count) if not wqe.packetized)
 
     def append(self, wqe: WorkQueueEntry) -> None:
         """Queue a message of its flow."""
         queue = self._flows.get(wqe.flow)
         if queue is None:
-            queue = self._flows[wqe.flow] = LazyDeque[WorkQueueEntry]()
+            queue = self._flows[wqe.flow] = MessageQueue()
         queue.append(wqe)
 
     def head(self) -> WorkQueueEntry:

@@ -145,7 +145,6 @@ class SendQueue:
             wqe.aborted = True
             if not wqe.packetized:
                 self.scheduler.remove(wqe)
-                wqe.packetized = True
                 if wqe.batch is None:  # a batch is packetized in whole messages
                     self._inflight.add_unsent(wqe, offset=wqe.next_offset, packet_bytes=HEADER_BYTES)
         elif wqe.opcode == Opcode.RESPONSE:

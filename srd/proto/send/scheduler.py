@@ -8,13 +8,13 @@ latter the flows take turns, too (`send.flow_queue`).
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain
 
 from srd.proto.config import MAX_FLOWS
-from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.batch import SendBatch
 from srd.proto.send.flow_control import Credit
 from srd.proto.send.flow_queue import FlowQueue
+from srd.proto.send.message_queue import MessageQueue
 from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.wire.data import Opcode
 
@@ -38,9 +38,9 @@ class SendScheduler:
         """`flows`: how many may have a message that is partially packetized."""
         self.outstanding_reads = 0
         self._credit = credit
-        self._reads = LazyDeque[WorkQueueEntry]()
+        self._reads = MessageQueue()
         self._tagged = FlowQueue(limit=flows)
-        self._sends = LazyDeque[WorkQueueEntry]()
+        self._sends = MessageQueue()
         self._tagged_turn = False
 
     def add(self, wqe: WorkQueueEntry) -> None:
@@ -71,12 +71,12 @@ class SendScheduler:
     def backlog_bytes(self, segment_bytes: int) -> int:
         """Return how much may be sent now, in packets of `segment_bytes` with headers; of long queues a part."""
         backlog_bytes = granted_bytes = 0
-        for send in islice(self._sends, BACKLOG_MESSAGES):
+        for send in self._sends.front(BACKLOG_MESSAGES):
             granted_bytes += 0 if send.next_offset else send.credit_bytes
             if not send.next_offset and not self._credit.covers(granted_bytes):
                 break
             backlog_bytes += send.left_bytes(segment_bytes)
-        for wqe in (*islice(self._reads, BACKLOG_MESSAGES), *islice(self._tagged, BACKLOG_MESSAGES)):
+        for wqe in chain(self._reads.front(BACKLOG_MESSAGES), self._tagged.front(BACKLOG_MESSAGES)):
             backlog_bytes += wqe.left_bytes(segment_bytes)
         return backlog_bytes
 
@@ -108,7 +108,7 @@ class SendScheduler:
             self._sends.popleft()
 
     def remove(self, wqe: WorkQueueEntry) -> None:
-        """Remove a message that is not wholly packetized."""
+        """Remove a message that is not wholly packetized, and never will be."""
         if wqe.needs_credit:
             self._sends.remove(wqe)
         elif wqe.opcode == _READ:
@@ -128,4 +128,5 @@ class SendScheduler:
         """Return the messages that wait for credit and whose retry budget is spent."""
         if not self.needs_credit:
             return []
-        return [send for send in self._sends if not send.next_offset and self._credit.retries_exhausted(send.rnr_count)]
+        waiting = self._sends.front(len(self._sends))
+        return [send for send in waiting if not send.next_offset and self._credit.retries_exhausted(send.rnr_count)]

@@ -18,6 +18,8 @@ from srd.proto.wire.data import HEADER_BYTES, OPCODE_BITS, Opcode, takes_credit
 MAX_ENDED = 64
 """Ended requests that are kept beyond as many as are open, until the first one posted has ended: to remove one from the
 middle of the queue would cost more than to keep it. One request that the responder leaves open must not keep all."""
+_BLOCK_BITS = 7
+"""Batches are found by blocks of so many message numbers: 128 are a batch of the usual size."""
 _SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
 
 
@@ -123,12 +125,13 @@ class WorkQueueEntry:
 class WorkQueue:
     """`add`, find and `remove` messages; `start_timers` of the new ones, find the `overdue` ones."""
 
-    __slots__ = ("_batches", "_by_message", "_by_request", "_timed", "_untimed")
+    __slots__ = ("_batches", "_by_key", "_by_message", "_by_request", "_timed", "_untimed")
 
     def __init__(self) -> None:
         self._by_request: dict[int, WorkQueueEntry] = {}
         self._by_message: dict[int, WorkQueueEntry] = {}
-        self._batches: dict[int, WorkQueueEntry] = {}  # by first message
+        self._batches: dict[int, list[WorkQueueEntry]] = {}  # by block of message numbers
+        self._by_key: dict[int, dict[int, WorkQueueEntry]] = {}  # READs and RESPONSEs by registration, then message
         self._untimed: list[WorkQueueEntry] = []
         self._timed = LazyDeque[WorkQueueEntry]()  # may contain some that have ended
 
@@ -155,21 +158,39 @@ class WorkQueue:
         """Add a message. A RESPONSE has no request number, and no deadline but that of the READ."""
         self._by_message[wqe.message] = wqe
         if wqe.batch is not None:
-            self._batches[wqe.message] = wqe
+            for block in _blocks(wqe.message, wqe.batch):
+                self._batches.setdefault(block, []).append(wqe)
+        if wqe.local_key:
+            self._by_key.setdefault(wqe.local_key, {})[wqe.message] = wqe
         if wqe.request is not None:
             self._by_request[wqe.request] = wqe
             self._untimed.append(wqe)
 
     def remove(self, wqe: WorkQueueEntry) -> None:
         """Remove a message that has ended."""
+        if self._by_message.pop(wqe.message, None) is not None:
+            self._forget(wqe)
         wqe.ended = True
-        self._by_message.pop(wqe.message, None)
-        self._batches.pop(wqe.message, None)
         if wqe.request is not None:
             self._by_request.pop(wqe.request, None)
         if not self._by_message:  # nor any request: emptied dictionaries keep their tables (see `lazy_deque`)
             self._by_message.clear()
+            self._by_key.clear()
+            self._batches.clear()
             self._by_request.clear()
+
+    def _forget(self, wqe: WorkQueueEntry) -> None:
+        if wqe.batch is not None:
+            for block in _blocks(wqe.message, wqe.batch):
+                batches = self._batches[block]
+                batches.remove(wqe)
+                if not batches:
+                    del self._batches[block]
+        if wqe.local_key:
+            same = self._by_key[wqe.local_key]
+            del same[wqe.message]
+            if not same:
+                del self._by_key[wqe.local_key]
 
     def by_request(self, name: int) -> WorkQueueEntry | None:
         """Return the open request of this number; a batch is found by its first."""
@@ -181,14 +202,14 @@ class WorkQueue:
 
     def batch_of(self, message: int) -> WorkQueueEntry | None:
         """Return the open batch that has a message of this number."""
-        for wqe in self._batches.values():
+        for wqe in self._batches.get(message >> _BLOCK_BITS, ()):
             if wqe.batch is not None and 0 <= message - wqe.message < wqe.batch.count:
                 return wqe
         return None
 
     def using_keys(self, is_wanted: Callable[[int], bool]) -> list[WorkQueueEntry]:
         """Return the open READs and RESPONSEs that use these registrations of this end."""
-        return [wqe for wqe in self._by_message.values() if wqe.local_key and is_wanted(wqe.local_key)]
+        return [wqe for key, same in self._by_key.items() if is_wanted(key) for wqe in same.values()]
 
     def started_sends(self) -> list[WorkQueueEntry]:
         """Return the open sends that have a payload and of which some was packetized."""
@@ -222,3 +243,8 @@ class WorkQueue:
         while (at := self.deadline_at) is not None and now >= at:
             found.append(self._timed.popleft())
         return found
+
+
+def _blocks(message: int, batch: SendBatch) -> range:
+    """Return the blocks of message numbers that a batch from `message` on has a part of."""
+    return range(message >> _BLOCK_BITS, (message + batch.count - 1 >> _BLOCK_BITS) + 1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
+from nitro_emu.abi.gid import gid_of
 from nitro_emu.abi.io import UNKNOWN_AH
 from nitro_emu.aio import QpAddress
 from nitro_emu.aio.handles import Handles
@@ -35,15 +34,21 @@ async def test_gid_of__from_the_command_to_the_last_completion(card: FakeCard) -
             assert handles.gid_of(number) == GID
 
 
-async def test_gid_of__forgets_the_oldest_in_the_end(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nitro_emu.aio.handles._KEPT", 2)
+async def test_gid_of__is_never_that_of_a_handle_that_is_made_later(card: FakeCard) -> None:
     async with asyncio.timeout(PATIENCE_S):
         with Context("efa_0", directory=card.directory) as context:
             handles = Handles(ProtectionDomain(context))
-            numbers = []
-            for _ in range(3):
-                remote = await handles.remote(QpAddress(GID, 7, 1))
+            gids = {}
+            for number in range(300):
+                gid = gid_of("10.0.1.1", port=number + 1)
+                remote = await handles.remote(QpAddress(gid, 7, 1))
                 assert remote.handle is not None
-                numbers.append(remote.handle.number)
+                gids[remote.handle.number] = gid
                 await remote.close()
-            assert [handles.gid_of(number) for number in numbers] == [None, GID, GID]
+            card.hold.clear()
+            making = asyncio.ensure_future(handles.remote(QpAddress(GID, 7, 1)))
+            await asyncio.sleep(0)
+            assert {number: handles.gid_of(number) for number in gids} == gids
+            card.hold.set()
+            await making
+            assert {number: handles.gid_of(number) for number in gids} == gids

@@ -152,7 +152,7 @@ REASONS: list[tuple[Callable[[Rig], None], str]] = [
     (change_compiled, "is not the signed one: srd/engine.cpython-311-x86_64-linux-gnu.so was changed"),
     (add_file, "is not the signed one: nitro_emu/chip/extra.py was added"),
     (remove_file, "is not the signed one: devmem/pool.py is missing"),
-    (empty_image, "has no files of devmem, nitro_emu, srd"),
+    (empty_image, "has no files of devmem, netns, nitro_emu, srd"),
     (change_configuration, "the configuration card-a.yaml is not the signed one"),
     (remove_configuration, "card-a.yaml cannot be read: No such file"),
     (make_configuration_a_fifo, "card-a.yaml is no regular file"),

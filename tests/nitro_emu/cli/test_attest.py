@@ -145,7 +145,9 @@ def test_update_that_is_refused_is_one_line(
 def test_audit_head_is_what_verify_finds(called: Called, at: tuple[str, str], tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     assert called("update", *at, "/m").returncode == 0
-    shown = json.loads(called("audit", "head", *at, "--json").stdout)
+    document = tmp_path / "head"
+    shown = json.loads(called("audit", "head", *at, "--json", "-o", str(document)).stdout)
+    assert document.read_text() == f"{shown['records']} {shown['head']}", "as the chip has signed it"
     assert (shown["path"], shown["records"]) == (str(log), 1)
     assert called("update", *at, "/n").returncode == 0
     done = called("audit", "verify", str(log), "--head", shown["head"], "--json")

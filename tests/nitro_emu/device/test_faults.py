@@ -200,7 +200,7 @@ def _takes_all(path: Path, *, opened: ExitStack) -> list[int]:
 
 def test_a_tenant_that_takes_all_descriptors_that_it_gets_leaves_the_others_theirs(tmp_path: Path) -> None:
     names = ("efa_0", "efa_1")
-    with card(tmp_path / "a", vfs=names, prefix=limited("RLIMIT_NOFILE", 600)) as running:
+    with card(tmp_path / "a", vfs=names, prefix=limited("RLIMIT_NOFILE", 800)) as running:
         with ExitStack() as opened:
             first, second = (_takes_all(running.socket(name), opened=opened) for name in names)
             assert first == second

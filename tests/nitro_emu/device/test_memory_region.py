@@ -34,7 +34,7 @@ def memfd(size: int = 4 * PAGE, *, seals: int = fcntl.F_SEAL_SHRINK) -> Iterator
         os.close(fd)
 
 
-unmapped: list[MemoryRegion] = []
+unused: list[MemoryRegion] = []
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def registered(*, iova: int, length: int) -> Iterator[tuple[MemoryRegion, Protec
     with memfd() as fd:
         region = map_untrusted(fd, offset=0, length=iova % PAGE + length, permissions=BOTH)
     memory = MemoryRegion(
-        region, pd=domain, iova=iova, length=length, permissions=BOTH, lkey=1, rkey=2, on_unmapped=unmapped.append
+        region, pd=domain, iova=iova, length=length, permissions=BOTH, lkey=1, rkey=2, on_unused=unused.append
     )
     try:
         yield memory, domain
@@ -75,7 +75,7 @@ def test_the_place_is_the_programs_memory() -> None:
         region = map_untrusted(fd, offset=PAGE, length=100 + 256, permissions=0)
         memory = MemoryRegion(
             region, pd=ProtectionDomain(1), iova=0x5000_0064, length=256, permissions=0, lkey=1, rkey=2,
-            on_unmapped=unmapped.append,
+            on_unused=unused.append,
         )  # fmt: skip
         assert memory.view.tobytes() == bytes(range(256))
         mapped = f"\n{region.address:x}-{region.address + PAGE:x} r--s "
@@ -93,9 +93,9 @@ def test_it_is_closed_at_once_and_unmapped_after_the_last_use() -> None:
         assert memory.place(PAGE, length=1) is None
         memory.release()
         assert len(view) == 100, "a request still uses it"
-        assert memory not in unmapped, "it counts until then"
+        assert memory not in unused, "it counts until then"
         memory.release()
-        assert unmapped[-1] is memory
+        assert unused[-1] is memory
         with pytest.raises(ValueError, match="released"):
             len(view)
 

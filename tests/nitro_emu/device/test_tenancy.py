@@ -307,13 +307,14 @@ def test_signature__of_another_key_is_refused() -> None:
         rig.push(1, key=OTHER_KEY)
 
 
-def test_change__is_told_once_for_each_version_that_counts() -> None:
+def test_change__is_told_once_for_each_mapping_that_counts() -> None:
     rig, told = Rig(), []
     rig.network.on_change(lambda: told.append(rig.network.mapping().version))
     rig.push(1)
     with pytest.raises(VpcError):
         rig.push(1)
-    rig.push(2)
+    rig.push(2, content=without("vpcs", "red", "groups", "efa", "ingress"))
+    rig.push(3, content=without("vpcs", "red", "groups", "efa", "ingress"))  # renewed
     assert told == [1, 2]
 
 
@@ -338,6 +339,15 @@ def packets_vf(rig: Rig) -> PacketTenancy:
 def begin(address: str = RED, *, port: int | None = 443, outbound: bool = False) -> Begin:
     packed = bytes(map(int, address.split(".")))
     return Begin(is_outbound=outbound, peer=packed, protocol="tcp", port=port)
+
+
+def test_packets__what_was_judged_holds_when_the_mapping_is_renewed() -> None:
+    rig, versions = Rig(), []
+    vf = packets_vf(rig)
+    for version, content in ((1, MAP), (2, MAP), (3, without("vpcs", "red", "groups", "efa", "ingress"))):
+        rig.push(version, content=content)
+        versions.append(vf.rules_version)
+    assert versions == [1, 1, 3]
 
 
 def test_packets__a_peer_needs_no_rule_and_a_flow_does() -> None:

@@ -86,6 +86,10 @@ def test_attested_cards__exchange_and_prove_what_they_run(site: Site) -> None:
             with pytest.raises(CardError, match=r"begins what the card itself states|no argument 'public_key'"):
                 ask(cards["card-a"].run_dir, "attest", nonce=nonce.hex(), **lie)
 
+        head = ask(cards["card-a"].run_dir, "audit")
+        stated = f"open-srd: card-a audit log {head['records']} {head['head']}".encode()
+        verify_untrusted(base64.b64decode(head["document"]), expected=Expectation(root=root, at=None, user_data=stated))
+
 
 @contextmanager
 def red_tenants_after_push(site: Site, cards: dict[str, Card]) -> Iterator[tuple[Tenant, Tenant]]:
@@ -148,6 +152,16 @@ def test_changed_configuration__leaves_the_card_sealed(site: Site) -> None:
         site.config("card-a").write_bytes(content)
         with running_card_of(site.config("card-a"), run_dir=site.run_dir("card-a")):
             assert site.state("card-a") == "RUN"
+
+
+def test_code_from_elsewhere__is_not_loaded(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").touch()
+    with site.running_chip("card-a"):
+        monkeypatch.setenv(
+            "PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+        )
+        assert_does_not_start(site, "card-a", reason=f"sitecustomize is loaded from {tmp_path}/sitecustomize.py")
+        assert site.state("card-a") != "RUN"
 
 
 def test_update__to_a_new_version_replaces_the_process_and_goes_on(site: Site) -> None:

@@ -23,7 +23,7 @@ from nitro_emu.trust.measure import (
     read_file,
 )
 
-FILES = {"srd/a.py": "1", "srd/sub/b.py": "2", "nitro_emu/c.py": "3", "devmem/d.py": "4"}
+FILES = {"srd/a.py": "1", "srd/sub/b.py": "2", "nitro_emu/c.py": "3", "devmem/d.py": "4", "netns/e.py": "5"}
 
 
 def sources_in(root: Path, files: dict[str, str]) -> Path:
@@ -36,12 +36,12 @@ def sources_in(root: Path, files: dict[str, str]) -> Path:
 
 def test_image_changes_with_content_and_names_only(tmp_path: Path) -> None:
     measured = image_sha384(sources_in(tmp_path / "one", FILES))
-    more = {"netns/e.py": "5", "srd/PROTOCOL.md": "6", "srd/__pycache__/a.cpython-311.pyc": "7"}
+    more = {"tests/e.py": "5", "srd/PROTOCOL.md": "6", "srd/__pycache__/a.cpython-311.pyc": "7"}
     assert measured == image_sha384(sources_in(tmp_path / "same", {**FILES, **more}))
     others = (
         {**FILES, "srd/a.py": "0"},
         {**FILES, "srd/z.py": ""},
-        {"srd/aa.py": "1", "srd/sub/b.py": "2", "nitro_emu/c.py": "3", "devmem/d.py": "4"},
+        {"srd/aa.py" if name == "srd/a.py" else name: content for name, content in FILES.items()},
         {**FILES, "srd/a.py": "12", "srd/sub/b.py": ""},
         {**FILES, "srd/a.cpython-311-x86_64-linux-gnu.so": "compiled"},
         {**FILES, "0123__mypyc.cpython-311-x86_64-linux-gnu.so": "the code of compiled modules"},

@@ -11,16 +11,12 @@ from hypothesis import strategies as st
 from srd.proto.lazy_deque import LazyDeque
 
 
-@given(steps=st.lists(st.one_of(st.integers(0, 9), st.just("pop"), st.just("remove"))))
+@given(steps=st.lists(st.one_of(st.integers(0, 9), st.just("pop"))))
 def test_lazy_deque__is_a_deque(steps: list[int | str]) -> None:
     ours, theirs = LazyDeque[int](), deque[int]()
     for step in steps:
         if step == "pop" and theirs:
             assert ours.popleft() == theirs.popleft()
-        elif step == "remove" and theirs:
-            item = theirs[-1]
-            ours.remove(item)
-            theirs.remove(item)
         elif isinstance(step, int):
             ours.append(step)
             theirs.append(step)
@@ -34,7 +30,5 @@ def test_lazy_deque__empty() -> None:
     for use in (queue.popleft, lambda: queue[0]):
         with pytest.raises(IndexError):
             use()
-    with pytest.raises(ValueError, match="empty"):
-        queue.remove(1)
     queue.extend([1, 2])
     assert list(queue) == [1, 2]

@@ -72,11 +72,46 @@ def test_using__requests_of_a_registration() -> None:
     assert requests.using_keys((5).__eq__) == [one, two]
 
 
+def test_using__asks_once_for_each_registration() -> None:
+    """A virtual function may have a million requests open, and deregister what none of them uses."""
+    requests = WorkQueue()
+    for name in range(100):
+        requests.add(request(name, message=name, local_key=5 + name % 2))
+    asked: list[int] = []
+
+    def ask(key: int) -> bool:
+        asked.append(key)
+        return False
+
+    assert requests.using_keys(ask) == []
+    assert asked == [5, 6]
+    for name in range(0, 100, 2):
+        requests.remove(requests.by_message(name) or request(0, message=0))
+    asked.clear()
+    requests.using_keys(ask)
+    assert asked == [6]
+
+
 def test_using__no_registration() -> None:
     """Key 0 is that of a write, which uses none of this end."""
     requests = WorkQueue()
     requests.add(request(1, message=1))
     assert requests.using_keys(lambda _: True) == []
+
+
+def test_batch_of__looks_at_few_others() -> None:
+    """A receiver that is not ready refuses each message of thousands of batches."""
+    requests, batches = WorkQueue(), []
+    for number in range(1000):
+        wqe = WorkQueueEntry(number * 100, number * 100, 0, 10, 0)
+        wqe.batch = SendBatch(np.zeros(100, np.uint64))
+        requests.add(wqe)
+        batches.append(wqe)
+    assert [requests.batch_of(number * 50) for number in range(2000)] == [batches[n // 2] for n in range(2000)]
+    assert max(map(len, requests._batches.values())) <= 3
+    for wqe in batches:
+        requests.remove(wqe)
+    assert not requests._batches
 
 
 def test_batch_of__every_message_of_an_open_batch() -> None:
