@@ -107,21 +107,15 @@ class EndpointCore:
         self.expects_more_data = self._has_incomplete = False  # the last batch's messages: lack a lot, or anything
         self._config, self._datagram_bytes = config, datagram_bytes
         self._stateless = StatelessResponder(
-            secret=secret,
-            accepting=accepting,
-            paths=config.paths,
-            datagram_bytes=datagram_bytes,
-            security=security,
+            secret=secret, accepting=accepting, paths=config.paths, datagram_bytes=datagram_bytes, security=security
         )
         self._security = security
         self._new_context, self._rng = new_context, rng
         self._memory, self._inbox = memory, inbox
         self._copies: list[TargetCopy] = []  # of the batch that is being processed
-        self._new_admission = admission
-        self._admissions: dict[int, Admission] = {}  # by region
-        self._trace = trace
-        self._read = read
-        self._acks: list[tuple[PeerCore, Ack, float]] = []  # that came with the data of the batch that is processed
+        self._new_admission, self._admissions = admission, dict[int, Admission]()  # by region
+        self._trace, self._read = trace, read
+        self._acks: list[tuple[PeerCore, Ack, float]] = []  # that came with the data of the batch
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
         self._active_peers = ActivePeers(self._peers)

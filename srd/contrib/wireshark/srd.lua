@@ -21,10 +21,10 @@
 
 local srd = Proto("srd", "Scalable Reliable Datagram")
 
-local VERSION, PREFIX_BYTES, HEADER_BYTES, TAG_BYTES = 5, 16, 56, 16
+local VERSION, PREFIX_BYTES, HEADER_BYTES, TAG_BYTES = 6, 16, 56, 16
 local MIN_DATAGRAM_BYTES, MAX_DATAGRAM_BYTES, MIN_WINDOW_PACKETS = 576, 65507, 64
 local MAX_COOKIE_BYTES, MAX_CREDENTIAL_BYTES, MAX_PATHS = 64, 960, 128
-local OPCODE, IMMEDIATE, ABORTED, KEY_PHASE = 0x03, 0x04, 0x08, 0x80
+local OPCODE, IMMEDIATE, ABORTED, WITH_ACK, KEY_PHASE = 0x03, 0x04, 0x08, 0x10, 0x80
 local PORTS = "19870,19875" -- the default, and that of emulated cards
 local MAX_RANGES = 32 -- that are listed
 
@@ -198,6 +198,7 @@ local F = {
   opcode = also(ProtoField.uint8("srd.data.opcode", "Opcode", base.DEC, OPCODES, OPCODE)),
   immediate = also(ProtoField.bool("srd.data.has_immediate", "IMMEDIATE: the immediate is the sender's", 8, nil, IMMEDIATE)),
   aborted = also(ProtoField.bool("srd.data.aborted", "ABORTED: the sender gave the message up", 8, nil, ABORTED)),
+  with_ack = also(ProtoField.bool("srd.data.with_ack", "WITH_ACK: an ACK follows the payload", 8, nil, WITH_ACK)),
   key_phase = also(ProtoField.bool("srd.key_phase", "Key phase", 8, nil, KEY_PHASE)),
   not_ready = also(ProtoField.bool("srd.ack.not_ready", "NOT_READY: data was dropped for lack of memory", 8, nil, 1)),
   abort_status = also(ProtoField.uint32("srd.data.status", "Status that the message was aborted with", base.DEC, STATUSES)),
@@ -284,7 +285,7 @@ end
 local CHECKS = {
   DATA = function(packet)
     local flags, body = packet.prefix.flags.n, packet.body
-    if flags % 128 >= 16 then return "flags that do not exist" end
+    if flags % 128 >= 32 then return "flags that do not exist" end
     if packet.prefix.path.n >= MAX_PATHS then return "path " .. packet.prefix.path.n .. " does not exist" end
     local is_tag = packet.is_encrypted ~= false and body.payload.size == TAG_BYTES
     local has_payload = body.payload.size > 0 and not is_tag
@@ -380,16 +381,28 @@ local function next_of_train(tvb, at, stop, least)
   end
 end
 
+-- Where the ACK behind a message begins, if there is one in plain text.
+local function ack_behind(tvb, at, stop)
+  if stop - at <= HEADER_BYTES or tvb(at + 2, 1):uint() % 32 < WITH_ACK then return end
+  local behind = at + HEADER_BYTES + tvb(at + 32, 4):uint()
+  if behind + PREFIX_BYTES > stop then return end
+  local is_ack = tvb:raw(behind, 2) == string.char(VERSION, 2) and tvb:raw(behind + 8, 8) == tvb:raw(at + 8, 8)
+  return is_ack and behind
+end
+
 -- Where the packet at `at` ends.
 local function end_of(tvb, at, stop)
   if stop - at <= PREFIX_BYTES or tvb(at, 1):uint() ~= VERSION then return stop end
   local kind = TYPES[tvb(at + 1, 1):uint()]
+  local ack_at = kind == "DATA" and ack_behind(tvb, at, stop)
+  if ack_at then return ack_at end
   local least = kind == "DATA" and HEADER_BYTES or kind == "PROTECTED" and 2 * PREFIX_BYTES + TAG_BYTES
   if least then return stop - at < least and stop or next_of_train(tvb, at, stop, least) end
   local packet = packet_at(tvb, at, stop)
   local behind = stop - packet.unused
   if packet.unused < PREFIX_BYTES or packet.kind == "REFUSE" then return stop end
-  local is_next = tvb:raw(behind, 2) == tvb:raw(at, 2) and tvb:raw(behind + 8, 8) == packet.context
+  local has_next = tvb:raw(behind, 2) == tvb:raw(at, 2) or packet.kind == "ACK" and tvb:raw(behind, 2) == string.char(VERSION, 1)
+  local is_next = has_next and tvb:raw(behind + 8, 8) == packet.context
   return is_next and behind or stop
 end
 
@@ -723,7 +736,7 @@ end
 
 local function add_data(tree, tvb, packet, items)
   local body, flags = packet.body, tvb(packet.prefix.flags.at, 1)
-  for _, proto_field in ipairs({ F.opcode, F.immediate, F.aborted, F.key_phase }) do items.flags:add(proto_field, flags) end
+  for _, proto_field in ipairs({ F.opcode, F.immediate, F.aborted, F.with_ack, F.key_phase }) do items.flags:add(proto_field, flags) end
   if packet.prefix.flags.n % 16 >= ABORTED and body.immediate then
     items.immediate:add(F.abort_status, tvb(body.immediate.at, 4))
     tree:add_proto_expert_info(E.aborted, "Message aborted by its sender: " .. named(STATUSES, body.immediate.n))

@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from srd.proto.security import SecurityMode
 from srd.proto.wire.control import NOT_READY, RefuseReason
-from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, PacketType
+from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, WITH_ACK, Opcode, PacketType
 from srd.proto.wire.protected import KEY_PHASE
 from srd.proto.wire.status import Status
 
@@ -58,7 +58,7 @@ DATA_FLAGS = Field(
     1,
     names=Opcode,
     names_mask=OPCODE_BITS,
-    flags=((IMMEDIATE, "IMMEDIATE"), (ABORTED, "ABORTED"), (KEY_PHASE, "KEY_PHASE")),
+    flags=((IMMEDIATE, "IMMEDIATE"), (ABORTED, "ABORTED"), (WITH_ACK, "WITH_ACK"), (KEY_PHASE, "KEY_PHASE")),
 )
 PROTECTED_FLAGS = Field("flags", 1, flags=((KEY_PHASE, "KEY_PHASE"),))
 
