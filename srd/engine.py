@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from typing import Final
 
 from devmem.errors import RegionError
 from devmem.region import Region
@@ -43,9 +44,9 @@ from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.rx_queues import RxQueueTable
 
-FALLBACK_MTUS = (1500, 1280)
+FALLBACK_MTUS: Final = (1500, 1280)
 """Tried when packets of the route's own MTU are not answered: Ethernet's MTU, and the minimum MTU of IPv6."""
-CLOSES_PER_TURN = 100
+CLOSES_PER_TURN: Final = 100
 """CLOSE packets that one turn of the driver is certain to send."""
 
 

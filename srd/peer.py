@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sized
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self, SupportsIndex
+from typing import Any, Final, Self, SupportsIndex
 
 from devmem.region import Region
 from devmem.registry import Registration
@@ -36,7 +36,7 @@ def _immediate(immediate: SupportsIndex | None) -> int | None:
     return None if immediate is None else integer("immediate", immediate)
 
 
-CLOSE_GRACE_S = 0.25
+CLOSE_GRACE_S: Final = 0.25
 """Time for a CLOSE to be confirmed after requests were flushed: enough for several retransmissions."""
 
 

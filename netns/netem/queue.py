@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from netns.netem.distributions import scaled, table
 from netns.netem.loss_models import chance, correlated, loss, threshold
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 
-NS_PER_S = 1_000_000_000
-COUNTERS = ("delayed", "dropped", "overlimit", "duplicated", "corrupted", "reordered", "ecn_marked")
+NS_PER_S: Final = 1_000_000_000
+COUNTERS: Final = ("delayed", "dropped", "overlimit", "duplicated", "corrupted", "reordered", "ecn_marked")
 
 
 class Netem(Generic[P]):

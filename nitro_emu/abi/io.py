@@ -143,7 +143,7 @@ RX_CQE: Final = struct.Struct("<HBBHHHHI")
 LENGTH_HI: Final = struct.Struct("<H")
 """In a wide completion of an RDMA WRITE, at 16: bits 31:16 of the length."""
 
-_META_FIELDS = {
+_META_FIELDS: Final = {
     "req_id": ("<u2", 0),
     "ctrl1": ("u1", 2),
     "ctrl2": ("u1", 3),
@@ -284,14 +284,14 @@ class Cqe(NamedTuple):
     src_addr: bytes
 
 
-_OPS = tuple(SendOp)
+_OPS: Final = tuple(SendOp)
 _SEND, _READ, _WRITE = _OPS
-_QUEUES = (None, QueueType.SEND, QueueType.RECV, None)
-_INLINE_LIMITS = {WQE_BYTES: INLINE_BYTES, WIDE_WQE_BYTES: WIDE_INLINE_BYTES}
-_HEAD = struct.Struct("<HBBHHIHBxI12xIIQ")  # META without req_id_ex, and the SGE or remote memory behind it
-_CTRL1_FIXED = META_DESC | META_EXTENSION
-_CTRL2 = FIRST | LAST
-_CTRL2_FIXED = _CTRL2 | CTRL2_RESERVED
+_QUEUES: Final = (None, QueueType.SEND, QueueType.RECV, None)
+_INLINE_LIMITS: Final = {WQE_BYTES: INLINE_BYTES, WIDE_WQE_BYTES: WIDE_INLINE_BYTES}
+_HEAD: Final = struct.Struct("<HBBHHIHBxI12xIIQ")  # META without req_id_ex, and the SGE or remote memory behind it
+_CTRL1_FIXED: Final = META_DESC | META_EXTENSION
+_CTRL2: Final = FIRST | LAST
+_CTRL2_FIXED: Final = _CTRL2 | CTRL2_RESERVED
 _SEND_FLAGS, _RECV_FLAGS = QueueType.SEND << CQE_QUEUE_SHIFT, QueueType.RECV << CQE_QUEUE_SHIFT
 
 

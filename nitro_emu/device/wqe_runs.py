@@ -18,7 +18,7 @@ from nitro_emu.abi.io import INLINE_MSG, META_BYTES, OP_MASK
 Words = npt.NDArray[np.uint64]
 FEW: Final = 4
 """Fewer entries than this are processed one by one."""
-_MASK = np.array([0xFFFF_FFFF_FFFF_0000, 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF], np.uint64)
+_MASK: Final = np.array([0xFFFF_FFFF_FFFF_0000, 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF], np.uint64)
 """Of the first four words: everything but request id and extended request id."""
 _SGE_WORD, _ADDRESS_WORD = 4, 5
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
+from typing import Final
 
-SUPPRESS_S = 0.01
+SUPPRESS_S: Final = 0.01
 """No polling for this long after a stream: where several processes share a CPU, polling costs throughput."""
-YIELD_S = 0.001
+YIELD_S: Final = 0.001
 """No polling for this long after an involuntary context switch. Short, because the kernel preempts a thread for work of
 its own, too, every few milliseconds."""
 

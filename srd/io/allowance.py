@@ -27,22 +27,23 @@ Theory of operation. It is what a card gives to each of its virtual functions, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from srd.proto.errors import UsageError
 
-RESUME_S = 0.001
+RESUME_S: Final = 0.001
 """How far a bucket is filled after a debt, as time at its rate: like `ProtocolConfig.pacing_depth_s`."""
-MARK_AFTER_S = 0.02
+MARK_AFTER_S: Final = 0.02
 """Waiting time of a received packet from which it is marked. With 24 senders at 100 Mbit/s, 1 % of the packets were
 sent again; with CoDel's target of 5 ms it was 3 %, as windows of a single packet need a timeout for each loss, and
 without marks 5 %, as 16 packets of each sender then wait for longer than timeouts."""
-MIN_BANDWIDTH_BPS = 100_000_000
+MIN_BANDWIDTH_BPS: Final = 100_000_000
 """Smallest bandwidth: a segment train of 64 KiB takes it 5 ms, which is less than the margin of a timeout
 (`min_rto_s`). At a tenth of that, eight senders that share it lose most of it to retransmissions, and some take the
 other end for dead."""
-MIN_PACKETS_PER_SECOND = 10_000
+MIN_PACKETS_PER_SECOND: Final = 10_000
 """Likewise: a train of 64 packets takes 6.4 ms."""
-MAX_BURST_S = 1.0
+MAX_BURST_S: Final = 1.0
 """A longer burst would exceed the allowance of a second by as much again."""
 
 

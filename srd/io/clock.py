@@ -9,10 +9,11 @@ before and after the wall clock, and a reading that took long is repeated.
 from __future__ import annotations
 
 import time
+from typing import Final
 
-TRUSTED_S = 5e-6
+TRUSTED_S: Final = 5e-6
 """A reading that took less than this was not interrupted."""
-ATTEMPTS = 4
+ATTEMPTS: Final = 4
 """Readings before the best one is used: a host that interrupts four in a row allows no better."""
 
 

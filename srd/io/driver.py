@@ -45,6 +45,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum, auto
+from typing import Final
 
 from srd.io.adaptive_poll import AdaptivePoller
 from srd.io.allowance import MARK_AFTER_S, Allowance, AllowanceExceeded, DirectionLimit
@@ -70,29 +71,29 @@ from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, MAX_TRAIN_PACKE
 from srd.proto.wire.protected import TAG_BYTES
 from srd.proto.wire.status import Status
 
-BATCHES_PER_TURN = 4
+BATCHES_PER_TURN: Final = 4
 """Receive batches that a turn reads from one socket, so that the other sockets are not starved."""
-SHARED_MESSAGES = 2
+SHARED_MESSAGES: Final = 2
 """Messages (segment trains) that a batch has while several engines share the loop: of small packets, some 130."""
-SHARED_TURN_BYTES = 192 << 10
+SHARED_TURN_BYTES: Final = 192 << 10
 """Bytes that such a turn sends: two or three segment trains."""
-SHARED_TURN_S = 0.0001
+SHARED_TURN_S: Final = 0.0001
 """Time after which such a turn reads no further batch, and sends no further burst."""
-BULK_BYTES = 8 << 10
+BULK_BYTES: Final = 8 << 10
 """A turn that receives or sends at least this much payload carries bulk data; one packet of 9,000 bytes is enough."""
-REPLIES_WITHIN_S = 0.005
+REPLIES_WITHIN_S: Final = 0.005
 """A message that follows another within this time may be a request, or a reply. Many round trips of a slow host; and a
 stream of messages that is slower hardly loads a host if each of its turns takes twice as long."""
-SPINS = 16
+SPINS: Final = 16
 """Polls per iteration of the event loop with `busy_poll`, as a poll costs less than an iteration."""
-TURN_BYTES = 1 << 20
+TURN_BYTES: Final = 1 << 20
 """Bytes sent before the driver yields to the event loop: what fits into the CPU cache beside other data."""
-FAST_BYTES = 32 << 10
+FAST_BYTES: Final = 32 << 10
 """Payload in one turn by which it shows that a message arrives at a high rate (rule 7). At 1 Gbit/s so much takes as
 long as the longest pause between two turns."""
-REST_S = 0.00003
+REST_S: Final = 0.00003
 """How long such a turn waits for more: what the sender needs between two bursts, at least."""
-BURST_BYTES = 8 << 10
+BURST_BYTES: Final = 8 << 10
 """Fixed cost of a burst in the budget of `TURN_BYTES`: the interpreter's time per burst, in bytes of kernel time."""
 
 
@@ -109,7 +110,7 @@ class DriverState(IntEnum):
     CLOSED = auto()
 
 
-POLLS_SOCKETS = {
+POLLS_SOCKETS: Final = {
     DriverState.WAITING: True,
     DriverState.YIELDED: True,
     DriverState.COALESCING: False,

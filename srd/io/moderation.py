@@ -15,18 +15,20 @@ adaptive-rx`, net_dim in Linux). So does this module.
 
 from __future__ import annotations
 
-BATCH_BYTES = 64 << 10
+from typing import Final
+
+BATCH_BYTES: Final = 64 << 10
 """What a wake-up should serve: one segment train. The first of a batch waits for the rest of it."""
-MAX_PAUSE_S = 0.0003
+MAX_PAUSE_S: Final = 0.0003
 """Longest pause: at 1 Gbit/s four packets of 9,000 bytes pass in it. A longer one adds more delay than it saves CPU
 time."""
-MIN_PAUSE_S = 0.00005
+MIN_PAUSE_S: Final = 0.00005
 """Shortest pause: about what it takes to sleep and to wake up on a virtual CPU."""
-POLL_S = 0.00005
+POLL_S: Final = 0.00005
 """How long a stream without pauses polls before it sleeps; as long as the sleep would cost."""
-BUSY_S = 0.001
+BUSY_S: Final = 0.001
 """Two turns that are further apart do not belong to one stream."""
-GAIN = 1 / 4
+GAIN: Final = 1 / 4
 """Weight of the latest turn in the rate, which so follows a stream within some ten turns."""
 
 

@@ -19,10 +19,12 @@ Trains that are not whole, and the end of a message that does not fill a train, 
 
 from __future__ import annotations
 
+from typing import Final
+
 from srd.proto.events import PlacementHint
 from srd.proto.wire.data import OPCODE_BITS, GroDatagram, received_bursts_untrusted
 
-PLACED = 1 << 63
+PLACED: Final = 1 << 63
 """Flag in a payload offset: the offset is an address of this process, in registered memory."""
 
 

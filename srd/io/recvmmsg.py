@@ -6,6 +6,7 @@ It is read through flat views of lanes (see MMSGHDR and CONTROL), as a field of 
 from __future__ import annotations
 
 import socket
+from typing import Final
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from srd.io.syscalls import MMSGHDR, SOCKADDR_BYTES, Address
 # SO_TIMESTAMPNS is set; the segment size, if the message is a train; the TOS (a byte) or traffic class (an integer),
 # always. Its low two bits are ECN's; GRO merges no datagrams that differ in them (net/ipv4/af_inet.c,
 # inet_gro_receive).
-CONTROL = np.dtype(
+CONTROL: Final = np.dtype(
     [
         ("time_header", "u1", 16),
         ("seconds", "<i8"),
@@ -26,14 +27,14 @@ CONTROL = np.dtype(
         ("room", "u1", 44),
     ]
 )
-_WITH_GRO_BYTES = 80
+_WITH_GRO_BYTES: Final = 80
 _TOS_ALONE, _TOS_WITH_GRO, _CE = 48, 72, 3  # offsets of the TOS byte; both ECN bits set: congestion experienced
-_MSG_TRUNC = int(socket.MSG_TRUNC)  # a plain integer, as an enum's & is slower
+_MSG_TRUNC: Final = int(socket.MSG_TRUNC)  # a plain integer, as an enum's & is slower
 # Lanes of a message (32 bits), and of a control buffer as times (64 bits) and as sizes (32 bits).
 _RESULT_WORDS, _NAME_LENGTH, _CONTROL_LENGTH, _FLAGS, _LENGTH = MMSGHDR.itemsize // 4, 2, 10, 12, 14
 _TIME_WORDS, _SECONDS, _NANOSECONDS = CONTROL.itemsize // 8, 2, 3
 _SIZE_WORDS, _GRO_SIZE = CONTROL.itemsize // 4, 12
-_MAX_ADDRESSES = 1 << 16
+_MAX_ADDRESSES: Final = 1 << 16
 
 
 class RecvmmsgResults:

@@ -22,6 +22,7 @@ import ctypes
 import socket
 from collections.abc import Container, Sequence
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -49,17 +50,17 @@ from srd.proto.wire.data import (
     is_one_burst_untrusted,
 )
 
-FEW_SLOTS = 3
+FEW_SLOTS: Final = 3
 """Up to this many slots are aimed one by one, as that costs less than the array operation over all slots."""
-MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_TRAIN_PACKETS
+MIN_EXPECTED_BYTES: Final = SUPER_BYTES // MAX_TRAIN_PACKETS
 """Smallest datagram size that slots are laid out for: with less, a slot would not hold a whole super-datagram."""
 
-LAYOUT_BYTES = 4 << 20
+LAYOUT_BYTES: Final = 4 << 20
 """Data kept between two decisions on the layout: enough to make the cost of a new layout negligible."""
 CONTEXT_LANE, SENT_LANE, SENT_MASK = 1, 3, 0xFFFFFFFF
 """Where a header has the receiver's context and the time of sending, in 64-bit lanes of this (little-endian) host."""
-_DATA = int(PacketType.DATA)  # a plain integer, as comparing with an enum's member is slower
-_DATA_PREFIX = np.array([VERSION, _DATA], np.uint8)
+_DATA: Final = int(PacketType.DATA)  # a plain integer, as comparing with an enum's member is slower
+_DATA_PREFIX: Final = np.array([VERSION, _DATA], np.uint8)
 
 
 @lru_cache(maxsize=SMALL_BYTES)

@@ -16,10 +16,12 @@ A chunk is returned to the pool only in `end_batch`, when the extents that were 
 
 from __future__ import annotations
 
+from typing import Final
+
 from devmem.pool import Pool
 from devmem.region import Region
 
-SUPER_BYTES = 1 << 16
+SUPER_BYTES: Final = 1 << 16
 """Upper bound of a super-datagram: an IP packet's length field has 16 bits."""
 
 

@@ -11,6 +11,7 @@ import ctypes
 import socket
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from devmem.pool import Pool
 from devmem.region import Region
@@ -20,7 +21,7 @@ from srd.io.syscalls import Address
 from srd.proto.events import REGION_SHIFT, Extent, ReceiveResult, TargetCopy
 from srd.proto.wire.data import GroDatagram
 
-SLOTS = 16
+SLOTS: Final = 16
 """Messages per system call: 1 MiB with GRO; without GRO enough to amortise the call."""
 
 

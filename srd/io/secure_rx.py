@@ -18,7 +18,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import Final, cast
 
 import numpy as np
 
@@ -35,15 +35,15 @@ from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, PREFIX_BYTES, V
 from srd.proto.wire.protected import TAG_BYTES
 from srd.secure.session import Session
 
-SECURE_SLOTS = 64
+SECURE_SLOTS: Final = 64
 """Messages per system call of single datagrams."""
-TRAIN_SLOTS = 8
+TRAIN_SLOTS: Final = 8
 """Those while trains come: 512 KiB."""
-SLOT_BYTES = SUPER_BYTES + 33 * 64
+SLOT_BYTES: Final = SUPER_BYTES + 33 * 64
 """From one slot to the next: not a power of two, by which all slots would share a few lines of the cache."""
-_OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
-_DATA = bytes([VERSION, PacketType.DATA])
-_CONTEXT_AT = 8
+_OVERHEAD_BYTES: Final = HEADER_BYTES + TAG_BYTES
+_DATA: Final = bytes([VERSION, PacketType.DATA])
+_CONTEXT_AT: Final = 8
 _Source = tuple[Address, float, bool]
 """Where datagrams came from, when they were received, and whether they had a congestion mark."""
 _Result = tuple[int, int, _Source]

@@ -12,7 +12,7 @@ import ctypes
 import socket
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 import numpy as np
 
@@ -22,9 +22,9 @@ from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
 from srd.proto.wire.protected import STAGE_BYTES, TAG_BYTES
 from srd.secure.session import Session
 
-SLACK_BYTES = 64 << 10
+SLACK_BYTES: Final = 64 << 10
 """Room beyond the longest burst: bursts are limited by their payload, and each small packet has header and tag."""
-OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
+OVERHEAD_BYTES: Final = HEADER_BYTES + TAG_BYTES
 _Memory = ctypes.c_ubyte * STAGE_BYTES  # one type for all, as ctypes is slow to make another
 
 

@@ -17,24 +17,24 @@ import socket
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from srd.io import syscalls
 from srd.io.addresses import canonical
 from srd.io.syscalls import Address
 
-BUFFER_BYTES = 32 << 20
+BUFFER_BYTES: Final = 32 << 20
 """Socket buffers: twice the default receive window, as the kernel's overhead counts, too. Without CAP_NET_ADMIN the
 kernel grants less."""
-ECT_0 = 2
+ECT_0: Final = 2
 """ECN-capable transport (RFC 3168, section 5), in the low two bits of IPv4's TOS and IPv6's traffic class."""
-MAX_ERRORS = 256
+MAX_ERRORS: Final = 256
 """Errors read from an error queue at a time: bounds the work where ICMP errors arrive faster than they are drained."""
 BOOT_ID, NETWORK_NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
-IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
-EXTENDED_ERROR = struct.Struct("=IB3xI4x")
+IP_UDP_BYTES: Final = {socket.AF_INET: 28, socket.AF_INET6: 48}
+EXTENDED_ERROR: Final = struct.Struct("=IB3xI4x")
 """struct sock_extended_err (linux/errqueue.h): the errno, who reports it, three bytes, the MTU if it is EMSGSIZE."""
-IP_UDP_BYTES_BY_ORIGIN = {2: IP_UDP_BYTES[socket.AF_INET], 3: IP_UDP_BYTES[socket.AF_INET6]}
+IP_UDP_BYTES_BY_ORIGIN: Final = {2: IP_UDP_BYTES[socket.AF_INET], 3: IP_UDP_BYTES[socket.AF_INET6]}
 """By SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6: an IPv6 socket may have sent the datagram over IPv4."""
 
 

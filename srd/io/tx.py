@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -40,24 +40,24 @@ from srd.proto.wire.data import (
     write_headers,
 )
 
-PACKETS = 2 * MAX_BURST_PACKETS
+PACKETS: Final = 2 * MAX_BURST_PACKETS
 """Packets queued for one system call: two of the largest bursts, as few consecutive bursts are on the same path."""
-MESSAGES = MAX_BURST_PACKETS
+MESSAGES: Final = MAX_BURST_PACKETS
 """Messages queued for one system call: in the worst case each packet of a burst is a message."""
-GSO_ERRORS = (errno.EIO, errno.EINVAL, errno.EMSGSIZE, errno.ENOPROTOOPT)
+GSO_ERRORS: Final = (errno.EIO, errno.EINVAL, errno.EMSGSIZE, errno.ENOPROTOOPT)
 """Errors of kernels and devices that cannot segment (as handled by quinn-udp, msquic and quic-go)."""
-MAX_TRIES = 4
+MAX_TRIES: Final = 4
 """Calls before a message counts as refused: ICMP errors may arrive as fast as they are drained, about one per call."""
-_CMSG = struct.Struct("=QiiH6x")
-_WORDS = MMSGHDR.itemsize // 8
-_LANES = 6
-_ACK_PIECES = 3
+_CMSG: Final = struct.Struct("=QiiH6x")
+_WORDS: Final = MMSGHDR.itemsize // 8
+_LANES: Final = 6
+_ACK_PIECES: Final = 3
 _NAME, _NAME_BYTES, _IOV, _IOV_COUNT, _CONTROL, _CONTROL_BYTES = range(_LANES)  # 64-bit lanes of MMSGHDR
-MAX_ACKS = 64
+MAX_ACKS: Final = 64
 """Datagrams with an ACK that are queued for one system call: one peer hardly has two."""
-FEW_MESSAGES = 4
+FEW_MESSAGES: Final = 4
 """Up to so many messages are written one by one, more by NumPy, whose cost does not depend on the number."""
-_INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)
+_INDEX: Final = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from srd.proto.congestion.base import Controller, ControllerFactory
 from srd.proto.errors import UsageError
@@ -10,22 +11,22 @@ from srd.proto.send.flow_control import RNR_FOR_EVER
 from srd.proto.wire.control import MIN_PEER_WINDOW_PACKETS
 from srd.proto.wire.data import MAX_DATAGRAM_BYTES
 
-MAX_MESSAGE_BYTES = 1 << 30
+MAX_MESSAGE_BYTES: Final = 1 << 30
 """EFA's `max_rdma_size` is about 1 GB. A length has 32 bits."""
 
-CONTROLLER_METHODS = (
+CONTROLLER_METHODS: Final = (
     "on_ack", "on_sample", "on_loss", "on_all_paths_timeout", "on_spurious_loss", "pacing_gain",
 )  # fmt: skip
 """What a subclass of Controller has to define."""
 
-MAX_PATHS = 64
+MAX_PATHS: Final = 64
 """What SRD itself uses: 64 at a time, for memory reasons (AWS's HPC blog)."""
 
-MAX_PATH_NUMBERS = 128
+MAX_PATH_NUMBERS: Final = 128
 """Path numbers: the primary paths (`MAX_PATHS` at most), and the reserve of standby paths."""
 
 
-MAX_FLOWS = 256
+MAX_FLOWS: Final = 256
 """Flows of one peer that take turns (see `send.scheduler`): as many as an emulated card has queue pairs."""
 
 

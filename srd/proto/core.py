@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 from random import Random
+from typing import Final
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import ActivePeers
@@ -72,7 +73,7 @@ from srd.proto.wire.data import (
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 
-_PULLS = -1  # its timer is that of the pulls; the others are peers' numbers
+_PULLS: Final = -1  # its timer is that of the pulls; the others are peers' numbers
 
 
 class EndpointCore:

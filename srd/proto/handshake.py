@@ -32,6 +32,7 @@ import hmac
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import PacketError
@@ -40,29 +41,29 @@ from srd.proto.wire.control import Accept, Hello, Refuse, RefuseReason, Retry, S
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Address, host_of
 from srd.proto.wire.status import Status
 
-COOKIE_LIFETIME_S = 10
+COOKIE_LIFETIME_S: Final = 10
 """A cookie is valid for this long, and up to twice: a slow initiator's retries, and no more."""
-COOKIE_BYTES = 24
+COOKIE_BYTES: Final = 24
 """Eight bytes of time and sixteen of MAC."""
-HELLOS_PER_SIZE = 4
+HELLOS_PER_SIZE: Final = 4
 """Unanswered HELLOs of one size, each over another path, before a smaller one is tried: if one of four links were too
 narrow for it, all four HELLOs would take that link one time in 256. It costs 0.2 s where no link carries the size."""
 
 
-HELLOS_PER_INTERVAL = 20
+HELLOS_PER_INTERVAL: Final = 20
 """HELLOs after which the interval between them doubles: for the first second a lost HELLO costs 50 ms, so that a short
 fabric opens its peers quickly; a host that is not there is not sent hundreds."""
-MAX_HELLO_INTERVAL_S = 0.4
+MAX_HELLO_INTERVAL_S: Final = 0.4
 """Longest interval: a HELLO that is lost late in an attempt of 10 s costs a twenty-fifth of it."""
-FAILED_S = 1.0
+FAILED_S: Final = 1.0
 """Least time that an attempt goes on after an answer that it cannot use, or as long as it took until then: anybody may
 send one, so an honest answer may follow; but the user does not wait for the reason until the end of the attempt."""
-MAX_SIZES = 8
+MAX_SIZES: Final = 8
 """Sizes that an attempt tries: three of its own, and what several routers said; anybody may forge what they say."""
-MAX_USED_COOKIES = 1 << 16
+MAX_USED_COOKIES: Final = 1 << 16
 """Cookies that are remembered as used: more handshakes than an interpreter makes while a cookie is valid. When there
 are as many, further handshakes are refused."""
-MAX_USED_OF_HOST = MAX_USED_COOKIES // 4
+MAX_USED_OF_HOST: Final = MAX_USED_COOKIES // 4
 """The same for one host, in either period: 1,600 handshakes a second. As `max_peers_per_address`: a single host cannot
 take all places."""
 
@@ -142,7 +143,7 @@ _REASONS: dict[int, str] = {
     RefuseReason.NOT_AUTHORIZED: "the other end does not accept this end's key or certificate",
     RefuseReason.TOO_SMALL: "the other end's certificate does not fit into datagrams of this size",
 }
-_REASON_STATUSES = (Status.REMOTE_ERROR_FEATURE_MISMATCH, Status.REMOTE_ERROR_BAD_DEST_QPN)
+_REASON_STATUSES: Final = (Status.REMOTE_ERROR_FEATURE_MISMATCH, Status.REMOTE_ERROR_BAD_DEST_QPN)
 
 
 def refusal_of(refuse: Refuse) -> tuple[Status, str]:
@@ -173,9 +174,9 @@ def accept(hello: Hello, address: Address, *, context: int, config: ProtocolConf
     )
 
 
-MAX_INITIATIONS = 2 * MAX_SIZES
+MAX_INITIATIONS: Final = 2 * MAX_SIZES
 """Handshakes that an ACCEPT may answer: of the sizes that are tried, with one cookie and the next."""
-MIN_RTT_S = 1e-6
+MIN_RTT_S: Final = 1e-6
 """Smallest round trip, as for a path's samples: the pacing rate divides by it, and the clock may not have advanced."""
 
 

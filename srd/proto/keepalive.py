@@ -18,30 +18,31 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import ActivePeers
 from srd.proto.recv.receiver import Receiver
 from srd.proto.send.sender import Sender
 
-PROBES_BEFORE_END = 3
+PROBES_BEFORE_END: Final = 3
 """Unanswered rounds of keepalive probes before a peer is declared unresponsive."""
-MOVE_ROUNDS = 2
+MOVE_ROUNDS: Final = 2
 """Unanswered rounds, each of a whole interval, before a peer is taken to be at another address: five probes, over as
 many paths. The next round goes there."""
-PROBES_SPREAD = 4
+PROBES_SPREAD: Final = 4
 """Factor by which each round of keepalive probes uses more paths than the one before."""
-PROBE_RTTS = 1.5
+PROBE_RTTS: Final = 1.5
 """Smallest interval of keepalive probes, in round trips: the answer to the last one is due before the next is sent."""
-SILENCE_RTTS = 6
+SILENCE_RTTS: Final = 6
 """Smallest time after which a peer is unresponsive, in round trips: four of these intervals, as with the defaults."""
-IDLE_PROBE_S = 0.005
+IDLE_PROBE_S: Final = 0.005
 """Keepalive interval of an idle peer, times the number of peers: it bounds the total rate of keepalive probes, so that
 each of 10,000 idle peers is probed every 50 s."""
-MAX_IDLE_PROBE_S = 60.0
+MAX_IDLE_PROBE_S: Final = 60.0
 """Longest keepalive interval of an idle peer, however many peers there are; a second more is the longest that a dead
 one is kept."""
-MAX_DOUBLINGS = 16
+MAX_DOUBLINGS: Final = 16
 
 
 class Keepalive:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from random import Random
+from typing import Final
 
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.congestion.pacer import ActivePeers, InflightLimit
@@ -69,11 +70,11 @@ from srd.proto.wire.data import (
 from srd.proto.wire.protected import CONTROL_OVERHEAD_BYTES, STAGE_BYTES, TAG_BYTES
 from srd.proto.wire.status import Status, refusal_untrusted
 
-CLOSE_ATTEMPTS = 5
+CLOSE_ATTEMPTS: Final = 5
 """CLOSE packets sent before the peer counts as closed; the back-off doubles with each."""
-LONG_START_RTTS = 2.5
+LONG_START_RTTS: Final = 2.5
 """Longest round trip that a path may have, in the round trips that are assumed at first: its first timeout is three."""
-CONFIRM_S = 4.0
+CONFIRM_S: Final = 4.0
 """Time within which an initiator has to confirm its keys, or that of the handshake if it is less. It holds a place of
 `max_unaccepted_peers` until then, so this is short: two round trips over a satellite behind full buffers."""
 

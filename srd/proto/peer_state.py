@@ -7,6 +7,7 @@ any --Close, Reset, Refuse, keepalive timeout--> ENDED, with every open request 
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 
 class PeerState(Enum):
@@ -32,7 +33,7 @@ class PeerEvent(Enum):
     """It has ended, whether in an orderly way or not."""
 
 
-TRANSITIONS = {
+TRANSITIONS: Final = {
     (PeerState.OPENING, PeerEvent.OPENED): PeerState.OPEN,
     (PeerState.OPENING, PeerEvent.END): PeerState.ENDED,
     (PeerState.OPEN, PeerEvent.CLOSE): PeerState.DRAINING,
@@ -61,7 +62,7 @@ class Timer(Enum):
     """The next CLOSE, or the end of its attempts."""
 
 
-_RUNNING = (Timer.ACK, Timer.SEND, Timer.REASSEMBLY, Timer.KEEPALIVE)
+_RUNNING: Final = (Timer.ACK, Timer.SEND, Timer.REASSEMBLY, Timer.KEEPALIVE)
 TIMERS: dict[PeerState, tuple[Timer, ...]] = {
     PeerState.OPENING: (Timer.HANDSHAKE,),
     PeerState.OPEN: _RUNNING,

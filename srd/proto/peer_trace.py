@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from srd.proto import trace
 from srd.proto.events import (
@@ -24,11 +25,11 @@ from srd.proto.wire.control import Ack
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Address, Burst, Opcode, ReceivedBurst
 from srd.proto.wire.status import Status
 
-_KINDS = tuple(opcode.name.lower() for opcode in sorted(Opcode))
+_KINDS: Final = tuple(opcode.name.lower() for opcode in sorted(Opcode))
 """Kind of a message, by its opcode."""
-_LOW = 0xFFFFFFFF
+_LOW: Final = 0xFFFFFFFF
 """The low 32 bits, which headers carry."""
-MAX_ARRIVED = 4096
+MAX_ARRIVED: Final = 4096
 """Most runs of packets that an ack is recorded for: acks are due long before."""
 
 

@@ -16,6 +16,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from srd.proto.config import MAX_MESSAGE_BYTES
 from srd.proto.events import Completion, EventQueue, Extent, MessageAborted, PlacementHint, TargetCopy, WriteReceived
 from srd.proto.memory import Inbox, Memory
@@ -28,7 +30,7 @@ from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst, takes_credit
 from srd.proto.wire.status import Status, refusal_untrusted
 
-MAX_NACKS = 64
+MAX_NACKS: Final = 64
 """NACKs waiting to be sent to one peer; more are dropped, since what was refused is sent again."""
 
 

@@ -7,6 +7,7 @@ neither fills this endpoint's memory nor is amplified towards others.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from srd.proto.handshake import CookieJar, is_translated
 from srd.proto.security import Security, SecurityMode
@@ -28,7 +29,7 @@ from srd.proto.wire.control import (
 from srd.proto.wire.data import Address
 from srd.proto.wire.status import Status
 
-MAX_REPLIES = 64
+MAX_REPLIES: Final = 64
 """Stateless replies waiting to be sent; more are dropped, since the senders will retry."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
@@ -24,7 +25,7 @@ from srd.proto.security import MAX_CREDENTIAL_BYTES
 RESPONDER, INITIATOR = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 """What a certificate is for: it may name either use, both or none."""
 
-_LAZILY_PARSED = ("extensions", "issuer", "subject", "not_valid_before_utc", "not_valid_after_utc")
+_LAZILY_PARSED: Final = ("extensions", "issuer", "subject", "not_valid_before_utc", "not_valid_after_utc")
 
 
 def parse_untrusted(der: bytes) -> x509.Certificate:
@@ -106,7 +107,7 @@ def _refusal_by_extension(certificate: x509.Certificate, use: ObjectIdentifier) 
     return None
 
 
-_KNOWN = (x509.SubjectAlternativeName, x509.KeyUsage, x509.BasicConstraints)
+_KNOWN: Final = (x509.SubjectAlternativeName, x509.KeyUsage, x509.BasicConstraints)
 
 
 def _refusal_by_name(certificate: x509.Certificate, host: str | None) -> str | None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -33,9 +34,9 @@ from srd.secure.noise import IKPSK2, HandshakeState, public_bytes
 from srd.secure.packets import Suite, derive
 from srd.secure.session import SecretLog, Session
 
-PSK_BYTES = 32
-RESET_TOKEN_BYTES = 16
-NO_PSK = bytes(PSK_BYTES)
+PSK_BYTES: Final = 32
+RESET_TOKEN_BYTES: Final = 16
+NO_PSK: Final = bytes(PSK_BYTES)
 """Stands for no symmetric key, as in WireGuard."""
 
 

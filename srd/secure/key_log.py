@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from cryptography.exceptions import InvalidTag
 
@@ -24,9 +24,9 @@ from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 from srd.secure.packets import CONTROL, DirectionKeys, Suite
 from srd.secure.session import SecretLog
 
-VARIABLE = "SRDKEYLOGFILE"
-WORD = "SRD_SECRET"
-_CONTEXT_AT = 8
+VARIABLE: Final = "SRDKEYLOGFILE"
+WORD: Final = "SRD_SECRET"
+_CONTEXT_AT: Final = 8
 
 
 def secret_log() -> SecretLog | None:

@@ -15,7 +15,7 @@ import re
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -26,15 +26,15 @@ from srd.proto.errors import UsageError
 from srd.proto.security import PUBLIC_KEY_BYTES
 
 PRIVATE_WORD, PUBLIC_WORD = "srd-x25519-private", "srd-x25519"
-PSK_BYTES = 32
-SCRYPT_SALT = b"open-srd psk v1"
+PSK_BYTES: Final = 32
+SCRYPT_SALT: Final = b"open-srd psk v1"
 """Both ends must compute the same key from a passphrase alone, so the salt is the same everywhere."""
-SCRYPT_COST = 1 << 17
+SCRYPT_COST: Final = 1 << 17
 """RFC 7914's n: 128 MiB and about half a second for each guess (OWASP's recommendation)."""
-MAX_FILE_BYTES = 16 << 20
+MAX_FILE_BYTES: Final = 16 << 20
 """200,000 keys. What is longer is refused, and never read in part: it would lack keys, and known hosts, silently."""
-_PEM = re.compile(r"-----BEGIN ((?:\w+ )?PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
-FINGERPRINT_CHARACTERS = 43
+_PEM: Final = re.compile(r"-----BEGIN ((?:\w+ )?PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
+FINGERPRINT_CHARACTERS: Final = 43
 """Length of a fingerprint."""
 
 

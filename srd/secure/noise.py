@@ -12,7 +12,7 @@ import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from srd.proto.errors import PacketError
 
-KEY_BYTES = 32
+KEY_BYTES: Final = 32
 """Length of public keys, symmetric keys and hashes: DHLEN and HASHLEN."""
-TAG_BYTES = 16
+TAG_BYTES: Final = 16
 _T = TypeVar("_T")
-_REKEY_NONCE = (1 << 64) - 1  # reserved by the specification
+_REKEY_NONCE: Final = (1 << 64) - 1  # reserved by the specification
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Pattern:
         return any("psk" in message for message in self.messages)
 
 
-IKPSK2 = Pattern("IKpsk2", (("e", "es", "s", "ss"), ("e", "ee", "se", "psk")))
+IKPSK2: Final = Pattern("IKpsk2", (("e", "es", "s", "ss"), ("e", "ee", "se", "psk")))
 
 
 def hkdf(chaining_key: bytes, material: bytes, *, outputs: int) -> tuple[bytes, ...]:

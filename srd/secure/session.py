@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
 
@@ -30,27 +31,27 @@ from srd.proto.wire.data import PREFIX_BYTES, VERSION, PacketType, expand
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 from srd.secure.packets import CONTROL, DirectionKeys, Suite
 
-UPDATE_PACKETS = 1 << 30
+UPDATE_PACKETS: Final = 1 << 30
 """Packets after which the keys change: 2^37 blocks of AES at MTU 1500, 2^42 with the longest datagrams. An attacker's
 advantage is 2^-54 at most, 2^-44 with these, by the bound of RFC 9001, appendix B.1."""
-UPDATE_FORGERIES = 1 << 35
+UPDATE_FORGERIES: Final = 1 << 35
 """Packets that were not authentic, after which the keys change, too (RFC 9001, section 6.6, which allows 2^36 with
 ChaCha20-Poly1305)."""
-UPDATE_S = 600.0
+UPDATE_S: Final = 600.0
 """Time after which the keys change, also those of a quiet peer."""
-OLD_KEYS_RTTS = 3
+OLD_KEYS_RTTS: Final = 3
 """Round trips for which the receiver keeps old keys: a packet that was overtaken by more is late, and sent again."""
-MIN_OLD_KEYS_S = 0.5
+MIN_OLD_KEYS_S: Final = 0.5
 """Least time for which it does: packets wait in the sockets of busy hosts, and an end that sends no data knows no round
 trip."""
-REPLAY_WINDOW = 8192
+REPLAY_WINDOW: Final = 8192
 """Path sequences, from the highest received one down, of which a receiver knows whether it received them. What is older
 is dropped. As many as WireGuard's; a path is FIFO, so less would do where no link reorders."""
 SecretLog = Callable[[int, int, bytes], None]
 """Takes a context, and the suite and the first secret of the packets that carry it."""
-_PREFIX = struct.Struct(">BBBBIQ")
-_NUMBER = struct.Struct(">BBI")  # flags, path and path sequence
-_NUMBER_AT = 2
+_PREFIX: Final = struct.Struct(">BBBBIQ")
+_NUMBER: Final = struct.Struct(">BBI")  # flags, path and path sequence
+_NUMBER_AT: Final = 2
 
 
 class ReplayWindow:
@@ -94,7 +95,7 @@ class ReplayWindow:
         self._bits = bits & _WINDOW_MASK
 
 
-_WINDOW_MASK = mask(REPLAY_WINDOW)
+_WINDOW_MASK: Final = mask(REPLAY_WINDOW)
 
 
 class Session:

@@ -33,19 +33,21 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-MTU_BYTES = 1500
+MTU_BYTES: Final = 1500
 """CoDel drops and marks nothing of a flow that has no more than this queued behind the packet (see above)."""
 
-DROP_BATCH = 64
+DROP_BATCH: Final = 64
 """Most packets dropped at once on overload, before the fattest flow is looked for again: RFC 8290's and Linux's."""
 
-_MEMORY_INTERVALS = 16  # CoDel goes on with the count of the last dropping state for so long (RFC 8289, section 5)
-_MIN_HEAP = 64  # outdated entries are sorted out of no shorter heap
-_NO_BOUND = -1  # less than any backlog: the flow has no entry in the heap
+_MEMORY_INTERVALS: Final = (
+    16  # CoDel goes on with the count of the last dropping state for so long (RFC 8289, section 5)
+)
+_MIN_HEAP: Final = 64  # outdated entries are sorted out of no shorter heap
+_NO_BOUND: Final = -1  # less than any backlog: the flow has no entry in the heap
 
 
 class _Flow(Generic[T]):

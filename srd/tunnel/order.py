@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 
 class Holdable(Protocol):
@@ -42,12 +42,12 @@ class Holdable(Protocol):
 
 T = TypeVar("T", bound=Holdable)
 
-HELD_PACKET_BYTES = 256
+HELD_PACKET_BYTES: Final = 256
 """What a held packet counts beside its own bytes: two heap entries, and the objects of the item itself."""
 
-_SERIAL_MASK = (1 << 32) - 1
-_SERIAL_HALF = 1 << 31
-_MIN_DEADLINES = 64  # fewer are never sorted out
+_SERIAL_MASK: Final = (1 << 32) - 1
+_SERIAL_HALF: Final = 1 << 31
+_MIN_DEADLINES: Final = 64  # fewer are never sorted out
 
 
 class FlowOrder(Generic[T]):

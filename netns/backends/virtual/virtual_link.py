@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from netns.backends.virtual.event_queue import EventQueue
 from netns.netem.changes import AnyShape, effective
@@ -22,7 +22,7 @@ from netns.netem.packet_ops import Draw
 from netns.netem.queue import Netem
 from netns.netem.shape import Shape
 
-NEVER_NS = 2**63
+NEVER_NS: Final = 2**63
 
 Fate = Literal["queued", "left", "lost", "overlimit", "blackholed"]
 
@@ -134,7 +134,7 @@ class _PacketOps:
         return packet
 
 
-_PACKET_OPS = _PacketOps()
+_PACKET_OPS: Final = _PacketOps()
 
 
 class VirtualLink:

@@ -21,23 +21,24 @@ path and pushes TCP out instead. So there are two modes (Copa, Arun and Balakris
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from srd.proto.paths.rtt import WindowedMin
 
-LOW = 0.5
+LOW: Final = 0.5
 """Queueing delay, over the target of a large window, below which nobody fills the queue."""
-EMPTY = 0.2
+EMPTY: Final = 0.2
 """The same for a queue that is nearly empty: a tenth of the base round trip with the default target (Copa, section
 2.3)."""
-HIGH_RTTS = 16
+HIGH_RTTS: Final = 16
 """Round trips for which the delay must stay high: a window shrinks to a third in a few, if that helps."""
-SHRUNK = 3.0
+SHRUNK: Final = 3.0
 """How many times smaller the window must have become."""
-LOST_RATE = 2.0
+LOST_RATE: Final = 2.0
 """How many times smaller the rate must have become. With three TCP's shares beside this mode are larger."""
-GROWTH_PACKETS = 2.0
+GROWTH_PACKETS: Final = 2.0
 """Growth per round trip: with one, one flow of CUBIC beside it gets 1.45 of its fair half."""
-RENO_DECREASE = 0.5
+RENO_DECREASE: Final = 0.5
 """What a loss leaves of the window."""
 
 

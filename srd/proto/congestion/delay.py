@@ -56,7 +56,7 @@ proposes for Swift under packet spraying.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.base import Controller
@@ -65,42 +65,42 @@ from srd.proto.congestion.pacer import LONG_RTT_S
 from srd.proto.congestion.rate import DeliveryRate
 from srd.proto.paths.rtt import WindowedMin
 
-ADDITIVE_PACKETS = 1.0
+ADDITIVE_PACKETS: Final = 1.0
 """Growth per round trip near the target, in packets (Swift's ai)."""
-PROPORTIONAL = 1 / 32
+PROPORTIONAL: Final = 1 / 32
 """Further growth per round trip without any queue, as a fraction of the window; more slows the convergence of flows."""
-BETA = 0.8
+BETA: Final = 0.8
 """Strength of a decrease (Swift)."""
-MAX_DECREASE = 0.5
+MAX_DECREASE: Final = 0.5
 """Largest fraction of the window that one decrease takes (Swift's max_mdf)."""
-START_SAMPLES = 8
+START_SAMPLES: Final = 8
 """Samples required to end the start phase (HyStart++, RFC 9406: N_RTT_SAMPLE), since growth is slow after it."""
-START_LEVEL = 0.5
+START_LEVEL: Final = 0.5
 """Level from which the window does not double any more in the start phase."""
 SLOW_START_LEVEL, SLOW_START_DELAY_S = 0.25, 0.004
 """Level, and queueing delay, from which the window grows more slowly in the start phase: an eighth of a long path's
 round trip (HyStart++, RFC 9406: RTT / 8, but at least 4 ms, which host noise may be). What doubles until the target is
 reached has two bandwidth-delay products in flight when the delay shows."""
-CSS_GROWTH_DIVISOR = 4
+CSS_GROWTH_DIVISOR: Final = 4
 """How much more slowly (RFC 9406, conservative slow start)."""
-START_GAIN = 3.0
+START_GAIN: Final = 3.0
 """The same as `INFLIGHT_GAIN` in the start phase of a long path, until delay shows: what was delivered in the last
 round trip is half of what is in flight then, and a few random losses must not end the doubling (BBR's: 2.89)."""
-QUICK_ADAPT_LEVEL = 4.0
+QUICK_ADAPT_LEVEL: Final = 4.0
 """Level from which the window is set to what was delivered (UET NSCC: queueing delay above four targets)."""
-HISTORY_SAMPLES = 32
+HISTORY_SAMPLES: Final = 32
 """Largest number of samples that the quartile is taken of: more would delay the reaction and cost time to sort."""
-INFLIGHT_GAIN = 1.25
+INFLIGHT_GAIN: Final = 1.25
 """Largest window over the bandwidth-delay product under loss (BBR: 2); more loses more, 1 falls with every dead
 link."""
-SCALING_RTTS = 0.82
+SCALING_RTTS: Final = 0.82
 """Flow scaling: the target of a window of one packet above that of a large window, in base round trips, times 0.9; more
 converges faster, but is less fair among many senders, whose packets must fit into a buffer."""
-SCALING_MAX_PACKETS = 100.0
+SCALING_MAX_PACKETS: Final = 100.0
 """Window from which the target is not scaled (Swift's fs_max)."""
-ECN_EXCESS = 0.25
+ECN_EXCESS: Final = 0.25
 """Level above the target of a report in which every packet was marked: more leaves links idle, 0 fills buffers."""
-ENDPOINT_DELAY_WINDOW_S = 0.1
+ENDPOINT_DELAY_WINDOW_S: Final = 0.1
 """A receiving host counts as slow if the ack delay stayed high during all of this time (CoDel's interval, RFC 8289): a
 process that waited to be scheduled then reads everything that came, and fewer packets would not have waited less."""
 JITTER_GAIN, LONG_JITTER_GAIN = 4.0, 8.0
@@ -110,27 +110,27 @@ JITTERY_RTT_S, MAX_JITTER = 0.005, 0.5
 """Smallest round trip of a path whose jitter is that of its links rather than of the hosts, and is so added to the
 target; and the most that is added, over the target without it. Where packets cannot overtake each other jitter is a
 delay that all of them have on a busy path, and nobody on an idle one."""
-DEVIATION_OF_DIFFERENCE = math.sqrt(0.5)
+DEVIATION_OF_DIFFERENCE: Final = math.sqrt(0.5)
 """Mean deviation of independent samples over the mean difference of two in a row."""
 LONG_TARGET_RTTS, LONG_TARGET_S = 0.2, 0.004
 """Delay target on a long path after the start phase, in base round trips, and at least: others feel such a queue."""
-SETTLING_RTTS = 8
+SETTLING_RTTS: Final = 8
 """Round trips in which most of the way to that target is gone: with fewer the first decreases after the start take
 capacity from a transfer of seconds, with more the queue of the start stays longer."""
-LOSS_MEMORY_RTTS = 16
+LOSS_MEMORY_RTTS: Final = 16
 """Round trips after a loss for rule 6; losses within as many count as one for rule 8: a window is retransmitted in
 less."""
-COLLAPSE = 0.5
+COLLAPSE: Final = 0.5
 """Fraction of what was in flight that must be lost within a round trip for rule 7."""
-RESTART_PACKETS = 6
+RESTART_PACKETS: Final = 6
 """Smallest window that rule 7 and quick adapt leave at first, and smallest loss that rule 7 applies to at first: with
 one or two packets in flight, a loss is found by timeout only."""
-MIN_HALVED_PACKETS = 0.25
+MIN_HALVED_PACKETS: Final = 0.25
 """Smallest window that halving without delivery leaves: more is unfair, less would slow the detection of a reduced
 MTU."""
-CHECKS_PER_RTT = 4
+CHECKS_PER_RTT: Final = 4
 """Times per round trip that the start and end of the competition are looked for: a queue is empty for half of one."""
-MIN_WINDOW_PACKETS = 0.125
+MIN_WINDOW_PACKETS: Final = 0.125
 """Smallest window: one packet in eight round trips."""
 
 

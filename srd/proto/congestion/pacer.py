@@ -11,28 +11,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sized
+from typing import Final
 
 from srd.proto.congestion.rate import DeliveryRate
 from srd.proto.wire.data import MAX_DATAGRAM_BYTES
 
-CWND_LIMITED_RTTS = 16
+CWND_LIMITED_RTTS: Final = 16
 """Round trips for which a sender counts as limited by window or pacing after either last held data back."""
-INFLIGHT_BDPS = 2.0
+INFLIGHT_BDPS: Final = 2.0
 """Limit of what is in flight, over the bandwidth-delay product: one is on the way, up to half waits in the fabric's
 queues (`delay_target_rtts`), the rest is for the hosts and for a window that grows (BBR's cwnd_gain is 2)."""
-LONG_RTT_S = 0.01
+LONG_RTT_S: Final = 0.01
 """Smallest round trip from which a path counts as long. A shorter round trip may consist mostly of scheduling delay on
 busy hosts."""
-SPAN_LIMITS = 4
+SPAN_LIMITS: Final = 4
 """Span of PSNs that may be open, over the packets of that limit: a packet that is lost twice holds the lowest PSN for
 four round trips, two until each loss is detected and its retransmission has arrived, and a window is sent in each. At 1
 % loss one packet in 10,000 is, several a second on a path of 100 Mbit/s."""
-MIN_SPAN_PACKETS = 4096
+MIN_SPAN_PACKETS: Final = 4096
 """Smallest limit of the span of open PSNs. So many small messages fit into a receiver's socket."""
-EXCHANGE_LIMIT_BYTES = 2 << 20
+EXCHANGE_LIMIT_BYTES: Final = 2 << 20
 """Limit of what is in flight to the peers of an endpoint on short paths, while it exchanges short messages. They wait
 in the receiver's socket behind that."""
-EXCHANGE_S = 0.01
+EXCHANGE_S: Final = 0.01
 """An exchange: two short messages, each alone, within this time. Beside a bulk flow a round trip takes milliseconds."""
 
 

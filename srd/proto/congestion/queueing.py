@@ -13,6 +13,8 @@ path yet, or a busy host), and the ways back of the last seconds, by `DETOUR` of
 
 from __future__ import annotations
 
+from typing import Final
+
 from srd.proto.congestion.base import Controller
 from srd.proto.paths.one_way import Clocks
 from srd.proto.paths.path import Path
@@ -20,7 +22,7 @@ from srd.proto.paths.rtt import PeerRtt
 from srd.proto.paths.way_back import DETOUR, AckPaths
 from srd.proto.wire.control import PathReport
 
-UNEQUAL_RTTS = 1.7
+UNEQUAL_RTTS: Final = 1.7
 """How much longer than the shortest a path must be, in the shortest one's round trips: more than a buffer of one
 bandwidth-delay product, the delay of the hosts and the queue on the way back add to it."""
 

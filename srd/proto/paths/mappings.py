@@ -14,8 +14,9 @@ primary path:
 from __future__ import annotations
 
 import math
+from typing import Final
 
-MIN_ROUND_S = 0.25
+MIN_ROUND_S: Final = 0.25
 """Shortest time between two rounds, as between keepalive probes. Each path is challenged in the first one; where the
 round trip is longer, a second one follows in vain."""
 

@@ -19,10 +19,12 @@ the way there is the way there less its windowed minimum on that path: the offse
 
 from __future__ import annotations
 
+from typing import Final
+
 from srd.proto.paths.rtt import MIN_WINDOW_S, RttEstimator, WindowedMin
 
-_MODULUS = 1 << 32
-_HALF = 1 << 31
+_MODULUS: Final = 1 << 32
+_HALF: Final = 1 << 31
 
 
 class Clocks:

@@ -13,18 +13,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from srd.proto.paths.one_way import OneWayDelay
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.recovery.black_hole import SizeLosses
 from srd.proto.send.inflight import InflightBurst
 
-MAX_PROBE_INTERVAL_S = 0.2
+MAX_PROBE_INTERVAL_S: Final = 0.2
 """Largest probe interval, so that a repaired path is in use again well within a second."""
-FULL_PROBES = 4
+FULL_PROBES: Final = 4
 """Full-size probes of a path that are known as such: so many are out where answers take longer than expected."""
 
-MAX_PROBE_RANGES = 16
+MAX_PROBE_RANGES: Final = 16
 """Runs of probes, without data between, of which a path remembers that they were no data. On a path that answers there
 are a few at a time; a peer that reports only old packets could make them many."""
 
@@ -55,7 +56,7 @@ class PathEvent(Enum):
     """It is no longer needed, or not usable, as a standby."""
 
 
-TRANSITIONS = {
+TRANSITIONS: Final = {
     (PathState.ACTIVE, PathEvent.OPEN): PathState.ACTIVE,
     (PathState.ACTIVE, PathEvent.RETIRE): PathState.RESERVE,
     (PathState.ACTIVE, PathEvent.ANSWER): PathState.ACTIVE,

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
-MIN_WINDOW_S = 10.0
+MIN_WINDOW_S: Final = 10.0
 """BBR's window for the same purpose (draft-cardwell-iccrg-bbr)."""
-FRESH_RTTS = 2
+FRESH_RTTS: Final = 2
 """Round trips within which a path that is in use is sampled."""
-REFRESHES_PER_RTT = 4
+REFRESHES_PER_RTT: Final = 4
 """Times per round trip that the mean over the paths is computed: with the pace of a round trip that a queue made long
 a window that was shrunk because of it leaves the link idle for another one."""
-LEAST_REFRESH_S = 0.005
+LEAST_REFRESH_S: Final = 0.005
 """Smallest time between them, but for shorter round trips, which have one each: there may be 64 paths."""
-SHARED_MIN_S = 1.0
+SHARED_MIN_S: Final = 1.0
 """How long every path is assumed to be as short as the shortest: a path opened into a standing queue would take the
 queue for its base round trip, while for ever a longer path's base round trip would count as a queue."""
 
-SHARED_MIN_RATIO = 2.0
+SHARED_MIN_RATIO: Final = 2.0
 """Smallest round trip of a path over that of the shortest path up to which a queue may be the reason: a buffer rarely
 holds more than one bandwidth-delay product."""
 

@@ -26,18 +26,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from random import Random
+from typing import Final
 
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import FRESH_RTTS
 
-CLEARLY_FASTER = 1.25
+CLEARLY_FASTER: Final = 1.25
 """Ratio of expected round trips from which the random path is preferred; less would move bursts because of noise."""
-FADE_RTTS = 20.0
+FADE_RTTS: Final = 20.0
 """Smallest round trips after which a measured queue is assumed to have drained: a buffer is rarely larger."""
-MAX_SIZE_LOSSES = 3
+MAX_SIZE_LOSSES: Final = 3
 """Packets lost in a row, while shorter ones may pass, beyond which the path that answered last gets no retransmissions:
 it may carry short packets only, and each such path must be detected."""
-MAX_ACK_CREDITS = 256
+MAX_ACK_CREDITS: Final = 256
 """ACK credits kept: a few windows' worth; older ones do not reflect the present queues."""
 
 

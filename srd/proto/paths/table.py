@@ -26,6 +26,7 @@ with a good chance (PLB, SIGCOMM 2022, repaths flows for that reason). So:
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import Pacer
@@ -36,17 +37,17 @@ from srd.proto.peer_trace import PeerTrace
 from srd.proto.wire.control import PathReport
 from srd.proto.wire.data import expand
 
-RESERVE_PATHS = 64
+RESERVE_PATHS: Final = 64
 """Paths beyond the primary paths: with three of four links dead, each of 16 slots finds a live one among them."""
-PROBES_BEFORE_STANDBY = 3
+PROBES_BEFORE_STANDBY: Final = 3
 """Unanswered probes in a row after which a primary path gets a standby, about 0.1 s after its timeout: by then the
 answer is not merely late, and a link that flaps is up again."""
 
-PROBE_BUDGET = 96.0
+PROBE_BUDGET: Final = 96.0
 """Probes of a peer that may go unanswered at once: one for each path, the reserve's too; or for 32 dead paths three."""
-PROBES_PER_ANSWER = 2
+PROBES_PER_ANSWER: Final = 2
 """Probes of a peer for each path that answered, so that what was repaired is found in doubling steps."""
-BUDGET_PER_S = 1 / MAX_PROBE_INTERVAL_S
+BUDGET_PER_S: Final = 1 / MAX_PROBE_INTERVAL_S
 """Probes of a peer in a second without any answer."""
 
 

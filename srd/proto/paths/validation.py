@@ -30,16 +30,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from srd.proto.wire.control import PathChallenge
 from srd.proto.wire.data import Address, host_of
 
-AMPLIFICATION = 3
+AMPLIFICATION: Final = 3
 """RFC 9000, section 8.1."""
-CHALLENGE_INTERVAL_S = 0.05
+CHALLENGE_INTERVAL_S: Final = 0.05
 """Time between the first and the second challenge of an address, as between HELLOs; doubled up to `CHALLENGE_DOUBLINGS`
 times."""
-CHALLENGE_DOUBLINGS = 5
+CHALLENGE_DOUBLINGS: Final = 5
 
 
 @dataclass(slots=True)

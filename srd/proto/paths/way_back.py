@@ -9,15 +9,16 @@ most acks then take it (see `recv.ack_path`). Some continue to rotate, so that a
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from srd.proto.paths.rtt import MIN_WINDOW_S
 from srd.proto.wire.control import NO_ACK_PATH
 
-DETOUR = 0.25
+DETOUR: Final = 0.25
 """How much longer than the quickest a way back must be to matter, over the smallest round trip, as for `REORDERING`."""
-RENEWAL_S = 0.25
+RENEWAL_S: Final = 0.25
 """Interval of the PROBEs that name the quickest ack path: half of the time for which a receiver prefers it."""
-FRESH_RTTS = 2
+FRESH_RTTS: Final = 2
 """Round trips after which another ack path replaces the quickest, if no ack came over it: it may be dead."""
 
 

@@ -14,11 +14,12 @@ sent after its packets was answered: a host that was stopped, or a link that is 
 from __future__ import annotations
 
 import math
+from typing import Final
 
-MTU_SUSPECT_LOSSES = 8
+MTU_SUSPECT_LOSSES: Final = 8
 """Packets lost in a row: by chance once in 10^8 at 10 % loss. RFC 8899 takes three probes, but full-size probes on all
 paths would cost capacity."""
-MTU_SUSPECT_ROUNDS = 3
+MTU_SUSPECT_ROUNDS: Final = 3
 """Rounds of these: as RFC 8899's three probes, of which each is sent when the loss of the one before is known."""
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 from srd.proto.congestion.pacer import LONG_RTT_S
 from srd.proto.paths.path import Path
@@ -29,17 +30,17 @@ from srd.proto.recovery.black_hole import BlackHole
 from srd.proto.send.inflight import Inflight, InflightBurst
 from srd.proto.seqset import mask
 
-REORDERING = 0.25
+REORDERING: Final = 0.25
 """Step of the reordering window, over the smallest round trip (RFC 8985, section 6.2)."""
-MAX_REORDERING_STEPS = 8
+MAX_REORDERING_STEPS: Final = 8
 """Largest reordering window, two smallest round trips: beyond it the timeout is no worse."""
-REORDERING_MEMORY_RTTS = 16
+REORDERING_MEMORY_RTTS: Final = 16
 """Round trips without a duplicate after which the window is one step again (RFC 8985 counts 16 recoveries), and without
 a loss, after which late packets are counted anew. A controller keeps its saved window for as long."""
-VARIATION_FLOOR = 0.5
+VARIATION_FLOOR: Final = 0.5
 """Smallest margin of the probe timeout, over the smoothed round trip: an idle network shows almost no variation until
 it is no longer idle."""
-ACK_DELAY_VARIATIONS = 2
+ACK_DELAY_VARIATIONS: Final = 2
 """Mean deviations of the ack delay that are allowed for. RFC 6298 takes four, but for a timeout: here a wrong guess
 costs only a probe, and four would detect losses later."""
 

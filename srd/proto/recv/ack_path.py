@@ -14,13 +14,14 @@ Theory of operation. Acks are not acknowledged, so their sender does not see whi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 AckPath = tuple[int, int]
 """Path of the ack's sender, path of its receiver."""
 
-PREFERENCE_S = 0.5
+PREFERENCE_S: Final = 0.5
 """How long a reported ack path is preferred. A sender in trouble sends another probe before."""
-ACKS_ON_PREFERRED = 3
+ACKS_ON_PREFERRED: Final = 3
 """Acks on the preferred path between two that rotate."""
 
 

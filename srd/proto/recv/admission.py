@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -30,10 +31,10 @@ from srd.proto.events import REGION_SHIFT, Extent
 from srd.proto.peer import PeerCore
 from srd.proto.wire.data import OPCODE_BITS, Opcode, ReceivedBurst
 
-TURN_MEMORY_S = 0.5
+TURN_MEMORY_S: Final = 0.5
 """Time after its last refusal for which a sender keeps its turn: it retries within `probe_after_s` (0.25 s) and a round
 trip."""
-CHECKS_PER_STALL = 8
+CHECKS_PER_STALL: Final = 8
 """Checks for stalled messages per `stalled_after_s`: a check may have many messages to examine."""
 
 

@@ -43,29 +43,30 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Final
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.rate import DeliveryRate
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.wire.control import ANY_BYTES, NO_LIMIT_BYTES, Pull, PullRequest
 
-UNSOLICITED_BYTES = 1024
+UNSOLICITED_BYTES: Final = 1024
 """What each of many peers may have in flight unasked: small messages, of a thousand peers as much as one window."""
-FREE_FRACTION = 1 / 8
+FREE_FRACTION: Final = 1 / 8
 """Active peers, over `incast_packets`, up to which they are free."""
-WINDOW_GAIN = 1.25
+WINDOW_GAIN: Final = 1.25
 """Window over the bandwidth-delay product: above 1 it grows while the link is not full."""
-LATE_TURNS = 4
+LATE_TURNS: Final = 4
 """Times in a row that what was pulled from a sender is late before it has to ask again."""
-MAX_LATE_SHIFT = 4
+MAX_LATE_SHIFT: Final = 4
 """Most doublings of the time after which data is late: a sender repeats its request within that by itself."""
-IDLE_TIMES = 4.0
+IDLE_TIMES: Final = 4.0
 """Times the usual time from a pull to its data, after which a peer without a limit that sends nothing is idle."""
-HEAD_START = 8
+HEAD_START: Final = 8
 """Turns that a sender may have in advance of others when it begins to ask; more would let it hold up the others."""
-SHIFT_FRACTION = 1 / 8
+SHIFT_FRACTION: Final = 1 / 8
 """What a sender may send before it waits again, over the receive window."""
-MAX_COUNT = (1 << 63) - 1
+MAX_COUNT: Final = (1 << 63) - 1
 """Largest count of a sender that is taken at its word."""
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from srd.proto.events import Extent
 from srd.proto.seqset import SequenceSet, mask, ranges
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst
 from srd.proto.wire.status import Status
 
-_SEND = int(Opcode.SEND)
+_SEND: Final = int(Opcode.SEND)
 
 
 @dataclass(init=False)

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from srd.proto.config import MAX_FLOWS, MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.events import Extent
@@ -53,24 +54,24 @@ from srd.proto.wire.data import (
 )
 from srd.proto.wire.status import Status
 
-ACK_EVERY_PACKETS = 4
+ACK_EVERY_PACKETS: Final = 4
 """Packets after which an ack is due at once. An ack costs both ends and the fabric more than a data packet does: it is
 small, but not part of a segment train."""
-PREFERRED_REPORT_REPEATS = 2
+PREFERRED_REPORT_REPEATS: Final = 2
 """The same while an ack path is preferred (see `recv.ack_path`): the peer may lose acks."""
-REPORT_REPEATS = 1
+REPORT_REPEATS: Final = 1
 """Acks that carry the report of a path after a packet arrived on it. A path in use is reported again soon; a second
 report would double the cost of an ack at both ends."""
-PROBE_ANSWERS = 4
+PROBE_ANSWERS: Final = 4
 """Acks that answer a probe. They take different ack paths, since one of them may be dead: with three of four links dead
 one answer is lost three times in four, and all four are lost one time in three."""
-MAX_ANSWERS = 16
+MAX_ANSWERS: Final = 16
 """Largest number of acks due at one time to answer probes."""
-INCOMPLETE_BEYOND_WINDOW = 1 + MAX_FLOWS
+INCOMPLETE_BEYOND_WINDOW: Final = 1 + MAX_FLOWS
 """Incomplete messages that a peer may have beyond one per PSN of the window. An incomplete message lacks a packet that
 was sent, whose PSN is within the window, or is partially packetized: one send, and one message of each flow (see
 `send.scheduler`)."""
-_ABORTED_LIMIT = 64
+_ABORTED_LIMIT: Final = 64
 
 
 @dataclass(slots=True)

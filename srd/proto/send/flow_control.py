@@ -16,7 +16,9 @@ Credit is counted in bytes and in messages from the opening of the peer, and onl
 
 from __future__ import annotations
 
-RNR_FOR_EVER = 7
+from typing import Final
+
+RNR_FOR_EVER: Final = 7
 """The `rnr_retry` without limit (InfiniBand's and EFA's)."""
 
 

@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import math
 from random import Random
+from typing import Final
 
 from srd.proto.wire.control import ANY_BYTES, NO_LIMIT_BYTES, Pull, PullRequest
 
-REQUEST_RTTS = 2.0
+REQUEST_RTTS: Final = 2.0
 """Round trips until an unanswered request is repeated; doubled each time."""
-WAIT_RTTS = 64.0
+WAIT_RTTS: Final = 64.0
 """Round trips until a request that was answered is repeated: the others' turns may take as long."""
-PATIENCE = 8
+PATIENCE: Final = 8
 """Requests in a row that bring nothing before each allows a packet: with the back-off hundreds of round trips."""
-MAX_REQUEST_INTERVAL_S = 0.25
+MAX_REQUEST_INTERVAL_S: Final = 0.25
 """Largest interval of requests, as of keepalive probes."""
 
 

@@ -9,6 +9,7 @@ latter the flows take turns, too (`send.flow_queue`).
 from __future__ import annotations
 
 from itertools import chain
+from typing import Final
 
 from srd.proto.config import MAX_FLOWS
 from srd.proto.send.batch import SendBatch
@@ -18,14 +19,14 @@ from srd.proto.send.message_queue import MessageQueue
 from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.wire.data import Opcode
 
-_READ = int(Opcode.READ)  # a plain integer compares faster than an enum's member
+_READ: Final = int(Opcode.READ)  # a plain integer compares faster than an enum's member
 
-MAX_READS = 128
+MAX_READS: Final = 128
 """READs that may be unanswered, so that a responder's memory for them is bounded. The responder allows twice as many,
 since it learns later than the requester that a RESPONSE has arrived."""
 
 
-BACKLOG_MESSAGES = 64
+BACKLOG_MESSAGES: Final = 64
 """Messages of each queue that one announcement counts: enough for several round trips, and quickly counted."""
 
 

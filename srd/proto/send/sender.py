@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from random import Random
+from typing import Final
 
 from srd.proto.config import MAX_FLOWS, ProtocolConfig
 from srd.proto.congestion.delay import MajorityDelay
@@ -53,21 +54,21 @@ from srd.proto.wire.data import (
 )
 from srd.proto.wire.protected import TAG_BYTES
 
-BURSTS_PER_WINDOW = 16
+BURSTS_PER_WINDOW: Final = 16
 """A burst is at most this fraction of the window, so that a window is spread over paths and not sent to one queue. The
 limit does not apply to a CPU-limited sender (see `SendLimit`), whose bursts cost less per packet the longer they
 are."""
-MAX_BURST_S = 0.00005
+MAX_BURST_S: Final = 0.00005
 """A sender that its window has not limited lately may also send as one burst what passes, at a window in the smallest
 round trip, in the time that a packet waits in the receiving host at least, and in this time at most. The burst's last
 packet then waits little longer for the first ones than it would wait there anyway, and each burst costs a system call
 at both ends. (TCP sizes its bursts likewise, by a millisecond at the pacing rate: tcp_tso_autosize.)"""
-ACK_DELAY_WINDOW_S = 1.0
+ACK_DELAY_WINDOW_S: Final = 1.0
 """Time in which packets wait for at least the time of the constant above."""
-ABORT_PSNS = 2
+ABORT_PSNS: Final = 2
 """PSNs of the window reserved for messages that are aborted while partially packetized, beside those of the flows that
 take turns: the send, and the message that begins next (see `send.scheduler`)."""
-WINDOW_PER_FLOWS = 8
+WINDOW_PER_FLOWS: Final = 8
 """Packets of the window for each flow that may take turns, as the abort of each takes one."""
 
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.batch import SendBatch
 from srd.proto.wire.data import HEADER_BYTES, OPCODE_BITS, Opcode, takes_credit
 
-MAX_ENDED = 64
+MAX_ENDED: Final = 64
 """Ended requests that are kept beyond as many as are open, until the first one posted has ended: to remove one from the
 middle of the queue would cost more than to keep it. One request that the responder leaves open must not keep all."""
-_BLOCK_BITS = 7
+_BLOCK_BITS: Final = 7
 """Batches are found by blocks of so many message numbers: 128 are a batch of the usual size."""
 _SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from srd.proto.errors import PacketError
 from srd.proto.security import MAX_CREDENTIAL_BYTES
@@ -29,11 +29,11 @@ class Datagram(NamedTuple):
     data: bytes
 
 
-MAX_COOKIE_BYTES = 64
+MAX_COOKIE_BYTES: Final = 64
 """Longest cookie: any cookie must fit into the smallest HELLO."""
-MIN_PEER_WINDOW_PACKETS = 64
+MIN_PEER_WINDOW_PACKETS: Final = 64
 """Smallest window of PSNs that an endpoint may have: a segment train."""
-_PREFIX = struct.Struct(">BBBBIQ")
+_PREFIX: Final = struct.Struct(">BBBBIQ")
 
 
 def _prefix(kind: PacketType, *, context: int, path: int = 0, path_sequence: int = 0) -> bytes:
@@ -60,9 +60,9 @@ class PathReport(NamedTuple):
     """When the kernel received that packet: the receiver's clock in microseconds, low 32 bits."""
 
 
-_REPORT = struct.Struct(">BxxxIIIIHHI")
-_ACK = struct.Struct(">QQQHBBBxxx")
-NOT_READY = 1
+_REPORT: Final = struct.Struct(">BxxxIIIIHHI")
+_ACK: Final = struct.Struct(">QQQHBBBxxx")
+NOT_READY: Final = 1
 """Flag of an ack: packets were dropped since the last ack for lack of memory."""
 
 
@@ -110,8 +110,8 @@ class Ack(NamedTuple):
         return _prefix(PacketType.ACK, context=self.context, path=self.path) + head + body + bitmap
 
 
-_HELLO = struct.Struct(">QQIIIHBBQB")
-_LENGTH = struct.Struct(">H")
+_HELLO: Final = struct.Struct(">QQIIIHBBQB")
+_LENGTH: Final = struct.Struct(">H")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Retry:
         return (prefix + body).ljust(self.size_bytes, b"\0")
 
 
-_ACCEPT = struct.Struct(">QQIIIHB")
+_ACCEPT: Final = struct.Struct(">QQIIIHB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +228,10 @@ class Protected(NamedTuple):
         return self.data
 
 
-_PROBE = struct.Struct(">QIBB")
-NO_PATH = 255
+_PROBE: Final = struct.Struct(">QIBB")
+NO_PATH: Final = 255
 """The path number that stands for no path."""
-NO_ACK_PATH = (NO_PATH, NO_PATH)
+NO_ACK_PATH: Final = (NO_PATH, NO_PATH)
 """The ack path before any ack has arrived."""
 
 
@@ -287,7 +287,7 @@ class Refuse:
         return _prefix(PacketType.REFUSE, context=self.context) + bytes([self.status, self.reason])
 
 
-_CONTEXT = struct.Struct(">Q")
+_CONTEXT: Final = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,7 @@ class Reset:
         return _prefix(PacketType.RESET, context=self.context) + _CONTEXT.pack(self.own_context) + self.token
 
 
-_NACK = struct.Struct(">IB")
+_NACK: Final = struct.Struct(">IB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,7 @@ class Nack:
         return _prefix(PacketType.NACK, context=self.context) + _NACK.pack(self.message, self.status)
 
 
-_CHALLENGE = struct.Struct(">QB")
+_CHALLENGE: Final = struct.Struct(">QB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,11 +383,11 @@ class PathResponse:
         return prefix + _CONTEXT.pack(self.token)
 
 
-_PULL_REQUEST = struct.Struct(">QQQ")
-_PULL = struct.Struct(">QQI")
-NO_LIMIT_BYTES = (1 << 64) - 1
+_PULL_REQUEST: Final = struct.Struct(">QQQ")
+_PULL: Final = struct.Struct(">QQI")
+NO_LIMIT_BYTES: Final = (1 << 64) - 1
 """The `limit_bytes` of a PULL that stands for no limit."""
-ANY_BYTES = (1 << 32) - 1
+ANY_BYTES: Final = (1 << 32) - 1
 """The `unsolicited_bytes` of a PULL that stands for no limit."""
 
 
@@ -431,7 +431,7 @@ class Pull:
 
 Inner = Ack | Probe | Close | Closed | Nack | PathChallenge | PathResponse | PullRequest | Pull
 """Control packets of open peers: with a `Security` they are sent as Protected, and accepted in no other way."""
-INNER_TYPES = (Ack, Probe, Close, Closed, Nack, PathChallenge, PathResponse, PullRequest, Pull)
+INNER_TYPES: Final = (Ack, Probe, Close, Closed, Nack, PathChallenge, PathResponse, PullRequest, Pull)
 Control = Inner | Hello | Retry | Accept | SecureAccept | Protected | Refuse | Reset
 
 
@@ -556,7 +556,7 @@ def _decode_pull(context: int, path: int, _path_sequence: int, body: bytes) -> P
     return Pull(context, limit_bytes, number, unsolicited_bytes, path)
 
 
-_CANONICAL = (Hello, Retry, SecureAccept, Refuse, Reset)
+_CANONICAL: Final = (Hello, Retry, SecureAccept, Refuse, Reset)
 """What may be received unprotected though there are keys: it must be what `encode` returns, bit by bit."""
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.ACK: _decode_ack,

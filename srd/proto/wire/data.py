@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from srd.proto.security import PacketProtection
 
-VERSION = 6
-PREFIX_BYTES = 16
-MIN_DATAGRAM_BYTES = 576
+VERSION: Final = 6
+PREFIX_BYTES: Final = 16
+MIN_DATAGRAM_BYTES: Final = 576
 """Smallest datagram that two ends may agree on: what any IPv4 host must receive (RFC 1122)."""
-MAX_DATAGRAM_BYTES = 65_507
+MAX_DATAGRAM_BYTES: Final = 65_507
 """Largest UDP payload over IPv4."""
-DEFAULT_PORT = 19870
+DEFAULT_PORT: Final = 19870
 """The UDP port that examples listen at, and that scapy and Wireshark take for SRD. IANA has assigned it to nobody, and
 no other dissector of Wireshark claims it."""
 
@@ -67,17 +67,17 @@ class Opcode(IntEnum):
     """What a READ requested; `key` is the number of the READ's message."""
 
 
-OPCODE_BITS = 3
-IMMEDIATE = 4
+OPCODE_BITS: Final = 3
+IMMEDIATE: Final = 4
 """Flag: the field `immediate` is valid."""
-ABORTED = 8
+ABORTED: Final = 8
 """Flag: the message was aborted by its sender. What was received of it is discarded; the rest is never sent."""
-WITH_ACK = 16
+WITH_ACK: Final = 16
 """Flag of a SEND that is one packet: an ACK follows the payload, which has the `length` of the message."""
-MAX_ACK_WITH_DATA_BYTES = 256
+MAX_ACK_WITH_DATA_BYTES: Final = 256
 """Longest such ACK that this end sends: nearly all are shorter, and a transmitter has room for many."""
 
-_WRITE_IMMEDIATE = Opcode.WRITE | IMMEDIATE
+_WRITE_IMMEDIATE: Final = Opcode.WRITE | IMMEDIATE
 
 
 def takes_credit(flags: int) -> bool:
@@ -85,7 +85,7 @@ def takes_credit(flags: int) -> bool:
     return flags & OPCODE_BITS == 0 or flags & (OPCODE_BITS | IMMEDIATE) == _WRITE_IMMEDIATE
 
 
-HEADER = np.dtype(
+HEADER: Final = np.dtype(
     [
         ("version", "u1"),
         ("type", "u1"),
@@ -102,24 +102,24 @@ HEADER = np.dtype(
         ("key", ">u8"),  # READ, WRITE: the responder's registration; RESPONSE: the READ's message; SEND: see Inbox
     ]
 )
-HEADER_BYTES = HEADER.itemsize
-HEADER_LANES = HEADER_BYTES // 8
-MAX_BURST_PACKETS = 768
+HEADER_BYTES: Final = HEADER.itemsize
+HEADER_LANES: Final = HEADER_BYTES // 8
+MAX_BURST_PACKETS: Final = 768
 """Largest number of packets in a burst: the packets of a burst share its cost at both ends. At MTU 1500 it is 1 MiB."""
-MAX_TRAIN_PACKETS = 64
+MAX_TRAIN_PACKETS: Final = 64
 """Largest number of datagrams in a segment train (GSO, GRO): Linux' UDP_MAX_SEGMENTS before 6.9."""
-SMALL_BYTES = 1024
+SMALL_BYTES: Final = 1024
 """Datagrams shorter than this are small: a segment train of 64 KiB has so many of them that a receiver cannot have a
 landing target ready for each. A burst of small ones has at most the bytes of one full-size datagram."""
 
-FEW_PACKETS = 10
+FEW_PACKETS: Final = 10
 """Up to so many headers are packed and unpacked one by one, more by NumPy, whose cost does not depend on the number."""
-_PACKED = struct.Struct(">HBBIQQIIIIQQ")  # HEADER, with version and type in one field
-_SEVEN = struct.Struct(">7Q")
-_DATA_KIND = VERSION << 8 | PacketType.DATA
-_DATA_WORD = _DATA_KIND << 48
-_NO_SEND = 0xFF & ~IMMEDIATE  # bits of the flags that no SEND has
-_INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis]
+_PACKED: Final = struct.Struct(">HBBIQQIIIIQQ")  # HEADER, with version and type in one field
+_SEVEN: Final = struct.Struct(">7Q")
+_DATA_KIND: Final = VERSION << 8 | PacketType.DATA
+_DATA_WORD: Final = _DATA_KIND << 48
+_NO_SEND: Final = 0xFF & ~IMMEDIATE  # bits of the flags that no SEND has
+_INDEX: Final = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis]
 
 Lanes = npt.NDArray[np.uint64]
 Octets = memoryview  # an alias in this module: mypyc resolves no other name in a dataclass

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from srd.proto.security import SecurityMode
 from srd.proto.wire.control import NOT_READY, RefuseReason
@@ -43,7 +44,7 @@ class Field:
     """Whether a field of fixed size is no number."""
 
 
-PREFIX = (
+PREFIX: Final = (
     Field("version", 1),
     Field("type", 1, names=PacketType),
     Field("flags", 1),
@@ -53,16 +54,16 @@ PREFIX = (
 )
 """What every packet begins with."""
 
-DATA_FLAGS = Field(
+DATA_FLAGS: Final = Field(
     "flags",
     1,
     names=Opcode,
     names_mask=OPCODE_BITS,
     flags=((IMMEDIATE, "IMMEDIATE"), (ABORTED, "ABORTED"), (WITH_ACK, "WITH_ACK"), (KEY_PHASE, "KEY_PHASE")),
 )
-PROTECTED_FLAGS = Field("flags", 1, flags=((KEY_PHASE, "KEY_PHASE"),))
+PROTECTED_FLAGS: Final = Field("flags", 1, flags=((KEY_PHASE, "KEY_PHASE"),))
 
-REPORT = (
+REPORT: Final = (
     Field("path", 1),
     Field("reserved", 3, is_bytes=True),
     Field("path_sequence", 4),
@@ -75,10 +76,10 @@ REPORT = (
 )
 """A path report of an ACK."""
 
-_OWN_CONTEXT = Field("own_context", 8, is_id=True)
-_PADDING = Field("padding", None)
-_STATUS = Field("status", 1, names=Status)
-_LIMITS = (
+_OWN_CONTEXT: Final = Field("own_context", 8, is_id=True)
+_PADDING: Final = Field("padding", None)
+_STATUS: Final = Field("status", 1, names=Status)
+_LIMITS: Final = (
     _OWN_CONTEXT,
     Field("credit_bytes", 8),
     Field("credit_messages", 4),

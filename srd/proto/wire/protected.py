@@ -9,21 +9,24 @@ The header stays readable but for the immediate: the receiver finds the keys, th
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from srd.proto.wire.data import PREFIX_BYTES
 
-TAG_BYTES = 16
+TAG_BYTES: Final = 16
 """Length of the tag of AES-GCM and ChaCha20-Poly1305."""
-KEY_PHASE = 0x80
+KEY_PHASE: Final = 0x80
 """Flag of data and of protected control packets: the lowest bit of the number of the keys' generation."""
-CONTROL_OVERHEAD_BYTES = PREFIX_BYTES + TAG_BYTES
+CONTROL_OVERHEAD_BYTES: Final = PREFIX_BYTES + TAG_BYTES
 """By how much a protected control packet is longer than the control packet in it."""
-STAGE_BYTES = 512 << 10
+STAGE_BYTES: Final = 512 << 10
 """A sender encrypts into a stage of this size before the kernel copies from it: it stays in the cache. No burst is
 longer."""
 
-_PREFIX_LANES = struct.Struct(">2Q")
-_OF_THE_TRAIN = 0xFFFFFFFFFFFFFFFF & ~((0xFF & ~KEY_PHASE) << 40)  # of the first lane: all but a message's own flags
+_PREFIX_LANES: Final = struct.Struct(">2Q")
+_OF_THE_TRAIN: Final = 0xFFFFFFFFFFFFFFFF & ~(
+    (0xFF & ~KEY_PHASE) << 40
+)  # of the first lane: all but a message's own flags
 
 
 def continued_untrusted(packets: memoryview, *, stride: int, count: int) -> int:

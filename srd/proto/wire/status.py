@@ -9,6 +9,7 @@ end keeps of the other), and an endpoint that accepts peers to a queue pair (the
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class Status(IntEnum):
@@ -51,7 +52,7 @@ class Status(IntEnum):
     """The responder uses another version of the protocol."""
 
 
-REFUSALS = {
+REFUSALS: Final = {
     Status.REMOTE_ERROR_BAD_ADDRESS,
     Status.REMOTE_ERROR_ABORT,
     Status.REMOTE_ERROR_BAD_DEST_QPN,
