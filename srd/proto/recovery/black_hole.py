@@ -66,10 +66,12 @@ class SizeLosses:
 class BlackHole(SizeLosses):
     """The row of all paths: `on_burst`, `on_delivered`."""
 
-    __slots__ = ("_round_at", "_round_sent_at", "_rounds")
+    __slots__ = ("_round_at", "_round_sent_at", "_rounds", "began_at")
 
     def __init__(self) -> None:
         super().__init__()
+        self.began_at = math.inf
+        """When the first packet of the row was sent."""
         self._rounds = 0
         self._round_at = self._round_sent_at = -math.inf  # when the last round's first loss was known, and was sent
 
@@ -79,6 +81,8 @@ class BlackHole(SizeLosses):
         `answered_at`: when the latest of the packets that were answered was sent, of any size.
         """
         counts = self.on_lost(packets, size_bytes=size_bytes)
+        if counts and sent_at < self.began_at:
+            self.began_at = sent_at
         if counts and sent_at >= self._round_at and answered_at > self._round_sent_at:
             self._rounds += 1
             self._round_at, self._round_sent_at = now, sent_at
@@ -86,6 +90,7 @@ class BlackHole(SizeLosses):
     def reset(self) -> None:
         """End the row."""
         super().reset()
+        self.began_at = math.inf
         self._rounds = 0
         self._round_at = self._round_sent_at = -math.inf
 

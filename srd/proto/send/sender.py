@@ -405,13 +405,18 @@ class Sender:
         self._trace_metrics("timeout", now=now)
 
     def _on_black_hole(self, *, now: float) -> None:
-        """Suspect the MTU of all paths: none carries data before it has answered a full-size probe."""
+        """Suspect the MTU of all paths: none carries data before it has answered a full-size probe.
+
+        None did since the first of these packets was sent; but probes have half of the time in which one must answer.
+        """
+        since = max(self._rack.black_hole.began_at, now - self._config.unresponsive_after_s / 2)
         self._rack.black_hole.reset()
         self._table.open_all()
         for path in self.paths:
             path.size_losses.suspect()
         for path in self._active.copy():
             self._on_path_timeout(path, now=now)
+        self._all_timed_out_at = since
 
     def _trace_metrics(self, trigger: str, *, now: float) -> None:
         if self._trace is not None:

@@ -27,7 +27,7 @@ from tests.srd.secure.ends import security
 
 SIZE, SMALLER = 1472, 1272
 SEEDS = range(10)
-WITHIN_S = 2.0
+WITHIN_S = 1.4
 STEP_S = 0.01
 
 # -- rows of losses ---------------------------------------------------------------------------------------------------
@@ -48,6 +48,16 @@ def test_row__is_a_black_hole_after_several_rounds() -> None:
     assert row.is_found
     row.on_delivered(1000)
     assert not row.packets
+
+
+def test_row__began_when_its_first_packet_was_sent() -> None:
+    row = BlackHole()
+    for at in (11.0, 10.0, 12.0):
+        lose(row, 1, at=at)
+    assert row.began_at == 10.0
+    row.on_delivered(1000)
+    lose(row, 1, at=13.0)
+    assert row.began_at == 13.0
 
 
 def test_row__what_was_lost_at_a_time_is_one_round() -> None:
