@@ -36,6 +36,7 @@ from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
 from srd.io.syscalls import IOVEC, Address
 from srd.proto.wire.data import (
+    FEW_PACKETS,
     HEADER,
     HEADER_BYTES,
     HEADER_LANES,
@@ -93,6 +94,8 @@ class RxRing(RxMemory):
         self._extras = np.zeros(SLOTS, HEADER)
         self._iov = np.zeros((SLOTS, MAX_TRAIN_PACKETS + 1, 2), IOVEC)
         self._iov[:, :, 0]["length"] = HEADER_BYTES
+        self._words = self._iov.view(np.uint64).reshape(-1).data  # of each piece base and length
+        self._address = region.address
         self._results = RecvmmsgResults(SLOTS)
         rows = np.arange(SLOTS, dtype=np.uint64)
         self._results.messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
@@ -131,12 +134,23 @@ class RxRing(RxMemory):
         """Point the payload iovecs of `slots` at their cursors, back to back; the first ones at `aimed` addresses."""
         if len(slots) <= FEW_SLOTS:
             for slot in slots:
-                np.add(self._steps, np.uint64(self.buffers.cursors[slot]), out=self._bases[slot])
+                self._aim_one(slot, self.buffers.cursors[slot])
             return
         cursors = np.array(self.buffers.cursors, np.uint64)
         if aimed:  # relative to the region like the cursors, modulo 2**64
             cursors[: len(aimed)] = np.array(aimed, np.uint64) - np.uint64(self._region.address)
         np.add(self._steps, cursors[:, np.newaxis], out=self._bases)
+
+    def _aim_one(self, slot: int, cursor: int) -> None:
+        """Point the payload iovecs of a slot at a cursor: few of them without NumPy."""
+        if self._segments > FEW_PACKETS:
+            np.add(self._steps, np.uint64(cursor), out=self._bases[slot])
+            return
+        words, at, address = self._words, 4 * slot * (MAX_TRAIN_PACKETS + 1) + 2, self._address + cursor
+        for _ in range(self._segments):
+            words[at] = address
+            at += 4
+            address += self.payload_bytes
 
     def _prepare(self) -> None:
         """Prepare the slots for a batch. What the core kept of the last batch must be committed."""

@@ -80,6 +80,7 @@ def test_validate_address__a_cookie_once() -> None:
     assert replies_of(ours) == [Refuse(77, Status.REMOTE_ERROR_ABORT)] * 2
 
 
+@pytest.mark.sources  # replaces a constant
 def test_validate_address__while_no_more_spent_cookies_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = responder()
     monkeypatch.setattr(handshake, "MAX_USED_COOKIES", 3)

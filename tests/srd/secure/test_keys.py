@@ -252,6 +252,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.sources  # replaces a constant
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_read__a_file_that_is_too_long_is_never_read_in_part_bad_flow(
     tmp_path: Path, read: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
