@@ -44,6 +44,7 @@ COMPILED = (
     "srd/message.py",
     "srd/peer.py",
     "srd/rx_queues.py",
+    "srd/send_memory.py",
     "srd/notify.py",
     *(
         f"srd/tunnel/{name}.py"

@@ -18,7 +18,7 @@ from srd.proto.seqset import mask, trailing_ones
 from srd.proto.wire.data import HEADER_BYTES, Lanes
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class PsnRange:
     """Consecutive PSNs that carry consecutive packets of a message."""
 
@@ -29,6 +29,20 @@ class PsnRange:
     """Offset of the first packet's payload in the message; of a batch, the first message's index."""
     packet_bytes: int
     """Header and payload of each packet but the message's last."""
+
+    def __init__(
+        self,
+        first: int,
+        count: int,
+        message: WorkQueueEntry,
+        offset: int,
+        packet_bytes: int,
+    ) -> None:
+        self.first = first
+        self.count = count
+        self.message = message
+        self.offset = offset
+        self.packet_bytes = packet_bytes
 
     def content(self, first: int, *, count: int, segment_bytes: int) -> tuple[int, int, int, int, int, Lanes | None]:
         """Return what `count` packets from PSN `first` on carry, where full packets carry `segment_bytes`.
@@ -79,7 +93,7 @@ class PsnRange:
         return self.message.end_psn if self.message.batch is None else first + 1
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class InflightBurst:
     """One burst on one path: the record that loss detection works on."""
 
@@ -88,6 +102,20 @@ class InflightBurst:
     count: int
     path_sequence: int
     sent_at: float
+
+    def __init__(
+        self,
+        psns: PsnRange,
+        first: int,
+        count: int,
+        path_sequence: int,
+        sent_at: float,
+    ) -> None:
+        self.psns = psns
+        self.first = first
+        self.count = count
+        self.path_sequence = path_sequence
+        self.sent_at = sent_at
 
     @property
     def last_sequence(self) -> int:
