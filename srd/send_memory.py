@@ -8,7 +8,7 @@ it is copied, once.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +27,17 @@ IN_PLACE_BYTES: Final = 4096
 """`bytes` never change. To copy fewer costs less than to learn where they lie."""
 
 
-class SendMemory(NamedTuple):
-    """Where a message lies until its request ends."""
+class SendMemory:
+    """Where a message lies until its request ends: `length` bytes at `address`, of which `copied_bytes` are a copy.
 
-    address: int
-    length: int
-    """Bytes."""
-    view: memoryview
-    """Keeps the memory, and its region open; to be released when the request has ended."""
-    copied_bytes: int
+    `view` keeps the memory, and its region open; to be released when the request has ended.
+    """
+
+    def __init__(self, address: int, length: int, view: memoryview, copied_bytes: int) -> None:
+        self.address = address
+        self.length = length
+        self.view = view
+        self.copied_bytes = copied_bytes
 
 
 def is_in_region(buffer: Any) -> bool:
