@@ -36,9 +36,9 @@ class Directory:
             raise TransferError("standard input needs a name in the receiver's directory: add --name NAME to srd send")
         return PartialFile(self._tree, offer, overwrite=self._overwrite, stop=stop)
 
-    def make_directory(self, offer: Offer) -> None:
-        """Make a directory. Raises TransferError."""
-        self._tree.make_directory(offer)
+    def make_directory(self, offer: Offer) -> dict[str, str]:
+        """Make a directory; return what the file system does not keep of it. Raises TransferError."""
+        return self._tree.make_directory(offer)
 
     def hash_there(self, offer: Offer, *, stop: threading.Event) -> str:
         """Return the hash of the file that lies under a name, if it has the size of the offer; else an empty text.

@@ -89,6 +89,7 @@ class FileReceiver:
         self._is_blocked = False  # no room for an open file
         self._work = Notify()
         self._is_done_told = True
+        self._unkept = set[str]()  # what was said not to be kept
         self._stall = StallMeter(lambda: self._peer.landed_bytes)
 
     def supersede(self) -> None:
@@ -348,6 +349,9 @@ class FileReceiver:
 
     async def _is_admitted(self, file: Incoming, *, has_none: bool) -> bool:
         """Whether a file may be opened now. If so, its transfer and its place are this session's."""
+        if file.offer.refusal:
+            self._fail(file, TransferError(file.offer.refusal))
+            return True
         if file.offer.is_directory or file.store is not None:
             return True
         if not self._inbox.take_room(has_none=has_none):
@@ -372,7 +376,7 @@ class FileReceiver:
         for file in files:
             try:
                 if file.store is None:
-                    self._inbox.place.make_directory(file.offer)
+                    file.unkept = self._inbox.place.make_directory(file.offer)
                 elif self._inbox.arrived(file.offer) is not None:
                     continue
                 elif file.offer.if_differs and not file.was_compared:
@@ -390,6 +394,7 @@ class FileReceiver:
         """Answer for a file that is open, a directory that was made, or a file that is there."""
         offer, store = file.offer, file.store
         if store is None:
+            self._warn_once(file.unkept)
             self._end(file, entry(file=file.number, made=True))
         elif file.there:
             self._say(entry(file=file.number, has=file.there))
@@ -491,9 +496,17 @@ class FileReceiver:
         if file.store is not None:
             if file.store.unremoved:
                 self._watcher.warn(file.store.unremoved)
+            self._warn_once(file.store.unkept)
             file.store = None
             self._inbox.yield_claim(file.offer)
             self._inbox.give_room()
+
+    def _warn_once(self, unkept: dict[str, str]) -> None:
+        """Say what is not kept of a file. What one file system refuses once it refuses for every file."""
+        for what, line in unkept.items():
+            if what not in self._unkept:
+                self._watcher.warn(line)
+        self._unkept |= unkept.keys()
 
     # -- ends -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Self
 
 from srd.file_transfer.digests import FileDigest, chunk_digest
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.protocol import CHUNK_BYTES, FILE_HASHES
+from srd.file_transfer.protocol import CHUNK_BYTES, FILE_HASHES, MAX_PIPE_CHUNKS
 
 _ZEROS = memoryview(bytes(CHUNK_BYTES))
 _HASH_BYTES = 256 << 10
@@ -44,6 +44,9 @@ class SourceFile:
             self.close()
             what = "Is a directory" if stat.S_ISDIR(status.st_mode) else "Is no regular file"
             raise TransferError(f"{path}: cannot be read: {what}")
+        if self.chunks >= MAX_PIPE_CHUNKS:
+            self.close()
+            raise TransferError(f"{path}: has {self.size} bytes, more than can be sent; split it")
         stored_bytes = status.st_blocks * 512
         self.holes = _holes(self.fd, self.size) if stored_bytes < self.size else []
         """Ranges of chunks that lie in holes: first and number."""

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import stat
 import threading
 from collections.abc import AsyncIterator
@@ -208,6 +209,69 @@ async def test_receive__a_tree_with_modes_and_times(output: Path) -> None:
         assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (mode, then)
 
 
+def refuse(*_: object, **__: object) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
+@pytest.mark.sources
+async def test_receive__what_a_file_system_does_not_keep_is_said_once_and_fails_nothing(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on CIFS, FAT, NFS with all_squash and some of FUSE; CIFS does not sync directories either."""
+    monkeypatch.setattr(os, "fchmod", refuse)
+    monkeypatch.setattr(os, "utime", refuse)
+    sync = os.fsync
+
+    def sync_files(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(22, "Invalid argument")
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", sync_files)
+    async with receiving(output) as (sender, _, record):
+        for number, name in enumerate(("a", "d/b")):
+            await begin(sender, {**file(number), "name": name, "mode": 0o640, "mtime_ns": 1})
+            await put(sender, b"0123456789", index=number)
+            await end(sender, b"0123456789", file=number)
+            assert "digest" in await answered(sender)
+        directory = {"name": "d", "directory": True, "mode": 0o750, "mtime_ns": 1}
+        assert await begin(sender, directory) == {"file": 2, "made": True}
+        await asyncio.wait_for(sender.close(), timeout=PATIENCE_S)
+    assert (output / "d/b").read_bytes() == b"0123456789"
+    assert (len(record.received), record.failures) == (2, [])
+    assert sorted(record.warnings) == [
+        f"a: is received, but its {what} cannot be set here: Operation not permitted; of further files this is not said"
+        for what in ("permissions", "time of modification")
+    ]
+
+
+@pytest.mark.sources
+async def test_receive__of_a_directory_what_is_not_kept_is_said_too(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fchmod", refuse)
+    async with receiving(output) as (sender, _, record):
+        for number, name in enumerate(("d", "e")):
+            answer = await begin(sender, {"name": name, "directory": True, "mode": 0o750, "mtime_ns": 10**18})
+            assert answer == {"file": number, "made": True}
+    assert [line.partition(",")[0] for line in record.warnings] == ["d: is received"]
+    assert (output / "e").stat().st_mtime_ns == 10**18
+
+
+async def test_receive__odd_metadata_refuses_its_file_alone_bad_flow(output: Path) -> None:
+    async with receiving(output) as (sender, _, record):
+        odd = {**file(0), "mtime_ns": 1 << 100}
+        await send_control(sender, "offer", **offer_fields(odd, file(1)))
+        answers = await all_answered(sender, 2)
+        assert answers[0]["reason"] == "'0.bin': its time of modification is not of 64 bits of seconds"
+        assert answers[1]["chunks"] == 0
+        await put(sender, b"0123456789", index=1)
+        await end(sender, b"0123456789", file=1)
+        assert "digest" in await answered(sender)
+    assert [name for name, *_ in record.failures] == ["0.bin"]
+    assert names(output) == ["1.bin"]
+
+
 async def test_receive__a_directory_of_the_user_keeps_its_mode(output: Path) -> None:
     (output / "mine").mkdir(0o700)
     async with receiving(output) as (sender, _, _record):
@@ -297,7 +361,6 @@ async def test_receive__nothing_or_another_size_is_there(output: Path) -> None:
         {"name": 7},
         {"size": -1},
         {"size": 1 << 61},
-        {"mode": 0o4755},
         {"chunk_bytes": 1},
         {"files": [FILE] * (MAX_FILES + 1)},
     ],

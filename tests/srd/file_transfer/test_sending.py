@@ -556,3 +556,14 @@ def test_source_file__a_fifo_is_no_file_and_does_not_block_bad_flow(tmp_path: Pa
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(TransferError, match=r"fifo: cannot be read: Is no regular file$"):
         SourceFile(tmp_path / "fifo")
+
+
+def test_source_file__more_chunks_than_there_are_numbers_bad_flow() -> None:
+    """The file fails alone; no attempt could offer it."""
+    fd = os.memfd_create("large")
+    try:
+        os.truncate(fd, CHUNK_BYTES * CONTROL_MESSAGE)
+        with pytest.raises(TransferError, match=r"has 2251799813685248 bytes, more than can be sent; split it$"):
+            SourceFile(Path(f"/proc/self/fd/{fd}"))
+    finally:
+        os.close(fd)
