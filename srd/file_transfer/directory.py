@@ -13,6 +13,7 @@ from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.leftovers import Leftover, expire, leftovers
 from srd.file_transfer.partial_file import PartialFile, refusal_of
 from srd.file_transfer.protocol import STANDARD_STREAM, Offer, Offers
+from srd.file_transfer.source_file import times
 from srd.file_transfer.tree import Tree
 
 _READ_BYTES: Final = 256 << 10
@@ -50,7 +51,8 @@ class Directory:
             if fd < 0:
                 return ""
             try:
-                return _hash_of(fd, offer.file_hash, stop=stop)
+                before, found = os.fstat(fd), _hash_of(fd, offer.file_hash, stop=stop)
+                return found if times(os.fstat(fd)) == times(before) else ""  # another file, if it changes
             finally:
                 os.close(fd)
         except OSError as error:

@@ -371,6 +371,8 @@ class FileSender:
         try:
             source.check_from(offered.chunks_there)
             await self._send_runs(offered, source)
+            if isinstance(source, SourceFile) and source.is_suspect:
+                await self._compare(offered, source)
         except TransferInterruptedError:
             raise
         except TransferError as error:
@@ -409,6 +411,14 @@ class FileSender:
         while source.hashed_chunks < run.end and not offered.has_ended:
             self._check_chunks()
             await self._in_thread(lambda: source.hash_to(run.end, are_zeros=run.kind is Kind.HOLE))
+
+    async def _compare(self, offered: _Offered, source: SourceFile) -> None:
+        """Hash a file once more that may have been changed. Raises TransferError if it was."""
+        sent = source.digest.hexdigest()
+        source.hash_again()
+        await self._hash_to(offered, source, Run(Kind.DATA, 0, source.chunks))
+        if not offered.has_ended and source.digest.hexdigest() != sent:
+            raise source.changed()
 
     async def _send_chunks(self, offered: _Offered, source: Source, *, first: int, end: int | None) -> None:
         if self._is_mapped and isinstance(source, SourceFile) and source.size and offered.mapping is None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from srd.errors import PeerError
+from srd.file_transfer import directory
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import Inbox, NotStartedError
@@ -200,9 +201,9 @@ async def test_receive__a_tree_with_modes_and_times(output: Path) -> None:
         await put(sender, b"0123456789", index=0)
         await end(sender, b"0123456789")
         await answered(sender)
-        directory = {"name": "one/two", "directory": True, "mode": 0o750, "mtime_ns": then}
-        assert await begin(sender, directory) == {"file": 1, "made": True}
-        assert await begin(sender, {**directory, "name": "one/empty"}) == {"file": 2, "made": True}
+        tree = {"name": "one/two", "directory": True, "mode": 0o750, "mtime_ns": then}
+        assert await begin(sender, tree) == {"file": 1, "made": True}
+        assert await begin(sender, {**tree, "name": "one/empty"}) == {"file": 2, "made": True}
     assert (output / "one/two/a.bin").read_bytes() == b"0123456789"
     for name, mode in (("one/two/a.bin", 0o640), ("one/two", 0o750), ("one/empty", 0o750)):
         found = (output / name).stat()
@@ -213,7 +214,6 @@ def refuse(*_: object, **__: object) -> None:
     raise PermissionError(1, "Operation not permitted")
 
 
-@pytest.mark.sources
 async def test_receive__what_a_file_system_does_not_keep_is_said_once_and_fails_nothing(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,8 +234,8 @@ async def test_receive__what_a_file_system_does_not_keep_is_said_once_and_fails_
             await put(sender, b"0123456789", index=number)
             await end(sender, b"0123456789", file=number)
             assert "digest" in await answered(sender)
-        directory = {"name": "d", "directory": True, "mode": 0o750, "mtime_ns": 1}
-        assert await begin(sender, directory) == {"file": 2, "made": True}
+        tree = {"name": "d", "directory": True, "mode": 0o750, "mtime_ns": 1}
+        assert await begin(sender, tree) == {"file": 2, "made": True}
         await asyncio.wait_for(sender.close(), timeout=PATIENCE_S)
     assert (output / "d/b").read_bytes() == b"0123456789"
     assert (len(record.received), record.failures) == (2, [])
@@ -245,7 +245,6 @@ async def test_receive__what_a_file_system_does_not_keep_is_said_once_and_fails_
     ]
 
 
-@pytest.mark.sources
 async def test_receive__of_a_directory_what_is_not_kept_is_said_too(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +320,22 @@ async def test_receive__the_same_file_is_there(output: Path) -> None:
         assert (record.identical, record.received, record.done) == (["a.bin"], [], 1)
     assert (output / "a.bin").stat().st_ino == before.st_ino
     assert names(output) == ["a.bin"]
+
+
+async def test_receive__what_changes_while_it_is_compared_is_not_the_same(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (output / "a.bin").write_bytes(PAYLOAD)
+    hash_of = directory._hash_of
+
+    def hash_and_change(fd: int, file_hash: str, *, stop: threading.Event) -> str:
+        found = hash_of(fd, file_hash, stop=stop)
+        (output / "a.bin").write_bytes(PAYLOAD + b"more")
+        return found
+
+    monkeypatch.setattr(directory, "_hash_of", hash_and_change)
+    async with receiving(output, overwrite=True) as (sender, _, _record):
+        assert await begin(sender, if_differs=True) == {"file": 0, "chunks": 0}
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

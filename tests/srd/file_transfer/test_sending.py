@@ -7,7 +7,7 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +131,55 @@ async def test_send__a_file_that_grows_is_sent_as_it_was(tmp_path: Path, output:
         sent = await sender.send(path)
         assert sent.size == 2 * CHUNK_BYTES
         assert (output / "a.bin").read_bytes() == path.read_bytes()[: 2 * CHUNK_BYTES]
+
+
+async def send_and_meanwhile(path: Path, output: Path, change: Callable[[], None]) -> list[str]:
+    """Send a file of more chunks than are read ahead; call `change` when the first is sent, and the last not read."""
+    async with ends(output, overwrite=True) as (sender, _):
+        changes = [change]
+        sender._on_progress = lambda *_: changes.pop()() if changes else None
+        await sender.send(path)
+    return names(output)
+
+
+@pytest.mark.parametrize("is_set_back", [False, True])
+async def test_send__a_file_that_is_written_to_is_not_verified_bad_flow(
+    tmp_path: Path, output: Path, *, is_set_back: bool
+) -> None:
+    """What was read is no state that the file ever had; its time may have been set back, as by rsync --inplace."""
+    path = file_of(tmp_path, (SLOTS + 8) * CHUNK_BYTES)
+    before = path.stat()
+
+    def write() -> None:
+        with path.open("r+b") as file:
+            for offset, whence in ((0, os.SEEK_SET), (-5, os.SEEK_END)):
+                file.seek(offset, whence)
+                file.write(b"other")
+        if is_set_back:
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    with pytest.raises(TransferError, match=r"a.bin: was changed while it was sent; send it again$"):
+        await send_and_meanwhile(path, output, write)
+    assert names(output) == []
+
+
+async def test_send__another_name_and_mode_are_no_change(tmp_path: Path, output: Path) -> None:
+    path = file_of(tmp_path, (SLOTS + 8) * CHUNK_BYTES)
+
+    def rename() -> None:
+        path.chmod(0o600)
+        path.rename(tmp_path / "a.bin.1")
+
+    assert await send_and_meanwhile(path, output, rename) == ["a.bin"]
+    assert (output / "a.bin").read_bytes() == (tmp_path / "a.bin.1").read_bytes()
+
+
+async def test_send__a_file_that_says_no_size(output: Path) -> None:
+    system = os.uname().sysname.encode()
+    async with ends(output) as (sender, _):
+        sent = await sender.send(Path("/proc/version"))
+    assert sent.size == (output / "version").stat().st_size > len(system)
+    assert (output / "version").read_bytes().startswith(system)
 
 
 @pytest.mark.parametrize(("name", "reason"), [("gone", "No such file or directory"), ("", "Is a directory")])
@@ -550,20 +599,3 @@ async def test_send__a_receiver_that_stops_releasing_bad_flow(tmp_path: Path) ->
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(here.close(), there.close())
         sender.close()
-
-
-def test_source_file__a_fifo_is_no_file_and_does_not_block_bad_flow(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(TransferError, match=r"fifo: cannot be read: Is no regular file$"):
-        SourceFile(tmp_path / "fifo")
-
-
-def test_source_file__more_chunks_than_there_are_numbers_bad_flow() -> None:
-    """The file fails alone; no attempt could offer it."""
-    fd = os.memfd_create("large")
-    try:
-        os.truncate(fd, CHUNK_BYTES * CONTROL_MESSAGE)
-        with pytest.raises(TransferError, match=r"has 2251799813685248 bytes, more than can be sent; split it$"):
-            SourceFile(Path(f"/proc/self/fd/{fd}"))
-    finally:
-        os.close(fd)
