@@ -25,12 +25,13 @@ from functools import partial
 from devmem.errors import RegionError
 from devmem.region import Region
 from srd.config import EndpointConfig
-from srd.errors import SrdError, UsageError
+from srd.errors import NoRouteError, SrdError, UsageError
 from srd.io.addresses import canonical, host_port_text, host_text
 from srd.io.allowance import AllowanceExceeded
 from srd.io.driver import Driver
 from srd.io.socket import IP_UDP_BYTES, is_wildcard, open_socket, route_to, socket_id
 from srd.io.syscalls import Address
+from srd.names import MAPPED
 from srd.proto.core import EndpointCore
 from srd.proto.events import Event, Extent, MessageAborted, PeerEnded
 from srd.proto.memory import Inbox, Memory
@@ -145,16 +146,16 @@ class Engine:
     ) -> int:
         """Start to open a peer; return its number. PeerOpened or PeerEnded follows.
 
-        `check_credential`: which credential it must have. Raises SrdError, which calls the peer by `name`, without a
-        route that carries SRD.
+        `check_credential`: which credential it must have. Raises NoRouteError, which calls the peer by `name`, without
+        a route that carries SRD.
         """
         try:
             mtu, source_host = route_to(address, family=family)
         except OSError as error:
-            raise SrdError(f"{name}: no route to it ({error.strerror}); check the address") from error
-        header_bytes = IP_UDP_BYTES[family]
+            raise NoRouteError(f"{name}: no route to it ({error.strerror}); check the address") from error
+        header_bytes = IP_UDP_BYTES[socket.AF_INET if address[0].startswith(MAPPED) else family]
         if (least := MIN_DATAGRAM_BYTES + header_bytes) > mtu:
-            raise SrdError(
+            raise NoRouteError(
                 f"{name}: the route's MTU is {mtu} bytes; SRD needs at least {least} ({MIN_DATAGRAM_BYTES}-byte "
                 "datagrams); raise the MTU of the interface"
             )
