@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from netns.standard_streams import was_closed
 from srd.cli.delivery import Delivery, Destination, SendOptions
 from srd.cli.options import Duration, Rate, busy_poll_option, is_directory, is_file, run
 from srd.cli.security import Target, known_hosts_option, security_config, security_options
@@ -180,7 +181,7 @@ def _standard_input(paths: list[str], *, name: str | None, devmem: bool) -> Outg
         if name is not None:
             raise click.UsageError("--name: is for standard input; give the PATH -")
         return None
-    if sys.stdin is None:
+    if was_closed(0):
         raise click.UsageError("-: standard input is closed")
     if count > 1:
         raise click.UsageError("- is standard input, which can be sent once")
