@@ -166,7 +166,8 @@ class Daemon:
         except Exception as error:
             if is_output_error(error):
                 raise
-            self.say(f"{host_port_text(*peer.address)}: {type(error).__name__}: {error}", event="failed")
+            what = f"internal error: {type(error).__name__}: {error}"
+            self.say(f"{host_port_text(*peer.address)}: {what}", event="failed")
             self.outcomes.put_nowait(Outcome.FAILED)
         finally:
             session.end()

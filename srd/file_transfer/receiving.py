@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from netns.standard_streams import is_output_error
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import Inbox, NotStartedError
@@ -82,12 +83,12 @@ class FileReceiver:
         self._files_left = 0
         self._may_retry = False  # a file was refused for now, or failed and is kept
         self._to_open: deque[Incoming] = deque()
-        self._queue = StoreQueue(start=self._start, on_stored=self._on_stored)
+        self._work = Notify()
+        self._queue = StoreQueue(start=self._start, on_stored=self._on_stored, on_error=self._work.notify)
         self._to_close: list[tuple[Incoming, bool]] = []  # and whether it is kept
         self._answers: list[dict[str, object]] = []
         self._is_busy = False  # the thread works
         self._is_blocked = False  # no room for an open file
-        self._work = Notify()
         self._is_done_told = True
         self._unkept = set[str]()  # what was said not to be kept
         self._stall = StallMeter(lambda: self._peer.landed_bytes)
@@ -113,6 +114,9 @@ class FileReceiver:
             is_busy = isinstance(error, NotStartedError) and not isinstance(error, _InvalidOfferError)
             await self._send_control("refuse", reason=str(error), again=is_busy)
             raise error if isinstance(error, NotStartedError) else NotStartedError(str(error)) from error
+        except Exception as error:
+            await self._refuse_for(error)
+            raise
         try:
             self._running = asyncio.ensure_future(self._run(offers))
             await self._running
@@ -315,6 +319,7 @@ class FileReceiver:
 
     async def _store(self) -> None:
         while True:
+            self._queue.check()
             await self._open_files()
             await self._finish_files()
             await self._close_files()
@@ -551,6 +556,8 @@ class FileReceiver:
         if isinstance(error, TransferError):
             again = isinstance(error, TransferInterruptedError)
             await self._send_control("refuse", reason=str(error), again=again)
+        elif isinstance(error, Exception) and not isinstance(error, PeerError):
+            await self._refuse_for(error)
         if self._is_superseded:
             error = TransferInterruptedError("its sender has begun another attempt")
         has_parted = isinstance(error, PeerError) and error.status == 0
@@ -562,6 +569,14 @@ class FileReceiver:
         await self._discard([*self._to_close, *closing])
         if isinstance(error, PeerError | TransferError) and (files or self._files_left):
             self._watcher.on_lost(error, lost)
+
+    async def _refuse_for(self, error: Exception) -> None:
+        """Tell the sender of an error that nobody has expected here, which another attempt would meet again.
+
+        Whether the output can be written is a matter of this end, which stops: another process may receive the files.
+        """
+        reason = f"internal error of the receiver: {type(error).__name__}: {error}"
+        await self._send_control("refuse", reason=reason, again=is_output_error(error))
 
     # -- both -----------------------------------------------------------------------------------------------------
 

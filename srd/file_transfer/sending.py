@@ -199,6 +199,9 @@ class FileSender:
             await asyncio.wait([listening])  # what has arrived before the end takes precedence
             if self._open or self._waiting:
                 raise _first_error(listening, error) from None
+        except Exception as error:
+            await self._abort(f"internal error of the sender: {type(error).__name__}: {error}", again=False)
+            raise
         finally:
             for task in tasks:
                 task.cancel()

@@ -21,6 +21,7 @@ from srd.file_transfer import directory
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import Inbox, NotStartedError
+from srd.file_transfer.partial_file import PartialFile
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_FILES
 from srd.file_transfer.receiving import FileReceiver
 from srd.peer import Peer
@@ -768,6 +769,34 @@ async def test_receive__a_live_sender_that_sends_nothing_bad_flow(
         assert (message["kind"], message["again"]) == ("refuse", True)
         await result(future)
         assert str(record.lost[0][0]) == "the sender is alive, but sent nothing for 0.2 s"
+
+
+@pytest.mark.parametrize("method", ["open", "put", "verify", "leave_out"])
+async def test_receive__an_error_that_nobody_expects_is_said_at_both_ends_bad_flow(
+    output: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """It is not tried again, which would meet it again. It may be in the last chunk, after which nothing comes."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(PartialFile, method, fail)
+    async with receiving(output) as (sender, future, _):
+        has_hole = method == "leave_out"
+        said = await begin(sender, data_bytes=0 if has_hole else None)
+        if method != "open":
+            assert said == {"file": 0, "chunks": 0}
+            if has_hole:
+                await send_control(sender, "holes", first=0, chunks=1)
+            else:
+                await put(sender, PAYLOAD, index=0)
+                await end(sender, PAYLOAD)
+            said = await receive_control(sender)
+        reason = "internal error of the receiver: ZeroDivisionError: boom"
+        assert said == {"kind": "refuse", "reason": reason, "again": False}
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(future, timeout=PATIENCE_S)
+    assert names(output) == []
 
 
 async def test_receive__a_part_that_cannot_be_removed_is_only_reported(

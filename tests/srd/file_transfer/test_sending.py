@@ -196,6 +196,21 @@ async def test_send__a_failed_file_does_not_stop_the_next(tmp_path: Path, output
         await sender.send(file_of(tmp_path, 10))
 
 
+async def test_send__an_error_that_nobody_expects_is_said_at_both_ends_bad_flow(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(SourceFile, "read", fail)
+    async with ends(output, retry_for_s=60) as (sender, record):
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(sender.send(file_of(tmp_path, 10)), timeout=PATIENCE_S)
+    ((error, files),) = record.lost
+    assert str(error) == "the sender gave up: internal error of the sender: ZeroDivisionError: boom"
+    assert [is_kept for _, is_kept in files] == [False]
+
+
 # -- receivers that refuse ------------------------------------------------------------------------------------------
 
 
