@@ -59,10 +59,12 @@ def is_output_error(error: BaseException) -> bool:
 
 
 def output_error(error: OSError) -> str:
-    """Return one line for an error that ends a command: of writing to standard output, or of a file that it names.
+    """Return one line for what ends a command: its output, a file that the error names, or too many descriptors.
 
     Nothing more is written there, or the interpreter would report the same error once more. Raises all other errors.
     """
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{error.strerror}: raise the limit of this process (ulimit -n) or of the system (fs.file-max)"
     if error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if not is_output_error(error):

@@ -14,6 +14,7 @@ Rules.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import socket
@@ -337,6 +338,13 @@ def _open_sockets(
             sockets.append(sock)
     except OSError as error:
         where = host_port_text(host_text(address), address[1])
+        have = f"{len(sockets)} of the {count} sockets that {count} paths need could be opened"
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise SrdError(f"{have}: {error.strerror}; raise ulimit -n, or set fewer paths") from error
+        if error.errno == errno.EADDRINUSE and (sockets or not address[1]):  # the system chooses the port
+            raise SrdError(
+                f"{have}: too few free ports; raise net.ipv4.ip_local_port_range, or set fewer paths"
+            ) from error
         raise SrdError(f"{where}: cannot be bound: {error.strerror}") from error
     return sockets
 

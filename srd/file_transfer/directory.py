@@ -34,7 +34,9 @@ class Directory:
     def store(self, offer: Offer, *, stop: threading.Event) -> PartialFile:
         """Return what a file is received into. Raises TransferError for a pipe without a name."""
         if offer.is_pipe and offer.name == STANDARD_STREAM:
-            raise TransferError("standard input needs a name in the receiver's directory: add --name NAME to srd send")
+            raise TransferError(
+                "standard input, or a pipe, needs a name in the receiver's directory: add --name NAME to srd send"
+            )
         return PartialFile(self._tree, offer, overwrite=self._overwrite, stop=stop)
 
     def make_directory(self, offer: Offer) -> dict[str, str]:
