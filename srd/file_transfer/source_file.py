@@ -115,6 +115,14 @@ class SourceFile:
         if (status.st_size, status.st_mtime_ns) != (self.size, self._opened.st_mtime_ns):
             raise self.changed()
 
+    def check_mapped(self) -> None:
+        """Raise TransferError if the file became shorter: what is missing cannot be sent from its mapping."""
+        if os.fstat(self.fd).st_size < self.size:
+            raise self._shorter()
+
+    def _shorter(self) -> TransferError:
+        return TransferError(f"{self.path}: became shorter while it was read; send it again")
+
     def changed(self) -> TransferError:
         """Return the error for a file that was changed."""
         return TransferError(f"{self.path}: was changed while it was sent; send it again")
@@ -181,7 +189,7 @@ class SourceFile:
             except OSError as error:
                 raise self.unreadable(error) from error
             if not count:
-                raise TransferError(f"{self.path}: became shorter while it was read; send it again")
+                raise self._shorter()
             done += count
 
     def unreadable(self, error: OSError) -> TransferError:

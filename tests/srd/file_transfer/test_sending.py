@@ -17,6 +17,7 @@ import pytest
 
 from devmem.region import Region
 from srd.errors import PeerError, SrdError
+from srd.file_transfer import source_file
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE
@@ -118,6 +119,29 @@ async def test_send__a_file_that_shrinks_bad_flow(
     assert names(output) == []
     gc.collect()
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("chunks", [4, SLOTS + 4])
+async def test_send__a_mapped_file_that_shrinks_when_all_is_on_its_way_bad_flow(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch, chunks: int
+) -> None:
+    """The transport sends nothing of it any more, and takes that for loss: no chunk ends, so that nothing is read."""
+    path, post, held = file_of(tmp_path, chunks * CHUNK_BYTES), FileSender._post, list[Any]()
+
+    def truncate_and_post(sender: FileSender, offered: Any, chunk: Any) -> None:
+        held.append((offered, chunk))
+        if len(held) == min(chunks, SLOTS):  # no other chunk is, or can be, read
+            os.truncate(path, 1000)
+            for each in held:
+                post(sender, *each)
+
+    monkeypatch.setattr(FileSender, "_post", truncate_and_post)
+    monkeypatch.setattr(source_file, "_TICK_NS", 0)  # it is not hashed once more because it is new
+    async with ends(output, mapped=True) as (sender, record):
+        with pytest.raises(TransferError, match=r"a.bin: became shorter while it was read; send it again$"):
+            await asyncio.wait_for(sender.send(path), timeout=PATIENCE_S)
+        assert len(record.failures) == 1
+    assert names(output) == []
 
 
 async def test_send__a_file_that_grows_is_sent_as_it_was(tmp_path: Path, output: Path) -> None:
