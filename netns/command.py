@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from netns.standard_streams import open_closed
+
 EXTRA: Final = ("click", "prometheus_client", "pydantic", "pyroute2", "rich", "yaml")
 """What the extra `lab` brings."""
 
 
 def main() -> None:
     """Run the command line; the entry point of the console script."""
+    open_closed()
     try:
         from netns.cli import main as command  # noqa: PLC0415 - it may lack something
 

@@ -6,6 +6,8 @@ import sys
 from importlib import import_module
 from typing import Final
 
+from netns.standard_streams import open_closed
+
 EXTRA: Final = ("cbor2", "click", "prometheus_client", "pydantic", "rich", "uvloop", "yaml")
 """What the extra `card` brings."""
 
@@ -41,6 +43,7 @@ def efa_pingpong() -> None:
 
 
 def _run(name: str, module: str) -> None:
+    open_closed()
     try:
         import_module(module).main()
     except ModuleNotFoundError as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import Self, cast
+from typing import Final, Self
 
 from mypy_extensions import mypyc_attr
 
@@ -20,11 +22,13 @@ from srd.compaction import Waiting
 from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
 from srd.engine import Engine
-from srd.errors import PacketError, PeerError, SrdError
+from srd.errors import NoRouteError, PacketError, PeerError, SrdError
+from srd.first_answer import first_answer
 from srd.inbox import Inbox
-from srd.io.addresses import canonical, host_port_text, split_zone
+from srd.io.addresses import host_port_text
 from srd.io.syscalls import Address
 from srd.message import Message, WriteNotification
+from srd.names import reachable, resolve
 from srd.notify import Notify
 from srd.opening import Opening
 from srd.peer import Peer
@@ -44,22 +48,12 @@ from srd.rx_queue import RxQueue
 from srd.secure.config import Identity
 from srd.stats import EndpointStats, Totals, with_peers
 
+_ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
-async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
-    """Return family and address of `host`, which may be link-local (fe80::1%eth0). Raises SrdError naming it."""
-    try:
-        name, scope = split_zone(host)  # uvloop drops the zone
-    except OSError as error:
-        raise SrdError(f"{host}: no such interface; `ip link` lists them") from error
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            name or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE if passive else 0
-        )
-    except (socket.gaierror, UnicodeError) as error:
-        why = error.strerror if isinstance(error, socket.gaierror) else "not a name"
-        raise SrdError(f"{host}: unknown host ({why}); check the name or give an address") from error
-    family, _, _, _, address = found[0]
-    return socket.AddressFamily(family), canonical(cast("Address", address), scope=scope)
+
+def _is_absent(error: SrdError) -> bool:
+    """Whether an address could not be bound because this host does not have it, or its family."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _ABSENT
 
 
 @mypyc_attr(native_class=False)  # an ordinary class even when compiled: for subclasses, weak references and mocks
@@ -79,6 +73,7 @@ class Endpoint:
         trace: Trace | None,
     ) -> None:
         self.config = config
+        self._family = family
         self._registry = Registry()
         self._engine = Engine(
             config,
@@ -113,19 +108,26 @@ class Endpoint:
     ) -> Opening[Self]:
         """Open an endpoint that others may connect to. Raises SrdError when the address cannot be bound.
 
-        `port` 0: the kernel chooses one (`address`). `trace` receives the events of every peer, with times of
-        `time.monotonic()`; the caller closes it.
+        Of a name with several addresses the first that this host has is bound. `port` 0: the kernel chooses one
+        (`address`). `trace` receives the events of every peer, with times of `time.monotonic()`; the caller closes it.
         """
         return Opening(cls._listen(host, port, config=config or EndpointConfig(), trace=trace))
 
     @classmethod
     async def _listen(cls, host: str, port: int, *, config: EndpointConfig, trace: Trace | None) -> Self:
-        family, address = await resolve(host, port=port, passive=True)
+        addresses = await resolve(host, port=port, passive=True)
+        for family, address in addresses[:-1]:
+            try:
+                return cls(config, address, family=family, accepting=True, trace=trace)
+            except SrdError as error:
+                if not _is_absent(error):
+                    raise
+        family, address = addresses[-1]
         return cls(config, address, family=family, accepting=True, trace=trace)
 
     @classmethod
     def open(cls, *, towards: str, config: EndpointConfig | None = None, trace: Trace | None = None) -> Opening[Self]:
-        """Open an endpoint that only connects, with the address family of host `towards`; `trace` as in `listen`.
+        """Open an endpoint that only connects, to any address of host `towards`; `trace` as in `listen`.
 
         For several peers; a client of one has `srd.connect`.
         """
@@ -133,14 +135,21 @@ class Endpoint:
 
     @classmethod
     async def _open(cls, towards: str, *, config: EndpointConfig, trace: Trace | None) -> Self:
-        family, _ = await resolve(towards, port=0, passive=False)
-        anywhere = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
-        return cls(config, anywhere, family=family, accepting=False, trace=trace)
+        families = {family for family, _ in await resolve(towards, port=0, passive=False)}
+        if socket.AF_INET6 in families:
+            try:
+                return cls(config, ("::", 0), family=socket.AF_INET6, accepting=False, trace=trace)
+            except SrdError as error:
+                if socket.AF_INET not in families or not _is_absent(error):
+                    raise
+        return cls(config, ("0.0.0.0", 0), family=socket.AF_INET, accepting=False, trace=trace)  # noqa: S104
 
     # -- peers --------------------------------------------------------------------------------------------------
 
     def connect(self, host: str, port: int, *, fingerprint: str | None = None) -> Opening[Peer]:
         """Connect to a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host.
+
+        Of a name with several addresses all are tried, and the first that answers is taken (RFC 8305).
 
         `fingerprint`: of the public key that it must have; without one the known hosts decide, and a host that is not
         among them is trusted and added.
@@ -152,11 +161,16 @@ class Endpoint:
 
     async def _connect(self, host: str, port: int, *, fingerprint: str | None) -> Peer:
         self._check_open()
-        family, address = await resolve(host, port=port, passive=False)
+        addresses = reachable(await resolve(host, port=port, passive=False), family=self._family)
+        if not addresses:
+            raise NoRouteError(f"{host}: has no IPv4 address, and this endpoint has no other; open one for IPv6")
+        return await first_answer(partial(self._open_peer, host=host, fingerprint=fingerprint), addresses)
+
+    async def _open_peer(self, address: Address, *, host: str, fingerprint: str | None) -> Peer:
         self._check_open()
-        name = host_port_text(host, port)
+        name = host_port_text(host, address[1])
         check = self._engine.trust.credential_check(host, name=name, expected=fingerprint)
-        number = self._engine.connect(address, family=family, name=host, check_credential=check)
+        number = self._engine.connect(address, family=self._family, name=host, check_credential=check)
         if fingerprint is None:
             self._first_use[number] = name
         future: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()

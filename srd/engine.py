@@ -14,6 +14,7 @@ Rules.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import socket
@@ -26,12 +27,13 @@ from typing import Final
 from devmem.errors import RegionError
 from devmem.region import Region
 from srd.config import EndpointConfig
-from srd.errors import SrdError, UsageError
+from srd.errors import NoRouteError, SrdError, UsageError
 from srd.io.addresses import canonical, host_port_text, host_text
 from srd.io.allowance import AllowanceExceeded
 from srd.io.driver import Driver
 from srd.io.socket import IP_UDP_BYTES, is_wildcard, open_socket, route_to, socket_id
 from srd.io.syscalls import Address
+from srd.names import MAPPED
 from srd.proto.core import EndpointCore
 from srd.proto.events import Event, Extent, MessageAborted, PeerEnded
 from srd.proto.memory import Inbox, Memory
@@ -147,16 +149,16 @@ class Engine:
     ) -> int:
         """Start to open a peer; return its number. PeerOpened or PeerEnded follows.
 
-        `check_credential`: which credential it must have. Raises SrdError, which calls the peer by `name`, without a
-        route that carries SRD.
+        `check_credential`: which credential it must have. Raises NoRouteError, which calls the peer by `name`, without
+        a route that carries SRD.
         """
         try:
             mtu, source_host = route_to(address, family=family)
         except OSError as error:
-            raise SrdError(f"{name}: no route to it ({error.strerror}); check the address") from error
-        header_bytes = IP_UDP_BYTES[family]
+            raise NoRouteError(f"{name}: no route to it ({error.strerror}); check the address") from error
+        header_bytes = IP_UDP_BYTES[socket.AF_INET if address[0].startswith(MAPPED) else family]
         if (least := MIN_DATAGRAM_BYTES + header_bytes) > mtu:
-            raise SrdError(
+            raise NoRouteError(
                 f"{name}: the route's MTU is {mtu} bytes; SRD needs at least {least} ({MIN_DATAGRAM_BYTES}-byte "
                 "datagrams); raise the MTU of the interface"
             )
@@ -338,6 +340,13 @@ def _open_sockets(
             sockets.append(sock)
     except OSError as error:
         where = host_port_text(host_text(address), address[1])
+        have = f"{len(sockets)} of the {count} sockets that {count} paths need could be opened"
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise SrdError(f"{have}: {error.strerror}; raise ulimit -n, or set fewer paths") from error
+        if error.errno == errno.EADDRINUSE and (sockets or not address[1]):  # the system chooses the port
+            raise SrdError(
+                f"{have}: too few free ports; raise net.ipv4.ip_local_port_range, or set fewer paths"
+            ) from error
         raise SrdError(f"{where}: cannot be bound: {error.strerror}") from error
     return sockets
 

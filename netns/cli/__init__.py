@@ -5,12 +5,14 @@ A command's module is imported when the command is used: all of them together ta
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
 from netns.errors import INPUT_ERRORS, LabError
+from netns.standard_streams import broken_pipes, flush_output, output_error
 
 COMMANDS: Final = {
     "capture": "netns.cli.faults:capture_command",
@@ -52,10 +54,20 @@ class _Group(click.Group):
         command: click.Command = getattr(import_module(module), name)
         return command
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line."""
+        try:
+            with broken_pipes():
+                return super().main(*args, **extra)
+        except OSError as error:
+            click.echo(f"srd-lab: {output_error(error)}", err=True)
+            sys.exit(1)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            status = super().invoke(ctx)
+            flush_output()
         except LabError as error:
             click.echo(f"srd-lab: {error}", err=True)
             ctx.exit(2 if isinstance(error, INPUT_ERRORS) else 1)
@@ -66,6 +78,7 @@ class _Group(click.Group):
             if isinstance(stop.code, int) and stop.code > 128:
                 click.echo("srd-lab: interrupted", err=True)
             raise
+        return status
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

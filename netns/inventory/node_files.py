@@ -1,6 +1,8 @@
 """Nodes from files: a lab's topology in YAML, `aws ec2 describe-instance-topology`, `kubectl get nodes -o json`.
 
-The content determines the format: JSON with `Instances`, JSON with `items`, or else YAML. EC2 does not report capacity:
+The content determines the format: JSON (or the same in YAML) with `Instances`, with `items`, or of one node by itself;
+or else the YAML of a topology. Several documents, one after the other or in a list, are one list, as pages of EC2's
+answer are. A field that is null is as good as absent. EC2 does not report capacity:
 it is one rank for each instance unless `ranks_per_host` is given. For Kubernetes `ranks_per_host` is an upper bound on
 the reported capacity. Kubernetes always reports capacity and readiness; a list made by hand may omit them, and then a
 node is ready and has room for one rank.
@@ -14,12 +16,14 @@ Every mistake is one line with file, position and value: NodesError, or an error
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from sys import intern
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from netns.errors import NodesError, QuantityError
 from netns.inventory.fabric_layers import nodes_of
@@ -36,7 +40,7 @@ from netns.inventory.nodes import (
 )
 from netns.inventory.quantity import parse_quantity
 from netns.topology.file import read_topology
-from netns.yaml_file import first_mistake
+from netns.yaml_file import first_mistake, mapping_of
 
 MAX_FILE_BYTES: Final = 512 << 20
 """Ten thousand nodes of Kubernetes are some 200 MB."""
@@ -50,6 +54,10 @@ KUBELET_PODS: Final = 110
 WANTED: Final = "neither Instances (aws ec2 describe-instance-topology) nor items (kubectl get nodes -o json)"
 
 
+_YAML: Final = re.compile(rb"^(apiVersion|items|kind|Instances):", re.MULTILINE)
+"""Top-level keys of what `kubectl -o yaml` and `aws --output yaml` print; no topology has them."""
+_BLANK: Final = re.compile(r"[ \t\r\n]*")
+
 MAX_VALUES: Final = 32 << 20
 """Ten thousand nodes of Kubernetes have some ten million; a file of brackets alone takes 60 bytes for each."""
 
@@ -61,6 +69,13 @@ class Lenient(BaseModel):
     """Unknown fields are allowed, because other programs may add some; the types of known fields are checked."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: each for key, each in value.items() if each is not None}
 
 
 class _Instance(Lenient):
@@ -133,7 +148,7 @@ def read_nodes(
 
     `on_warning` is called with warnings: a list of which this is only the first page.
     """
-    if not _is_json(path):
+    if not _is_document(path):
         return nodes_of(read_topology(path), ranks_per_host=ranks_per_host or 1)
     try:
         document = load_document(path)
@@ -141,7 +156,8 @@ def read_nodes(
         _check_names(nodes)
     except NodesError as error:
         raise NodesError(f"{path}: {error}") from None
-    if isinstance(document, dict) and document.get("NextToken"):
+    last = document[-1] if isinstance(document, list) else document
+    if isinstance(last, dict) and last.get("NextToken"):
         on_warning(
             f"{path}: NextToken: the list goes on beyond these nodes; join all pages (aws does without --no-paginate)"
         )
@@ -149,28 +165,42 @@ def read_nodes(
 
 
 def nodes_untrusted(document: object, *, ranks_per_host: int | None = None) -> tuple[Node, ...]:
-    """Return the nodes in a JSON document of EC2 or Kubernetes; NodesError, with position and value, if neither."""
-    readers: dict[str, Callable[[object, int | None], tuple[Node, ...]]] = {"Instances": _ec2, "items": _kubernetes}
-    if isinstance(document, dict):
-        for key, reader in readers.items():
-            if key in document:
-                return reader(document, ranks_per_host)
+    """Return the nodes in a document of EC2 or Kubernetes; NodesError, with position and value, if it is neither."""
+    if (found := listed(document, key="Instances", one="InstanceId")) is not None:
+        return _ec2(found, ranks_per_host)
+    if (found := listed(document, key="items", one="metadata")) is not None:
+        return _kubernetes(found, ranks_per_host)
     raise NodesError(f"holds {WANTED}")
 
 
-def _is_json(path: Path) -> bool:
-    """Return whether a file begins like a JSON document; errors of reading are left to the reader."""
+def listed(document: object, *, key: str, one: str) -> dict[str, object] | None:
+    """Return a document that lists objects under `key`: this one, what several list, or one object, which has `one`.
+
+    Return None for all else.
+    """
+    if isinstance(document, dict):
+        return document if key in document else {key: [document]} if one in document else None
+    if not isinstance(document, list) or not document or any(isinstance(each, list) for each in document):
+        return None
+    lists = [(listed(each, key=key, one=one) or {}).get(key) for each in document]
+    found = [each for each in lists if isinstance(each, list)]
+    return {key: list(chain.from_iterable(found))} if len(found) == len(lists) else None
+
+
+def _is_document(path: Path) -> bool:
+    """Return whether a file begins like a document of EC2 or Kubernetes; errors of reading are left to the reader."""
     if path.suffix == ".json":
         return True
     try:
         with path.open("rb") as file:
-            return file.read(1024).lstrip()[:1] in (b"{", b"[")
+            begin = file.read(1024).lstrip()
     except OSError:
         return False
+    return begin[:1] in (b"{", b"[") or _YAML.search(begin) is not None
 
 
 def load_document(path: Path) -> object:
-    """Return the JSON in a file, with limits. Raises NodesError."""
+    """Return the JSON in a file, or the same in YAML, with limits; several documents as a list. Raises NodesError."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -181,12 +211,29 @@ def load_document(path: Path) -> object:
     values = sum(content.count(sign) for sign in (b",", b"[", b"{"))
     if values > MAX_VALUES:
         raise NodesError(f"{values} values; at most {MAX_VALUES}: this is no list of nodes")
+    if _YAML.search(content[:1024]):
+        try:
+            return mapping_of(content, error=NodesError, wanted=f"holds {WANTED}")
+        except NodesError as error:
+            raise NodesError(f"{error}; or give JSON: kubectl get ... -o json, aws ... --output json") from None
     try:
-        return json.loads(content)
+        documents = list(_documents(content.decode()))
+        return documents[0] if len(documents) == 1 else documents
     except json.JSONDecodeError as error:
         raise NodesError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
     except (UnicodeDecodeError, RecursionError, ValueError) as error:
         raise NodesError(f"not JSON: {str(error).splitlines()[0]}") from None
+
+
+def _documents(text: str) -> Iterator[object]:
+    """Yield JSON documents that stand one after the other. Raises ValueError."""
+    decoder, at = json.JSONDecoder(), _BLANK.match(text).end()  # type: ignore[union-attr]  # it matches nothing, too
+    while True:
+        document, end = decoder.raw_decode(text, at)
+        yield document
+        at = _BLANK.match(text, end).end()  # type: ignore[union-attr]
+        if at == len(text):
+            return
 
 
 def validated(model: type[Model], document: object) -> Model:

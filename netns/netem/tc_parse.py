@@ -61,6 +61,8 @@ def _parse_property(key: str, value: Any, *, base: Path) -> Fields:
         return {_PLAIN[key]: value}
     if key in _FILES:
         return {key: _FILES[key](_arguments(value, most=1)[0], base)}
+    if key == "delay" and isinstance(value, str) and (words := value.split())[-2:-1] == ["distribution"]:  # as in tc
+        return _delay(" ".join(words[:-2])) | {"distribution": _FILES["distribution"](words[-1], base)}
     return _KEYWORDS[key](value)
 
 
@@ -107,6 +109,9 @@ def _arguments(value: Any, *, most: int, least: int = 1) -> list[str]:
 
 
 def _delay(value: Any) -> Fields:
+    for argument in str(value).split():
+        if argument in KEYS:
+            raise ShapeError(f"{value!r}: {argument} is a property of its own, as in delay=10ms {argument}=...")
     arguments = _arguments(value, most=3)
     parsers = (
         ("delay_us", parse_duration_us),

@@ -181,7 +181,9 @@ class Job(_Strict):
     @classmethod
     def _named(cls, value: str) -> str:
         if not _NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is no name; use lower-case letters, digits and '-', at most 63")
+            raise ValueError(
+                f"{value!r} is no name; use lower-case letters, digits and '-', at most 63, first and last no '-'"
+            )
         return value
 
     @model_validator(mode="after")

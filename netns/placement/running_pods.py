@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from netns.errors import NodesError, QuantityError
-from netns.inventory.node_files import Label, Lenient, load_document, validated
+from netns.inventory.node_files import Label, Lenient, listed, load_document, validated
 from netns.inventory.quantity import parse_quantity
 from netns.placement.model import Usage
 
@@ -78,10 +78,10 @@ def read_pods(path: Path) -> tuple[Usage, ...]:
 
 def pods_untrusted(document: object) -> tuple[Usage, ...]:
     """Return the usage of the pods in a document of Kubernetes; equal pods of a node are counted together."""
-    if not isinstance(document, dict) or "items" not in document:
+    if (found := listed(document, key="items", one="metadata")) is None:
         raise NodesError(f"holds {WANTED}")
     pods: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
-    for item in validated(_PodList, document).items:
+    for item in validated(_PodList, found).items:
         if item.kind == "Pod" and item.spec.node_name and item.status.phase not in ENDED:
             pods[item.spec.node_name, tuple(sorted(_requests(item.spec).items()))] += 1
     return tuple(Usage(dict(requests), count=count, node=node) for (node, requests), count in pods.items())

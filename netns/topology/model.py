@@ -330,7 +330,8 @@ def _check_nodes(nodes: Iterable[str]) -> None:
     for node in nodes:
         if not _NODE_NAME.fullmatch(node) or node in _RESERVED:
             raise TopologyError(
-                f"node {node!r}: not a name for interfaces; use letters, digits and '_' (not lo, all, default)"
+                f"node {node!r}: not a name for interfaces; use letters, digits and '_', first a letter "
+                "(not lo, all, default)"
             )
         if len(node) > MAX_NODE_NAME:
             raise TopologyError(

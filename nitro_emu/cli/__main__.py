@@ -1,5 +1,5 @@
 """`python -m nitro_emu.cli` is `nitro-card`."""
 
-from nitro_emu.cli import main
+from nitro_emu.command import nitro_card as main
 
 main()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import click
 
 from devmem.errors import DevmemError
+from netns.standard_streams import broken_pipes, flush_output, output_error
 from nitro_emu.errors import ConfigError, NitroError
 from srd.errors import SrdError
 from srd.printable import printable
@@ -20,7 +21,9 @@ def run_program(command: click.Command, *, name: str) -> NoReturn:
     Exit status: what the command returns, by default 0; 2 for wrong usage or settings; 1 for other errors.
     """
     try:
-        status = command.main(prog_name=name, standalone_mode=False)
+        with broken_pipes():
+            status = command.main(prog_name=name, standalone_mode=False)
+        flush_output()
     except click.ClickException as error:
         status = _complain(name, error.format_message(), status=error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -29,13 +32,13 @@ def run_program(command: click.Command, *, name: str) -> NoReturn:
         status = _complain(name, str(error), status=2)
     except (NitroError, SrdError, DevmemError) as error:
         status = _complain(name, str(error))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter reports an error at exit
-        status = _complain(name, "the output was closed by its reader")
+    except OSError as error:
+        status = _complain(name, output_error(error))
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def _complain(name: str, line: str, *, status: int = 1) -> int:
     """Print an error line; return the exit status."""
-    click.echo(f"{name}: {printable(line)}", err=True)
+    with suppress(OSError):  # nobody can be told
+        click.echo(f"{name}: {printable(line)}", err=True)
     return status

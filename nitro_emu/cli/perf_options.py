@@ -12,6 +12,7 @@ import click
 
 from nitro_emu.abi.gid import gid_text
 from nitro_emu.cli.options import run_dir_option
+from nitro_emu.perf.endpoint import check_device
 from nitro_emu.perf.exchange import DEFAULT_PORT, Exchange
 from nitro_emu.perf.plan import MAX_BYTES, MAX_DEPTH, MAX_ITERATIONS, MAX_SEND_BYTES, Address, Operation, Plan, Tool
 from nitro_emu.perf.session import run_client, run_server
@@ -137,6 +138,7 @@ def measure(tool: Tool, options: PerfOptions, *, title: str, head: str) -> None:
 
 
 def _serve(tool: Tool, options: PerfOptions) -> None:
+    check_device(options.device, run_dir=options.run_dir)
     with Exchange.accept(options.port, on_listening=_print_listening) as exchange:
         plan = run_server(
             exchange,

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -61,7 +62,9 @@ def cli(
     allow_debug: bool,
     as_json: bool,
 ) -> None:
-    """Verify the attestation document in the file DOC (- is stdin), in CBOR or in base64: a card's, or AWS Nitro's.
+    """Verify the attestation document in the file DOC, a card's or AWS Nitro's; - is stdin.
+
+    It may be in CBOR, in hex or in base64.
 
     It must be signed by a key that the root vouches for, and say what the options ask for. AWS's documents are
     valid for three hours: --at verifies an older one at its time.
@@ -101,13 +104,18 @@ def _read(path: str, *, what: str) -> bytes:
 
 
 def _decoded(data: bytes, *, name: str) -> bytes:
-    """Return the CBOR of a document that may be in base64. Raises TrustError if it is neither."""
+    """Return the CBOR of a document that may be in hex or base64. Raises TrustError if it is none of these."""
     if data.startswith(_CBOR_STARTS):
         return data
-    try:
-        return base64.b64decode(b"".join(data.split()), validate=True)
-    except (binascii.Error, ValueError):
-        raise TrustError(f"{name}: is neither a COSE_Sign1 message in CBOR nor one in base64") from None
+    text = b"".join(data.split())
+    for decode in (binascii.unhexlify, partial(base64.b64decode, validate=True)):  # digits in hex are base64's, too
+        try:
+            signed = bytes(decode(text))
+        except (binascii.Error, ValueError):
+            continue
+        if signed.startswith(_CBOR_STARTS):
+            return signed
+    raise TrustError(f"{name}: is no COSE_Sign1 message in CBOR, nor one in hex or base64")
 
 
 def _root(text: str, *, signed: bytes, name: str) -> x509.Certificate:

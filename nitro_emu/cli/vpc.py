@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 import click
 from rich.table import Table
 
+from netns.standard_streams import is_output_error
 from nitro_emu.cli.failures import run_program
 from nitro_emu.cli.options import json_option
 from nitro_emu.cli.tables import print_fields, print_table
@@ -184,7 +185,7 @@ def serve(*, file: Path, key_file: Path, as_json: bool) -> int:
             raise
         except Exception as error:
             inner = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-            if isinstance(inner, BrokenPipeError):
+            if is_output_error(inner):
                 raise inner from None
             raise VpcError(f"internal error: {type(inner).__name__}: {inner}") from error
     return 0

@@ -169,6 +169,11 @@ class PerfEndpoint:
         self.close()
 
 
+def check_device(name: str | None, *, run_dir: Path) -> None:
+    """Raise PerfError or VerbsError for a device that cannot be opened, before anybody waits for the other end."""
+    Context(_device(name, run_dir=run_dir), directory=run_dir).close()
+
+
 def _device(name: str | None, *, run_dir: Path) -> str:
     if name is not None:
         return name

@@ -19,6 +19,8 @@ DEFAULT_PORT: Final = 18515
 
 MAX_LINE_BYTES: Final = 64 << 10
 CONNECT_TIMEOUT_S: Final = 10.0
+FIRST_WITHIN_S: Final = 10.0
+"""How long who has connected may send nothing; others wait meanwhile. A client begins at once."""
 
 
 class Exchange:
@@ -44,7 +46,10 @@ class Exchange:
 
     @classmethod
     def accept(cls, port: int, *, on_listening: Callable[[int], None]) -> Self:
-        """Wait for a client at a port, 0: any that is free; `on_listening` is told which. Raises PerfError."""
+        """Wait for a client at a port, 0: any that is free; `on_listening` is told which. Raises PerfError.
+
+        What connects and sends no object, as a scanner of ports, is no client.
+        """
         try:
             family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
             listener = socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6)
@@ -52,8 +57,11 @@ class Exchange:
             raise PerfError(f"port {port}: cannot listen: {error.strerror}; choose another with --port") from error
         with listener:
             on_listening(listener.getsockname()[1])
-            connected, _ = listener.accept()
-        return cls(connected)
+            while True:
+                connected, _ = listener.accept()
+                if _begins_an_object(connected):
+                    return cls(connected)
+                connected.close()
 
     def send(self, **fields: object) -> None:
         """Send an object. Raises PerfError if the other end has gone."""
@@ -102,6 +110,16 @@ class Exchange:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _begins_an_object(connected: socket.socket) -> bool:
+    connected.settimeout(FIRST_WITHIN_S)
+    try:
+        begins = connected.recv(1, socket.MSG_PEEK) == b"{"
+    except OSError:
+        return False
+    connected.settimeout(None)
+    return begins
 
 
 def _object_untrusted(line: bytes) -> dict[str, Any]:

@@ -6,14 +6,15 @@ A command's module is imported when the command is used, as what the others need
 
 from __future__ import annotations
 
-import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
 import click
 
 from devmem import DevmemError
+from netns.standard_streams import broken_pipes, flush_output, output_error
 from srd.build import BUILD
 from srd.cli.plugins import Group as Plugins
 from srd.errors import SrdError
@@ -66,20 +67,22 @@ def cli(context: click.Context) -> None:
 def main() -> None:
     """Run the command line; the entry point of the console script."""
     try:
-        status = cli.main(standalone_mode=False)
+        with broken_pipes():
+            status = cli.main(standalone_mode=False)
+        flush_output()
     except click.ClickException as error:
         status = _complain(error.format_message(), status=error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         status = _complain("interrupted")
     except (SrdError, DevmemError) as error:
         status = _complain(str(error))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter reports an error at exit
-        status = _complain("the output was closed by its reader")
+    except OSError as error:
+        status = _complain(output_error(error))
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def _complain(line: str, *, status: int = 1) -> int:
     """Print an error line; return the exit status."""
-    click.echo(f"srd: {printable(line)}", err=True)
+    with suppress(OSError):  # nobody can be told
+        click.echo(f"srd: {printable(line)}", err=True)
     return status

@@ -11,6 +11,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from devmem import RegionError
+from netns.standard_streams import is_output_error
 from srd.cli.options import Interrupted, emit
 from srd.cli.progress import ProgressWatch
 from srd.errors import PeerError
@@ -162,10 +163,11 @@ class Daemon:
             await FileReceiver(peer, inbox=self.inbox, watcher=session).receive()
         except NotStartedError as error:
             self.say(str(error), event="refused")
-        except BrokenPipeError:
-            raise  # stdout has no reader, which concerns all peers
-        except Exception as error:  # noqa: BLE001 - also internal errors and lack of resources
-            self.say(f"{host_port_text(*peer.address)}: {type(error).__name__}: {error}", event="failed")
+        except Exception as error:
+            if is_output_error(error):
+                raise
+            what = f"internal error: {type(error).__name__}: {error}"
+            self.say(f"{host_port_text(*peer.address)}: {what}", event="failed")
             self.outcomes.put_nowait(Outcome.FAILED)
         finally:
             session.end()
@@ -301,7 +303,8 @@ class Session(Watcher):
 
     def _emit_progress(self, seconds: float, size_bytes: int) -> None:
         if self._daemon.as_json:
-            emit("progress", seconds=round(seconds, 4), bytes=size_bytes)
+            with suppress(OSError):  # as the next event will, which is not emitted in a task of its own
+                emit("progress", seconds=round(seconds, 4), bytes=size_bytes)
 
 
 def _packet_figures(peer: Peer) -> dict[str, int]:

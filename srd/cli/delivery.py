@@ -73,6 +73,7 @@ class Tally:
     """What became of the files."""
 
     delivered: int = 0
+    directories: int = 0
     was_there: int = 0
     failed: int = 0
     sent_bytes: int = 0
@@ -212,8 +213,9 @@ class Delivery:
         tally = self._tally
         tally.was_there += sent.was_there
         tally.delivered += not file.is_directory
+        tally.directories += file.is_directory
         tally.sent_bytes += 0 if sent.was_there else sent.size
-        if self._is_single:
+        if self._is_single and not file.is_directory:
             self._single = sent
         elif self._options.as_json and not file.is_directory:
             emit("identical" if sent.was_there else "sent", **_fields(sent))
@@ -259,6 +261,8 @@ class Delivery:
                     file_hash=self._options.file_hash,
                 )
             )
+        elif tally.directories:
+            click.echo(_directories_text(self._listing.files[-1].name, count=tally.directories))
         if tally.failed:
             verb = "was" if tally.failed == 1 else "were"
             raise SrdError(f"{tally.failed} of {tally.delivered + tally.failed} files {verb} not delivered")
@@ -275,6 +279,12 @@ def _summary_text(tally: Tally, single: Sent | None, figures: str, *, file_hash:
         return f"{printable(single.name)}: {took}{single.file_hash.upper()} {single.digest} verified"
     there = f"{tally.was_there} of them were there, " if tally.was_there else ""
     return f"{tally.delivered} files, {there}{tally.sent_bytes} bytes in {figures}{file_hash.upper()} verified"
+
+
+def _directories_text(name: str, *, count: int) -> str:
+    """Return what is said where no file was delivered. `name`: of the outermost directory, which is made last."""
+    what = "it is empty" if count == 1 else f"{count} directories, without files"
+    return f"{printable(name)}: made at the receiver; {what}"
 
 
 def _endpoint_figures(peer: Peer, *, primary: int) -> tuple[dict[str, Any], str]:

@@ -166,13 +166,16 @@ def run(main: Coroutine[Any, Any, int], *, as_json: bool = False) -> int:
             raise Interrupted(f"stopped by {caught[0].name}") from None
 
     _tune_collector()
+    running = supervised()
     try:
-        return uvloop.run(supervised())
+        return uvloop.run(running)
     except (SrdError, DevmemError, Interrupted) as error:
         if as_json:
             emit("error", reason=printable(error))
         raise
     finally:
+        running.close()  # neither has begun if there was no loop, for lack of descriptors
+        main.close()
         for timer in backstop:
             timer.cancel()
 

@@ -37,15 +37,15 @@ from srd.perf.meter import Interval
 from srd.perf.opening import listen
 from srd.perf.parameters import (
     MAX_OMIT_S,
+    MAX_PACED_BLOCK_S,
     MAX_SECONDS,
     MAX_SRD_BLOCK_BYTES,
     MAX_STREAMS,
     MAX_TOTAL_BYTES,
-    SRD_BLOCK_BYTES,
-    TCP_BLOCK_BYTES,
     Direction,
     Parameters,
     Protocol,
+    default_block_bytes,
 )
 from srd.perf.results import Report, Start, describe
 from srd.perf.server import Server
@@ -132,7 +132,7 @@ async def _listen(options: Common, config: EndpointConfig) -> Endpoint:
     "--length",
     "block_bytes",
     type=Size(least=1, most=MAX_SRD_BLOCK_BYTES),
-    help="Length of a message (SRD), or of a write (TCP).  [default: 1M; TCP: 128K]",
+    help="Length of a message (SRD), or of a write (TCP).  [default: 1M; TCP: 128K; with -b what takes 50 ms]",
 )
 @click.option(
     "-P",
@@ -198,6 +198,12 @@ class ClientOptions:
             raise click.UsageError("--congestion is of TCP; give --tcp or --mptcp, too")
         if self.seconds == 0:
             raise click.UsageError("--time 0: a test ends; give --bytes for one without a time")
+        longest_bytes = int(self.rate_bps / 8 * MAX_PACED_BLOCK_S)
+        if self.rate_bps and self.block_bytes is not None and self.block_bytes > max(longest_bytes, 1):
+            raise click.UsageError(
+                f"--length {self.block_bytes}: takes {8 * self.block_bytes / self.rate_bps:.3g} s at --bitrate "
+                f"{self.rate_bps}, which cannot be kept; give at most {max(longest_bytes, 1)}, or leave it out"
+            )
         protocol = Protocol.MPTCP if self.mptcp else Protocol.TCP if self.tcp else Protocol.SRD
         parameters = Parameters(
             protocol,
@@ -206,7 +212,7 @@ class ClientOptions:
             size_bytes=self.size_bytes or 0,
             omit_s=self.omit_s,
             streams=self.streams,
-            block_bytes=self.block_bytes or (TCP_BLOCK_BYTES if is_tcp else SRD_BLOCK_BYTES),
+            block_bytes=self.block_bytes or default_block_bytes(protocol, rate_bps=self.rate_bps),
             rate_bps=self.rate_bps,
             direction=Direction.REVERSE if self.reverse else Direction.BOTH if self.bidir else Direction.FORWARD,
             verify=self.verify,

@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from devmem import RegionError
+from netns.standard_streams import was_closed
 from srd.cli.daemon import Daemon, Opened, Source
 from srd.cli.devmem import DeviceMemory
 from srd.cli.log import log_level, log_options, logging_to_stderr
@@ -116,7 +117,7 @@ def recv(
 
 
 def _to_standard_output(source: Source) -> int:
-    if sys.stdout is None:
+    if was_closed(1):
         raise click.UsageError("--output -: standard output is closed")
     place = StandardOutput(sys.stdout.fileno())
     try:

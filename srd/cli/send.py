@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import secrets
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import click
 
+from netns.standard_streams import was_closed
 from srd.cli.delivery import Delivery, Destination, SendOptions
 from srd.cli.options import Duration, Rate, busy_poll_option, is_directory, is_file, run
 from srd.cli.security import Target, known_hosts_option, security_config, security_options
@@ -21,7 +24,7 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.listing import Listing, list_all
-from srd.file_transfer.names import path_untrusted
+from srd.file_transfer.names import MAX_NAME_BYTES, path_untrusted
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import FILE_HASHES, MAX_RETRY_S, STANDARD_STREAM
 from srd.file_transfer.transport import Peer, Transport
@@ -51,7 +54,9 @@ LEAST_LIMIT_BPS = 1_000_000
     show_default=True,
     help="Retry for this long when the receiver is lost during a file; 0: fail at once.",
 )
-@click.option("--name", help="Name of the file that standard input (-) becomes in the receiver's directory.")
+@click.option(
+    "--name", help="Name of the file that standard input (-), or a pipe, becomes in the receiver's directory."
+)
 @click.option("--skip-identical", is_flag=True, help="Send no file that the receiver has, with the same hash.")
 @click.option(
     "--hash",
@@ -112,17 +117,17 @@ def send(
         paths=own.paths or ProtocolConfig().paths,
     )
     *paths, target = arguments
-    stdin = _standard_input(paths, name=name, devmem=devmem)
+    pipe = _pipe(paths, name=name, devmem=devmem)
     if card is None:
         address = Target().convert(target, None, None)
-        listing = _listing(paths, stdin)
+        listing = _listing(paths, pipe)
         check_trace_file(own.trace_file, inputs=[file.path for file in listing.files])
         config = own.config(target, options)
         return run(_send(listing, address, config=config, options=options, trace_file=own.trace_file), as_json=as_json)
     check_without({"--devmem": devmem, **own.given()})
     transport = card_transport()
     check_target(transport, target)
-    return run(_send_by(transport, card, _listing(paths, stdin), target, options=options), as_json=as_json)
+    return run(_send_by(transport, card, _listing(paths, pipe), target, options=options), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,38 +178,61 @@ class EndpointOptions:
         )
 
 
-def _standard_input(paths: list[str], *, name: str | None, devmem: bool) -> Outgoing | None:
-    """Return standard input if it is one of the paths. Raises click.UsageError for options that contradict it."""
-    count = paths.count(STANDARD_STREAM)
-    if not count:
+def _pipe(paths: list[str], *, name: str | None, devmem: bool) -> Outgoing | None:
+    """Return what is sent until its end: standard input, or a FIFO, if it is one of the paths.
+
+    Raises click.UsageError for options that contradict it.
+    """
+    pipes = [path for path in paths if _is_pipe(path)]
+    if not pipes:
         if name is not None:
-            raise click.UsageError("--name: is for standard input; give the PATH -")
+            raise click.UsageError("--name: is for standard input and pipes; give the PATH -")
         return None
-    if sys.stdin is None:
-        raise click.UsageError("-: standard input is closed")
-    if count > 1:
-        raise click.UsageError("- is standard input, which can be sent once")
+    (path, *more) = pipes
+    if more:
+        raise click.UsageError(f"{more[0]}: one srd send sends one pipe, or standard input, once; send it by another")
     if devmem:
-        raise click.UsageError("--devmem: maps files, and standard input is none; leave it out")
+        raise click.UsageError(f"{path}: --devmem maps files, and this is none; leave it out")
     try:
         components = path_untrusted(name) if name is not None else ()
     except TransferError as error:
         raise click.UsageError(f"--name: {error}") from error
     if components == (STANDARD_STREAM,):
         raise click.UsageError("--name -: is no name; give another one, or leave it out for an srd recv -o -")
-    return Outgoing(
-        Path(STANDARD_STREAM), name or STANDARD_STREAM, transfer=secrets.token_hex(16), pipe_fd=sys.stdin.fileno()
-    )
+    is_nameless = path == STANDARD_STREAM or path.startswith(("/dev/", "/proc/"))  # a shell's <(command) is /dev/fd/63
+    own_name = STANDARD_STREAM if is_nameless else Path(path).name
+    return Outgoing(Path(path), name or own_name, transfer=secrets.token_hex(16), pipe_fd=_open_pipe(path))
 
 
-def _listing(names: list[str], stdin: Outgoing | None) -> Listing:
+def _is_pipe(path: str) -> bool:
+    try:
+        return path == STANDARD_STREAM or stat.S_ISFIFO(os.stat(path).st_mode)  # noqa: PTH116 - also of impossible names
+    except (OSError, ValueError):
+        return False
+
+
+def _open_pipe(path: str) -> int:
+    """Return a descriptor to read from. Raises click.UsageError, click.ClickException."""
+    if path == STANDARD_STREAM:
+        if was_closed(0):
+            raise click.UsageError("-: standard input is closed")
+        return sys.stdin.fileno()
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # its writer may come later
+    except OSError as error:
+        raise click.ClickException(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _listing(names: list[str], pipe: Outgoing | None) -> Listing:
     """Return what to send. Raises click.UsageError for what is not there."""
-    paths = [Path(name) for name in names if name != STANDARD_STREAM]
+    paths = [Path(name) for name in names if not _is_pipe(name)]
     for path in paths:
         if not is_directory(path) and not is_file(path):
-            raise click.UsageError(f"{path}: no such file or directory; check the name")
+            is_there = path.exists() if len(path.name) <= MAX_NAME_BYTES else False
+            what = "is a device or a socket, which is not sent" if is_there else "no such file or directory"
+            raise click.UsageError(f"{path}: {what}; {'give a file' if is_there else 'check the name'}")
     listing = list_all(paths, secret=transfer_secret())
-    listing.files += [stdin] if stdin is not None else []
+    listing.files += [pipe] if pipe is not None else []
     return listing
 
 

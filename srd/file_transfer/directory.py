@@ -13,6 +13,7 @@ from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.leftovers import Leftover, expire, leftovers
 from srd.file_transfer.partial_file import PartialFile, refusal_of
 from srd.file_transfer.protocol import STANDARD_STREAM, Offer, Offers
+from srd.file_transfer.source_file import times
 from srd.file_transfer.tree import Tree
 
 _READ_BYTES: Final = 256 << 10
@@ -33,12 +34,14 @@ class Directory:
     def store(self, offer: Offer, *, stop: threading.Event) -> PartialFile:
         """Return what a file is received into. Raises TransferError for a pipe without a name."""
         if offer.is_pipe and offer.name == STANDARD_STREAM:
-            raise TransferError("standard input needs a name in the receiver's directory: add --name NAME to srd send")
+            raise TransferError(
+                "standard input, or a pipe, needs a name in the receiver's directory: add --name NAME to srd send"
+            )
         return PartialFile(self._tree, offer, overwrite=self._overwrite, stop=stop)
 
-    def make_directory(self, offer: Offer) -> None:
-        """Make a directory. Raises TransferError."""
-        self._tree.make_directory(offer)
+    def make_directory(self, offer: Offer) -> dict[str, str]:
+        """Make a directory; return what the file system does not keep of it. Raises TransferError."""
+        return self._tree.make_directory(offer)
 
     def hash_there(self, offer: Offer, *, stop: threading.Event) -> str:
         """Return the hash of the file that lies under a name, if it has the size of the offer; else an empty text.
@@ -50,7 +53,8 @@ class Directory:
             if fd < 0:
                 return ""
             try:
-                return _hash_of(fd, offer.file_hash, stop=stop)
+                before, found = os.fstat(fd), _hash_of(fd, offer.file_hash, stop=stop)
+                return found if times(os.fstat(fd)) == times(before) else ""  # another file, if it changes
             finally:
                 os.close(fd)
         except OSError as error:

@@ -43,6 +43,8 @@ class Incoming:
     was_compared: bool = False
     taken: int = 0
     """Chunks of what is written in order that the sender knows are."""
+    unkept: dict[str, str] = field(default_factory=dict)
+    """What the file system does not keep of a directory that was made."""
     has_ended: bool = False
     began_at: float = field(default_factory=time.monotonic)
 

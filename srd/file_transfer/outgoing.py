@@ -51,6 +51,8 @@ class Outgoing:
             self.source = PipeSource(self.pipe_fd, file_hash=file_hash)
         else:
             self.source = SourceFile(self.path, file_hash=file_hash)
+            if self.mtime_ns is not None:
+                self.mtime_ns = self.source.mtime_ns  # of what is sent: it was listed earlier
 
     def close(self) -> None:
         """Close the file."""

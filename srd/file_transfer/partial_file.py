@@ -22,6 +22,8 @@ from srd.file_transfer.tree import Tree, set_mode, set_time
 
 _FOR_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """Temporary shortages of the process or the host: another attempt may succeed."""
+_NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+"""Errors of file systems whose directories cannot be synced: CIFS returns EINVAL (fsync(2)), those of FUSE vary."""
 
 
 class PartialFile(Store):
@@ -126,23 +128,25 @@ class PartialFile(Store):
         The caller syncs the directory afterwards, and then calls `abort`, which removes what is left.
         """
         try:
-            set_mode(self._fd, self._offer)
+            self.unkept |= set_mode(self._fd, self._offer)
             if sync:
                 os.fsync(self._fd)
             if self._overwrite:
                 os.replace(self._partial, self._last, dst_dir_fd=self._directory)
             else:
                 publish(self._partial, self._last, directory=self._directory)
-            set_time(self._fd, self._offer)  # not before: the age of a leftover counts from its last write
+            # Not before: the age of a leftover counts from its last write.
+            self.unkept |= set_time(self._fd, self._offer)
         except OSError as error:
-            raise self._unkept(error) from error
+            raise self._not_final(error) from error
 
     def sync_directory(self) -> None:
-        """Sync the directory that the file lies in."""
+        """Sync the directory that the file lies in, where the file system can."""
         try:
             os.fsync(self._directory)
         except OSError as error:
-            raise self._unkept(error) from error
+            if error.errno not in _NO_SYNC:
+                raise self._not_final(error) from error
 
     def file_system(self) -> tuple[int, int]:
         """Return the device of the file system that the file lies on, and an open descriptor there."""
@@ -153,7 +157,7 @@ class PartialFile(Store):
         status = os.fstat(self._directory)
         return status.st_dev, status.st_ino
 
-    def _unkept(self, error: OSError) -> TransferError:
+    def _not_final(self, error: OSError) -> TransferError:
         return TransferError(f"{self._offer.name}: cannot be kept at the receiver: {error.strerror}")
 
     def leave(self) -> None:

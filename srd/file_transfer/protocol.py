@@ -96,6 +96,8 @@ MAX_RETRY_S = 24 * 3600
 """Longest time that a receiver keeps a partial file for a sender that may retry: one day."""
 MODE_BITS = 0o777
 """Permission bits; neither setuid, setgid nor sticky is sent or accepted."""
+MAX_TIME_NS = ((1 << 63) - 1) * 1_000_000_000
+"""Latest time that a system call takes, 64 bits of seconds; file systems store less, and take the nearest."""
 _ID = re.compile(r"[0-9a-f]{32}")
 _DIGEST = _ID
 _MAX_ENTRIES_BYTES = MAX_CONTROL_BYTES - 512
@@ -129,6 +131,8 @@ class Offer:
     """Permission bits; None: those of the receiver's umask."""
     mtime_ns: int | None = None
     """Time of the last modification, since 1970; None: now."""
+    refusal: str = ""
+    """Why this one is refused, if it is: what was offered of it has no meaning here. The others are not concerned."""
     if_differs: bool = False
     """Whether the receiver shall answer with the hash of the file that it has under this name."""
     is_directory: bool = False
@@ -261,12 +265,8 @@ def _offer_untrusted(fields: object, *, common: Offer) -> Offer:
         raise TransferError("an offer without a name")
     path_untrusted(name)
     mode, mtime_ns = fields.get("mode"), fields.get("mtime_ns")
-    if not (mode is None or _is_number(mode)) or not (mtime_ns is None or _is_number(mtime_ns)):
-        raise TransferError(f"{name[:80]!r}: mode and mtime_ns are no numbers")
-    if mode is not None and not 0 <= mode <= MODE_BITS:
-        raise TransferError(f"{name[:80]!r}: mode {mode} is not of permission bits only")
-    if mtime_ns is not None and not -(1 << 63) <= mtime_ns < 1 << 63:
-        raise TransferError(f"{name[:80]!r}: mtime_ns {mtime_ns} is out of range")
+    if reason := _odd(mode, mtime_ns):
+        common, mode, mtime_ns = replace(common, refusal=f"{name[:80]!r}: {reason}"), None, None
     if fields.get("directory") is True:
         return replace(common, name=name, mode=mode, mtime_ns=mtime_ns, is_directory=True)
     size, transfer = fields.get("size"), fields.get("transfer")
@@ -288,6 +288,15 @@ def _offer_untrusted(fields: object, *, common: Offer) -> Offer:
     if offer.chunks >= CONTROL_MESSAGE:
         raise TransferError(f"an offer of {offer.chunks} chunks is out of range")
     return _with_holes_untrusted(offer, fields.get("data_bytes"))
+
+
+def _odd(mode: object, mtime_ns: object) -> str:
+    """Return what is wrong with a mode and a time, which may be absent; empty if nothing is."""
+    if mode is not None and not (_is_number(mode) and 0 <= mode <= MODE_BITS):
+        return "its mode is not of permission bits only"
+    if mtime_ns is not None and not (_is_number(mtime_ns) and -MAX_TIME_NS <= mtime_ns <= MAX_TIME_NS):
+        return "its time of modification is not of 64 bits of seconds"
+    return ""
 
 
 def _with_holes_untrusted(offer: Offer, data_bytes: object) -> Offer:

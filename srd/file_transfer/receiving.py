@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from netns.standard_streams import is_output_error
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import Inbox, NotStartedError
@@ -82,13 +83,14 @@ class FileReceiver:
         self._files_left = 0
         self._may_retry = False  # a file was refused for now, or failed and is kept
         self._to_open: deque[Incoming] = deque()
-        self._queue = StoreQueue(start=self._start, on_stored=self._on_stored)
+        self._work = Notify()
+        self._queue = StoreQueue(start=self._start, on_stored=self._on_stored, on_error=self._work.notify)
         self._to_close: list[tuple[Incoming, bool]] = []  # and whether it is kept
         self._answers: list[dict[str, object]] = []
         self._is_busy = False  # the thread works
         self._is_blocked = False  # no room for an open file
-        self._work = Notify()
         self._is_done_told = True
+        self._unkept = set[str]()  # what was said not to be kept
         self._stall = StallMeter(lambda: self._peer.landed_bytes)
 
     def supersede(self) -> None:
@@ -112,6 +114,9 @@ class FileReceiver:
             is_busy = isinstance(error, NotStartedError) and not isinstance(error, _InvalidOfferError)
             await self._send_control("refuse", reason=str(error), again=is_busy)
             raise error if isinstance(error, NotStartedError) else NotStartedError(str(error)) from error
+        except Exception as error:
+            await self._refuse_for(error)
+            raise
         try:
             self._running = asyncio.ensure_future(self._run(offers))
             await self._running
@@ -314,6 +319,7 @@ class FileReceiver:
 
     async def _store(self) -> None:
         while True:
+            self._queue.check()
             await self._open_files()
             await self._finish_files()
             await self._close_files()
@@ -348,6 +354,9 @@ class FileReceiver:
 
     async def _is_admitted(self, file: Incoming, *, has_none: bool) -> bool:
         """Whether a file may be opened now. If so, its transfer and its place are this session's."""
+        if file.offer.refusal:
+            self._fail(file, TransferError(file.offer.refusal))
+            return True
         if file.offer.is_directory or file.store is not None:
             return True
         if not self._inbox.take_room(has_none=has_none):
@@ -372,7 +381,7 @@ class FileReceiver:
         for file in files:
             try:
                 if file.store is None:
-                    self._inbox.place.make_directory(file.offer)
+                    file.unkept = self._inbox.place.make_directory(file.offer)
                 elif self._inbox.arrived(file.offer) is not None:
                     continue
                 elif file.offer.if_differs and not file.was_compared:
@@ -390,6 +399,7 @@ class FileReceiver:
         """Answer for a file that is open, a directory that was made, or a file that is there."""
         offer, store = file.offer, file.store
         if store is None:
+            self._warn_once(file.unkept)
             self._end(file, entry(file=file.number, made=True))
         elif file.there:
             self._say(entry(file=file.number, has=file.there))
@@ -491,9 +501,17 @@ class FileReceiver:
         if file.store is not None:
             if file.store.unremoved:
                 self._watcher.warn(file.store.unremoved)
+            self._warn_once(file.store.unkept)
             file.store = None
             self._inbox.yield_claim(file.offer)
             self._inbox.give_room()
+
+    def _warn_once(self, unkept: dict[str, str]) -> None:
+        """Say what is not kept of a file. What one file system refuses once it refuses for every file."""
+        for what, line in unkept.items():
+            if what not in self._unkept:
+                self._watcher.warn(line)
+        self._unkept |= unkept.keys()
 
     # -- ends -----------------------------------------------------------------------------------------------------
 
@@ -538,6 +556,8 @@ class FileReceiver:
         if isinstance(error, TransferError):
             again = isinstance(error, TransferInterruptedError)
             await self._send_control("refuse", reason=str(error), again=again)
+        elif isinstance(error, Exception) and not isinstance(error, PeerError):
+            await self._refuse_for(error)
         if self._is_superseded:
             error = TransferInterruptedError("its sender has begun another attempt")
         has_parted = isinstance(error, PeerError) and error.status == 0
@@ -549,6 +569,14 @@ class FileReceiver:
         await self._discard([*self._to_close, *closing])
         if isinstance(error, PeerError | TransferError) and (files or self._files_left):
             self._watcher.on_lost(error, lost)
+
+    async def _refuse_for(self, error: Exception) -> None:
+        """Tell the sender of an error that nobody has expected here, which another attempt would meet again.
+
+        Whether the output can be written is a matter of this end, which stops: another process may receive the files.
+        """
+        reason = f"internal error of the receiver: {type(error).__name__}: {error}"
+        await self._send_control("refuse", reason=reason, again=is_output_error(error))
 
     # -- both -----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ answers. A file's END follows its last chunk at once. Messages overtake each oth
 
 Alternatively a file is mapped and sent directly from the page cache. It is still read for its hash, in small steps into
 a buffer that stays in the CPU cache: a process that touches a mapped file beyond its new end is killed (SIGBUS),
-whereas a system call returns. So a file that became shorter is an ordinary error here, too.
+whereas a system call returns. So a file that became shorter is an ordinary error here, too. What of it was given to
+the transport and not sent cannot be sent any more (EFAULT), which looks like loss: so the file is looked at meanwhile.
 
 A file that cannot be read or that the receiver refuses is an outcome of this file, and the others go on. A request that
 ends with a status other than OK ends the session at both ends. Every wait is bounded: a chunk or a control message ends
@@ -64,6 +65,8 @@ _ABORT_WITHIN_S = 1.0
 """Timeout of ABORT: a receiver that does not get it in time detects the end of the peer instead."""
 _PERMANENT = {Status.REMOTE_ERROR_BAD_LENGTH, Status.LOCAL_ERROR_BAD_LENGTH}
 """Statuses that a retry cannot avoid: the receiver accepts no message as long as a chunk."""
+LOOK_EVERY_S = 0.25
+"""How often it is looked whether a mapped file became shorter."""
 T = TypeVar("T")
 
 
@@ -147,6 +150,7 @@ class FileSender:
         self._bucket = bucket
         self._sender = sender or secrets.token_hex(16)
         self._file_hash = file_hash
+        self._sending: _Offered | None = None  # whose chunks are being posted
         self._mapped: list[Region] = []  # of which a part may be in flight until the peer has ended
         self._in_flight: set[asyncio.Future[Status]] = set()
         self._failed: Status | None = None  # status of the first chunk that failed
@@ -199,6 +203,9 @@ class FileSender:
             await asyncio.wait([listening])  # what has arrived before the end takes precedence
             if self._open or self._waiting:
                 raise _first_error(listening, error) from None
+        except Exception as error:
+            await self._abort(f"internal error of the sender: {type(error).__name__}: {error}", again=False)
+            raise
         finally:
             for task in tasks:
                 task.cancel()
@@ -368,20 +375,45 @@ class FileSender:
     async def _send_file(self, offered: _Offered) -> None:
         """Send a file's chunks, and note its END. A file that cannot be read is noted as aborted."""
         source = _source_of(offered)
+        self._sending = offered
         try:
             source.check_from(offered.chunks_there)
             await self._send_runs(offered, source)
+            if isinstance(source, SourceFile) and source.is_suspect:
+                await self._compare(offered, source)
         except TransferInterruptedError:
             raise
         except TransferError as error:
-            offered.error = error
-            self._cancel_chunks(offered)
-            self._ends.append(entry(file=offered.number, reason=self._told(error), again=False))
+            self._give_up(offered, error)
             return
+        finally:
+            self._sending = None
         offered.digest = source.digest.hexdigest()
         offered.was_there = offered.digest == offered.there
         chunks = source.chunks if offered.file.is_pipe else None
         self._ends.append(entry(file=offered.number, digest=offered.digest, chunks=chunks))
+
+    def _give_up(self, offered: _Offered, error: TransferError) -> None:
+        """Send no more of a file, and note its END."""
+        offered.error = error
+        self._cancel_chunks(offered)
+        self._ends.append(entry(file=offered.number, reason=self._told(error), again=False))
+
+    def _look_at_mapped(self, offered: _Offered, source: SourceFile) -> None:
+        """Give a mapped file up that became shorter, until it has ended."""
+        if offered.has_ended or offered.error is not None or offered.number not in self._open:
+            return
+        try:
+            source.check_mapped()
+        except TransferError as error:
+            if self._sending is offered:  # which waits for a slot, and raises the error
+                offered.error = error
+                self._cancel_chunks(offered)
+            else:
+                self._give_up(offered, error)
+            self._changed.notify()
+            return
+        asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look_at_mapped, offered, source)
 
     def _cancel_chunks(self, offered: _Offered) -> None:
         """Send no more of a file that failed here: of a mapped one that became shorter nothing can be sent."""
@@ -410,14 +442,25 @@ class FileSender:
             self._check_chunks()
             await self._in_thread(lambda: source.hash_to(run.end, are_zeros=run.kind is Kind.HOLE))
 
+    async def _compare(self, offered: _Offered, source: SourceFile) -> None:
+        """Hash a file once more that may have been changed. Raises TransferError if it was."""
+        sent = source.digest.hexdigest()
+        source.hash_again()
+        await self._hash_to(offered, source, Run(Kind.DATA, 0, source.chunks))
+        if not offered.has_ended and source.digest.hexdigest() != sent:
+            raise source.changed()
+
     async def _send_chunks(self, offered: _Offered, source: Source, *, first: int, end: int | None) -> None:
         if self._is_mapped and isinstance(source, SourceFile) and source.size and offered.mapping is None:
             offered.mapping = self._map(source)
+            self._look_at_mapped(offered, source)
 
         def check() -> None:
             self._check_chunks()
             if offered.has_ended:
                 raise _EndedError  # refused meanwhile: its disk is full, for example
+            if offered.error is not None:
+                raise offered.error
 
         self._ahead.begin(source, first=first, end=end)
         try:

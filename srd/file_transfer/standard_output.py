@@ -45,7 +45,7 @@ class StandardOutput:
         self._is_used = True
         return Store(offer, OrderedChunks(offer, write=self.write))
 
-    def make_directory(self, offer: Offer) -> None:
+    def make_directory(self, offer: Offer) -> dict[str, str]:
         """Raise TransferError."""
         raise TransferError(f"{offer.name}: the receiver writes to standard output, which takes no directory")
 

@@ -23,6 +23,8 @@ class Store:
     def __init__(self, offer: Offer, chunks: ChunkFile | OrderedChunks) -> None:
         self.unremoved = ""
         """One line with the file that could not be removed and the reason; empty if there is none."""
+        self.unkept = dict[str, str]()
+        """What the file system does not keep of a file that is final: its permissions, its time; with one line each."""
         self.ordered = chunks if isinstance(chunks, OrderedChunks) else None
         """The chunks, if they are written in order. Such a store goes from one attempt to the next as it is."""
         self._offer = offer
@@ -107,8 +109,11 @@ class Place(Protocol):
     def store(self, offer: Offer, *, stop: threading.Event) -> Store:
         """Return what a file is received into. Raises TransferError."""
 
-    def make_directory(self, offer: Offer) -> None:
-        """Make a directory. Raises TransferError. Blocking."""
+    def make_directory(self, offer: Offer) -> dict[str, str]:
+        """Make a directory; return what the file system does not keep of it, with a line each. Blocking.
+
+        Raises TransferError.
+        """
 
     def hash_there(self, offer: Offer, *, stop: threading.Event) -> str:
         """Return the hash of the file that lies under a name, if it has the size of the offer; else an empty text.

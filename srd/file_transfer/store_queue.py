@@ -27,7 +27,8 @@ Failures = dict[Incoming, TransferError]
 class StoreQueue:
     """Stores chunks, and releases their messages. `start(call)` runs a blocking call in the session's thread.
 
-    `on_stored(batch, failures)` is called for each batch, with the files that failed.
+    `on_stored(batch, failures)` is called for each batch, with the files that failed; `on_error()` once there is what
+    `check` raises.
     """
 
     def __init__(
@@ -35,9 +36,11 @@ class StoreQueue:
         *,
         start: Callable[[Callable[[], Failures]], asyncio.Future[Failures]],
         on_stored: Callable[[list[Item], Failures], None],
+        on_error: Callable[[], None],
     ) -> None:
         self._start = start
         self._on_stored = on_stored
+        self._on_error = on_error
         self._waiting: deque[Item] = deque()
         self._running: set[asyncio.Future[Failures]] = set()
         self._error: BaseException | None = None
@@ -47,11 +50,15 @@ class StoreQueue:
         """Whether nothing is being stored."""
         return not self._running
 
-    def add(self, item: Item) -> None:
-        """Store a chunk, or digests. Raises what no file is to blame for in an earlier one."""
-        self._waiting.append(item)
+    def check(self) -> None:
+        """Raise what no file is to blame for."""
         if self._error is not None:
             raise self._error
+
+    def add(self, item: Item) -> None:
+        """Store a chunk, or digests. Raises what `check` raises."""
+        self._waiting.append(item)
+        self.check()
         if len(self._waiting) > MAX_WAITING:
             raise TransferError("the sender sends more digests than chunks")
         self._hand_over()
@@ -78,6 +85,7 @@ class StoreQueue:
         _release(batch)
         if not running.cancelled() and (error := running.exception()) is not None:
             self._error = self._error or error
+            self._on_error()
         else:
             self._on_stored(batch, {} if running.cancelled() else running.result())
         self._hand_over()

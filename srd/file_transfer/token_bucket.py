@@ -8,13 +8,16 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """Bytes flow in at `rate_bps`, and up to `burst_bytes` of them are kept while nothing is sent."""
+    """Bytes flow in at `rate_bps`, and up to `burst_bytes` of them are kept while nothing is sent.
+
+    At first there are none: a file of two chunks takes as long as its bytes at that rate, and not half of it.
+    """
 
     def __init__(self, rate_bps: float, *, burst_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._bytes_per_s = rate_bps / 8
         self._burst_bytes = burst_bytes
         self._clock = clock
-        self._tokens = float(burst_bytes)
+        self._tokens = 0.0
         self._counted_at = clock()
 
     def delay_s(self, size_bytes: int) -> float:

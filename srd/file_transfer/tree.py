@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 from srd.file_transfer.errors import TransferError
@@ -34,22 +35,20 @@ class Tree:
         *directories, last = path_untrusted(name)
         return self._open(directories), last
 
-    def make_directory(self, offer: Offer) -> None:
-        """Make a directory. Its mode and time are set if this daemon has made it: those of the user's own stay.
+    def make_directory(self, offer: Offer) -> dict[str, str]:
+        """Make a directory; return what it cannot have (see `set_mode`).
 
-        Raises TransferError.
+        Its mode and time are set if this daemon has made it: those of the user's own stay. Raises TransferError.
         """
         try:
             fd = self._open(list(path_untrusted(offer.name)))
         except OSError as error:
             raise TransferError(f"{offer.name}: cannot be made at the receiver: {error.strerror}") from error
         try:
-            if _identity(fd) in self._made:
-                del self._made[_identity(fd)]
-                set_mode(fd, offer)
-                set_time(fd, offer)
-        except OSError as error:
-            raise TransferError(f"{offer.name}: its mode cannot be set at the receiver: {error.strerror}") from error
+            if (identity := _identity(fd)) not in self._made:
+                return {}
+            del self._made[identity]
+            return set_mode(fd, offer) | set_time(fd, offer)
         finally:
             os.close(fd)
 
@@ -83,16 +82,29 @@ class Tree:
         return inner
 
 
-def set_mode(fd: int, offer: Offer) -> None:
-    """Give an open file or directory the mode of its offer, if any. Raises OSError."""
-    if offer.mode is not None:
-        os.fchmod(fd, offer.mode & MODE_BITS)
+def set_mode(fd: int, offer: Offer) -> dict[str, str]:
+    """Give an open file or directory the mode of its offer, if any.
+
+    Return what is refused, with one line about it: file systems of other systems, and those that belong to other users,
+    keep no modes or times (CIFS, FAT, some of NFS and FUSE). What a file contains does not depend on either.
+    """
+    mode = offer.mode
+    return {} if mode is None else _kept(offer, "permissions", lambda: os.fchmod(fd, mode & MODE_BITS))
 
 
-def set_time(fd: int, offer: Offer) -> None:
-    """Give an open file or directory the time of its offer, if any. Raises OSError."""
-    if offer.mtime_ns is not None:
-        os.utime(fd, ns=(offer.mtime_ns, offer.mtime_ns))
+def set_time(fd: int, offer: Offer) -> dict[str, str]:
+    """Give an open file or directory the time of its offer, if any; return what is refused, as `set_mode` does."""
+    time_ns = offer.mtime_ns
+    return {} if time_ns is None else _kept(offer, "time of modification", lambda: os.utime(fd, ns=(time_ns, time_ns)))
+
+
+def _kept(offer: Offer, what: str, call: Callable[[], None]) -> dict[str, str]:
+    try:
+        call()
+    except OSError as error:
+        refused = f"{offer.name}: is received, but its {what} cannot be set here: {error.strerror}"
+        return {what: f"{refused}; of further files this is not said"}
+    return {}
 
 
 def _identity(fd: int) -> tuple[int, int]:

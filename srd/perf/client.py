@@ -23,7 +23,7 @@ from srd.perf.parameters import Parameters, encode
 from srd.perf.payload import Source
 from srd.perf.results import Report, Results, Start, results_untrusted
 from srd.perf.running import Failure, Running, first
-from srd.perf.stream import shown
+from srd.perf.stream import shown, shown_host
 from srd.perf.tcp_streams import COOKIE_CHARACTERS, Connected, connect
 
 START_WITHIN_S: Final = 15.0
@@ -153,7 +153,7 @@ class Client:
                 one = await asyncio.to_thread(
                     connect,
                     parameters,
-                    address=(peer.address[0], self._target.port),
+                    address=(shown_host(peer.address[0]), self._target.port),
                     cookie=cookie,
                     stream=number,
                     bind=self._bind,

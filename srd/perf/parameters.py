@@ -27,7 +27,17 @@ SRD_BLOCK_BYTES: Final = 1 << 20
 """Long enough that the cost of a message does not matter."""
 TCP_BLOCK_BYTES: Final = 128 << 10
 """iperf3's. More makes a plain TCP pair no faster."""
+PACED_BLOCK_S: Final = 0.05
+"""With a rate, how long one block takes at most: a rate is kept by the times of blocks, and each is sent at once."""
+MAX_PACED_BLOCK_S: Final = 0.5
+"""The same of a block of which the user gives the length: of the shortest tests some per cent."""
 _ALGORITHM: Final = re.compile(r"[a-z0-9_-]{1,15}")  # TCP_CA_NAME_MAX is 16
+
+
+def default_block_bytes(protocol: Protocol, *, rate_bps: int) -> int:
+    """Return the length of a block if the user gives none. `rate_bps`: of a stream; 0: without a limit."""
+    longest = SRD_BLOCK_BYTES if protocol is Protocol.SRD else TCP_BLOCK_BYTES
+    return min(longest, max(1, round(rate_bps / 8 * PACED_BLOCK_S))) if rate_bps else longest
 
 
 class Protocol(StrEnum):

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import ClassVar, Final, Protocol
 
 from srd.endpoint import Endpoint
+from srd.errors import SrdError
 from srd.peer import Peer
 from srd.perf.control import Control, Fields, Kind
 from srd.perf.errors import PerfError
@@ -109,7 +110,8 @@ class Test(ABC):
     async def _tell(self, error: Exception, *, heard: asyncio.Future[tuple[Kind, Fields]]) -> None:
         """Tell the client why, and wait until it has left."""
         with suppress(PerfError):
-            await self._control.send(Kind.FAILED, reason=str(error))
+            what = "" if isinstance(error, SrdError) else f"internal error of the server: {type(error).__name__}: "
+            await self._control.send(Kind.FAILED, reason=f"{what}{error}")
         await asyncio.wait([heard], timeout=GOODBYE_WITHIN_S)
         if heard.done() and heard.exception() is None:  # it has ended its test meanwhile
             await self._control.ended(within_s=GOODBYE_WITHIN_S)

@@ -3,6 +3,7 @@
 SrdError                      anything this package raises on purpose
 ├── PacketError               bytes from the network that are no valid packet
 ├── UsageError                the caller requested something impossible
+├── NoRouteError              this host has no route that carries SRD to an address
 ├── PeerError                 the remote end has ended, refused, or never answered; carries a `Status`
 └── RequestError              a message was not delivered; carries the `Status` that its request ended with
 """
@@ -25,6 +26,10 @@ class PacketError(SrdError):
 
 class UsageError(SrdError):
     """The caller's request cannot be carried out; the message names the value and the remedy."""
+
+
+class NoRouteError(SrdError):
+    """This host has no route to an address, or none that carries SRD."""
 
 
 class PeerError(SrdError):

@@ -13,9 +13,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from srd.endpoint import Endpoint, resolve
+from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.io.addresses import host_port_text
+from srd.io.syscalls import Address
+from srd.names import MAPPED, resolve
+from srd.peer import Peer
 from srd.proto.wire.status import Status
 from srd.tunnel.device import Device
 from srd.tunnel.encapsulation import Encapsulation
@@ -71,6 +74,7 @@ class Connector:
         """
         self._falls_back = falls_back
         self._around: Encapsulation | None = None
+        self._outside: list[Address] = []  # where it may lead
         self._fallback_timer: asyncio.TimerHandle | None = None
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self._on_connected = on_connected
@@ -91,11 +95,9 @@ class Connector:
     async def run(self) -> None:
         """Connect, and again, until cancelled. Raises SrdError if the listener refuses, or is another one."""
         if self._falls_back:
-            _, address = await resolve(self._host, port=self._port + 1, passive=False)
-            self._around = self._routing.encapsulation = Encapsulation.connect(
-                address, networks=self._networks, counters=self._routing.counters, interface=self._gateway
-            )
-            self._keep_alive(self._around)
+            self._outside = [each for _, each in await resolve(self._host, port=self._port + 1, passive=False)]
+            self._go_around(self._outside)
+            self._keep_alive()
         try:
             await self._run()
         finally:
@@ -121,6 +123,7 @@ class Connector:
             failures, was_connected = [], True
             self._on_connected(member)
             self._return_to_srd()
+            self._follow(member.peer)
             await self._left.wait()
             _log.warning("lost %s", member.peer.error())
 
@@ -140,10 +143,34 @@ class Connector:
         )
         self._send_kept()
 
-    def _keep_alive(self, around: Encapsulation) -> None:
-        if around.is_active or not self._routing.all_eligible:
+    def _go_around(self, addresses: Sequence[Address]) -> None:
+        """Have packets that go around SRD go to the first of these addresses that there is a route to."""
+        found: Encapsulation | None = None
+        for address in addresses:
+            try:
+                found = Encapsulation.connect(
+                    address, networks=self._networks, counters=self._routing.counters, interface=self._gateway
+                )
+            except TunnelError:
+                if address == addresses[-1]:
+                    raise
+            else:
+                break
+        if self._around is not None:
+            self._around.close()
+        self._around = self._routing.encapsulation = found
+
+    def _follow(self, peer: Peer) -> None:
+        """Have them go where SRD has got an answer, which may be another address of the name."""
+        host = peer.address[0].removeprefix(MAPPED)
+        answering = [address for address in self._outside if address[0] == host]
+        if answering and self._around is not None and self._around.host != host:
+            self._go_around(answering)
+
+    def _keep_alive(self) -> None:
+        if (around := self._around) is not None and (around.is_active or not self._routing.all_eligible):
             self._announce(around)
-        self._keep_alive_timer = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._keep_alive, around)
+        self._keep_alive_timer = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._keep_alive)
 
     def _announce(self, around: Encapsulation) -> None:
         around.announce(each.ip for each in self._device.addresses)

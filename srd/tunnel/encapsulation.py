@@ -182,6 +182,11 @@ class Encapsulation:
         """HOST:PORT: of the other end, or where a listener is."""
         return host_port_text(*(self._sock.getsockname() if self._learns else self._sock.getpeername())[:2])
 
+    @property
+    def host(self) -> str:
+        """Where a connected socket leads."""
+        return str(self._sock.getpeername()[0])
+
     def announce(self, sources: Iterable[InnerAddress]) -> None:
         """Send an empty packet of each of these inner addresses to the listener that a connected socket leads to."""
         for source in sources:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from srd.config import EndpointConfig
-from srd.endpoint import Endpoint, resolve
+from srd.endpoint import Endpoint
 from srd.errors import SrdError
+from srd.names import resolve
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.device import Device
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
@@ -106,9 +107,9 @@ async def listening(host: str | None, port: int, *, settings: Settings) -> Async
 @asynccontextmanager
 async def connecting(host: str, *, settings: Settings) -> AsyncIterator[Running]:
     """Open the end that connects, for `Connector`. Raises SrdError."""
-    _, address = await resolve(host, port=0, passive=False)
+    outside = [ipaddress.ip_address(address[0]) for _, address in await resolve(host, port=0, passive=False)]
     endpoint = await Endpoint.open(towards=host, config=settings.endpoint)
-    async with _running(endpoint, settings, outside=[ipaddress.ip_address(address[0])]) as running:
+    async with _running(endpoint, settings, outside=outside) as running:
         yield running
 
 

@@ -7,8 +7,10 @@ and futures. With uvloop the commands' tests test it, as the commands run on uvl
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -33,3 +35,17 @@ def output(tmp_path: Path) -> Path:
     made = tmp_path / "output"
     made.mkdir()
     return made
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give names addresses, in this order, as a resolver would: `hosts(name=["fd00::1", "192.0.2.1"])`."""
+    look_up = socket.getaddrinfo
+
+    def give(**table: list[str]) -> None:
+        def look_up_here(host: Any, *more: Any, **named: Any) -> list[Any]:
+            return [found for address in table.get(host, [host]) for found in look_up(address, *more, **named)]
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up_here)
+
+    return give

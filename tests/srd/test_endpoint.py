@@ -19,7 +19,7 @@ from devmem.region import Region
 from devmem.registry import Access
 from srd.batch import MessageBatch
 from srd.config import EndpointConfig
-from srd.endpoint import Endpoint, resolve
+from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.inbox import Inbox
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
@@ -234,11 +234,6 @@ async def test_connect__an_mtu_that_is_too_small_bad_flow(monkeypatch: pytest.Mo
             await one.connect("127.0.0.1", port=9)
 
 
-async def test_resolve__an_empty_host_is_any_address_for_a_listener() -> None:
-    family, address = await resolve("", port=7, passive=True)
-    assert address[:2] == (("::" if family == socket.AF_INET6 else "0.0.0.0"), 7)  # noqa: S104 - a text
-
-
 # -- endpoints that cannot be opened --------------------------------------------------------------------------------
 
 
@@ -337,10 +332,10 @@ async def test_close__during_a_look_up_of_the_host_ends_the_attempt(monkeypatch:
     one = await Endpoint.open(towards="127.0.0.1", config=SMALL)
     answered = asyncio.get_running_loop().create_future()
 
-    async def look_up(_host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    async def look_up(_host: str, *, port: int, passive: bool) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
         await answered
         assert not passive
-        return socket.AF_INET, ("127.0.0.1", port)
+        return [(socket.AF_INET, ("127.0.0.1", port))]
 
     monkeypatch.setattr(srd.endpoint, "resolve", look_up)
     connecting = asyncio.ensure_future(one.connect("name", port=9))

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 import pytest
 
+import srd.engine
 from devmem.errors import PoolError
 from devmem.region import Region
 from devmem.registry import Access, Registry
 from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
 from srd.engine import Engine
 from srd.errors import SrdError, UsageError
+from srd.io.socket import open_socket
+from srd.io.syscalls import Address
 from srd.proto.events import Completion, Event, MessageAborted, MessageReceived, PeerEnded, PeerOpened, WriteReceived
 from srd.proto.memory import Inbox
 from srd.proto.peer import PeerCore
@@ -225,3 +232,28 @@ async def test_init__an_address_of_another_host_bad_flow() -> None:
             on_event=print, on_failure=print,
         )  # fmt: skip
     assert open_files() == before
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (errno.EMFILE, "2 of the 4 sockets that 4 paths need could be opened: Too many open files; raise ulimit -n"),
+        (errno.EADDRINUSE, "2 of the 4 sockets that 4 paths need could be opened: too few free ports; raise net.ipv4"),
+    ],
+)
+async def test_init__what_is_short_is_named_and_not_the_address_bad_flow(
+    monkeypatch: pytest.MonkeyPatch, code: int, said: str
+) -> None:
+    opened: list[socket.socket] = []
+
+    def open_few(address: Address, *, family: socket.AddressFamily) -> socket.socket:
+        if len(opened) == 2:
+            raise OSError(code, os.strerror(code))
+        opened.append(open_socket(address, family=family))
+        return opened[-1]
+
+    monkeypatch.setattr(srd.engine, "open_socket", open_few)
+    with pytest.raises(SrdError, match=f"^{re.escape(said)}"):
+        await Endpoint.listen("127.0.0.1", 0, config=SMALL)
+    assert all(sock.fileno() == -1 for sock in opened), "closed"

@@ -203,3 +203,56 @@ def test_nodes_untrusted__anything_is_nodes_or_one_error(document: object) -> No
     except LabError as error:
         message = str(error)
     assert len(message.splitlines()) <= 1
+
+
+# -- what is clear in another form ----------------------------------------------------------------------------------
+
+
+def renamed(number: int) -> dict[str, Any]:
+    return {**ITEM, "metadata": {"name": f"n{number}", "labels": {}}}
+
+
+def instance(number: int) -> dict[str, Any]:
+    return {**INSTANCE, "InstanceId": f"i-{number}"}
+
+
+NODES_YAML = "apiVersion: v1\nitems:\n- kind: Node\n  metadata:\n    name: n1\n  spec:\n    taints: null\nkind: List\n"
+PAGES = [{"Instances": [instance(1)], "NextToken": "x"}, {"Instances": [instance(2)]}]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (json.dumps(renamed(1)), ["n1"]),
+        (json.dumps([renamed(1), renamed(2)]), ["n1", "n2"]),
+        (json.dumps(renamed(1)) + "\n" + json.dumps(renamed(2)) + "\n", ["n1", "n2"]),
+        (json.dumps([{"items": [renamed(1)]}, {"kind": "List", "items": [renamed(2)]}]), ["n1", "n2"]),
+        ("".join(map(json.dumps, PAGES)), ["i-1", "i-2"]),
+        (json.dumps(PAGES), ["i-1", "i-2"]),
+        (json.dumps([instance(1)]), ["i-1"]),
+        (NODES_YAML, ["n1"]),
+        ('apiVersion: v1\nkind: Node\nmetadata:\n  name: n1\nstatus:\n  allocatable:\n    cpu: "8"\n', ["n1"]),
+        ("Instances:\n- InstanceId: i-1\n  NetworkNodes:\n  - nn-1\n", ["i-1"]),
+    ],
+)
+def test_read_nodes__pages_single_nodes_and_yaml(tmp_path: Path, text: str, names: list[str]) -> None:
+    path, warnings = tmp_path / "nodes", list[str]()
+    path.write_text(text)
+    assert [node.name for node in read_nodes(path, on_warning=warnings.append)] == names
+    assert warnings == [], "the last page has no NextToken"
+
+
+@pytest.mark.parametrize("field", ["spec", "status"])
+def test_kubernetes__null_is_as_good_as_absent(field: str) -> None:
+    inner = {"taints": None, "unschedulable": None, "allocatable": None, "conditions": None}
+    for value in (None, inner):
+        (node,) = nodes_untrusted({"items": [{**ITEM, field: value}]})
+        (absent,) = nodes_untrusted({"items": [{key: each for key, each in ITEM.items() if key != field}]})
+        assert node == absent
+
+
+def test_read_nodes__yaml_that_is_too_much_names_the_remedy_bad_flow(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.yaml"
+    path.write_text("apiVersion: v1\nitems:\n" + "- kind: Node\n" * 400_000)
+    with pytest.raises(NodesError, match=r"larger than 4 MiB.*; or give JSON: kubectl get \.\.\. -o json"):
+        read_nodes(path)

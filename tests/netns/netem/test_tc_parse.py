@@ -19,6 +19,10 @@ HERE = Path()
     [
         ({"delay": "10ms"}, {"delay_us": 10_000}),
         (
+            {"delay": "10ms 1ms distribution normal"},
+            {"delay_us": 10_000, "jitter_us": 1000, "distribution": "normal"},
+        ),
+        (
             {"delay": "10ms 1ms 25%"},
             {"delay_us": 10_000, "jitter_us": 1000, "delay_correlation_percent": 25},
         ),
@@ -55,6 +59,14 @@ def test_parse_fields(mapping: dict[str, Any], fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
+        (
+            {"delay": "10ms 1ms reorder 25%"},
+            "delay: '10ms 1ms reorder 25%': reorder is a property of its own, as in delay=10ms reorder=...",
+        ),
+        (
+            {"delay": "10ms 1ms distribution normal", "distribution": "pareto"},
+            "distribution: distribution is given already; give it once",
+        ),
         ({"delay": True}, "delay: True is not in tc's notation; give a number or a text, as in 10ms"),
         ({"delay": ""}, "delay: '' has 0 arguments; want 1 to 3 arguments"),
         ({"delay": "1ms 2ms 3% 4"}, "delay: '1ms 2ms 3% 4' has 4 arguments; want 1 to 3 arguments"),

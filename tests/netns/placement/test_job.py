@@ -78,7 +78,10 @@ def test_read_job__modes(file: Path) -> None:
         (SMALL.replace("[x]", "[]"), "command: [] "),
         (SMALL.replace("[x]", "x"), "command: 'x' should be a valid list"),
         (SMALL.replace("a\n", "A b\n"), "name: 'A b' is no name; use lower-case letters"),
-        (SMALL + "queue: -q", "queue: '-q' is no name"),
+        (
+            SMALL + "queue: -q",
+            "queue: '-q' is no name; use lower-case letters, digits and '-', at most 63, first and last no '-'",
+        ),
         (SMALL + "rank: 3", "rank: no such key; the known ones here are name, ranks, command"),
         (SMALL + "topology: {required: 1, preferred: 2}", "topology: required stands beside preferred"),
         (SMALL + "topology: {wanted: 1}", "topology.wanted: no such key; the known ones here are required, preferred"),

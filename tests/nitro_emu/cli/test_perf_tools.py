@@ -142,12 +142,22 @@ def test_device_that_is_none(run_dirs: tuple[str, str]) -> None:
         assert "'efa_9' is no device in" in client.stderr.all()[0]
 
 
-def test_no_card(tmp_path: Path) -> None:
-    with server("pingpong", str(tmp_path)) as (serving, port):
+def test_no_card(run_dirs: tuple[str, str], tmp_path: Path) -> None:
+    with server("pingpong", run_dirs[0]) as (serving, port):
         with efa_tool("pingpong", "127.0.0.1", "--run-dir", str(tmp_path), "-p", port) as client:
             assert client.wait() == 1
             assert "no device there; start a card with nitro-card run" in client.stderr.all()[0]
         assert serving.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error"), [(["-d", "efa_9"], "'efa_9' is no device in"), (["--run-dir", "/none"], "no device there")]
+)
+def test_server_without_its_device_waits_for_nobody(run_dirs: tuple[str, str], options: list[str], error: str) -> None:
+    with efa_tool("bw", "--run-dir", run_dirs[0], "-p", "0", *options) as serving:
+        assert serving.wait() == 1
+        assert error in serving.stderr.all()[0]
+        assert serving.stdout.all() == []
 
 
 @pytest.mark.parametrize("tool", TOOLS)

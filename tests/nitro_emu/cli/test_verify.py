@@ -97,7 +97,9 @@ def test_all_forms_of_input(called: Called, tmp_path: Path) -> None:
     raw, options = REAL_WITH_KEY.signed, ("--root", "aws", "--at", AT)
     wrapped = base64.encodebytes(raw).replace(b"\n", b"\r\n")
     expected = called(REAL_WITH_KEY.path, *options).stdout
-    for number, data in enumerate((raw, b"\xd2" + raw, wrapped, b" \n" + base64.b64encode(raw) + b"\n")):
+    for number, data in enumerate(
+        (raw, b"\xd2" + raw, wrapped, b" \n" + base64.b64encode(raw) + b"\n", raw.hex().encode())
+    ):
         path = tmp_path / str(number)
         path.write_bytes(data)
         assert called(path, *options).stdout == expected
@@ -109,7 +111,7 @@ def test_base64_with_other_characters_is_refused(called: Called) -> None:
     for data in (text + b"*", b"\xef\xbb\xbf" + text, text[:100] + b"-" + text[100:]):
         done = called("-", "--root", "aws", "--at", AT, stdin=data)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == "nitro-verify: -: is neither a COSE_Sign1 message in CBOR nor one in base64\n"
+        assert done.stderr == "nitro-verify: -: is no COSE_Sign1 message in CBOR, nor one in hex or base64\n"
 
 
 def test_expectations_that_are_met(called: Called, ours: tuple[Path, Path], tmp_path: Path) -> None:

@@ -337,5 +337,5 @@ def test_reader_that_leaves_ends_it(tmp_path: Path, key: Path, content: Content)
         assert plane.stdout is not None
         plane.stdout.close()
         assert plane.stderr is not None
-        assert plane.stderr.read() == ""
+        assert plane.stderr.read() == "nitro-vpc: the output was closed by its reader\n"
         assert plane.wait() == 1

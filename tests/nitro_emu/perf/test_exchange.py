@@ -16,15 +16,10 @@ from tests.patience import PATIENCE_S
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Exchange, Exchange]]:
-    ports, accepted = queue.Queue[int](), queue.Queue[Exchange]()
-    thread = threading.Thread(target=lambda: accepted.put(Exchange.accept(0, on_listening=ports.put)), daemon=True)
-    thread.start()
-    with (
-        Exchange.connect("127.0.0.1", port=ports.get(timeout=PATIENCE_S)) as client,
-        accepted.get(timeout=PATIENCE_S) as server,
-    ):
-        yield client, server
-    thread.join()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = Exchange.connect("127.0.0.1", port=listener.getsockname()[1])
+        with client, Exchange(listener.accept()[0]) as server:
+            yield client, server
 
 
 @pytest.fixture
@@ -109,6 +104,22 @@ def test_nobody_listens() -> None:
         port = listener.getsockname()[1]
     with pytest.raises(PerfError, match=f"127.0.0.1 port {port}: Connection refused; start the same command there"):
         Exchange.connect("127.0.0.1", port=port)
+
+
+@pytest.mark.parametrize("probe", [b"", b"GET / HTTP/1.1\r\n\r\n"], ids=["closes", "http"])
+def test_what_is_no_client_does_not_end_the_server(probe: bytes) -> None:
+    """A scanner of ports, or a check of a load balancer."""
+    ports, accepted = queue.Queue[int](), queue.Queue[Exchange]()
+    thread = threading.Thread(target=lambda: accepted.put(Exchange.accept(0, on_listening=ports.put)), daemon=True)
+    thread.start()
+    port = ports.get(timeout=PATIENCE_S)
+    with socket.create_connection(("127.0.0.1", port)) as other:
+        other.sendall(probe)
+    with Exchange.connect("127.0.0.1", port=port) as client:
+        client.send(plan={})
+        with accepted.get(timeout=PATIENCE_S) as server:
+            assert server.receive() == {"plan": {}}
+    thread.join(PATIENCE_S)
 
 
 def test_port_that_is_taken() -> None:

@@ -168,6 +168,10 @@ def test_client__no_server() -> None:
         (["-l", "2M", "--tcp"], "length of a block of TCP"),
         (["-b", "fast"], "not a number"),
         (["-b", "-1"], "out of range"),
+        (
+            ["-b", "100K", "-l", "1M"],
+            "--length 1048576: takes 83.9 s at --bitrate 100000, which cannot be kept; give at most 6250",
+        ),
         (["-i", "0.01"], "too short"),
         (["-C", "cubic"], "give --tcp or --mptcp"),
         (["--tcp", "--mptcp"], "--tcp and --mptcp exclude each other"),
@@ -203,3 +207,12 @@ def test_between_two_machines(lab: Lab) -> None:
             assert found["end"]["sum_received"]["bytes"] == 5 << 20
             connected = found["start"]["connected"][0]
             assert (connected["local_host"], connected["remote_host"]) == (lab.address("near"), there)
+
+
+@pytest.mark.parametrize("options", [[], ["--reverse"], ["--tcp"]], ids=str)
+@pytest.mark.root  # TCP: a kernel may allow only root to choose cubic
+def test_client__a_low_rate_is_kept_from_the_first_block_on(options: list[str]) -> None:
+    with server() as (_, port):
+        found = report(port, "-t", "1", "-b", "100K", *options)
+    sent = found["end"]["sum_sent"]
+    assert 0.5 < sent["bytes"] * 8 / sent["seconds"] / 100_000 < 1.1, "less only while the machine is busy"

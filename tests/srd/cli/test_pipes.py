@@ -15,7 +15,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.programs import run_to_end
-from tests.srd.cli.processes import Lines, assert_fails, command, names, receiver
+from tests.srd.cli.processes import Lines, Process, assert_fails, command, names, receiver
 from tests.srd.file_transfer.ends import digest_of, file_of
 from tests.srd.loopback import content
 
@@ -148,7 +148,7 @@ def test_send__standard_input_into_a_directory(output: Path) -> None:
         refused = sent(payload, target)
         assert refused.returncode == 1
         assert refused.stderr.decode() == (
-            "srd: -: not delivered: standard input needs a name in the receiver's directory: "
+            "srd: -: not delivered: standard input, or a pipe, needs a name in the receiver's directory: "
             "add --name NAME to srd send\n"
         )
         again = sent(payload, target, "--name", "sub/a.tar")
@@ -157,6 +157,32 @@ def test_send__standard_input_into_a_directory(output: Path) -> None:
 
 
 # -- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("options", "name"), [((), "fifo"), (("--name", "b"), "b")])
+def test_send__a_fifo_whose_writer_comes_later(
+    tmp_path: Path, output: Path, options: tuple[str, ...], name: str
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with receiver(output) as (_, target), Process(command("send", *options, str(fifo), target)) as sender:
+        fifo.write_bytes(b"content")  # opens when it is read from
+        assert sender.wait() == 0, sender.stderr.all()
+    assert (output / name).read_bytes() == b"content"
+
+
+def test_send__what_a_shell_makes_of_a_command_needs_a_name(output: Path) -> None:
+    """As `srd send <(command) HOST:PORT`: /dev/fd/63 has none."""
+    with receiver(output) as (_, target):
+        for options, status in (((), 1), (("--name", "a"), 0)):
+            reader, writer = os.pipe()
+            os.write(writer, b"content")
+            os.close(writer)
+            argv = command("send", *options, f"/dev/fd/{reader}", target)
+            result = run_to_end(argv, pass_fds=[reader])
+            os.close(reader)
+            assert (result.returncode, "add --name NAME" in result.stderr) == (status, bool(status))
+    assert (output / "a").read_bytes() == b"content"
 
 
 def test_recv__a_directory_to_standard_output_and_then_an_archive(tmp_path: Path, inputs: Path) -> None:
@@ -173,11 +199,15 @@ def test_recv__a_directory_to_standard_output_and_then_an_archive(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["send", "-", "-", "127.0.0.1:9"], "which can be sent once"),
-        (["send", "/dev/null", "127.0.0.1:9", "--name", "a"], "--name: is for standard input; give the PATH -"),
+        (["send", "-", "-", "127.0.0.1:9"], "-: one srd send sends one pipe, or standard input, once"),
+        (
+            ["send", "/dev/null", "127.0.0.1:9", "--name", "a"],
+            "--name: is for standard input and pipes; give the PATH -",
+        ),
+        (["send", "/dev/null", "127.0.0.1:9"], "/dev/null: is a device or a socket, which is not sent; give a file"),
         (["send", "-", "127.0.0.1:9", "--name", "../a"], "--name: name '../a' is no path below"),
         (["send", "-", "127.0.0.1:9", "--name", "-"], "--name -: is no name"),
-        (["send", "-", "127.0.0.1:9", "--devmem", "--plain"], "--devmem: maps files, and standard input is none"),
+        (["send", "-", "127.0.0.1:9", "--devmem", "--plain"], "-: --devmem maps files, and this is none; leave it out"),
         (["recv", "--listen", "127.0.0.1:0", "-o", "-", "--json"], "--json: prints events on standard output"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

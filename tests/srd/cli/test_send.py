@@ -20,6 +20,7 @@ from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, encode
 from srd.peer import PathStats
 from srd.proto.paths.path import PathCounters, PathState
 from tests.patience import PATIENCE_S
+from tests.programs import run_to_end
 from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, receiver, srd
 from tests.srd.file_transfer.ends import digest_of
 from tests.srd.loopback import SMALL, closed_port, content, send
@@ -408,3 +409,25 @@ def test_send__ends_when_the_receiver_does_not_return_bad_flow(inputs: Path, out
 @pytest.mark.parametrize("seconds", ["-1s", "x", "60", "86401s"])
 def test_send__bad_retry_for_bad_flow(file: Path, seconds: str, called: Command) -> None:
     assert_fails(called("send", str(file), "127.0.0.1:9", "--retry-for", seconds), status=2, error="--retry-for")
+
+
+def test_send__directories_without_files_are_said(inputs: Path, output: Path) -> None:
+    (inputs / "top" / "empty").mkdir(parents=True)
+    with receiver(output) as (_, target):
+        for name, said in (
+            ("top/empty", "empty: made at the receiver; it is empty"),
+            ("top", "top: made at the receiver; 2 directories, without files"),
+        ):
+            result = srd("send", str(inputs / name), target)
+            assert (result.returncode, result.stdout, result.stderr) == (0, f"{said}\n", "")
+    assert (output / "top" / "empty").is_dir()
+
+
+@pytest.mark.parametrize("limit", [8, 20, 40])
+def test_send__too_few_descriptors_are_what_is_said_bad_flow(file: Path, limit: int) -> None:
+    argv = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *command("send", str(file), "127.0.0.1:9")]
+    result = run_to_end(argv, stdin=subprocess.DEVNULL)
+    assert result.returncode == 1
+    assert "raise" in result.stderr.splitlines()[-1]
+    assert "ulimit -n" in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr

@@ -19,6 +19,7 @@ from srd.file_transfer.protocol import (
     MAX_RANGES,
     MAX_RETRY_S,
     MAX_TEXT,
+    MAX_TIME_NS,
     Offer,
     batches,
     decode_untrusted,
@@ -251,13 +252,6 @@ def test_offers_untrusted__names_of_other_directories_bad_flow(name: str) -> Non
         {"chunk_bytes": (1 << 24) + 1},
         {"size": CONTROL_MESSAGE << 10, "chunk_bytes": 1 << 10},
         {"size": True},
-        {"mode": -1},
-        {"mode": 0o1777},
-        {"mode": 0o2755},
-        {"mode": 0o4755},
-        {"mode": "0o644"},
-        {"mtime_ns": 1.5},
-        {"mtime_ns": 1 << 63},
         {"transfer": None},
         {"transfer": "../../../../../../../etc/passwd/"},
         {"transfer": "0" * 31},
@@ -279,6 +273,27 @@ def test_offers_untrusted__names_of_other_directories_bad_flow(name: str) -> Non
 def test_offers_untrusted__bad_flow(changed: dict[str, Any]) -> None:
     with pytest.raises(TransferError):
         offered(**changed)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"mode": mode} for mode in (-1, 0o1777, 0o2755, 0o4755, "0o644", True)]
+    + [{"mtime_ns": time_ns} for time_ns in (1.5, MAX_TIME_NS + 1, -MAX_TIME_NS - 1, "1")],
+    ids=str,
+)
+def test_offers_untrusted__odd_metadata_refuses_one_file_alone_bad_flow(odd: dict[str, Any]) -> None:
+    offers = offers_untrusted({**OFFER, "files": [{**FILE, **odd}, FILE, {"name": "d", "directory": True, **odd}]})
+    assert [bool(offer.refusal) for offer in offers.offers] == [True, False, True]
+    assert [offer.chunks for offer in offers.offers] == [1, 1, 0], (
+        "the numbers of the others' chunks do not depend on it"
+    )
+
+
+@pytest.mark.parametrize("time_ns", [0, -1, 10_413_792_000 * 10**9, MAX_TIME_NS, -MAX_TIME_NS], ids=str)
+def test_offers_untrusted__any_time_that_a_file_system_may_have(time_ns: int) -> None:
+    """A day in 2300, for example, has nanoseconds of more than 63 bits."""
+    offer = offered(mtime_ns=time_ns)
+    assert (offer.mtime_ns, offer.refusal) == (time_ns, "")
 
 
 def test_offers_untrusted__what_it_says() -> None:

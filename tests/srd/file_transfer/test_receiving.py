@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import stat
 import threading
 from collections.abc import AsyncIterator
@@ -16,9 +17,11 @@ from typing import Any
 import pytest
 
 from srd.errors import PeerError
+from srd.file_transfer import directory
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import Inbox, NotStartedError
+from srd.file_transfer.partial_file import PartialFile
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_FILES
 from srd.file_transfer.receiving import FileReceiver
 from srd.peer import Peer
@@ -199,13 +202,74 @@ async def test_receive__a_tree_with_modes_and_times(output: Path) -> None:
         await put(sender, b"0123456789", index=0)
         await end(sender, b"0123456789")
         await answered(sender)
-        directory = {"name": "one/two", "directory": True, "mode": 0o750, "mtime_ns": then}
-        assert await begin(sender, directory) == {"file": 1, "made": True}
-        assert await begin(sender, {**directory, "name": "one/empty"}) == {"file": 2, "made": True}
+        tree = {"name": "one/two", "directory": True, "mode": 0o750, "mtime_ns": then}
+        assert await begin(sender, tree) == {"file": 1, "made": True}
+        assert await begin(sender, {**tree, "name": "one/empty"}) == {"file": 2, "made": True}
     assert (output / "one/two/a.bin").read_bytes() == b"0123456789"
     for name, mode in (("one/two/a.bin", 0o640), ("one/two", 0o750), ("one/empty", 0o750)):
         found = (output / name).stat()
         assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (mode, then)
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
+async def test_receive__what_a_file_system_does_not_keep_is_said_once_and_fails_nothing(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on CIFS, FAT, NFS with all_squash and some of FUSE; CIFS does not sync directories either."""
+    monkeypatch.setattr(os, "fchmod", refuse)
+    monkeypatch.setattr(os, "utime", refuse)
+    sync = os.fsync
+
+    def sync_files(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(22, "Invalid argument")
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", sync_files)
+    async with receiving(output) as (sender, _, record):
+        for number, name in enumerate(("a", "d/b")):
+            await begin(sender, {**file(number), "name": name, "mode": 0o640, "mtime_ns": 1})
+            await put(sender, b"0123456789", index=number)
+            await end(sender, b"0123456789", file=number)
+            assert "digest" in await answered(sender)
+        tree = {"name": "d", "directory": True, "mode": 0o750, "mtime_ns": 1}
+        assert await begin(sender, tree) == {"file": 2, "made": True}
+        await asyncio.wait_for(sender.close(), timeout=PATIENCE_S)
+    assert (output / "d/b").read_bytes() == b"0123456789"
+    assert (len(record.received), record.failures) == (2, [])
+    assert sorted(record.warnings) == [
+        f"a: is received, but its {what} cannot be set here: Operation not permitted; of further files this is not said"
+        for what in ("permissions", "time of modification")
+    ]
+
+
+async def test_receive__of_a_directory_what_is_not_kept_is_said_too(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fchmod", refuse)
+    async with receiving(output) as (sender, _, record):
+        for number, name in enumerate(("d", "e")):
+            answer = await begin(sender, {"name": name, "directory": True, "mode": 0o750, "mtime_ns": 10**18})
+            assert answer == {"file": number, "made": True}
+    assert [line.partition(",")[0] for line in record.warnings] == ["d: is received"]
+    assert (output / "e").stat().st_mtime_ns == 10**18
+
+
+async def test_receive__odd_metadata_refuses_its_file_alone_bad_flow(output: Path) -> None:
+    async with receiving(output) as (sender, _, record):
+        odd = {**file(0), "mtime_ns": 1 << 100}
+        await send_control(sender, "offer", **offer_fields(odd, file(1)))
+        answers = await all_answered(sender, 2)
+        assert answers[0]["reason"] == "'0.bin': its time of modification is not of 64 bits of seconds"
+        assert answers[1]["chunks"] == 0
+        await put(sender, b"0123456789", index=1)
+        await end(sender, b"0123456789", file=1)
+        assert "digest" in await answered(sender)
+    assert [name for name, *_ in record.failures] == ["0.bin"]
+    assert names(output) == ["1.bin"]
 
 
 async def test_receive__a_directory_of_the_user_keeps_its_mode(output: Path) -> None:
@@ -259,6 +323,22 @@ async def test_receive__the_same_file_is_there(output: Path) -> None:
     assert names(output) == ["a.bin"]
 
 
+async def test_receive__what_changes_while_it_is_compared_is_not_the_same(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (output / "a.bin").write_bytes(PAYLOAD)
+    hash_of = directory._hash_of
+
+    def hash_and_change(fd: int, file_hash: str, *, stop: threading.Event) -> str:
+        found = hash_of(fd, file_hash, stop=stop)
+        (output / "a.bin").write_bytes(PAYLOAD + b"more")
+        return found
+
+    monkeypatch.setattr(directory, "_hash_of", hash_and_change)
+    async with receiving(output, overwrite=True) as (sender, _, _record):
+        assert await begin(sender, if_differs=True) == {"file": 0, "chunks": 0}
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 async def test_receive__another_file_is_there(output: Path, *, overwrite: bool) -> None:
     (output / "a.bin").write_bytes(bytes(3000))
@@ -297,7 +377,6 @@ async def test_receive__nothing_or_another_size_is_there(output: Path) -> None:
         {"name": 7},
         {"size": -1},
         {"size": 1 << 61},
-        {"mode": 0o4755},
         {"chunk_bytes": 1},
         {"files": [FILE] * (MAX_FILES + 1)},
     ],
@@ -690,6 +769,34 @@ async def test_receive__a_live_sender_that_sends_nothing_bad_flow(
         assert (message["kind"], message["again"]) == ("refuse", True)
         await result(future)
         assert str(record.lost[0][0]) == "the sender is alive, but sent nothing for 0.2 s"
+
+
+@pytest.mark.parametrize("method", ["open", "put", "verify", "leave_out"])
+async def test_receive__an_error_that_nobody_expects_is_said_at_both_ends_bad_flow(
+    output: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """It is not tried again, which would meet it again. It may be in the last chunk, after which nothing comes."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(PartialFile, method, fail)
+    async with receiving(output) as (sender, future, _):
+        has_hole = method == "leave_out"
+        said = await begin(sender, data_bytes=0 if has_hole else None)
+        if method != "open":
+            assert said == {"file": 0, "chunks": 0}
+            if has_hole:
+                await send_control(sender, "holes", first=0, chunks=1)
+            else:
+                await put(sender, PAYLOAD, index=0)
+                await end(sender, PAYLOAD)
+            said = await receive_control(sender)
+        reason = "internal error of the receiver: ZeroDivisionError: boom"
+        assert said == {"kind": "refuse", "reason": reason, "again": False}
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(future, timeout=PATIENCE_S)
+    assert names(output) == []
 
 
 async def test_receive__a_part_that_cannot_be_removed_is_only_reported(

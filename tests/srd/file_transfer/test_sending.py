@@ -7,7 +7,7 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 
 from devmem.region import Region
 from srd.errors import PeerError, SrdError
+from srd.file_transfer import source_file
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE
@@ -120,6 +121,29 @@ async def test_send__a_file_that_shrinks_bad_flow(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+@pytest.mark.parametrize("chunks", [4, SLOTS + 4])
+async def test_send__a_mapped_file_that_shrinks_when_all_is_on_its_way_bad_flow(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch, chunks: int
+) -> None:
+    """The transport sends nothing of it any more, and takes that for loss: no chunk ends, so that nothing is read."""
+    path, post, held = file_of(tmp_path, chunks * CHUNK_BYTES), FileSender._post, list[Any]()
+
+    def truncate_and_post(sender: FileSender, offered: Any, chunk: Any) -> None:
+        held.append((offered, chunk))
+        if len(held) == min(chunks, SLOTS):  # no other chunk is, or can be, read
+            os.truncate(path, 1000)
+            for each in held:
+                post(sender, *each)
+
+    monkeypatch.setattr(FileSender, "_post", truncate_and_post)
+    monkeypatch.setattr(source_file, "_TICK_NS", 0)  # it is not hashed once more because it is new
+    async with ends(output, mapped=True) as (sender, record):
+        with pytest.raises(TransferError, match=r"a.bin: became shorter while it was read; send it again$"):
+            await asyncio.wait_for(sender.send(path), timeout=PATIENCE_S)
+        assert len(record.failures) == 1
+    assert names(output) == []
+
+
 async def test_send__a_file_that_grows_is_sent_as_it_was(tmp_path: Path, output: Path) -> None:
     path = file_of(tmp_path, 2 * CHUNK_BYTES)
 
@@ -131,6 +155,55 @@ async def test_send__a_file_that_grows_is_sent_as_it_was(tmp_path: Path, output:
         sent = await sender.send(path)
         assert sent.size == 2 * CHUNK_BYTES
         assert (output / "a.bin").read_bytes() == path.read_bytes()[: 2 * CHUNK_BYTES]
+
+
+async def send_and_meanwhile(path: Path, output: Path, change: Callable[[], None]) -> list[str]:
+    """Send a file of more chunks than are read ahead; call `change` when the first is sent, and the last not read."""
+    async with ends(output, overwrite=True) as (sender, _):
+        changes = [change]
+        sender._on_progress = lambda *_: changes.pop()() if changes else None
+        await sender.send(path)
+    return names(output)
+
+
+@pytest.mark.parametrize("is_set_back", [False, True])
+async def test_send__a_file_that_is_written_to_is_not_verified_bad_flow(
+    tmp_path: Path, output: Path, *, is_set_back: bool
+) -> None:
+    """What was read is no state that the file ever had; its time may have been set back, as by rsync --inplace."""
+    path = file_of(tmp_path, (SLOTS + 8) * CHUNK_BYTES)
+    before = path.stat()
+
+    def write() -> None:
+        with path.open("r+b") as file:
+            for offset, whence in ((0, os.SEEK_SET), (-5, os.SEEK_END)):
+                file.seek(offset, whence)
+                file.write(b"other")
+        if is_set_back:
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    with pytest.raises(TransferError, match=r"a.bin: was changed while it was sent; send it again$"):
+        await send_and_meanwhile(path, output, write)
+    assert names(output) == []
+
+
+async def test_send__another_name_and_mode_are_no_change(tmp_path: Path, output: Path) -> None:
+    path = file_of(tmp_path, (SLOTS + 8) * CHUNK_BYTES)
+
+    def rename() -> None:
+        path.chmod(0o600)
+        path.rename(tmp_path / "a.bin.1")
+
+    assert await send_and_meanwhile(path, output, rename) == ["a.bin"]
+    assert (output / "a.bin").read_bytes() == (tmp_path / "a.bin.1").read_bytes()
+
+
+async def test_send__a_file_that_says_no_size(output: Path) -> None:
+    system = os.uname().sysname.encode()
+    async with ends(output) as (sender, _):
+        sent = await sender.send(Path("/proc/version"))
+    assert sent.size == (output / "version").stat().st_size > len(system)
+    assert (output / "version").read_bytes().startswith(system)
 
 
 @pytest.mark.parametrize(("name", "reason"), [("gone", "No such file or directory"), ("", "Is a directory")])
@@ -145,6 +218,21 @@ async def test_send__a_failed_file_does_not_stop_the_next(tmp_path: Path, output
         with pytest.raises(TransferError):
             await sender.send(tmp_path / "gone")
         await sender.send(file_of(tmp_path, 10))
+
+
+async def test_send__an_error_that_nobody_expects_is_said_at_both_ends_bad_flow(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(SourceFile, "read", fail)
+    async with ends(output, retry_for_s=60) as (sender, record):
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(sender.send(file_of(tmp_path, 10)), timeout=PATIENCE_S)
+    ((error, files),) = record.lost
+    assert str(error) == "the sender gave up: internal error of the sender: ZeroDivisionError: boom"
+    assert [is_kept for _, is_kept in files] == [False]
 
 
 # -- receivers that refuse ------------------------------------------------------------------------------------------
@@ -550,9 +638,3 @@ async def test_send__a_receiver_that_stops_releasing_bad_flow(tmp_path: Path) ->
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(here.close(), there.close())
         sender.close()
-
-
-def test_source_file__a_fifo_is_no_file_and_does_not_block_bad_flow(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(TransferError, match=r"fifo: cannot be read: Is no regular file$"):
-        SourceFile(tmp_path / "fifo")

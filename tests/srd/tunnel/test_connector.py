@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
+from srd.peer import Peer
 from srd.secure.config import Plain
 from srd.tunnel import connector
 from srd.tunnel.connector import Connector
@@ -63,7 +66,9 @@ class Silent:
 
 
 @asynccontextmanager
-async def connecting(to: Silent, *, express_for: Sequence[Network] = ()) -> AsyncIterator[None]:
+async def connecting(
+    to: Silent, *, host: str = HOST, express_for: Sequence[Network] = ()
+) -> AsyncIterator[tuple[Connector, NetworkRouting]]:
     """A connector that tries, for ever."""
     routing = NetworkRouting(express_for=express_for)
     endpoint_config = EndpointConfig(security=Plain())
@@ -71,7 +76,7 @@ async def connecting(to: Silent, *, express_for: Sequence[Network] = ()) -> Asyn
         async with Endpoint.open(towards=HOST, config=endpoint_config) as endpoint:
             made = Connector(
                 endpoint,
-                target=(HOST, to.port, None),
+                target=(host, to.port, None),
                 device=device(OWN),
                 gateway=gateway,
                 routing=routing,
@@ -81,7 +86,7 @@ async def connecting(to: Silent, *, express_for: Sequence[Network] = ()) -> Asyn
             )
             running = asyncio.create_task(made.run())
             try:
-                yield
+                yield made, routing
             finally:
                 running.cancel()
                 await asyncio.wait({running})
@@ -117,3 +122,18 @@ async def test_no_fallback_yet__says_nothing(monkeypatch: pytest.MonkeyPatch) ->
     async with connecting(silent):
         await silent.read()
         assert asyncio.get_running_loop().time() >= started_at + 0.2
+
+
+async def test_fallback__leads_to_an_address_with_a_route_and_follows_srd(
+    hosts: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a name with several addresses."""
+    monkeypatch.setattr(connector, "FALL_BACK_AFTER_S", 0.0)
+    hosts(name=["255.255.255.255", HOST, "127.0.0.2"])
+    silent = Silent()
+    async with connecting(silent, host="name") as (made, routing):
+        assert [await silent.read() for _ in EMPTY] == EMPTY
+        for host, leads_to in (("127.0.0.2", "127.0.0.2"), (f"::ffff:{HOST}", HOST), ("192.0.2.7", HOST)):
+            made._follow(cast("Peer", SimpleNamespace(address=(host, silent.port))))
+            assert routing.encapsulation is not None
+            assert routing.encapsulation.host == leads_to
