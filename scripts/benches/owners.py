@@ -20,6 +20,7 @@ OWNERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "probe_ratio_mtu1500", "tcp_ratio_mtu9000_nogso", "cpu_per_gb_ratio_mtu9000",
         ),
         "latency": ("p50_64k_ratio", "p50_1m_ratio", "p50_4m_ratio", "loaded_bulk_ratio"),
+        "path": ("cpu_ratio_64b", "p50_ratio_64b"),
         "sizes": ("worst_ratio",),
         "tail": ("p999_fabric_ratio",),
         "secure": ("secure_over_plain_ratio_mtu9000", "secure_over_plain_ratio_mtu1500", "p50_64b_added_us"),

@@ -204,9 +204,10 @@ def tcp_bulk_send(host: str, port: int, seconds: float, bind: str | None, *, mpt
 
 @main.command()
 @click.argument("host")
-def path_answer(host: str) -> None:
-    """Answer small requests at HOST, by messages and by streams over TCP."""
-    _run(path.answer(host))
+@click.argument("workloads", nargs=-1, required=True)
+def path_answer(host: str, workloads: tuple[str, ...]) -> None:
+    """Answer at HOST, by messages and by streams over TCP."""
+    _run(path.answer(host, workloads=workloads))
 
 
 @main.command()
@@ -214,9 +215,10 @@ def path_answer(host: str) -> None:
 @click.argument("port", type=int)
 @click.option("--turns", type=click.IntRange(min=1), required=True)
 @click.option("--seconds", type=float, required=True)
-def path_ask(host: str, port: int, turns: int, seconds: float) -> None:
-    """Measure TURNS of round trips of each kind, of SECONDS each."""
-    _run(path.ask(host, port=port, turns=turns, seconds=seconds))
+@click.argument("workloads", nargs=-1, required=True)
+def path_ask(host: str, port: int, turns: int, seconds: float, workloads: tuple[str, ...]) -> None:
+    """Measure TURNS of each kind and workload, of SECONDS each."""
+    _run(path.ask(host, port=port, turns=turns, seconds=seconds, workloads=workloads))
 
 
 @main.command()

@@ -5,40 +5,48 @@ from __future__ import annotations
 import pytest
 
 from scripts.benches.cases import path
-from scripts.benches.veth.worker.path import REQUESTS, measure
+from scripts.benches.veth.worker.path import WORKLOADS, measure
 from scripts.harness.errors import BenchError
 
 
-def test_rounds__have_figures_of_both() -> None:
-    found = list(path.rounds(2, 0.02))
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_rounds__have_figures_of_both(workload: str) -> None:
+    found = list(path.rounds(2, 0.02, workloads=[workload]))
     assert [each.seed for each in found] == [1, 2]
     for each in found:
-        assert each.ours["cpu_64b_us"] > 0 < each.ours["cpu_64b_secure_us"]
-        assert each.ours["p50_64b_us"] > 0 < each.baselines["streams"]["p50_64b_us"]
+        assert each.ours[f"cpu_{workload}_us"] > 0 < each.ours[f"cpu_{workload}_secure_us"]
+        assert each.ours[f"answer_cpu_{workload}_us"] > 0
+        assert each.ours[f"p50_{workload}_us"] > 0 < each.baselines["streams"][f"p50_{workload}_us"]
 
 
 def test_ours__over_streams() -> None:
     turn = {
-        "plain": {"cpu_64b_us": 40.0, "p50_64b_us": 60.0},
-        "secure": {"cpu_64b_us": 80.0, "p50_64b_us": 90.0},
-        "streams": {"cpu_64b_us": 4.0, "p50_64b_us": 30.0},
+        "64b": {
+            "plain": {"cpu": 40.0, "answer_cpu": 41.0, "p50": 60.0},
+            "secure": {"cpu": 80.0, "answer_cpu": 81.0, "p50": 90.0},
+            "streams": {"cpu": 4.0, "answer_cpu": 5.0, "p50": 30.0},
+        }
     }
     assert path.ours(turn) == {
         "cpu_64b_us": 40.0,
+        "answer_cpu_64b_us": 41.0,
         "p50_64b_us": 60.0,
         "cpu_ratio_64b": 10.0,
+        "p50_ratio_64b": 2.0,
         "cpu_64b_secure_us": 80.0,
+        "answer_cpu_64b_secure_us": 81.0,
         "p50_64b_secure_us": 90.0,
         "cpu_ratio_64b_secure": 20.0,
+        "p50_ratio_64b_secure": 3.0,
     }
 
 
 async def test_measure__a_reply_to_an_earlier_request_is_wrong() -> None:
-    late = [REQUESTS[0]]
+    late = [WORKLOADS["64b"].requests()[0]]
 
     async def exchange(request: bytes) -> bytes:
         late.append(request)
         return late[len(late) - 2]
 
     with pytest.raises(BenchError, match="the reply to request 1 has other bytes"):
-        await measure(exchange, seconds=60)
+        await measure(exchange, name="64b", seconds=60)
