@@ -53,7 +53,8 @@ _ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 def _is_absent(error: SrdError) -> bool:
     """Whether an address could not be bound because this host does not have it, or its family."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _ABSENT
+    cause = error.__cause__ or error.__context__  # compiled code sets the latter only
+    return isinstance(cause, OSError) and cause.errno in _ABSENT
 
 
 @mypyc_attr(native_class=False)  # an ordinary class even when compiled: for subclasses, weak references and mocks

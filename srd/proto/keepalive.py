@@ -130,9 +130,10 @@ class Keepalive:
 
     def silence(self, *, now: float) -> str:
         """Return what makes it unresponsive."""
-        if self.last_packet_at <= self._unanswered_since:
-            return f"no packet for {now - self.last_packet_at:.1f} s"
-        return f"nothing that was sent was acknowledged for {now - self._unanswered_since:.1f} s, though packets come"
+        silent_s, unanswered_s = now - self.last_packet_at, now - self._unanswered_since
+        if silent_s > unanswered_s / 2:  # what came behind the last answer was on its way
+            return f"no packet for {silent_s:.1f} s"
+        return f"nothing that was sent was acknowledged for {unanswered_s:.1f} s, though packets come"
 
     def probe_at(self) -> float:
         """When the next round of probes is due, or the peer is to be declared unresponsive."""

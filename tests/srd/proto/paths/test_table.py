@@ -146,6 +146,7 @@ def test_on_answer__of_the_primary_retires_its_standby() -> None:
     assert (standby.state, table.active) == (RESERVE, [table.all[0], primary])
 
 
+@pytest.mark.sources  # replaces a constant
 def test_probe__a_standby_that_times_out_is_replaced_by_the_next_and_is_tried_again() -> None:
     with patch.object(module, "RESERVE_PATHS", 2):
         table = whole_table(ProtocolConfig(paths=1))
