@@ -9,7 +9,7 @@ import pytest
 from netns.netem.shape import Shape
 from srd.proto.events import MessageReceived
 from srd.proto.security import Security, SecurityMode
-from srd.proto.wire.control import Ack, Close, Datagram, Probe, decode_untrusted
+from srd.proto.wire.control import NO_PATH, Ack, Close, Datagram, Probe, decode_untrusted
 from srd.proto.wire.data import (
     ABORTED,
     HEADER_BYTES,
@@ -88,6 +88,9 @@ def test_exchange__a_request_and_its_reply_are_two_datagrams(mode: SecurityMode)
     data = [out for out in network.sent if isinstance(out, Burst)]
     assert [out.ack is not None for out in data] == [False, *[True] * (2 * EXCHANGES - 1)], "but for the first"
     assert network.sent[: len(data)] == data, "nothing else before the ACK of the last reply"
+    sender = network.a.core.peer(network.at_a).sender
+    assert sender is not None
+    assert NO_PATH not in sender.queueing.ack_paths.best, "over which no ack came"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -103,6 +106,32 @@ def test_exchange__with_losses_duplicates_and_segment_trains(seed: int, *, joins
     network.begin()
     network.check()
     assert any(isinstance(out, Burst) and out.ack is not None for out in network.sent)
+
+
+def test_poll__acks_that_answer_a_probe_take_paths_of_their_own() -> None:
+    network = Network(seed=1)
+    context = opened_by_hand(network).own_context
+    answers(network.b, now=network.now)
+    core = network.b.core
+    core.handle_packets([data_packet(context, source="x:1")], controls=[], now=network.now)
+    probe = Probe(context, 77, 0, 5, 0).encode()
+    core.handle_packets([], controls=[(probe, "x:1", network.now)], now=network.now)
+    core.post(0, WorkRequest(0, REQUEST_BYTES, 0))
+    burst = core.poll_transmit(network.now, data_only=True)
+    assert isinstance(burst, Burst)
+    assert burst.ack is None
+
+
+def test_poll__a_part_of_a_message_takes_no_ack() -> None:
+    network = Network(seed=1)
+    context = opened_by_hand(network).own_context
+    answers(network.b, now=network.now)
+    network.b.core.handle_packets([data_packet(context, source="x:1")], controls=[], now=network.now)
+    network.b.core.post(0, WorkRequest(0, 1500, 0))
+    for _ in range(2):
+        burst = network.b.core.poll_transmit(network.now, data_only=True, most_packets=1)
+        assert isinstance(burst, Burst)
+        assert (burst.count, burst.ack) == (1, None)
 
 
 def test_poll__the_ack_is_that_which_would_have_gone_alone() -> None:
@@ -246,6 +275,24 @@ def test_handle__two_packets_of_one_message_bad_flow() -> None:
     before = made.core.malformed
     assert made.give((b"payload" + made.ack()) * 2, length=7, count=2) == []
     assert made.core.malformed == before + 1
+
+
+def test_handle__an_ack_divided_among_two_packets_bad_flow() -> None:
+    made = Crafted()
+    before = made.core.malformed
+    assert made.give(b"8 bytes!" + made.ack(), length=8, count=2) == []
+    assert made.core.malformed == before + 1
+
+
+def test_handle__by_an_owner_that_cannot_read() -> None:
+    """The ACK is left out, and the next one says the same; a packet without one is still refused."""
+    made = Crafted()
+    made.core._read = None
+    before = made.core.malformed
+    for length in (8, 100):
+        assert made.give(b"8 bytes!", length=length) == []
+    assert made.core.malformed == before + 2
+    assert made.give(b"8 bytes!" + made.ack(), length=8) == [b"8 bytes!"]
 
 
 def test_ack_with_data__is_short_enough_for_a_transmitter() -> None:
