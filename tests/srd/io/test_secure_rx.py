@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.rx_memory import SLOTS, RxBatch
 from srd.proto.events import ReceiveResult
 from srd.proto.wire.control import Probe
@@ -82,6 +83,40 @@ def test_receive__messages_byte_for_byte(segment_bytes: int, *, gro: bool) -> No
         for message, size in enumerate(sizes):  # all are held: nothing was overwritten
             assert two.message(message) == content(size, seed=message)
         assert two.queue.bytes_copied == 0, "decrypting is the copy"
+
+
+def test_receive__many_single_datagrams_in_small_chunks() -> None:
+    """More than a chunk of them come with one system call."""
+    one_session, two_session = confirmed_pair()
+    whole = content(100 * 8900, seed=SEED)
+    pieces = [whole[at : at + 8900] for at in range(0, len(whole), 8900)]
+    sealed = seal(one_session, pieces, sequence=1)
+    with (
+        source() as one,
+        Receiver(protections={CONTEXT: two_session}, chunk_bytes=2 * SUPER_BYTES, chunks=SLOTS + 20) as two,
+    ):
+        two.without_gro()
+        for packet in sealed:
+            one.socket.sendto(packet.datagram, two.address)
+        two.receive(packets=len(sealed))
+        assert landed(two) == whole
+        assert {burst.segment_bytes for burst in two.bursts} == {8900}
+
+
+def test_receive__single_datagrams_of_two_sources_are_described_apart() -> None:
+    """A peer whose NAT has replaced a mapping: the same path, and numbers that continue."""
+    one_session, two_session = confirmed_pair()
+    pieces = payloads(40)
+    sealed = seal(one_session, pieces, sequence=1)
+    with source() as one, source() as other, Receiver(protections={CONTEXT: two_session}) as two:
+        two.without_gro()
+        sources = [one if number % 10 < 5 else other for number in range(40)]
+        for packet, each in zip(sealed, sources, strict=True):
+            each.socket.sendto(packet.datagram, two.address)
+        two.receive(packets=40)
+        assert landed(two) == b"".join(pieces)
+        found = [burst.address for burst in two.bursts for _ in range(burst.count)]
+        assert found == [each.socket.getsockname() for each in sources]
 
 
 def forge(attacker: Source, two: Receiver, rng: random.Random) -> None:
