@@ -34,6 +34,7 @@ ADMIN_TIMEOUT_S: Final = 30.0
 """A card answers at once. One that does not for so long is dead, even if its process is not."""
 
 _MAX_FDS: Final = 4
+_GONE: Final = "the card is gone; start it, and open the device again"
 _ERRNO_OF: Final = {
     admin.AdminStatus.RESOURCE_ALLOCATION_FAILURE: errno.ENOMEM,
     admin.AdminStatus.UNSUPPORTED_OPCODE: errno.EOPNOTSUPP,
@@ -215,7 +216,9 @@ class Link:
             socket.send_fds(self._socket, [entry], fds)
             data, received = self._receive(command_id)
         except OSError as error:
-            self._end(f"the card does not answer: {error.strerror or error}")
+            # It was killed while something of ours had not been read: an end like any other.
+            is_gone = isinstance(error, ConnectionError)
+            self._end(_GONE if is_gone else f"the card does not answer: {error.strerror or error}")
             self.check()
             raise  # not reached: check has raised
         return self._judge(command, data, received, feature=feature, stats_type=stats_type)
@@ -281,7 +284,7 @@ class Link:
                 self._end(f"the card has a fatal error ({entry.syndrome}); open the device again")
 
     def _on_end(self) -> None:
-        self._end("the card is gone; start it, and open the device again")
+        self._end(_GONE)
 
     def _end(self, reason: str) -> None:
         if not self.end_reason:

@@ -213,6 +213,7 @@ def test_a_command_that_waits_is_woken_by_the_cards_death(card: FakeCard) -> Non
         card.die()
         thread.join(PATIENCE_S)
         assert raised[0].errno == errno.EIO
+        assert "the card is gone; start it" in str(raised[0])
 
 
 def test_events_are_kept_for_the_application(rig: Rig) -> None:

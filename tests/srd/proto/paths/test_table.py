@@ -316,7 +316,7 @@ class Paths(RuleBasedStateMachine):
         assert self.probed or len(self.active()) == self.slots, "inactive paths are probed"
 
 
-TestPaths = Paths.TestCase
+TestPaths = pytest.mark.sources(Paths.TestCase)  # it replaces constants
 TestPaths.settings = settings(max_examples=150, stateful_step_count=60)
 
 
