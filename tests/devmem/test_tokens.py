@@ -149,6 +149,7 @@ def test_forget__returns_no_frags() -> None:
     assert tokens.dontneed([(0, 2)]) == len(tokens) == len(back) == 0
 
 
+@pytest.mark.long
 @pytest.mark.no_cover  # tracing it would double its time
 def test_tokens__a_million_leave_no_state() -> None:
     tokens = Tokens(first=0)

@@ -101,6 +101,7 @@ def test_update__keeps_the_interface_and_its_connections(tmp_path: Path) -> None
             anew.exchange(4, length=300_000)
 
 
+@pytest.mark.long
 def test_update__keeps_the_flows_by_which_answers_pass(tmp_path: Path) -> None:
     """After it, only the end that may begin nothing sends."""
     with world_of(tmp_path, is_one_way=True) as world, connection(world.left, world.right) as connected:
