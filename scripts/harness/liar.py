@@ -33,7 +33,7 @@ from srd.proto.wire.control import (
     PullRequest,
     Reset,
 )
-from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE, VERSION, Opcode, PacketType
+from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE, VERSION, WITH_ACK, Opcode, PacketType
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 
 MAX_TRAIN_PACKETS: Final = 40
@@ -45,7 +45,7 @@ MAX_AHEAD: Final = 1000
 EDGES: Final = (0, 1, 2, 63, 64, 127, 128, 255, 1 << 15, (1 << 16) - 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
 WIDE_EDGES: Final = (*EDGES, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 _HEADER: Final = struct.Struct(">BBBBIQQIIIIQQ")
-_FLAGS: Final = (*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIATE, ABORTED)), 0x10, 0x7F)
+_FLAGS: Final = (*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIATE, ABORTED)), 0x20, 0x7F)
 
 
 @dataclass(slots=True)
@@ -121,6 +121,7 @@ class Liar:
             "which": self._which,
             "message": self._message,
             "ack": self._ack,
+            "with_ack": self._with_ack,
             "control": self._control,
             "keys": self._keys,
         }
@@ -254,6 +255,28 @@ class Liar:
 
     def _ack(self) -> Lie:
         """Acknowledge and report what was never sent, and grant what nobody has."""
+        return Lie("ack", self.rogue.seal(self._false_ack().encode()))
+
+    def _with_ack(self) -> Lie:
+        """Send a message with such an ACK behind it, or with what is none."""
+        rng, size_bytes = self._rng, self._rng.choice((0, 1, 64, 500))
+        ack = self._false_ack()
+        others = [other.context for other in self._overheard()] if self.rogue.is_secure else []
+        behind = rng.choice((
+            ack.encode(),
+            ack._replace(context=rng.choice([ack.context, self.rogue.own_context, *others])).encode(),
+            ack.encode()[: -rng.randint(1, 20)],
+            ack.encode() + rng.randbytes(1),
+            rng.randbytes(rng.randrange(100)),
+            Close(self.rogue.context, self.rogue.own_context).encode(),
+        ))  # fmt: skip
+        fields = self._next(size_bytes=size_bytes, path=rng.randrange(4), index=0)
+        fields.flags = WITH_ACK | rng.choice((0, 0, 0, *_FLAGS))
+        if rng.random() < 0.3:
+            fields.length = rng.choice((size_bytes + 1, size_bytes + len(behind), *EDGES))
+        return Lie("with_ack", self.rogue.seal(fields.encode() + bytes(size_bytes) + behind))
+
+    def _false_ack(self) -> Ack:
         rng = self._rng
         reports = tuple(
             PathReport(
@@ -272,8 +295,7 @@ class Liar:
         bitmap = rng.getrandbits(rng.choice((1, 8, 1024, 4096))) & ~1
         credit = (rng.choice(WIDE_EDGES), rng.choice(WIDE_EDGES))
         paths = (rng.randrange(256), rng.randrange(256))
-        ack = Ack(self.rogue.context, cumulative, bitmap, *credit, reports, rng.choice((0, 1, 255)), *paths)
-        return Lie("ack", self.rogue.seal(ack.encode()))
+        return Ack(self.rogue.context, cumulative, bitmap, *credit, reports, rng.choice((0, 1, 255)), *paths)
 
     def _control(self) -> Lie:
         """Ask, answer, refuse, limit, close: with contexts of its own and of others, and numbers of nothing."""
