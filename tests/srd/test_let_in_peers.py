@@ -289,7 +289,7 @@ async def test_liar__whatever_it_says_an_honest_peers_bytes_are_right(
             said = await asyncio.gather(*lying)
         for number in range(12, 15):
             await exchange(at, number=number)
-        kinds = {"truth", "which", "message", "ack", "control", "keys"} | ({"whose"} if secure else set())
+        kinds = {"truth", "which", "message", "ack", "with_ack", "control", "keys"} | ({"whose"} if secure else set())
         assert {kind for each in said for kind in each} == kinds
         assert at.server.stats().peers == 1
         assert at.server.stats().free_bytes >= free_bytes - 4 * SMALL.chunk_bytes, "pinned memory"
