@@ -18,7 +18,10 @@ from tests.srd.loopback import PLAIN, SMALL, content, receive, send
 from tests.srd.nat_relay import INSIDE, NatRelay, nat_relay
 
 PATHS = SMALL.protocol.paths
-CONFIGS = pytest.mark.parametrize("config", [PLAIN, SMALL], ids=["plain", "secure"])
+PATIENT = [  # on a machine that stalls for a second no end gives the other up
+    replace(config, protocol=replace(config.protocol, unresponsive_after_s=PATIENCE_S)) for config in (PLAIN, SMALL)
+]
+CONFIGS = pytest.mark.parametrize("config", PATIENT, ids=["plain", "secure"])
 MESSAGE_BYTES = 300_000
 
 
