@@ -181,6 +181,7 @@ def test_commands__a_tunnel(lab: Lab) -> None:
                     assert "receiver" in run(lab.command(measure.host, [*shlex.split(measure.text), "-t", "1"]))
 
 
+@pytest.mark.long
 @pytest.mark.root
 @pytest.mark.lab(TWO_MACHINES)
 def test_commands__measurements(lab: Lab) -> None:

@@ -92,6 +92,7 @@ def recorded(on: Stage) -> tuple[Tap, list[bytes]]:
     return tap, tap.recorded
 
 
+@pytest.mark.long
 def test_frames_of_strangers__disturb_nobody(tmp_path: Path) -> None:
     """10^5 of them, to both VFs of a card: from own addresses and with those of the victim's card, recorded and not."""
     started = time.monotonic()
@@ -526,7 +527,13 @@ TABLE: Final = {
 }
 
 
-@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[pytest.mark.long] if name == "a middlebox" else [])  # one of two
+        for name, case in TABLE.items()
+    ],
+)
 def test_traffic__is_encrypted_or_not_carried(tmp_path: Path, case: Case) -> None:
     """What is on the wire is recorded between the cards: no eight bytes of the payload are in it, whatever happens."""
     wanted = {
