@@ -286,6 +286,7 @@ local CHECKS = {
   DATA = function(packet)
     local flags, body = packet.prefix.flags.n, packet.body
     if flags % 128 >= 32 then return "flags that do not exist" end
+    if flags % 32 >= WITH_ACK and (flags % 4 ~= 0 or flags % 16 >= ABORTED) then return "an ACK with what is no SEND" end
     if packet.prefix.path.n >= MAX_PATHS then return "path " .. packet.prefix.path.n .. " does not exist" end
     local is_tag = packet.is_encrypted ~= false and body.payload.size == TAG_BYTES
     local has_payload = body.payload.size > 0 and not is_tag

@@ -94,7 +94,11 @@ def is_malformed(data: bytes) -> bool:
     if data[1] == PacketType.PROTECTED:  # srd.secure.session, open_control_untrusted
         return len(data) < 2 * PREFIX_BYTES + TAG_BYTES or bool(flags & 0x7F or path)
     payload_bytes = len(data) - HEADER_BYTES
+    is_odd = flags & 0x10 and flags & 0x0B  # WITH_ACK goes with a SEND only, and not with ABORTED
     has_none = flags & 3 == 1 or flags & 8  # READ or ABORTED; a tag, if it is encrypted
     return (
-        payload_bytes < 0 or bool(flags & 0x70) or path > 127 or bool(has_none and payload_bytes not in {0, TAG_BYTES})
+        payload_bytes < 0
+        or bool(flags & 0x60 or is_odd)
+        or path > 127
+        or bool(has_none and payload_bytes not in {0, TAG_BYTES})
     )

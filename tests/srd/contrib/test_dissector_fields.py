@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from srd.contrib.scapy import SRD, SRDData
-from srd.proto.wire.control import Hello, Nack, Refuse, decode_untrusted
-from srd.proto.wire.data import ABORTED, DEFAULT_PORT, PacketType
+from srd.proto.wire.control import NO_PATH, Ack, Hello, Nack, Refuse, decode_untrusted
+from srd.proto.wire.data import ABORTED, DEFAULT_PORT, WITH_ACK, PacketType
 from srd.proto.wire.fields import BODIES, DATA_FLAGS, PREFIX, Field
 from srd.proto.wire.status import Status
 from tests.srd.contrib.random_packets import damaged, is_malformed, packet
@@ -23,7 +23,7 @@ TYPES = {1: "FT_UINT8", 2: "FT_UINT16", 4: "FT_UINT32", 8: "FT_UINT64"}
 SEED = 22
 ADDED = {f"srd.ack.{name}" for name in ("missing", "not_ready", "received", "receiver_not_ready")} | {
     *("srd.ack.report.frame", "srd.ack.report.rtt", "srd.data.opcode", "srd.data.has_immediate", "srd.data.aborted"),
-    *("srd.data.status", "srd.data.ciphertext", "srd.data.message_aborted"),
+    *("srd.data.with_ack", "srd.data.status", "srd.data.ciphertext", "srd.data.message_aborted"),
 }
 """Of single packet types: single bits, and what was found out."""
 
@@ -125,6 +125,15 @@ def test_packets__have_the_decoders_values(tmp_path: Path) -> None:
         assert "srd.malformed" not in shown, data.hex()
         compare(shown, "srd", prefix)
         compare(shown, f"srd.{PacketType(data[1]).name.lower()}", body)
+
+
+def test_packets__an_ack_behind_a_message(tmp_path: Path) -> None:
+    ack = Ack(7, 1234, 0b100, 5, 6, (), path=NO_PATH, remote_path=NO_PATH).encode()
+    message = bytes(SRD(flags=WITH_ACK, context=7) / SRDData(psn=9, length=5)) + b"hello"
+    one, other = dissect(write(tmp_path / "ack.pcapng", [Frame(message + ack)]))[0]
+    assert (one["srd.data.psn"], one["srd.data.payload"]) == (["9"], [b"hello".hex(":")])
+    assert (other["srd.ack.cumulative"], other["srd.path"]) == (["1234"], [str(NO_PATH)])
+    assert "srd.malformed" not in one | other
 
 
 def test_packets__malformed_ones_are_those_that_the_decoder_refuses(tmp_path: Path) -> None:
