@@ -29,6 +29,8 @@ PYTHON: Final = (sys.executable, "-P", "-m")
 """Runs a module that is installed beside this one, whatever lies in the working directory."""
 WORKER: Final = (*PYTHON, "srd.workload")
 GRACE_S: Final = 3.0
+SETTLE_S: Final = 0.5
+"""Between the end of a killed process's connections and its own: the kernel closes the former first."""
 _READ_BYTES: Final = 1 << 16
 _TAIL_BYTES: Final = 4000
 
@@ -143,8 +145,14 @@ class Hosts:
                 raise CellError(worker.why_ended())
 
     def require_not_killed(self) -> None:
-        """Raise BackendError if a worker was killed: by the kernel for want of memory, or by hand, never by itself."""
+        """Raise BackendError if a worker was killed: by the kernel for want of memory, or by hand, never by itself.
+
+        The others may have seen its connections end before it counts as ended, so it is waited for a little.
+        """
+        settled_at = time.monotonic() + SETTLE_S
         for worker in self.workers.values():
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(max(settled_at - time.monotonic(), 0))
             if worker.status == -signal.SIGKILL:
                 raise BackendError(f"{worker.host}: the worker was killed by SIGKILL")
 

@@ -216,9 +216,11 @@ def config(plan: EndpointPlan) -> EndpointConfig:
 
 
 def mapped(memory: Memory, directory: Path, *, seed: int) -> Region:
-    """Map a file, filled with its guard pattern."""
-    region = Region.open(
-        memory.path(directory), size_bytes=-(-memory.size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE, writable=True
-    )
+    """Map a file, filled with its guard pattern. It has its name when it is: this process may be killed before."""
+    path = memory.path(directory)
+    unfilled = path.with_name(f"{path.name}.unfilled")
+    size_bytes = -(-memory.size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    region = Region.open(unfilled, size_bytes=size_bytes, writable=True)
     memory.prepare(np.asarray(region.array), seed=seed)
+    unfilled.replace(path)
     return region

@@ -23,7 +23,7 @@ from devmem.region import Region
 from scripts.benches.veth.worker.bulk import PSK, SEED
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
-from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain
+from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain, ProtocolConfig
 from srd.secure.config import SecurityConfig
 
 PLAIN: Final = "plain"
@@ -60,8 +60,8 @@ Ask = Callable[[bytes], Awaitable[bytes]]
 
 
 def _settings(security: SecurityConfig) -> EndpointConfig:
-    """Return settings without polling: waiting is no cost of a message."""
-    return EndpointConfig(security=security, adaptive_poll_s=0)
+    """Return settings without polling: waiting is no cost of a message. A peer waits for its turn among others."""
+    return EndpointConfig(protocol=ProtocolConfig(unresponsive_after_s=10.0), security=security, adaptive_poll_s=0)
 
 
 # -- the answering end ------------------------------------------------------------------------------------------------
