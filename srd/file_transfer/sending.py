@@ -113,6 +113,8 @@ class _Offered:
     """Why it ended here."""
     has_ended: bool = False
     mapping: Region | None = None
+    look: asyncio.TimerHandle | None = None
+    """The next look at the mapped file's length; it keeps the file open."""
     in_flight: set[asyncio.Future[Status]] = field(default_factory=set)
     is_cancelled: bool = False
     """Whether chunks were cancelled, so that parts of them may be in flight until the peer has ended."""
@@ -212,6 +214,8 @@ class FileSender:
             for future in self._in_flight.copy():
                 future.cancel()  # of a failed session, no chunk is sent any more; do not wait for them
             await asyncio.gather(*tasks, return_exceptions=True)
+            for offered in self._open.values():
+                self._unmap(offered)
             self._open.clear()
             self._accepted.clear()
             self._ends.clear()
@@ -413,7 +417,7 @@ class FileSender:
                 self._give_up(offered, error)
             self._changed.notify()
             return
-        asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look_at_mapped, offered, source)
+        offered.look = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look_at_mapped, offered, source)
 
     def _cancel_chunks(self, offered: _Offered) -> None:
         """Send no more of a file that failed here: of a mapped one that became shorter nothing can be sent."""
@@ -500,6 +504,8 @@ class FileSender:
 
     def _unmap(self, offered: _Offered) -> None:
         """Close the mapping of a file that has ended: at once, or when the peer has, if parts are in flight."""
+        if offered.look is not None:
+            offered.look.cancel()
         if offered.mapping is not None:
             self._mapped.append(offered.mapping)
             if not (offered.in_flight or offered.is_cancelled):

@@ -26,7 +26,7 @@ from srd.file_transfer.sending import FileSender, Outcome, Sent
 from srd.file_transfer.source_file import SourceFile
 from srd.peer import Peer
 from srd.proto.wire.status import Status
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.srd.file_transfer.ends import (
     answer,
     digest_of,
@@ -142,6 +142,21 @@ async def test_send__a_mapped_file_that_shrinks_when_all_is_on_its_way_bad_flow(
             await asyncio.wait_for(sender.send(path), timeout=PATIENCE_S)
         assert len(record.failures) == 1
     assert names(output) == []
+
+
+def open_files() -> list[Path]:
+    return [entry.resolve() for entry in Path("/proc/self/fd").iterdir() if entry.exists()]
+
+
+async def test_send__a_mapped_file_is_open_no_longer_than_the_session(tmp_path: Path, output: Path) -> None:
+    """Also if it is cancelled: nothing of it waits for a timer."""
+    path = file_of(tmp_path, 40 * CHUNK_BYTES)
+    async with ends(output, mapped=True) as (sender, _):
+        sending = asyncio.ensure_future(sender.send(path))
+        await until(lambda: any(offered.mapping for offered in sender._open.values()), pause_s=0)
+        sending.cancel()
+        await asyncio.wait([sending])
+    assert path not in open_files()
 
 
 async def test_send__a_file_that_grows_is_sent_as_it_was(tmp_path: Path, output: Path) -> None:
