@@ -19,12 +19,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from scripts.benches.cases import file
+from scripts.benches.cases import file, path
 from scripts.benches.outcome import Outcome, Round, Wanted
 from scripts.benches.owners import owner_of
 from scripts.benches.registry import CASES, Case, Request
+from scripts.harness.environment import environment
 from scripts.harness.errors import BenchError
-from scripts.harness.needs import EVERYTHING
+from scripts.harness.needs import EVERYTHING, lacks
 from scripts.harness.unwinding import unwinding
 from srd.sim.errors import SimulationError
 
@@ -62,6 +63,7 @@ EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.v
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     help=f"Where `file` stores its files, and so on which file system.  [default: {file.DIRECTORY}]",
 )
+@click.option("--profile", is_flag=True, help="Of `path`: print where the processor time goes, as sampled by perf.")
 def main(
     *,
     name: str,
@@ -72,25 +74,20 @@ def main(
     packets: int | None,
     plain: bool,
     directory: Path | None,
+    profile: bool,
 ) -> None:
     """Run bench CASE and compare its figures with their requirements."""
     case = CASES[name]
-    if seconds is not None and not case.timed:
-        raise click.UsageError(f"--seconds: {name} lasts as long as its messages take; leave it out")
-    if runs is not None and not case.counted:
-        raise click.UsageError(f"--runs: {name} makes one round for each seed; leave it out")
-    if packets is not None and not case.packeted:
-        raise click.UsageError(f"--packets: {name} sends what its messages need; leave it out")
-    if plain and not case.packeted:
-        raise click.UsageError(f"--plain: {name} has its own settings; leave it out")
-    if seed is not None and not case.seeded:
-        raise click.UsageError(f"--seed: {name} draws no random numbers; leave it out")
-    if directory is not None and not case.stores:
-        raise click.UsageError(f"--directory: {name} stores no files; leave it out")
+    request = Request(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain, directory=directory)
+    _check(case, request)
+    if profile and name != "path":
+        raise click.UsageError(f"--profile: only of path, not of {name}; for others run perf record beside it")
     console = Console(stderr=as_json, highlight=False)
     try:
         with unwinding(), _own_keys():
-            request = Request(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain, directory=directory)
+            if profile:
+                _profile(console, seconds=seconds or path.SECONDS, as_json=as_json)
+                return
             outcome = _measure(case, request)
     except (BenchError, SimulationError) as error:
         click.echo(f"scripts/bench {name}: {error}", err=True)
@@ -103,6 +100,39 @@ def main(
         console.print(f"{wanted.figure}, wanted {wanted}: not measured ({reason})", markup=False, soft_wrap=True)
     if as_json:
         click.echo(json.dumps(outcome.to_dict()))
+
+
+def _check(case: Case, request: Request) -> None:
+    """Raise UsageError for an option that the case does not have."""
+    name = case.name
+    if request.seconds is not None and not case.timed:
+        raise click.UsageError(f"--seconds: {name} lasts as long as its messages take; leave it out")
+    if request.runs is not None and not case.counted:
+        raise click.UsageError(f"--runs: {name} makes one round for each seed; leave it out")
+    if request.packets is not None and not case.packeted:
+        raise click.UsageError(f"--packets: {name} sends what its messages need; leave it out")
+    if request.plain and not case.packeted:
+        raise click.UsageError(f"--plain: {name} has its own settings; leave it out")
+    if request.seed is not None and not case.seeded:
+        raise click.UsageError(f"--seed: {name} draws no random numbers; leave it out")
+    if request.directory is not None and not case.stores:
+        raise click.UsageError(f"--directory: {name} stores no files; leave it out")
+
+
+def _profile(console: Console, *, seconds: float, as_json: bool) -> None:
+    """Print where the processor time of each workload goes, in percent. Raises BenchError."""
+    if reason := lacks("perf"):
+        raise BenchError(reason)
+    found = dict(path.profile(seconds))
+    table = Table(title="path: processor time of the asking end, %", title_justify="left")
+    table.add_column("")
+    for workload in found:
+        table.add_column(workload, justify="right")
+    for room in dict.fromkeys(room for shares in found.values() for room in shares):
+        table.add_row(room, *(f"{100 * shares.get(room, 0):.1f}" for shares in found.values()))
+    console.print(table)
+    if as_json:
+        click.echo(json.dumps({"case": "path", "shares": found, "environment": environment()}))
 
 
 @contextmanager

@@ -337,8 +337,9 @@ class Driver:
                     throttle.unread.add(fd)
                 elif self._read_socket(self._sockets.by_fd[fd]):
                     turn.received = True
-            if throttle.unread or time.monotonic() >= until:
-                break
+            is_little = turn.read_bytes < BULK_BYTES and not self._is_shared
+            if throttle.unread or is_little or time.monotonic() >= until:
+                break  # after little, more is seldom there, and the event loop looks, too
             ready = None
         if turn.received:
             if not self._is_shared:

@@ -130,6 +130,7 @@ class PeerCore:
         self._events = events
         self._keepalive = Keepalive(config, receiver=self.receiver, active_peers=active_peers, now=now)
         self._closes = 0
+        self._ack_way: tuple[Address, int] | None = None  # address and path of the last ack, which CLOSE follows
         self._close_at = 0.0
         self._is_incoming = False
         self._confirm_by = math.inf  # when an incoming peer that was not confirmed ends
@@ -530,6 +531,7 @@ class PeerCore:
             due = self.receiver.ack(context=self.remote_context, now=now, room_bytes=room_bytes)
             if due is not None:
                 ack, address, path = due
+                self._ack_way = (address, path)
                 if self.trace is not None:
                     self.trace.ack_sent(ack, now=now)
                 return self.control(address, path, ack.encode(), now=now)
@@ -582,6 +584,7 @@ class PeerCore:
         ack = self.receiver.ack_with_data(context=self.remote_context, now=now, room_bytes=room_bytes)
         if ack is not None:
             burst.ack, burst.flags = ack.encode(), burst.flags | WITH_ACK
+            self._ack_way = (burst.address, burst.port)
             if self.trace is not None:
                 self.trace.ack_sent(ack, now=now)
 
@@ -593,9 +596,11 @@ class PeerCore:
         wait_s = max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._close_at = now + min(wait_s, self._config.handshake_timeout_s)  # the round trip is what the peer says
         self._closes += 1
+        close = Close(self.remote_context, self.own_context).encode()
+        if self._closes == 1 and self._ack_way is not None:
+            return self.control(*self._ack_way, close, now=now)  # or what the ack acknowledges would fail there
         path, _ = sender.probe_any()
-        close = Close(self.remote_context, self.own_context)
-        return self._control_over(path.index, close.encode(), now=now)
+        return self._control_over(path.index, close, now=now)
 
     def _poll_urgent_control(self, rdma: Rdma, *, now: float) -> Datagram | None:
         """Return what goes before an ack: a NACK, a PATH_RESPONSE, a PATH_CHALLENGE."""

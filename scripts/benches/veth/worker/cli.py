@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import click
@@ -215,10 +216,22 @@ def path_answer(host: str, workloads: tuple[str, ...]) -> None:
 @click.argument("port", type=int)
 @click.option("--turns", type=click.IntRange(min=1), required=True)
 @click.option("--seconds", type=float, required=True)
+@click.option("--kind", "kinds", type=click.Choice(path.KINDS), multiple=True, default=path.KINDS)
+@click.option("--control", type=click.Path(path_type=Path), help="Tell perf here when what counts begins.")
 @click.argument("workloads", nargs=-1, required=True)
-def path_ask(host: str, port: int, turns: int, seconds: float, workloads: tuple[str, ...]) -> None:
+def path_ask(
+    host: str,
+    port: int,
+    turns: int,
+    seconds: float,
+    *,
+    kinds: tuple[str, ...],
+    control: Path | None,
+    workloads: tuple[str, ...],
+) -> None:
     """Measure TURNS of each kind and workload, of SECONDS each."""
-    _run(path.ask(host, port=port, turns=turns, seconds=seconds, workloads=workloads))
+    asking = path.ask(host, port=port, turns=turns, seconds=seconds, workloads=workloads, kinds=kinds, control=control)
+    _run(asking)
 
 
 @main.command()
