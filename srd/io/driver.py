@@ -16,7 +16,8 @@ Theory of operation.
 6. An endpoint with an allowance keeps to it (see `throttle`).
 7. A turn that has read a segment train or so of a message, and not all of it, goes on reading for as long as more
    arrives: at such a rate the rest is there before the event loop has polled again. ACKs go out when the message is
-   complete, or after `TURN_BYTES`.
+   complete, or after `TURN_BYTES`. Where the rest does not come, as its sender shares the core or the link is slow, it
+   does so less and less often.
 8. The core's clock is `time.monotonic()` in seconds; its deadlines go into a timerfd.
 """
 
@@ -348,9 +349,10 @@ class Driver:
 
     def _read_rest(self, turn: Turn) -> None:
         """Read the rest of a message that arrives at a high rate (rule 7)."""
-        if turn.read_bytes < FAST_BYTES:
+        is_rest_due = self._core.awaits_rest and turn.read_bytes >= FAST_BYTES
+        if not is_rest_due or not self._policy.polls_for_rest():
             return
-        now = time.monotonic()
+        now, first_bytes = time.monotonic(), turn.read_bytes
         until = now + REST_S
         while now < until and turn.read_bytes < TURN_BYTES and self._core.awaits_rest and self._throttle.may_read():
             before = turn.read_bytes
@@ -359,6 +361,7 @@ class Driver:
             now = time.monotonic()
             if turn.read_bytes > before:
                 until = now + REST_S
+        self._policy.on_rest(has_come=turn.read_bytes > first_bytes)
 
     def _enter(self, state: DriverState) -> None:
         """Change the state, and have the event loop poll the sockets or not."""

@@ -34,6 +34,9 @@ REPLIES_WITHIN_S: Final = 0.005
 """A message that follows another within this time may be a request, or a reply. Many round trips of a slow host; and a
 stream of messages that is slower hardly loads a host if each of its turns takes twice as long."""
 
+MOST_VAIN: Final = 6
+"""A driver polls for the rest of a message in one turn of 64 at least, to notice that the sender has become faster."""
+
 
 class DriverState(IntEnum):
     """What the driver waits for.
@@ -79,6 +82,8 @@ class TurnPolicy:
         self._adaptive_poll_s = adaptive_poll_s
         self._pauses = pauses
         self._moderator = Moderator()
+        self._vain = 0  # how many times in a row it has polled in vain for the rest of a message
+        self._turns = 0  # that could have, since the last one that has
         self._since_s = 0.0  # time between the last two turns that read something
         self.read_at = 0.0
         """When the last turn read something."""
@@ -90,6 +95,18 @@ class TurnPolicy:
     def on_read(self, now: float) -> None:
         """Note that a turn has received something."""
         self._since_s, self.read_at = now - self.read_at, now
+
+    def polls_for_rest(self) -> bool:
+        """Whether a turn is to poll for the rest of a message (rule 7): half as often after each time in vain."""
+        self._turns += 1
+        if self._turns < 1 << min(self._vain, MOST_VAIN):
+            return False
+        self._turns = 0
+        return True
+
+    def on_rest(self, *, has_come: bool) -> None:
+        """Note whether any of it has come when it was polled for."""
+        self._vain = 0 if has_come else self._vain + 1
 
     def yields(self, turn: Turn, *, expects_more: bool) -> bool:
         """Whether the application may reply to a message of a request-response exchange: short, or alone.

@@ -110,3 +110,17 @@ def test_after__an_exhausted_allowance_comes_before_all_but_a_yield() -> None:
     assert made.pause_until is None
     done = turn(read_bytes=64, messages=1)
     assert made.after(done, state=WAITING, yields=True, expects_more=False, may_read=False) is YIELDED
+
+
+def test_polls_for_rest__half_as_often_after_each_time_in_vain() -> None:
+    made = policy(since_s=SOON_S)
+    polled = []
+    for number in range(200):
+        if made.polls_for_rest():
+            polled.append(number)
+            made.on_rest(has_come=False)
+    assert polled == [0, 2, 6, 14, 30, 62, 126, 190]
+    while not made.polls_for_rest():
+        pass
+    made.on_rest(has_come=True)
+    assert made.polls_for_rest()
