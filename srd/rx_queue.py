@@ -43,16 +43,6 @@ class RxQueue:
         return self._ring.bytes_copied
 
     @property
-    def predicted_bytes(self) -> int:
-        """Payload bytes whose target in registered memory was predicted, hits and misses."""
-        return self._ring.predictor.hit_bytes + self._ring.predictor.miss_bytes
-
-    @property
-    def misprediction_fraction(self) -> float:
-        """The fraction of `predicted_bytes` that missed; 0 while nothing was predicted."""
-        return self._ring.predictor.miss_bytes / max(self.predicted_bytes, 1)
-
-    @property
     def free_bytes(self) -> int:
         """Memory in bytes that payload can still land in."""
         return self._ring.pool.free_bytes

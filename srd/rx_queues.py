@@ -17,7 +17,7 @@ import socket
 import warnings
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from devmem.errors import PoolError
 from devmem.refill import HEADER_BYTES, RefillRing
@@ -44,8 +44,6 @@ class BoundRing:
     ring: RxMemory
     sock: socket.socket | None
     """None: it is unbound."""
-    contexts: set[int | None] = field(default_factory=set)
-    """Of all peers that were ever steered here; None: any peer."""
 
 
 class RxQueueTable:
@@ -158,10 +156,6 @@ class RxQueueTable:
         except OSError as error:
             remedy = "; raise net.core.optmem_max, or use fewer rules" if error.errno == errno.ENOMEM else ""
             raise SrdError(f"the kernel refuses the rule: {error.strerror}{remedy}") from error
-
-        # Placement may be predicted only where all payload is of one peer (`srd.io.placement_predictor`).
-        bound.contexts.add(rule.context)
-        bound.ring.predictor.context = rule.context if len(bound.contexts) == 1 else None
 
     def remove_peer(self, context: int) -> None:
         """Remove the rules of a peer that has ended."""

@@ -19,14 +19,13 @@ from __future__ import annotations
 from typing import Final
 
 from srd.proto.config import MAX_MESSAGE_BYTES
-from srd.proto.events import Completion, EventQueue, Extent, MessageAborted, PlacementHint, TargetCopy, WriteReceived
+from srd.proto.events import Completion, EventQueue, Extent, MessageAborted, TargetCopy, WriteReceived
 from srd.proto.memory import Inbox, Memory
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.reassembly import new_parts
 from srd.proto.recv.receiver import Receiver
 from srd.proto.send.queue import SendQueue
 from srd.proto.send.scheduler import MAX_READS
-from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst, takes_credit
 from srd.proto.wire.status import Status, refusal_untrusted
 
@@ -116,7 +115,7 @@ class Rdma:
         elif (status := self._admit_write(burst)) is not None:
             self._receiver.refuse_message(burst, status=status)
             self.refuse(burst, status=status, now=now)
-        elif self._queue_copies(burst, target=target, hint=self._hint_after_write(burst, target), now=now):
+        elif self._queue_copies(burst, target=target, now=now):
             self._receiver.finish(burst.message, now=now)
             if self._trace is not None:
                 self._trace.write_received(burst, now=now)
@@ -172,35 +171,13 @@ class Rdma:
         if target is None:
             self._queue.abort(read, status=Status.LOCAL_ERROR_INVALID_LKEY)
             self.refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
-        elif self._queue_copies(burst, target=target, hint=self._hint_after_response(burst, target, read), now=now):
+        elif self._queue_copies(burst, target=target, now=now):
             self._receiver.finish(burst.message, now=now)
             self._queue.finish(read)
             if read.request is not None:
                 self._events.append(Completion(self._peer, read.request, Status.OK))
 
-    def _hint_after_write(self, burst: ReceivedBurst, target: int) -> PlacementHint | None:
-        """Return what follows a part of a write. Without an immediate its headers carry the write's start."""
-        end = burst.offset + burst.payload_bytes
-        left_bytes = burst.length - burst.payload_bytes - (burst.offset - burst.immediate & 0xFFFFFFFF)
-        if burst.flags & IMMEDIATE or left_bytes <= 0 or self._memory is None:
-            return None
-        if self._memory.remote_writable(burst.key, peer=self._peer, offset=end, length=left_bytes) is None:
-            return None
-        return PlacementHint(burst.context, burst.message, Opcode.WRITE, end, target + burst.payload_bytes, left_bytes)
-
-    def _hint_after_response(self, burst: ReceivedBurst, target: int, read: WorkQueueEntry) -> PlacementHint | None:
-        """Return what follows a part of a RESPONSE."""
-        end = burst.offset + burst.payload_bytes
-        if (left_bytes := burst.length - end) <= 0 or self._memory is None:
-            return None
-        offset = read.local_offset + end
-        if self._memory.local_writable(read.local_key, offset=offset, length=left_bytes) is None:
-            return None
-        return PlacementHint(
-            burst.context, burst.message, Opcode.RESPONSE, end, target + burst.payload_bytes, left_bytes
-        )
-
-    def _queue_copies(self, burst: ReceivedBurst, *, target: int, hint: PlacementHint | None, now: float) -> bool:
+    def _queue_copies(self, burst: ReceivedBurst, *, target: int, now: float) -> bool:
         """Accept a burst and queue the copies of its new parts; return whether its message is now complete."""
         late = self._receiver.is_aborted(burst.message)
         new = self._receiver.admit(burst, now=now)
@@ -215,12 +192,8 @@ class Rdma:
         if burst.flags == Opcode.RESPONSE and not reassembly.cover(first, new=new):
             self._receiver.protocol_error = f"answer {burst.message} to a read has packets that overlap"
             return False
-        end = burst.offset + burst.payload_bytes
-        reassembly.high = max(reassembly.high, end)
-        if hint is not None:
-            hint = hint.after(reassembly.high - end)
         self._copies += [
-            TargetCopy(target + part.offset - burst.offset, part.region_offset, part.length, hint) for part in parts
+            TargetCopy(target + part.offset - burst.offset, part.region_offset, part.length) for part in parts
         ]
         return reassembly.landed_bytes >= reassembly.length and not self._receiver.protocol_error
 

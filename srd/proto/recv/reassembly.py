@@ -31,8 +31,6 @@ class Reassembly:
     """As its packets give it: a send's destination, or the registration."""
     status: Status
     """If it was refused or discarded here: what its sender is told."""
-    high: int
-    """For registered memory: end of what has landed, as offset in its headers."""
     packets: SequenceSet | None
     """Of an answer to a read: which packets have landed, by their place in it. Bytes alone do not show that all of it
     has: its sender may give one part twice, under two PSNs."""
@@ -58,7 +56,6 @@ class Reassembly:
         self.flags = flags
         self.key = key
         self.status = status
-        self.high = 0
         self.packets = None
 
     def cover(self, first: int, *, new: int) -> bool:
