@@ -14,7 +14,6 @@ from typing import Final, Self
 
 from mypy_extensions import mypyc_attr
 
-from devmem.refill import RefillRing
 from devmem.region import Region
 from devmem.registry import Access, Registration, Registry
 from srd.batch import MessageBatch
@@ -282,14 +281,6 @@ class Endpoint:
         At most 128 ranges (else PoolError) and 1,024 tokens per call; unknown tokens are skipped.
         """
         return self._engine.queues.tokens.dontneed(token_ranges)
-
-    def refill_ring(self, *, entries: int = 4096) -> RefillRing:
-        """Create a ring that returns fragments without a call, from any thread, or (by `ring.region`) another process.
-
-        The endpoint reads it before each batch that it receives.
-        """
-        self._check_open()
-        return self._engine.queues.refill_ring(entries)
 
     # -- events -------------------------------------------------------------------------------------------------
 

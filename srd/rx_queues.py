@@ -4,8 +4,8 @@
    TCP). `bind_rx` adds a queue over a region of the application. It receives nothing until a rule steers packets to it
    (`RxQueue.steer`); the kernel applies the rules (`srd.io.steering`). Data that arrives before its rule is set lands
    in queue 0; it is delivered like any other, and counted.
-2. The application returns frags in one of three ways: `Message.release`, tokens (`devmem.Tokens`), or a refill
-   ring. Each returned frag gives its bytes of credit back to the peer that sent it.
+2. The application returns frags by `Message.release` or by tokens (`devmem.Tokens`). Each returned frag gives its bytes
+   of credit back to the peer that sent it.
 3. A queue that is unbound receives nothing more; its region is released when the last frag in it is returned.
 """
 
@@ -14,16 +14,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import warnings
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from devmem.errors import PoolError
-from devmem.refill import HEADER_BYTES, RefillRing
 from devmem.region import Region
 from devmem.tokens import Tokens
-from devmem.uapi import MAX_AREA, ZCRX_RQE
 from srd.compaction import Compaction, Waiting
 from srd.config import EndpointConfig
 from srd.errors import SrdError, UsageError
@@ -35,6 +33,9 @@ from srd.io.secure_rx import SecureRxRing
 from srd.io.steering import Rule, Steering
 from srd.proto.events import OFFSET_MASK, REGION_SHIFT, Extent
 from srd.proto.security import PacketProtection
+
+MAX_QUEUES: Final = (1 << 15) - 1
+"""Queues beside the first that an endpoint has in its life: a region offset has their number in its upper 16 bits."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +70,6 @@ class RxQueueTable:
         self._config = config
         self._queues = {0: self.host}
         self._bound: list[BoundRing] = []
-        self._rings: list[RefillRing] = []
         self._next = 1
         self._first = first
         self._steering: Steering | None = None
@@ -125,8 +125,8 @@ class RxQueueTable:
                 f"region: {region.size_bytes} bytes are less than {least_bytes}, which chunk_bytes of {chunk_bytes} "
                 f"(at least {2 * SUPER_BYTES}) and max_message_bytes need; give more, or make these smaller"
             )
-        if self._next > MAX_AREA:
-            raise UsageError(f"an endpoint binds {MAX_AREA} regions in its life; open another")
+        if self._next > MAX_QUEUES:
+            raise UsageError(f"an endpoint binds {MAX_QUEUES} regions in its life; open another")
         queue = self._make(self._config, region, chunk_bytes=chunk_bytes, number=self._next)
         try:
             self._steering = self._steering or Steering(self._first)
@@ -136,7 +136,7 @@ class RxQueueTable:
             queue.pool.release()
             remedy = "" if error.errno == errno.EADDRINUSE else "; it needs Linux 4.5 or later"
             raise SrdError(f"a receive queue cannot be had: {error.strerror}{remedy}") from error
-        queue.refill, queue.on_low = self.host.refill, self._on_low(queue)
+        queue.on_low = self._on_low(queue)
         self._next += 1
         self._queues[queue.number] = queue
         self._driver.add_queue(sock, queue)
@@ -222,25 +222,6 @@ class RxQueueTable:
         """Count a copy made by `Message.gather` or `Peer.send`."""
         self._api_copied_bytes += size_bytes
 
-    def refill_ring(self, entries: int) -> RefillRing:
-        """Create a ring; see `Endpoint.refill_ring`."""
-        if entries < 2:
-            raise UsageError(f"entries: {entries} is less than 2")
-        region = Region(HEADER_BYTES + entries * ZCRX_RQE.itemsize, name="srd-refill")
-        self._rings.append(RefillRing(region))
-        for queue in self._queues.values():
-            queue.refill = self._refill
-        return self._rings[-1]
-
-    def _refill(self) -> None:
-        for ring in self._rings.copy():
-            try:
-                for off, length in ring.take_untrusted():
-                    self.tokens.refill(off, length=length)
-            except PoolError as error:
-                self._rings.remove(ring)
-                warnings.warn(f"{error}; it is not read any more", RuntimeWarning, stacklevel=2)
-
     # -- counters -------------------------------------------------------------------------------------------------
 
     @property
@@ -260,8 +241,5 @@ class RxQueueTable:
         for bound in self._bound.copy():
             self.unbind(bound)
         self.tokens.forget()
-        for ring in self._rings:
-            ring.close()
-        self._rings.clear()
         for queue in list(self._queues.values()):
             self._retire(queue)

@@ -149,8 +149,6 @@ class RxRing(RxMemory):
 
     def _prepare(self) -> None:
         """Prepare the slots for a batch. What the core kept of the last batch must be committed."""
-        if self.refill is not None:
-            self.refill()
         self._aim(self.buffers.end_batch())
         self._copied.clear()
         if self._copied_bytes and self._kept_bytes - self._decided_bytes >= LAYOUT_BYTES:

@@ -63,7 +63,6 @@ class RxMemory:
         self.landed_bytes = 0
         self.pool = Pool(region, chunk_bytes=chunk_bytes, size_bytes=region.size_bytes - scratch_bytes(SLOTS))
         self.buffers = RxBuffers(region, self.pool, slots=slots)
-        self.refill: Callable[[], None] | None = None  # called before memory is needed
         self.on_low: Callable[[], None] | None = None  # called after a batch that found the region short of memory
         self.batch_messages = SLOTS  # that one batch receives at most
         self._reserve_bytes = reserve_bytes
