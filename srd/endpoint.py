@@ -43,7 +43,7 @@ from srd.proto.events import (
 )
 from srd.proto.trace import Trace
 from srd.proto.wire.status import Status
-from srd.rx_queue import RxQueue
+from srd.rx_queues import RxQueue
 from srd.secure.config import Identity
 from srd.stats import EndpointStats, Totals, with_peers
 
@@ -272,8 +272,7 @@ class Endpoint:
         the region is too small, PoolError for a read-only region, SrdError if the kernel cannot.
         """
         self._check_open()
-        bound = self._engine.queues.bind(region, chunk_bytes=chunk_bytes or self.config.chunk_bytes)
-        return RxQueue(self._engine.queues, bound)
+        return self._engine.queues.bind(region, chunk_bytes=chunk_bytes or self.config.chunk_bytes)
 
     def dontneed(self, token_ranges: Sequence[tuple[int, int]]) -> int:
         """Return fragments by ranges (first token, count), like SO_DEVMEM_DONTNEED; return how many were freed.

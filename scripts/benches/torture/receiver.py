@@ -30,7 +30,7 @@ from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.message import Message
 from srd.peer import Peer
-from srd.rx_queue import RxQueue
+from srd.rx_queues import RxQueue
 
 REPLY_BYTES: Final = 40_000
 MAX_REPLIES: Final = 8
