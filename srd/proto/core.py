@@ -232,7 +232,7 @@ class EndpointCore:
         For a part of a message `messages` is 0; for a notified write `size_bytes` is 0.
         """
         if core := self._peers.get(peer):
-            core.receiver.release(size_bytes, messages=messages, now=now)
+            core.receiver.acks.release(size_bytes, messages=messages, now=now)
             core.control_due = True
             self._ready[peer] = None
 

@@ -11,7 +11,7 @@ from srd.proto.events import REGION_SHIFT
 from srd.proto.recv.admission import TURN_MEMORY_S, Admission
 from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.data import Opcode, ReceivedBurst
-from tests.srd.proto.recv.test_receiver import unvalidated
+from tests.srd.proto.recv.test_receiver import acks
 
 
 class FakePeer:
@@ -20,7 +20,7 @@ class FakePeer:
     def __init__(self, number: int) -> None:
         self.number = number
         self.waits_for_pull = False
-        self.receiver = Receiver(ProtocolConfig(), validation=unvalidated())
+        self.receiver = Receiver(ProtocolConfig(), acks=acks(ProtocolConfig()))
         self.receiver.segment_bytes = 100
         self.discarded: list[int] = []
 
