@@ -401,8 +401,6 @@ class Driver:
             result = self._core.handle_packets(
                 batch.datagrams, controls=controls, no_memory=batch.no_memory, low_region=batch.low_region, now=now
             )
-            if result.copies and queue.predictor.context is None:  # the peers may have queues of their own
-                self._clear_hints()
             queue.commit(batch, result)
             if not (batch.full and throttle.may_read()):
                 break
@@ -442,8 +440,7 @@ class Driver:
             self._on_event(event)
 
     def drop_unsent(self) -> None:
-        """Drop what a full socket refused, as lost, and all placement hints: both refer to the application's memory."""
-        self._clear_hints()
+        """Drop what a full socket refused, as lost: it refers to the application's memory."""
         self._deferred = None
         self._transmitter.discard()
 
@@ -456,10 +453,6 @@ class Driver:
         self._transmitter.drop_unneeded(is_needed)
         if isinstance(self._deferred, Burst) and not is_needed(self._deferred):
             self._deferred = None
-
-    def _clear_hints(self) -> None:
-        for queue in (self._queue, *self._queues.values()):
-            queue.predictor.clear_hint()
 
     def _send_turn(self, turn: Turn, *, data_only: bool) -> bool:
         """Send up to `TURN_BYTES`; return whether there is more. `data_only`: no ACKs, which it would take to make."""

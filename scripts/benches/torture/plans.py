@@ -116,7 +116,7 @@ class ReceiverPlan:
     """Maximum time that a message is held; it is checked again before it is returned."""
     hold_bytes: int = 0
     returns: str = "release"
-    """How memory is returned: `release`, `tokens` or `ring`."""
+    """How memory is returned: `release` or `tokens`."""
     bound: tuple[int, ...] = ()
     """Senders whose payload is steered to a bound region."""
     unbind_at_s: float | None = None

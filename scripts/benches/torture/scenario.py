@@ -205,7 +205,7 @@ def _receiver(rng: Random, endpoint: EndpointPlan, *, count: int, seconds: float
         pause_s=_maybe(rng, 0.25, rng.choice((0.001, 0.02)), 0.0),
         hold_s=(hold_s := _maybe(rng, 0.35, rng.choice((0.01, 0.2, 1.0)), 0.0)),
         hold_bytes=int(endpoint.receive_window_bytes * rng.choice((0.25, 1.0, 3.0))) if hold_s else 0,
-        returns=rng.choice(("release", "release", "tokens", "ring")),
+        returns=rng.choice(("release", "tokens")),
         bound=bound,
         unbind_at_s=_maybe(rng, 0.3, rng.uniform(0.3, 0.9) * seconds, None) if bound else None,
         replies=_maybe(rng, 0.4, rng.choice((0.05, 0.5)), 0.0),

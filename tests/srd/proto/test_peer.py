@@ -43,7 +43,7 @@ def test_credit__exhausted_and_granted_again(seed: int, loss_percent: int) -> No
     network.run(seconds=3)
     assert len(received(network.b)) == 3, "as many as fit into 1 MiB"
     assert not ended(network.a)
-    assert network.b.core.peer(at_b).receiver.credit_bytes == 1 << 20
+    assert network.b.core.peer(at_b).receiver.acks.credit_bytes == 1 << 20
     done = 0
     while done < 9:
         fresh = received(network.b)[done:]

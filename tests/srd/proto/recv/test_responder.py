@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from netns.netem.shape import Shape
-from srd.proto.events import BatchCompletion, Completion, MessageAborted, MessagesReceived, WriteReceived
-from srd.proto.wire.data import PacketType
+from srd.proto.events import BatchCompletion, Completion, Extent, MessageAborted, MessagesReceived, WriteReceived
+from srd.proto.wire.data import IMMEDIATE, PacketType, ReceivedBurst, single_packet
 from srd.proto.wire.status import REFUSALS, Status
 from srd.proto.work_request import BatchRequest
 from tests.simulation import Conditions, Packet, content, ended, received
@@ -45,8 +45,8 @@ def all_credit_is_unused(pair: Pair) -> bool:
     assert sender is not None
     config, credit = pair.network.config, sender.queue.credit
     return (
-        receiver.credit_bytes - credit._started_bytes == config.receive_window_bytes
-        and receiver.credit_messages - credit._started_messages == config.receive_window_messages
+        receiver.acks.credit_bytes - credit._started_bytes == config.receive_window_bytes
+        and receiver.acks.credit_messages - credit._started_messages == config.receive_window_messages
     )
 
 
@@ -138,9 +138,9 @@ def test_send__is_not_acknowledged_before_it_is_taken() -> None:
         covered.append(0 in receiver._window)
         return None
 
-    sends = pair.b.core.peer(pair.at_b)._sends
-    assert sends is not None
-    sends._inbox = RecordingInbox(decide)
+    responder = pair.b.core.peer(pair.at_b)._responder
+    assert responder is not None
+    responder._inbox = RecordingInbox(decide)
     pair.send(1, length=100)
     pair.run(1)
     assert covered == [False]
@@ -628,3 +628,19 @@ def test_inbox__at_most_once_whatever_happens(seed: int) -> None:
     assert pair.is_idle()
     assert not pair.b.core.peer(pair.at_b).receiver.has_refused
     assert all_credit_is_unused(pair)
+
+
+@pytest.mark.parametrize(("flags", "immediate"), [(0, None), (IMMEDIATE, 5)])
+def test_batch__its_new_messages_are_one_event_with_the_key_of_all(flags: int, immediate: int | None) -> None:
+    pair = Pair()
+    peer = pair.b.core.peer(pair.at_b)
+    assert peer._responder is not None
+    batch = ReceivedBurst(
+        flags=flags, path=0, path_sequence=0, context=peer.own_context, psn=0, count=4, sent_us=0, message=2**32 - 1,
+        length=10, immediate=5, offset=0, key=77, payload_offset=100, payload_bytes=40, segment_bytes=10, address="a:0",
+        received_at=1.0, batch=True,
+    )  # fmt: skip
+    for known in (0, 3):
+        peer._responder.handle(single_packet(batch, known), now=1.0)
+    assert peer._responder.handle(batch, now=1.0) == [Extent(0, 110, 20)]
+    assert pair.b.core._events.pop() == MessagesReceived(peer.number, 0, 2, 10, immediate, 110, 77)

@@ -38,7 +38,7 @@ def test_write__lands_at_its_target(length: int, immediate: int | None) -> None:
     assert pair.untouched(pair.b, (4321, length))
     assert pair.received_writes() == ([] if immediate is None else [(length, immediate)])
     assert not received(pair.b), "no receive memory is used"
-    assert pair.b.core.peer(pair.at_b).receiver.credit_bytes == ProtocolConfig().receive_window_bytes
+    assert pair.b.core.peer(pair.at_b).receiver.acks.credit_bytes == ProtocolConfig().receive_window_bytes
     assert pair.is_idle()
 
 

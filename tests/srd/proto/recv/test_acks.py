@@ -6,9 +6,16 @@ from collections import Counter
 
 import pytest
 
-from srd.proto.recv.ack_path import ACKS_ON_PREFERRED, PREFERENCE_S, AckPathSelector
-from srd.proto.recv.receiver import MAX_ANSWERS, PREFERRED_REPORT_REPEATS, PROBE_ANSWERS, Receiver
-from srd.proto.wire.control import NO_PATH, Ack
+from srd.proto.recv.acks import (
+    ACKS_ON_PREFERRED,
+    MAX_ANSWERS,
+    PREFERENCE_S,
+    PREFERRED_REPORT_REPEATS,
+    PROBE_ANSWERS,
+    AckPathSelector,
+)
+from srd.proto.recv.receiver import Receiver
+from srd.proto.wire.control import NO_PATH, Ack, Probe
 from tests.srd.proto.recv.test_receiver import ack_of, burst_of, receiver
 
 
@@ -59,28 +66,19 @@ def test_prefer__ignores_an_unknown_path(path: int) -> None:
 
 def answers_to_probe(ours: Receiver, *, ack_path: tuple[int, int], probes: int = 1) -> list[Ack]:
     for sequence in range(probes):
-        ours.answer_probe(
-            0,
-            size_bytes=8972,
-            ack_path=ack_path,
-            path_sequence=sequence,
-            sent_us=0,
-            address="a:0",
-            now=10.0,
-            received_at=10.0,
-        )
+        ours.acks.on_probe(Probe(1, 77, 0, sequence, 0, *ack_path, 8972), address="a:0", now=10.0, received_at=10.0)
     acks = [ack_of(ours)]
-    while ours.ack_at == 10.0:
+    while ours.acks.due_at == 10.0:
         acks.append(ack_of(ours))
     return acks
 
 
 @pytest.mark.parametrize(("probes", "answers"), [(1, PROBE_ANSWERS), (3, 3 * PROBE_ANSWERS), (10, MAX_ANSWERS)])
-def test_answer_probe__several_together_get_several_answers(probes: int, answers: int) -> None:
+def test_on_probe__several_together_get_several_answers(probes: int, answers: int) -> None:
     assert len(answers_to_probe(receiver(), ack_path=(NO_PATH, NO_PATH), probes=probes)) == answers
 
 
-def test_answer_probe__uses_the_path_that_it_names_and_reports_paths_twice() -> None:
+def test_on_probe__uses_the_path_that_it_names_and_reports_paths_twice() -> None:
     ours = receiver()
     for path in range(4):
         ours.accept(burst_of(path, path=path, path_sequence=0, length=9999), now=10.0)
@@ -91,6 +89,6 @@ def test_answer_probe__uses_the_path_that_it_names_and_reports_paths_twice() -> 
     assert ack_of(ours, now=10.1).reports == ()
 
 
-def test_answer_probe__ignores_a_remote_path_without_packets() -> None:
+def test_on_probe__ignores_a_remote_path_without_packets() -> None:
     ours = receiver()
     assert {ack.remote_path for ack in answers_to_probe(ours, ack_path=(0, 1))} == {0}
