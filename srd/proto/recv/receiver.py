@@ -35,7 +35,6 @@ from srd.proto.seqset import SequenceSet, mask, ranges
 from srd.proto.wire.control import (
     NO_ACK_PATH,
     NO_PATH,
-    NOT_READY,
     Ack,
     PathReport,
     ack_bytes,
@@ -47,6 +46,7 @@ from srd.proto.wire.data import (
     HEADER_BYTES,
     MAX_ACK_WITH_DATA_BYTES,
     MAX_DATAGRAM_BYTES,
+    NOT_READY,
     Address,
     ReceivedBurst,
     expand,
