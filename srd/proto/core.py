@@ -51,7 +51,6 @@ from srd.proto.wire.control import (
     Probe,
     Protected,
     Refuse,
-    RefuseReason,
     Reset,
     Retry,
     SecureAccept,
@@ -70,7 +69,7 @@ from srd.proto.wire.data import (
     host_of,
     received_bursts_untrusted,
 )
-from srd.proto.wire.status import Status
+from srd.proto.wire.status import RefuseReason, Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 
 _PULLS: Final = -1  # its timer is that of the pulls; the others are peers' numbers

@@ -27,7 +27,6 @@ from srd.proto.seqset import SequenceSet, mask
 from srd.proto.wire.control import (
     NO_ACK_PATH,
     NO_PATH,
-    NOT_READY,
     Ack,
     PathReport,
     Probe,
@@ -35,7 +34,7 @@ from srd.proto.wire.control import (
     bitmap_room_bytes,
     max_reports,
 )
-from srd.proto.wire.data import HEADER_BYTES, MAX_ACK_WITH_DATA_BYTES, Address, ReceivedBurst, expand
+from srd.proto.wire.data import HEADER_BYTES, MAX_ACK_WITH_DATA_BYTES, NOT_READY, Address, ReceivedBurst, expand
 
 AckPath = tuple[int, int]
 """Path of the ack's sender, path of its receiver."""
