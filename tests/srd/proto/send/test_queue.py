@@ -278,8 +278,9 @@ def test_refused__a_send_longer_than_the_responder_takes() -> None:
     sender.max_message_bytes = 32 * MIB
     pair.network.a.core._config = ProtocolConfig()
     pair.send(1, length=15 * MIB)
-    receiver = pair.b.core.peer(pair.at_b)
-    receiver._config = ProtocolConfig(max_message_bytes=14 * MIB)
+    responder = pair.b.core.peer(pair.at_b)._responder
+    assert responder is not None
+    responder._config = ProtocolConfig(max_message_bytes=14 * MIB)
     pair.send(2, length=1000)
     pair.run(1, 2)
     assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_LENGTH, 2: Status.OK}
