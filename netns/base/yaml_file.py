@@ -6,8 +6,6 @@ merge keys. Tags are refused. A duplicate key is a mistake, which PyYAML alone w
 Without quotes, null and booleans are those of YAML 1.2 (its core schema, section 10.3.2), and numbers those of JSON.
 All else is a text. PyYAML by itself has the types of YAML 1.1: 22:30 is 1350, 0443 is 291, 1_0 is 10, no and on are
 booleans, and a date may raise any exception.
-
-The ground floor, as netns.units: it imports nothing else of this project.
 """
 
 from __future__ import annotations
@@ -22,6 +20,8 @@ import yaml
 from pydantic import ValidationError
 
 MAX_FILE_BYTES: Final = 4 << 20
+"""A lab of the largest topology with a shape for each link has less than a quarter of it, a card's settings with 256
+virtual functions and every key a sixtieth."""
 
 MAX_VALUES: Final = 250_000
 """Keys, values, lists and mappings of a file, with aliases expanded: enough for all links of the largest topology
@@ -44,12 +44,10 @@ def load_mapping(path: Path, *, error: type[Exception], wanted: str) -> dict[Has
     return mapping_of(content, error=error, wanted=wanted)
 
 
-def mapping_of(
-    content: bytes, *, error: type[Exception], wanted: str, max_bytes: int = MAX_FILE_BYTES
-) -> dict[Hashable, Any]:
+def mapping_of(content: bytes, *, error: type[Exception], wanted: str) -> dict[Hashable, Any]:
     """Return the mapping in a file's content. Raises as `load_mapping` does."""
-    if len(content) > max_bytes:
-        raise error(f"larger than {max_bytes >> 20} MiB; this is no such file")
+    if len(content) > MAX_FILE_BYTES:
+        raise error(f"larger than {MAX_FILE_BYTES >> 20} MiB; this is no such file")
     try:
         document = _document(content)
     except _Refused as refused:

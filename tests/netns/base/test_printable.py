@@ -1,11 +1,11 @@
-"""srd.printable: only text reaches a terminal."""
+"""netns.base.printable: only text reaches a terminal."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.printable import printable
+from netns.base.printable import printable
 
 
 def test_printable__keeps_printable_text() -> None:

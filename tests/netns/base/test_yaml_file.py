@@ -1,15 +1,18 @@
-"""netns.yaml_file: rules of every YAML file of this project."""
+"""netns.base.yaml_file: rules of every YAML file of this project."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-import netns.yaml_file
+import netns.base.yaml_file
+from netns.base.yaml_file import MAX_FILE_BYTES, first_mistake, load_mapping, mapping_of
 from netns.errors import JobError
-from netns.yaml_file import MAX_FILE_BYTES, first_mistake, load_mapping, mapping_of
 
 LAUGHS = b"a0: &a0 [x, x]\n" + b"".join(
     b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 10)) for n in range(1, 10)
@@ -58,7 +61,7 @@ def test_load_mapping__bad_flow(tmp_path: Path, content: bytes, message: str) ->
 
 
 def test_load_mapping__more_values_than_are_read_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(netns.yaml_file, "MAX_VALUES", 5)
+    monkeypatch.setattr(netns.base.yaml_file, "MAX_VALUES", 5)
     path = tmp_path / "x.yaml"
     path.write_text("a: [1, 2]")
     assert load_mapping(path, error=JobError, wanted="") == {"a": [1, 2]}
@@ -122,3 +125,9 @@ def test_first_mistake(document: object, message: str) -> None:
     with pytest.raises(ValidationError) as caught:
         _Model.model_validate(document)
     assert first_mistake(caught.value, known_keys=lambda _: ["a", "b"]) == message
+
+
+@given(content=st.binary() | st.text("{}[]:,&*!|>-? \n#'\"ab01").map(str.encode))
+def test_mapping_of__anything_is_a_mapping_or_one_error(content: bytes) -> None:
+    with suppress(JobError):
+        assert isinstance(mapping_of(content, error=JobError, wanted=""), dict)

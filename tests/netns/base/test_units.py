@@ -1,4 +1,4 @@
-"""netns.units: every unit, and nothing but UnitError for anything else."""
+"""netns.base.units: every unit, and nothing but UnitError for anything else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netns.units import UnitError, parse_count, parse_duration_us, parse_percent, parse_rate_bps, parse_size
+from netns.base.units import UnitError, parse_count, parse_duration_us, parse_percent, parse_rate_bps, parse_size
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""netns.standard_streams by the commands: streams that are closed, full, or have no reader. One line each, no trace."""
+"""netns.base.standard_streams by the commands: streams that are closed, full, or have no reader. One line each."""
 
 from __future__ import annotations
 
