@@ -29,16 +29,16 @@ WANTED: Final = (
     Wanted("classic_ratio", ">=", 0.9),
     Wanted("cpu_per_gb_ratio", "<=", 0.8),
 )
-ROUNDS: Final = 3
+NEEDS: Final = ()
 SECONDS: Final = 4.0
 METHODS: Final = ("srd", "classic", "gather")
 
 
-def rounds(seconds: float) -> Iterator[Round]:
-    """Make rounds of all contestants, one after the other. Raises BenchError if no valid measurement is possible."""
+def rounds(count: int, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds of all contestants, in turn. Raises BenchError if the guard does not work here."""
     with shaped_veth_pair(name="bench-shaped") as shaped, veth_pair(mtu=MTU, offload=True, name="bench-bare") as bare:
         _verify_guard(bare)
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, count + 1):
             yield _round(number, shaped, bare, seconds=seconds)
 
 

@@ -27,6 +27,7 @@ from typing import Final
 
 import numpy as np
 
+from scripts.benches.case import Request
 from scripts.benches.cases.clean import START_S, ours_flow
 from scripts.benches.outcome import Round, Wanted
 from scripts.harness.client_server import python, run_both
@@ -39,6 +40,7 @@ WANTED: Final = (
     Wanted("file_over_line_ratio", ">=", 0.2, over="median"),
     Wanted("small_files_s", "<=", 2.0, over="median"),
 )
+ROUNDS: Final = 3
 SECONDS: Final = 2.0
 """Of the bulk messages."""
 FILE_BYTES: Final = 1 << 30
@@ -54,7 +56,17 @@ _MODES: Final = {"file": True, "secure_file": False}
 """Prefix of the figures, and whether in plain text."""
 
 
-def rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
+def rounds(request: Request) -> Iterator[Round]:
+    """Make so many rounds; BenchError is raised for what the file system refuses."""
+    try:
+        yield from _rounds(
+            request.runs or ROUNDS, directory=request.directory or DIRECTORY, seconds=request.seconds or SECONDS
+        )
+    except OSError as error:
+        raise BenchError(str(error)) from None
+
+
+def _rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
     """Make `count` rounds. Plain and encrypted take turns, and change who is first in each round."""
     with (
         veth_pair(mtu=9000, offload=True) as two,

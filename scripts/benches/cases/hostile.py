@@ -16,9 +16,11 @@ throughput with over without hostile packets. Needs root, to capture packets.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.hostile.run import measure as measure_packets
+from scripts.benches.case import Request
+from scripts.benches.hostile.run import measure
 from scripts.benches.outcome import Round, Wanted
 from scripts.harness.errors import BenchError
 
@@ -32,8 +34,9 @@ WANTED: Final = (
 )
 
 
-def measure(seed: int, packets: int, *, secure: bool = True) -> Round:
-    """Make one round."""
+def rounds(request: Request) -> Iterator[Round]:
+    """Make one round with so many packets."""
     if os.geteuid():
         raise BenchError("hostile captures packets of its own transfer, which needs root; run it with sudo")
-    return Round(seed, measure_packets(packets, seed=seed, secure=secure))
+    seed = 1 if request.seed is None else request.seed
+    yield Round(seed, measure(request.packets or PACKETS, seed=seed, secure=not request.plain))

@@ -34,7 +34,7 @@ from netns.lab.lab import Lab
 from netns.programs import ending_with_us
 from scripts.benches.cases import wild
 from scripts.benches.cases.wild import SETTLING_S, SHARED_BPS, SHARED_RTT_S, SHARED_S
-from scripts.benches.outcome import Round
+from scripts.benches.outcome import Round, wanted
 from scripts.benches.veth import iperf
 from scripts.benches.wild.links import MTU, PAYLOAD_FRACTION, bottleneck
 from scripts.harness.client_server import Event, python, run_both, running
@@ -45,7 +45,9 @@ from srd.perf.tcp_socket import BBR, CUBIC
 
 LIMITS: Final = {"wan_capacity_fraction": 0.88}
 """Bounds that differ from those in virtual time."""
-WANTED: Final = tuple(replace(each, limit=LIMITS.get(each.figure, each.limit), over="median") for each in wild.WANTED)
+WANTED: Final = tuple(
+    replace(each, limit=LIMITS.get(each.figure, each.limit), over="median") for each in wanted(*wild.BOUNDS)
+)
 NEEDS: Final = (
     Need("iperf3", ("tcp_share_*", "own_share_*", "resent_fraction_*")),
     Need("ping", ("queue_ms_20ms_path",)),
