@@ -34,7 +34,7 @@ from scripts.card_demo.pattern import pattern
 from scripts.card_demo.stage import CHIPS, INTERFACES, Interface, Stage
 from scripts.card_demo.wire import Capture, captured
 from scripts.harness.errors import BenchError
-from scripts.harness.process import ManagedProcess, ProcessSet
+from scripts.harness.process import Process, ProcessGroup
 from srd.errors import SrdError
 
 LAB_NAME: Final = "card-demo"
@@ -78,7 +78,7 @@ def command(*, loss_percent: float, share: float) -> None:
         lab = stack.enter_context(Lab.up(_fabric(loss_percent)))
         directory = Path(tempfile.mkdtemp(prefix="card-demo-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        processes = stack.enter_context(ProcessSet())
+        processes = stack.enter_context(ProcessGroup())
         click.echo(f"fabric: {lab.backend}, {len(lab.topology.spines)} paths, {loss_percent:g} % loss on each spine")
         stage = Stage(lab, directory=directory, processes=processes)
         stage.build()
@@ -117,9 +117,9 @@ def _show(stage: Stage, *, share: float) -> bool:
 # -- transfers ----------------------------------------------------------------------------------------------------
 
 
-def _tenant(stage: Stage, name: str, *arguments: str) -> ManagedProcess:
+def _tenant(stage: Stage, name: str, *arguments: str) -> Process:
     argv = [sys.executable, "-m", "scripts.card_demo.tenant", *arguments]
-    return stage.processes.add(ManagedProcess.start(name, command=argv))
+    return stage.processes.start(name, argv)
 
 
 def _run_tenants(stage: Stage, *, share: float) -> dict[str, dict[str, Any]]:
@@ -191,10 +191,10 @@ def _send_plainly(stage: Stage) -> None:
         "--once",
         "--json",
     ]
-    receiver = stage.processes.add(ManagedProcess.start("srd recv", command=stage.lab.command("h2", [*srd, *listen])))
+    receiver = stage.processes.start("srd recv", stage.lab.command("h2", [*srd, *listen]))
     port = stage.wait_for(receiver, "listening")["port"]
     send = ["send", "--plain", str(source), f"{stage.lab.address('h2')}:{port}", "--json"]
-    sender = stage.processes.add(ManagedProcess.start("srd send", command=stage.lab.command("h1", [*srd, *send])))
+    sender = stage.processes.start("srd send", stage.lab.command("h1", [*srd, *send]))
     stage.wait_for(sender, "sent")
 
 
