@@ -1,6 +1,6 @@
 """Clean: bulk data over a veth pair without loss: SRD in plain text, iperf3, the UDP probe, plain TCP and UDP in C.
 
-MTU 9000 and 1500, segmentation offload on and off (see veth/veth_pair.py), one flow, in turn within each round.
+MTU 9000 and 1500, segmentation offload on and off (see harness/two_hosts.py), one flow, in turn within each round.
 iperf3 runs with TCP cubic and with bbr; the plain pairs are C without a transport on top (veth/plain.py).
 `*_gbps` is payload that arrived (the probe's: with its headers); `*_cpu_s_per_gb` is the CPU time of both processes,
 user and system, per 10^9 bytes. `tcp_ratio_*`: SRD over the faster of iperf3's two TCPs of the same round;
