@@ -42,6 +42,8 @@ TICK_S: Final = 0.005
 LATE_TICKS: Final = 4
 """Ticks that are made up for after a pause; of a slice all are."""
 HANDSHAKE_S: Final = 0.3
+SLICE_HANDSHAKE_S: Final = 5.0
+"""A slice that has no peers to lie to is not what was asked for."""
 OPEN_PEERS: Final = 8
 """Maximum number of open peers: fewer than `max_peers_per_address`."""
 RETRANSMIT_S: Final = 0.1
@@ -315,7 +317,8 @@ class Attacker:
     def _open_rogue(self) -> RoguePeer:
         """Complete a handshake. Raises OSError when that fails."""
         security, hello = SECURITY[self._plan.security](), self._new_hello()
-        return open_rogue(self._own.socket, self._target, hello, security=security, bound_s=HANDSHAKE_S)
+        bound_s = SLICE_HANDSHAKE_S if self._plan.slices else HANDSHAKE_S
+        return open_rogue(self._own.socket, self._target, hello, security=security, bound_s=bound_s)
 
     def _handshake(self) -> bytes:
         """Open a peer and abandon it; above the limit, close an old one."""

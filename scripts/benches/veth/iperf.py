@@ -26,6 +26,7 @@ PORT: Final = 5201
 OMIT_S: Final = 1
 """Seconds at the start of the connection that do not count."""
 _CHECKED: Final = "64M"
+LISTEN_BOUND_S: Final = 15.0
 _GRACE_S: Final = 15.0
 _TCP_LISTEN: Final = "0A"  # include/net/tcp_states.h
 
@@ -102,7 +103,7 @@ def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
 
 def _await_listener(pair: TwoHosts, server: Process) -> None:
     _, netns = pair.namespaces
-    give_up_at = time.monotonic() + 5
+    give_up_at = time.monotonic() + LISTEN_BOUND_S
     while time.monotonic() < give_up_at and server.exit_status is None:
         if in_namespace(netns, lambda: listens(PORT)):
             return
