@@ -1,11 +1,11 @@
 """Clean: bulk data over a veth pair without loss: SRD in plain text, iperf3, the UDP probe, plain TCP and UDP in C.
 
-MTU 9000 and 1500, segmentation offload on and off (see veth/veth_pair.py), one flow, in turn within each round.
+MTU 9000 and 1500, segmentation offload on and off (see harness/two_hosts.py), one flow, in turn within each round.
 iperf3 runs with TCP cubic and with bbr; the plain pairs are C without a transport on top (veth/plain.py).
 `*_gbps` is payload that arrived (the probe's: with its headers); `*_cpu_s_per_gb` is the CPU time of both processes,
 user and system, per 10^9 bytes. `tcp_ratio_*`: SRD over the faster of iperf3's two TCPs of the same round;
 `cpu_per_gb_ratio_*`: SRD over that same TCP; `probe_ratio_*`, `plain_tcp_ratio_*`, `plain_udp_ratio_*`: SRD over each
-of these. SRD's data is checked byte by byte between the timed turns (veth/worker/bulk.py).
+of these. SRD is `srd perf client`, which compares every byte of a flow of 64 MiB before the one that is timed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf, plain
 from scripts.harness.client_server import Event, python, run_both
 from scripts.harness.drops import Drops
-from scripts.harness.errors import BenchError
 from scripts.harness.needs import Need, lacks
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import TwoHosts, veth_pair
 
 WANTED: Final = (
     Wanted("tcp_ratio_mtu9000", ">=", 1.15, over="median"),
@@ -39,9 +39,6 @@ NEEDS: Final = (
 )
 SECONDS: Final = 2.0
 LINKS: Final = ((9000, True), (1500, True), (9000, False), (1500, False))
-START_S: Final = 40.0
-"""Additional time of the processes: to start, and to make and check their data."""
-WORKER: Final = "scripts.benches.veth.worker"
 PROBE_WORKER: Final = "scripts.benches.veth.windowed_udp"
 OURS: Final = "ours"
 PROBE: Final = "probe"
@@ -81,10 +78,10 @@ def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) 
 
 
 def _flows(
-    two: VethPair, pairs: plain.PlainPairs | None, *, mtu: int, seconds: float
+    two: TwoHosts, pairs: plain.PlainPairs | None, *, mtu: int, seconds: float
 ) -> Iterator[tuple[str, iperf.Flow]]:
     """Run the contestants, one after the other."""
-    runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(ours_flow, two, seconds=seconds, plain=True)}
+    runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(iperf.ours, two, seconds=seconds, plain=True)}
     for algorithm in () if lacks("iperf3") else iperf.ALGORITHMS:
         runs[f"tcp_{algorithm}"] = partial(iperf.run, two, algorithm=algorithm, seconds=seconds)
     runs[PROBE] = partial(_probe, two, mtu=mtu, seconds=seconds)
@@ -96,26 +93,7 @@ def _flows(
         yield name, flow
 
 
-def ours_flow(two: VethPair, *, seconds: float, plain: bool) -> iperf.Flow:
-    """Run the SRD flow, in plain text or encrypted.
-
-    Raises BenchError for a damaged byte, or a datagram that a host dropped.
-    """
-    options = ["--plain"] if plain else []
-    received, sent = run_both(
-        two,
-        server=python(WORKER, "bulk-receive", two.receiver, *options),
-        client=lambda host, port: python(WORKER, "bulk-send", host, str(port), "--seconds", str(seconds), *options),
-        bound_s=START_S + 5 * seconds,
-    )
-    if not received["intact"]:
-        raise BenchError("ours: the receiver found other bytes than were sent")
-    if dropped := received["dropped"] + sent["dropped"]:
-        raise BenchError(f"ours: the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
-    return _flow(received, sent, byte_count=sent["bytes"], seconds=sent["seconds"])
-
-
-def _probe(two: VethPair, *, mtu: int, seconds: float) -> iperf.Flow:
+def _probe(two: TwoHosts, *, mtu: int, seconds: float) -> iperf.Flow:
     received, sent = run_both(
         two,
         server=python(PROBE_WORKER, "receive", two.receiver, "--mtu", str(mtu)),

@@ -18,7 +18,7 @@ from typing import Final
 from scripts.benches.veth.iperf import OMIT_S, Flow
 from scripts.harness.client_server import run_both
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import VethPair
+from scripts.harness.two_hosts import TwoHosts
 
 TCP: Final = "plain_tcp"
 UDP: Final = "plain_udp"
@@ -33,7 +33,7 @@ class PlainPairs:
 
     directory: Path
 
-    def runs(self, pair: VethPair, *, mtu: int, seconds: float) -> dict[str, Callable[[], Flow]]:
+    def runs(self, pair: TwoHosts, *, mtu: int, seconds: float) -> dict[str, Callable[[], Flow]]:
         """Return by name what runs each pair once. They raise BenchError if a program fails."""
         of_udp = (str(mtu),)
         return {
@@ -51,7 +51,7 @@ class PlainPairs:
         """Return the command line of a pair's sender."""
         return [str(self.directory / name), "send", host, str(warm_up_s), str(port), str(seconds), *options]
 
-    def _run(self, name: str, pair: VethPair, *, seconds: float, options: tuple[str, ...]) -> Flow:
+    def _run(self, name: str, pair: TwoHosts, *, seconds: float, options: tuple[str, ...]) -> Flow:
         received, sent = run_both(
             pair,
             server=self.receiver(name, pair.receiver, warm_up_s=OMIT_S, options=options),

@@ -1,10 +1,10 @@
-"""scripts.benches.hostile.packets: packets are reproducible by seed, and of every type."""
+"""scripts.harness.forge: packets are reproducible by seed, and of every type."""
 
 from __future__ import annotations
 
 from random import Random
 
-from scripts.benches.hostile.packets import Forge, OpenPeer
+from scripts.harness.forge import Forge, OpenPeer
 from srd.proto.errors import PacketError
 from srd.proto.wire.control import decode_untrusted
 from srd.proto.wire.data import VERSION, PacketType

@@ -49,6 +49,7 @@ _WIDTHS: Final = {1: ">B", 2: ">H", 4: ">I", 8: ">Q"}
 _CONTEXT_AT: Final = 8
 _PREFIX_BYTES: Final = 16
 MAX_PAYLOAD_BYTES: Final = 1400
+ANY_KIND: Final = ("noise", "control", "data", "mutated", "edge", "edge")
 UNSEALED_SHARE: Final = 0.2
 """Fraction of the packets of open peers that are not encrypted, although they should be."""
 _FLAGS: Final = [*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIATE, ABORTED)), 0x10, 0xFF]
@@ -70,23 +71,26 @@ class OpenPeer:
 class Forge:
     """Creates packets; `captured` are datagrams of the transfer to the target."""
 
-    def __init__(self, rng: Random, *, peers: Sequence[OpenPeer], captured: Sequence[bytes]) -> None:
+    def __init__(self, rng: Random, *, peers: Sequence[OpenPeer] = (), captured: Sequence[bytes] = ()) -> None:
         self._rng = rng
-        self._peers = {peer.context.to_bytes(8, "big"): peer for peer in peers}
-        self._captured = captured
+        self.captured = captured
         self._psn = 0
+        self._kinds: dict[str, Callable[[], bytes]] = {
+            "noise": self._noise,
+            "control": self._control,
+            "data": self._data,
+            "mutated": self._mutated,
+            "edge": self._edge,
+        }
+        self.use(peers)
 
-    def packet(self) -> bytes:
-        """Return one packet of a random kind."""
-        kinds: list[Callable[[], bytes]] = [
-            self._noise,
-            self._control,
-            self._data,
-            self._mutated,
-            self._edge,
-            self._edge,
-        ]
-        return self._sealed(self._rng.choice(kinds)())
+    def use(self, peers: Sequence[OpenPeer]) -> None:
+        """Address these open peers from now on, besides contexts of nobody."""
+        self._peers = {peer.context.to_bytes(8, "big"): peer for peer in peers}
+
+    def packet(self, kind: str = "") -> bytes:
+        """Return one packet, of this kind or of any."""
+        return self._sealed(self._kinds[kind or self._rng.choice(ANY_KIND)]())
 
     def _sealed(self, packet: bytes) -> bytes:
         """Return a packet of an open peer as an authentic one, but for some that are not; any other as it is."""
@@ -137,9 +141,9 @@ class Forge:
     def _mutated(self) -> bytes:
         """Return a captured datagram with another context, and flipped bits, truncated or extended."""
         rng = self._rng
-        if not self._captured:
+        if not self.captured:
             return self._noise()
-        packet = bytearray(rng.choice(self._captured))
+        packet = bytearray(rng.choice(self.captured))
         if len(packet) >= _PREFIX_BYTES:
             packet[_CONTEXT_AT:_PREFIX_BYTES] = self._peer().context.to_bytes(8, "big")
         for _ in range(rng.randrange(4)):
