@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from srd.file_transfer.transport import Peer
+from srd.peer import Peer
 from srd.printable import printable
 
 PROGRESS_INTERVAL_S = 0.05
