@@ -26,7 +26,6 @@ from nitro_emu.chip.pcrs import MAX_DESCRIPTION, Event, replay
 from nitro_emu.chip.states import Machine, State, Step
 from nitro_emu.chip.store import Contents, Store
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.bytecode import check_bytecode
 from nitro_emu.trust.manifest import (
     MAX_MANIFEST_BYTES,
     PCR_CARD,
@@ -289,4 +288,3 @@ def _compare(measured: _Measured, manifest: Manifest, *, files: CardFiles, conte
     if measured.image != manifest.image:
         difference = first_difference(manifest.files, measured.files) if manifest.files else "its files are not listed"
         raise TrustError(f"the image {files.image_root} is not the signed one: {difference}; install it again")
-    check_bytecode(files.image_root, measured.files)
