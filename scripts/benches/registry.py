@@ -258,7 +258,7 @@ _TABLE: Final = (
         needs=tcp_fidelity.NEEDS,
     ),
     _virtual("virtual", "the virtual backend itself", virtual.measure, virtual.WANTED),
-    _veth("clean", "bulk data beside kernel TCP and the probe", clean),
+    _veth("clean", "bulk data beside kernel TCP", clean),
     _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency),
     _veth("sizes", "ping-pong of 1 B to 16 MiB beside kernel TCP", sizes),
     _veth("tail", "64 B beside bulk over four paths, SRD and kernel TCP", tail, fabric="kernel or relay"),
