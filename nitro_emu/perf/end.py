@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from devmem.region import Region
-from devmem.registry import Access as Rights
+from devmem.registry import Access
 from nitro_emu.abi.limits import MAX_RECV_SGE_BYTES
 from nitro_emu.errors import NitroError
 from nitro_emu.verbs import (
-    Access,
     AddressHandle,
     CompletionChannel,
     CompletionQueue,
@@ -114,7 +113,7 @@ class End:
         self._qp = QueuePair(self._pd, send_cq=self._sent, recv_cq=self._received, options=options)
         region = Region(room.slots * room.message_bytes, name="efa-perf")
         region.populate(0, length=region.size_bytes)
-        self.memory = self.register(region, access=Rights.LOCAL_WRITE | Rights.REMOTE_WRITE)
+        self.memory = self.register(region, access=Access.LOCAL_WRITE | Access.REMOTE_WRITE)
         self.rows: npt.NDArray[np.uint8] = region.array[: room.slots * room.message_bytes].reshape(room.slots, -1)
         device_is, qkey = context.attributes, int.from_bytes(os.urandom(4), "big")
         self.address = Address(device_is.gid, self._qp.number, qkey, device_is.mtu_bytes, self.memory.rkey)
@@ -132,12 +131,11 @@ class End:
         *,
         offset: int = 0,
         length: int | None = None,
-        access: Rights,
+        access: Access,
         peers: Sequence[Any] = (),  # noqa: ARG002 - there is one
     ) -> Registered:
         """Register memory, for the only peer. Raises VerbsError."""
-        rights = Access(int(access))  # which have the same bits
-        return Registered(self._pd, region, offset=offset, length=length, access=rights, iova=0)
+        return Registered(self._pd, region, offset=offset, length=length, access=access, iova=0)
 
     def deregister(self, registration: Registered) -> None:
         """Withdraw it; if requests use it still, that is left to the device's end."""

@@ -8,11 +8,11 @@ from typing import Final, Self
 
 from devmem.errors import RegionError
 from devmem.region import Region
+from devmem.registry import Access
 from nitro_emu.abi import admin
 from nitro_emu.abi.memory import PAGE_BYTES
 from nitro_emu.errors import VerbsError
 from nitro_emu.verbs.backing import backing_of
-from nitro_emu.verbs.enums import Access
 from nitro_emu.verbs.link import expect
 from nitro_emu.verbs.pd import ProtectionDomain
 from nitro_emu.verbs.resource import Resource
