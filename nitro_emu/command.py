@@ -34,18 +34,18 @@ def nitro_vpc() -> None:
 
 def efa_bw() -> None:
     """Run `efa-bw`."""
-    _run("efa-bw", "nitro_emu.cli.bw")
+    _run("efa-bw", "nitro_emu.cli.perf", main="main_bw")
 
 
 def efa_pingpong() -> None:
     """Run `efa-pingpong`."""
-    _run("efa-pingpong", "nitro_emu.cli.pingpong")
+    _run("efa-pingpong", "nitro_emu.cli.perf", main="main_pingpong")
 
 
-def _run(name: str, module: str) -> None:
+def _run(name: str, module: str, *, main: str = "main") -> None:
     open_closed()
     try:
-        import_module(module).main()
+        getattr(import_module(module), main)()
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA:
             raise

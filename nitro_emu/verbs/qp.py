@@ -13,10 +13,11 @@ from typing import Final
 import numpy as np
 
 from nitro_emu.abi import admin, io, limits, memory
+from nitro_emu.abi.admin_enums import QpState
 from nitro_emu.errors import VerbsError
 from nitro_emu.verbs.ah import AddressHandle
 from nitro_emu.verbs.cq import CompletionQueue
-from nitro_emu.verbs.enums import QpState, SendFlags, SendOps, WrOpcode
+from nitro_emu.verbs.enums import SendFlags, SendOps, WrOpcode
 from nitro_emu.verbs.link import expect
 from nitro_emu.verbs.mapping import map_shared
 from nitro_emu.verbs.pd import ProtectionDomain

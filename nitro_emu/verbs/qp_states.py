@@ -6,8 +6,8 @@ import errno
 from typing import Final
 
 from nitro_emu.abi.admin import ModifyMask
+from nitro_emu.abi.admin_enums import QpState
 from nitro_emu.errors import VerbsError
-from nitro_emu.verbs.enums import QpState
 
 _NONE: Final = ModifyMask(0)
 _STATES: Final = ModifyMask.QP_STATE | ModifyMask.CUR_QP_STATE

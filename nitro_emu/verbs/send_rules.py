@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 
+from nitro_emu.abi.admin_enums import QpState
 from nitro_emu.errors import VerbsError
-from nitro_emu.verbs.enums import QpState, SendFlags, SendOps
+from nitro_emu.verbs.enums import SendFlags, SendOps
 from nitro_emu.verbs.link import Link
 
 _SENDING = frozenset({QpState.RTS, QpState.SQD})

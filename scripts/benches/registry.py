@@ -107,7 +107,7 @@ _TABLE: Final = (
             fidelity.WANTED, needs=fidelity.NEEDS),
     _seeded("tcp-fidelity", "kernel TCP over the relay and over netem", "relay and kernel", tcp_fidelity.measure,
             tcp_fidelity.WANTED, needs=tcp_fidelity.NEEDS),
-    _hosts("clean", "bulk data beside kernel TCP and the probe", clean),
+    _hosts("clean", "bulk data beside kernel TCP", clean),
     _hosts("latency", "ping-pong beside kernel TCP, idle and loaded", latency),
     _hosts("sizes", "ping-pong of 1 B to 16 MiB beside kernel TCP", sizes),
     _hosts("tail", "64 B beside bulk over four paths, SRD and kernel TCP", tail, fabric="kernel or relay"),

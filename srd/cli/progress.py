@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, T
 from rich.text import Text
 
 from netns.base.printable import printable
-from srd.file_transfer.transport import Peer
+from srd.peer import Peer
 
 PROGRESS_INTERVAL_S = 0.05
 """Sampling interval of a transfer: short enough to see a stall of a tenth of a second."""

@@ -45,11 +45,12 @@ from srd.file_transfer.protocol import (
 )
 from srd.file_transfer.stall import StallMeter
 from srd.file_transfer.store_queue import Failures, Item, StoreQueue
-from srd.file_transfer.transport import Message, Peer
 from srd.file_transfer.watcher import Received, Watcher
 from srd.file_transfer.worker import start_worker
 from srd.io.addresses import host_port_text
+from srd.message import Message
 from srd.notify import Notify
+from srd.peer import Peer
 from srd.proto.wire.status import Status
 
 OFFER_WITHIN_S = 10.0

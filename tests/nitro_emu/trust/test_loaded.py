@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import marshal
 import os
+import py_compile
 import subprocess
 import sys
 import textwrap
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from nitro_emu.trust.loaded import NO_BYTECODE
 from nitro_emu.trust.measure import image_files, is_measured, software_root
 
+HEADER_BYTES = 16  # of bytecode: what it is of
 GUARD = """
     from nitro_emu.trust.loaded import LoadGuard
-    from nitro_emu.trust.measure import software_root
+    from nitro_emu.trust.loaded import NO_BYTECODE
+from nitro_emu.trust.measure import software_root
     refused = []
     LoadGuard(software_root(), on_refused=refused.append)
 """
 
 
 def run(
-    text: str, *, path: Path | None = None, python: str = sys.executable, **variables: str
+    text: str,
+    *,
+    path: Path | None = None,
+    python: str = sys.executable,
+    options: Sequence[str] = ("-X", f"pycache_prefix={NO_BYTECODE}"),
+    **variables: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program, with a directory in front of the others that it loads from."""
     searched = os.pathsep.join(map(str, filter(None, (path, software_root()))))
     return subprocess.run(
-        [python, "-c", textwrap.dedent(text)], env=os.environ | variables | {"PYTHONPATH": searched},
+        [python, *options, "-c", textwrap.dedent(text)], env=os.environ | variables | {"PYTHONPATH": searched},
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
 
@@ -52,16 +63,34 @@ def test_everything_that_a_card_loads_is_measured_or_distributed(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("before", "variables", "reason"),
+    ("options", "variables", "place"),
     [
-        ("import stray", {}, "stray is loaded from"),
-        ("", {"PYTHONPYCACHEPREFIX": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}, "bytecode is loaded from"),
+        ([], {}, "__pycache__"),
+        ([], {"PYTHONPYCACHEPREFIX": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}, "/nowhere"),
+        (["-X", "pycache_prefix=/elsewhere", "-B"], {"PYTHONPYCACHEPREFIX": NO_BYTECODE}, "/elsewhere"),
     ],
 )
-def test_what_was_loaded_before_counts(tmp_path: Path, before: str, variables: dict[str, str], reason: str) -> None:
+def test_bytecode_from_anywhere_is_refused(options: list[str], variables: dict[str, str], place: str) -> None:
+    done = run(GUARD, options=options, **variables)
+    assert f"TrustError: bytecode is loaded from {place}; start the card with nitro-card run" in done.stderr
+
+
+def test_what_was_loaded_before_counts(tmp_path: Path) -> None:
     (tmp_path / "stray.py").touch()
-    done = run(f"    {before}{GUARD}", path=tmp_path, **variables)
-    assert f"TrustError: {reason}" in done.stderr or f"LoadRefusedError: {reason}" in done.stderr
+    assert "LoadRefusedError: stray is loaded from" in run(f"    import stray{GUARD}", path=tmp_path).stderr
+
+
+@pytest.mark.parametrize("before", ["", "without_bytecode()"])
+def test_a_program_is_started_without_bytecode(tmp_path: Path, before: str) -> None:
+    """Bytecode that is not of its source, and has the header that Python looks at."""
+    source = tmp_path / "told.py"
+    source.write_text("print('a source')\n")
+    cached = Path(py_compile.compile(str(source), doraise=True) or "")
+    other = marshal.dumps(compile("print('bytecode')", str(source), "exec"))
+    cached.write_bytes(cached.read_bytes()[:HEADER_BYTES] + other)
+    program = f"from nitro_emu.trust.loaded import without_bytecode\n{before}\nimport told"
+    done = run(program, path=tmp_path, options=[])
+    assert done.stdout == ("a source\n" if before else "bytecode\n"), done.stderr
 
 
 def test_a_file_that_lies_loose_among_the_distributions_is_refused(tmp_path: Path) -> None:
