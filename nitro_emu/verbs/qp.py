@@ -187,7 +187,11 @@ class QueuePair(Resource):
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def post_send(self, *requests: SendRequest) -> None:
-        """Post SENDs. Raises VerbsError for the first that cannot be posted; those before it are posted."""
+        """Post SENDs with one doorbell, as `post_send_chain` does."""
+        self.post_send_chain(requests)
+
+    def post_send_chain(self, requests: Iterable[SendRequest]) -> None:
+        """Post SENDs, and ring once. Raises VerbsError for the first that cannot be posted; those before it are."""
         with self.send_queue.lock:
             try:
                 for request in requests:
@@ -217,7 +221,11 @@ class QueuePair(Resource):
         )
 
     def post_recv(self, *requests: RecvRequest) -> None:
-        """Post receive requests. Raises VerbsError for the first that cannot be; those before it are posted."""
+        """Post receive requests with one doorbell, as `post_recv_chain` does."""
+        self.post_recv_chain(requests)
+
+    def post_recv_chain(self, requests: Iterable[RecvRequest]) -> None:
+        """Post receive requests, and ring once. Raises VerbsError for the first that cannot be; those before it are."""
         self._check_receiving()
         queue = self.recv_queue
         with queue.lock:
