@@ -24,8 +24,8 @@ from nitro_emu.verbs.comp_channel import CompletionChannel
 from nitro_emu.verbs.completions import COMPLETION, NONE, Completions, wc_opcode, wc_status
 from nitro_emu.verbs.context import Context
 from nitro_emu.verbs.enums import WcFlags, WcOpcode
-from nitro_emu.verbs.mapping import map_shared
 from nitro_emu.verbs.resource import Resource
+from nitro_emu.verbs.shared import map_shared
 from nitro_emu.verbs.wr import WorkCompletion
 
 _FLAGS_OFFSET: Final = 3  # of a CQE

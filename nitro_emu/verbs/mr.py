@@ -12,10 +12,10 @@ from devmem.registry import Access
 from nitro_emu.abi import admin
 from nitro_emu.abi.memory import PAGE_BYTES
 from nitro_emu.errors import VerbsError
-from nitro_emu.verbs.backing import backing_of
 from nitro_emu.verbs.link import expect
 from nitro_emu.verbs.pd import ProtectionDomain
 from nitro_emu.verbs.resource import Resource
+from nitro_emu.verbs.shared import backing_of
 
 _PAGE_SHIFT: Final = PAGE_BYTES.bit_length() - 1
 _ALLOWED: Final = int(Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ)
@@ -63,7 +63,7 @@ class MemoryRegion(Resource):
 
     @classmethod
     def at(cls, pd: ProtectionDomain, *, address: int, length: int, access: Access = Access.LOCAL_WRITE) -> Self:
-        """Register memory by its address, which must be a shared mapping (see `backing`). Raises VerbsError.
+        """Register memory by its address, which must be a shared mapping (see `backing_of`). Raises VerbsError.
 
         The caller keeps the memory as long as the registration.
         """

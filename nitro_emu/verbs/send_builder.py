@@ -21,10 +21,10 @@ from nitro_emu.abi import io
 from nitro_emu.abi.io import ProcessingHint, RemoteMemory, SendOp, Sge
 from nitro_emu.abi.limits import MAX_RDMA_SGES
 from nitro_emu.errors import AbiError, VerbsError
-from nitro_emu.verbs.ah import AddressHandle
 from nitro_emu.verbs.enums import SendFlags, SendOps
+from nitro_emu.verbs.pd import AddressHandle
+from nitro_emu.verbs.qp_rules import SendRules
 from nitro_emu.verbs.send_queue import Destination, SendQueue
-from nitro_emu.verbs.send_rules import SendRules
 
 _NOWHERE = Destination(0, 0, 0)
 
