@@ -288,7 +288,7 @@ def test_a_chain_has_one_doorbell(rig: SimpleNamespace, monkeypatch: pytest.Monk
     rung = []
     for queue in (rig.qp.qp.send_queue, rig.qp.qp.recv_queue):
         ring = queue.ring
-        monkeypatch.setattr(queue, "ring", lambda queue=queue, ring=ring: [rung.append(queue), ring()])
+        monkeypatch.setattr(queue, "ring", lambda queue=queue, ring=ring: (rung.append(queue), ring()))
     sge = wr.SGE(rig.mr.buf, 10, rig.mr.lkey)
     sends, recvs = None, None
     for number in (3, 2, 1):
