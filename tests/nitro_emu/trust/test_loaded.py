@@ -36,8 +36,9 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program, with a directory in front of the others that it loads from."""
     searched = os.pathsep.join(map(str, filter(None, (path, software_root()))))
+    env = os.environ | dict(variables or {}) | {"PYTHONPATH": searched}
     return subprocess.run(
-        [python, *options, "-c", textwrap.dedent(text)], env=os.environ | dict(variables or {}) | {"PYTHONPATH": searched},
+        [python, *options, "-c", textwrap.dedent(text)], env=env,
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
 
