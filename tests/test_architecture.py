@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("srd", "devmem", "nitro_emu", "netns")
 
 # What each package may import of this project's own code, besides itself. The longest matching prefix decides.
-# Imports go down; siblings do not import each other. Only srd.sim imports the core and the virtual fabric.
+# Imports go down; siblings do not import each other. Only srd.sim and srd.compare import both srd and netns.
 MAY_IMPORT = {
     "srd.proto": set(),
     "srd.secure": {"srd.proto"},
@@ -41,6 +41,17 @@ MAY_IMPORT = {
     "netns.standard_streams": set(),
     "netns.units": set(),
     "netns.yaml_file": set(),
+    "srd.compare": {
+        "srd",
+        "srd.proto",
+        "srd.secure",
+        "srd.io",
+        "devmem",
+        "netns",
+        "netns.standard_streams",
+        "netns.units",
+        "netns.yaml_file",
+    },
     "srd.contrib": {"srd.proto"},
     "srd.sim": {"srd", "srd.proto", "netns"},
 }
@@ -66,8 +77,8 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "pyroute2": ("netns", "srd.tunnel.interface"),
     "uvloop": ("srd", "nitro_emu.daemon"),
     "prometheus_client": ("nitro_emu.metrics", "srd.metrics.exposition", "netns.observe.lab_metrics"),
-    "matplotlib": ("srd.qlog.plot", "netns.compare.plots"),
-    "jinja2": "netns.compare.page",
+    "matplotlib": ("srd.qlog.plot", "srd.compare.plots"),
+    "jinja2": "srd.compare.page",
     "scapy": "srd.contrib.scapy",
 }
 

@@ -36,12 +36,13 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from netns.children import Stream
 from netns.errors import LabError
 from netns.examples import file_named
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import level_named
 from netns.lab.lab import Lab
-from netns.launcher import Launcher, Stream
+from netns.launcher import Launcher
 from netns.placement import Job, place
 from netns.placement.job import JobTopology
 from netns.placement.model import Usage

@@ -21,8 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from netns.compare.errors import CellError
-from netns.compare.subflows import allow_subflows
 from netns.lab.lab import Lab
 from netns.topology.model import reference
 from scripts.benches.cases.clean import START_S, WORKER
@@ -31,6 +29,8 @@ from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.reference_fabric import RECEIVER, SENDER
 from scripts.harness.client_server import python, running
 from scripts.harness.veth_pair import SENDER as SENDING_END
+from srd.compare.errors import CellError
+from srd.compare.subflows import allow_subflows
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 
 WANTED: Final = (Wanted("p999_fabric_ratio", "<=", 0.3, over="median"),)
