@@ -34,7 +34,7 @@ GRACE_S: Final = 2.0
 _READ_BYTES: Final = 1 << 16
 _MAX_LINE_BYTES: Final = 1 << 20
 
-Stream = Literal["stdout", "stderr"]
+Output = Literal["stdout", "stderr"]
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +47,7 @@ class Child:
     last_error: str = ""
     """Its last line on stderr."""
     open_pipes: int = 2
-    partial: dict[Stream, bytes] = field(default_factory=lambda: {"stdout": b"", "stderr": b""})
+    partial: dict[Output, bytes] = field(default_factory=lambda: {"stdout": b"", "stderr": b""})
 
     def write(self, data: bytes) -> None:
         """Write to its stdin; nothing if it has ended, which its status says."""
@@ -73,7 +73,7 @@ C = TypeVar("C", bound=Child)
 class Children(Generic[C]):
     """A context manager that ends them."""
 
-    def __init__(self, on_line: Callable[[C, Stream, str], None]) -> None:
+    def __init__(self, on_line: Callable[[C, Output, str], None]) -> None:
         """`on_line` is called with each line that a child prints."""
         self.on_line = on_line
         self._selector = selectors.DefaultSelector()
@@ -158,7 +158,7 @@ class Children(Generic[C]):
         child.status = child.popen.wait()
         child.end_input()
 
-    def _read(self, child: C, stream: Stream) -> None:
+    def _read(self, child: C, stream: Output) -> None:
         pipe = getattr(child.popen, stream)
         try:
             data = os.read(pipe.fileno(), _READ_BYTES)

@@ -35,7 +35,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from netns.backends.relay.tap import identity_of
-from netns.children import GRACE_S, Child, Children, Stream
+from netns.children import GRACE_S, Child, Children, Output
 from netns.errors import BackendError, RankError
 from netns.lab.lab import Lab
 
@@ -45,7 +45,7 @@ _GATE: Final = ("sh", "-c", 'read -r _ && exec "$@" < /dev/null', "sh")
 """Delays a rank's command until its stdin has a line, so that the namespace of a short command can be read. Without the
 line, after an error or the launcher's exit, the command does not start."""
 
-OnLine = Callable[[int, Stream, str], None]
+OnLine = Callable[[int, Output, str], None]
 """Called with rank, stream and line of the ranks' output, except for iterations."""
 
 
@@ -158,7 +158,7 @@ class Launcher:
         network = _network_of(pid)
         return None if network is None else self._nodes.get(network)
 
-    def _on_line(self, rank: Rank, stream: Stream, line: str) -> None:
+    def _on_line(self, rank: Rank, stream: Output, line: str) -> None:
         reported = _iteration(line) if stream == "stdout" else None
         if reported is None:
             self._tell(rank.number, stream, line)
@@ -209,5 +209,5 @@ def _iteration(line: str) -> tuple[int, float] | None:
     return None
 
 
-def _discard_line(_rank: int, _stream: Stream, _line: str) -> None:
+def _discard_line(_rank: int, _stream: Output, _line: str) -> None:
     """Ignore output after the end."""

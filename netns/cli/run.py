@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from netns.backends.choice import require_root
-from netns.children import Stream
+from netns.children import Output
 from netns.cli.commands import lab_named, topology_named
 from netns.cli.options import Duration
 from netns.cli.placement import overridden
@@ -120,7 +120,7 @@ def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool =
     `place`, BackendError if a rank cannot be started, RankError if one fails.
     """
 
-    def on_line(rank: int, stream: Stream, line: str) -> None:
+    def on_line(rank: int, stream: Output, line: str) -> None:
         click.echo(f"[{rank}] {line}", err=quiet or stream == "stderr")
 
     placement = place(job, nodes_of(lab.topology), where=f"lab {lab.name}")

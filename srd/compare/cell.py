@@ -16,7 +16,7 @@ from srd.compare.errors import CellError
 from srd.compare.fabric import Ideal
 from srd.compare.faults import Faults
 from srd.compare.grid import Condition
-from srd.compare.outcome import CellOutcome, FlowOutcome, OnProgress, Progress, State, accounts, together
+from srd.compare.outcome import CellOutcome, CellProgress, FlowOutcome, OnProgress, State, accounts, together
 from srd.compare.payload import Payload
 from srd.compare.subflows import MPTCP, allow_subflows, first_address, lacking
 from srd.compare.traffic import Flow
@@ -153,7 +153,7 @@ class Measurement:
             self._seen.arrived[host] = event["bytes"]
             self._faults.arrived(self._arrived_share())
             what = self._faults.events[-1][1] if self._faults.events else ""
-            self._on_progress(Progress(event["seconds"], self._arrived_bytes(), self._total_bytes(), what))
+            self._on_progress(CellProgress(event["seconds"], self._arrived_bytes(), self._total_bytes(), what))
 
     def _arrived_bytes(self) -> int:
         return sum(self._seen.arrived.values())

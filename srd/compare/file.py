@@ -48,13 +48,12 @@ from srd.compare.errors import GridError
 from srd.compare.fabric import conditioned, links_that_can_fail, uplink_bps
 from srd.compare.grid import FIGURES, TRANSPORTS, Condition, Grid, Wanted
 from srd.compare.traffic import DISTRIBUTIONS, AllToAll, Bulk, File, Incast, Rpc, Traffic, TrafficError
+from srd.compare.worker.plan import MAX_FLOW_BYTES
 
 BUILT_IN: Final = Path(__file__).parent / "grids"
 NAMES: Final = tuple(sorted(path.stem for path in BUILT_IN.glob("*.yaml")))
 MAX_CELLS: Final = 100_000
 MAX_SEEDS: Final = 1000
-MAX_BYTES: Final = 1 << 30
-"""Of a flow; the worker's limit."""
 MAX_FILE_BYTES: Final = 1 << 40
 MAX_TIMEOUT_S: Final = 3600.0
 _LAB_NAME: Final = "compare"
@@ -223,7 +222,7 @@ def _workload(given: _Workload, *, at: str, base: Path) -> Traffic:
         raise GridError(f"{at}: has {len(kinds) or 'none'} of {', '.join(_Workload.model_fields)}; give one")
 
     def size(value: Quantity) -> int:
-        return int(_quantity(parse_size, value, at=f"{at}.{kinds[0]}.size", least=1, most=MAX_BYTES))
+        return int(_quantity(parse_size, value, at=f"{at}.{kinds[0]}.size", least=1, most=MAX_FLOW_BYTES))
 
     if given.bulk is not None:
         return Bulk(size(given.bulk.size))

@@ -22,7 +22,7 @@ MAX_SAMPLES: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CellProgress:
     """What has arrived so far."""
 
     seconds: float
@@ -33,7 +33,7 @@ class Progress:
     """What happened to the fabric last; empty if nothing did."""
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[CellProgress], None]
 
 
 class State(StrEnum):

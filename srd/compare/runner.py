@@ -16,7 +16,7 @@ from srd.build import BUILD
 from srd.compare.cell import Measurement
 from srd.compare.fabric import conditioned, uplink_bps
 from srd.compare.grid import Cell, Grid
-from srd.compare.outcome import CellOutcome, OnProgress, Progress, State
+from srd.compare.outcome import CellOutcome, CellProgress, OnProgress, State
 from srd.compare.payload import Payloads
 from srd.compare.results import Results
 from srd.compare.subflows import MPTCP
@@ -31,7 +31,7 @@ class Watch(Protocol):
     def begins(self, cell: Cell) -> None:
         """A cell is measured now."""
 
-    def progress(self, cell: Cell, progress: Progress) -> None:
+    def progress(self, cell: Cell, progress: CellProgress) -> None:
         """More has arrived."""
 
     def ended(self, cell: Cell, outcome: CellOutcome, *, took_s: float | None) -> None:

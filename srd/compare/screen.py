@@ -13,8 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from srd.compare import figures
 from srd.compare.grid import TRANSPORTS, Cell, Grid
-from srd.compare.outcome import CellOutcome, State
-from srd.compare.outcome import Progress as Arrived
+from srd.compare.outcome import CellOutcome, CellProgress, State
 from srd.compare.summary import Summary, checks
 
 PATHS: Final = "paths %"
@@ -84,7 +83,7 @@ class Screen:
         """See runner.Watch."""
         self._progress.update(self._task, description=str(cell))
 
-    def progress(self, cell: Cell, progress: Arrived) -> None:
+    def progress(self, cell: Cell, progress: CellProgress) -> None:
         """See runner.Watch."""
         rate = f"{figures.mbit(8 * progress.size_bytes / progress.seconds)} Mbit/s" if progress.seconds > 0 else ""
         what = f"{100 * progress.size_bytes / progress.total_bytes:.0f} %, {rate}  [yellow]{progress.event}[/yellow]"

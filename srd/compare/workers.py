@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
-from netns.children import Child, Children, Stream
+from netns.children import Child, Children, Output
 from netns.errors import BackendError
 from netns.lab.lab import Lab
 from srd.compare.errors import CellError
@@ -66,7 +66,7 @@ class Workers:
         """Start the process of a host."""
         self.by_host[host] = self._children.start(lab.command(host, command), become=partial(WorkerProcess, host=host))
 
-    def _on_line(self, worker: WorkerProcess, stream: Stream, line: str) -> None:
+    def _on_line(self, worker: WorkerProcess, stream: Output, line: str) -> None:
         if stream == "stdout":
             event: Event = json.loads(line)
             worker.events.append(event)

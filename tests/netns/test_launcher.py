@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from netns.children import GRACE_S, Stream
+from netns.children import GRACE_S, Output
 from netns.errors import BackendError, RankError, TopologyError
 from netns.lab.lab import Lab
 from netns.launcher import Launcher, Rank, _iteration
@@ -28,8 +28,8 @@ def still_running(lab: Lab) -> list[str]:
     return [process.command for process in processes_in(lab.netns(node) for node in lab.topology.nodes)]
 
 
-class RecordedLines(list[tuple[int, Stream, str]]):
-    def __call__(self, rank: int, stream: Stream, line: str) -> None:
+class RecordedLines(list[tuple[int, Output, str]]):
+    def __call__(self, rank: int, stream: Output, line: str) -> None:
         self.append((rank, stream, line))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TextIO
 
-from netns.backends.virtual.virtual_link import Record
+from netns.backends.virtual.virtual_link import PacketEvent
 
 
 class JsonLines:
@@ -19,6 +19,6 @@ class JsonLines:
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
-    def __call__(self, record: Record) -> None:
-        """Write one line: the fields of `Record` by name."""
+    def __call__(self, record: PacketEvent) -> None:
+        """Write one line: the fields of `PacketEvent` by name."""
         self._file.write(json.dumps(record._asdict(), separators=(",", ":")) + "\n")

@@ -27,7 +27,7 @@ NEVER_NS: Final = 2**63
 Fate = Literal["queued", "left", "lost", "overlimit", "blackholed"]
 
 
-class Record(NamedTuple):
+class PacketEvent(NamedTuple):
     """An event of one packet at one virtual link, for the event log."""
 
     at_ns: int
@@ -43,7 +43,7 @@ class Record(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Flow:
+class PacketFlow:
     """All packets with one 4-tuple: they take one route until a link loses or regains its carrier."""
 
     source: str
@@ -95,7 +95,7 @@ class Packet:
 
     __slots__ = ("content", "corrupted", "flow", "hop", "length_bytes", "links", "marked", "number")
 
-    def __init__(self, flow: Flow, *, number: int, length_bytes: int, content: Any) -> None:
+    def __init__(self, flow: PacketFlow, *, number: int, length_bytes: int, content: Any) -> None:
         self.flow = flow
         self.links = flow.links  # a copy: the packet keeps its route when the flow gets another
         self.number = number
@@ -161,7 +161,7 @@ class VirtualLink:
     def __init__(self, name: str, *, shape: Shape | None, seed: int, events: EventQueue) -> None:
         self.name = name
         self.netem: Netem[Packet] | None = None
-        self.observe: Callable[[Record], None] | None = None
+        self.observe: Callable[[PacketEvent], None] | None = None
         self.failures = 0
         """The number of failures that hold it down: its own and those of its ends."""
         self.longest_bytes: int | None = None
@@ -261,5 +261,7 @@ class VirtualLink:
         if self.observe is not None:
             now_ns = self._events.now_ns
             self.observe(
-                Record(now_ns, fate, self.name, packet.number, str(packet.flow), packet.length_bytes, packet.marked)
+                PacketEvent(
+                    now_ns, fate, self.name, packet.number, str(packet.flow), packet.length_bytes, packet.marked
+                )
             )

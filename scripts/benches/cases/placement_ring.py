@@ -36,7 +36,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from netns.children import Stream
+from netns.children import Output
 from netns.errors import LabError
 from netns.examples import file_named
 from netns.inventory.fabric_layers import nodes_of
@@ -170,5 +170,5 @@ def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
     return iterations_s
 
 
-def _ignore_output(_rank: int, _stream: Stream, _line: str) -> None:
+def _ignore_output(_rank: int, _stream: Output, _line: str) -> None:
     """Ignore the ranks' other output; a wrong sum shows in the exit status."""

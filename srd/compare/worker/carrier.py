@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from srd.compare.worker.plan import Address, PlannedFlow
+from srd.perf.running import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Background:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._error: asyncio.Future[None] | None = None
+        self._failure = Failure()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work`."""
@@ -61,23 +62,20 @@ class Background:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not self._future().done():
-            self._future().set_exception(error)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
 
-    def _future(self) -> asyncio.Future[None]:
-        if self._error is None:
-            self._error = asyncio.get_running_loop().create_future()
-        return self._error
+    def fail(self, error: BaseException) -> None:
+        """End the workload."""
+        self._failure.set(error)
 
     async def failed(self) -> None:
         """Raise the first error."""
-        await asyncio.shield(self._future())
+        await self._failure.wait()
 
     async def close(self) -> None:
         """End all tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._error is not None and self._error.done() and not self._error.cancelled():
-            self._error.exception()
+        self._failure.close()

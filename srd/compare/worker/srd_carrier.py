@@ -7,6 +7,7 @@ whose immediate is the flow's number. Without encryption, as TCP has none.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -24,48 +25,35 @@ from srd.proto.wire.status import Status
 from srd.secure.config import Plain
 
 
-class SrdCarrier:
-    """An endpoint with its peers."""
+class SrdEndpoint(ABC):
+    """What carries flows, or a file: an endpoint of this host."""
 
-    def __init__(self, arrivals: Arrivals, source: Source) -> None:
-        self._arrivals, self._source = arrivals, source
+    def __init__(self, config: EndpointConfig) -> None:
+        self._config = config
         self._background = Background()
         self._endpoint: Endpoint | None = None
-        self._peers: dict[Address, Peer] = {}
-        self._turns: dict[Address, Turns] = {}
-        self._confirmed: dict[Address, dict[int, asyncio.Future[None]]] = {}
 
     async def listen(self, address: str) -> int:
         """See Carrier."""
-        self._endpoint = await Endpoint.listen(address, 0, config=EndpointConfig(security=Plain()))
+        self._endpoint = await Endpoint.listen(address, 0, config=self._config)
         self._background.spawn(self._accept(self._endpoint))
         return self._endpoint.address[1]
 
-    async def connect(self, targets: Mapping[Address, int]) -> None:
-        """See Carrier."""
-        assert self._endpoint is not None  # noqa: S101 - `listen` comes first
-        for host, port in targets:
-            try:
-                peer = await self._endpoint.connect(host, port)
-            except PeerError as error:
-                raise WorkloadError(f"{host}:{port}: {error}") from error
-            self._peers[host, port] = peer
-            waiting = self._confirmed[host, port] = {}
-            self._turns[host, port] = Turns(partial(_cwnd_bytes, peer), block_bytes=BLOCK_BYTES)
-            self._background.spawn(self._hear(peer, waiting))
-            await self.send(PlannedFlow(0, (host, port), 1, 0.0))
+    async def _accept(self, endpoint: Endpoint) -> None:
+        while True:
+            self._background.spawn(self._receive(await endpoint.accept()))
 
-    async def send(self, flow: PlannedFlow) -> None:
-        """See Carrier."""
-        peer, turns = self._peers[flow.to], self._turns[flow.to]
-        confirmed = self._confirmed[flow.to][flow.number] = asyncio.get_running_loop().create_future()
-        for index, length in flow.blocks():
-            await turns.take(length)
-            offset = self._source.offset(flow.number + index)
-            immediate = flow.number << BLOCK_BITS | index
-            posted = peer.post_send(self._source.region, offset=offset, length=length, immediate=immediate)
-            posted.add_done_callback(partial(_completed, turns, length, confirmed))
-        await confirmed
+    @abstractmethod
+    async def _receive(self, peer: Peer) -> None:
+        """Receive from a sender."""
+
+    async def _connect(self, to: Address) -> Peer:
+        """Open a peer. Raises WorkloadError."""
+        assert self._endpoint is not None  # noqa: S101 - `listen` comes first
+        try:
+            return await self._endpoint.connect(*to)
+        except PeerError as error:
+            raise WorkloadError(f"{to[0]}:{to[1]}: {error}") from error
 
     async def failed(self) -> None:
         """See Carrier."""
@@ -86,9 +74,37 @@ class SrdCarrier:
                 async with asyncio.timeout(0.5):
                     await self._endpoint.close()
 
-    async def _accept(self, endpoint: Endpoint) -> None:
-        while True:
-            self._background.spawn(self._receive(await endpoint.accept()))
+
+class SrdCarrier(SrdEndpoint):
+    """An endpoint with its peers."""
+
+    def __init__(self, arrivals: Arrivals, source: Source) -> None:
+        super().__init__(EndpointConfig(security=Plain()))
+        self._arrivals, self._source = arrivals, source
+        self._peers: dict[Address, Peer] = {}
+        self._turns: dict[Address, Turns] = {}
+        self._confirmed: dict[Address, dict[int, asyncio.Future[None]]] = {}
+
+    async def connect(self, targets: Mapping[Address, int]) -> None:
+        """See Carrier."""
+        for target in targets:
+            peer = self._peers[target] = await self._connect(target)
+            waiting = self._confirmed[target] = {}
+            self._turns[target] = Turns(partial(_cwnd_bytes, peer), block_bytes=BLOCK_BYTES)
+            self._background.spawn(self._hear(peer, waiting))
+            await self.send(PlannedFlow(0, target, 1, 0.0))
+
+    async def send(self, flow: PlannedFlow) -> None:
+        """See Carrier."""
+        peer, turns = self._peers[flow.to], self._turns[flow.to]
+        confirmed = self._confirmed[flow.to][flow.number] = asyncio.get_running_loop().create_future()
+        for index, length in flow.blocks():
+            await turns.take(length)
+            offset = self._source.offset(flow.number + index)
+            immediate = flow.number << BLOCK_BITS | index
+            posted = peer.post_send(self._source.region, offset=offset, length=length, immediate=immediate)
+            posted.add_done_callback(partial(_completed, turns, length, confirmed))
+        await confirmed
 
     async def _receive(self, peer: Peer) -> None:
         """Receive the blocks of a sender."""

@@ -121,7 +121,7 @@ class TcpCarrier:
         return Account(
             sum(each.bytes_sent for each in sent),
             sum(each.bytes_retransmitted for each in sent),
-            min((len(each.remote_addresses) for each in sent), default=None) if self._mptcp else None,
+            min((each.subflows for each in sent), default=None) if self._mptcp else None,
         )
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ from netns.topology.model import reference
 from srd.compare import cell, faults
 from srd.compare.cell import Measurement
 from srd.compare.grid import Condition
-from srd.compare.outcome import CellOutcome, Progress, State
+from srd.compare.outcome import CellOutcome, CellProgress, State
 from srd.compare.payload import Payload, prepared
 from srd.compare.traffic import File, Flow
 
@@ -76,7 +76,7 @@ def payload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Payload:
 
 
 @pytest.fixture
-def seen() -> list[Progress]:
+def seen() -> list[CellProgress]:
     return []
 
 
@@ -89,7 +89,7 @@ def failed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def run(payload: Payload, seen: list[Progress]) -> Run:
+def run(payload: Payload, seen: list[CellProgress]) -> Run:
     def go(*, transport: str = "cubic", condition: Condition = CLEAN, timeout_s: float = 20.0) -> CellOutcome:
         return Measurement(
             cast("Lab", Loopback()),
@@ -111,7 +111,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("transport", ["srd", pytest.param("cubic", marks=pytest.mark.root)])  # who may choose cubic
-def test_file__lands(transport: str, run: Run, payload: Payload, seen: list[Progress]) -> None:
+def test_file__lands(transport: str, run: Run, payload: Payload, seen: list[CellProgress]) -> None:
     outcome = run(transport=transport)
     assert outcome.state is State.OK, outcome.reason
     assert outcome.size_bytes == SIZE_BYTES
@@ -136,7 +136,7 @@ def test_file__claimed_but_never_landed_bad_flow(run: Run, scripted: Callable[[s
 
 
 def test_cell__busiest_link_fails_at_the_share(
-    run: Run, scripted: Callable[[str], None], failed: list[str], seen: list[Progress]
+    run: Run, scripted: Callable[[str], None], failed: list[str], seen: list[CellProgress]
 ) -> None:
     progress = "for at in (0.1, 0.39, 0.41, 0.8):\n"
     progress += f"  if receives: emit('progress', seconds=at, bytes=int(at * {SIZE_BYTES}))\n"

@@ -19,7 +19,7 @@ from netns.processes import processes_in
 from srd.compare import cell as cell_module
 from srd.compare.file import read_grid
 from srd.compare.grid import TRANSPORTS, Cell, Grid
-from srd.compare.outcome import CellOutcome, Progress, State
+from srd.compare.outcome import CellOutcome, CellProgress, State
 from srd.compare.payload import TMPFS, Payloads
 from srd.compare.results import FILE, Results
 from srd.compare.runner import measure, run
@@ -201,7 +201,7 @@ class Killer:
     def begins(self, cell: Cell) -> None:
         pass
 
-    def progress(self, cell: Cell, progress: Progress) -> None:  # noqa: ARG002 - as Watch has it
+    def progress(self, cell: Cell, progress: CellProgress) -> None:  # noqa: ARG002 - as Watch has it
         if self._choose is not None:
             state = LabDirectory(f"compare-{os.getpid()}").read()
             assert state is not None

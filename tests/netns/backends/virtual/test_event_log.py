@@ -6,9 +6,9 @@ import io
 import json
 
 from netns.backends.virtual.event_log import JsonLines
-from netns.backends.virtual.virtual_link import Record
+from netns.backends.virtual.virtual_link import PacketEvent
 
-RECORD = Record(1500, "queued", "leaf1>spine1", 3, "10.0.1.1:7>10.0.2.1:8", 9014, marked=True)
+RECORD = PacketEvent(1500, "queued", "leaf1>spine1", 3, "10.0.1.1:7>10.0.2.1:8", 9014, marked=True)
 
 
 def test_json_lines() -> None:
@@ -18,4 +18,4 @@ def test_json_lines() -> None:
     write(RECORD._replace(fate="left"))
     lines = file.getvalue().splitlines()
     assert [json.loads(line)["fate"] for line in lines] == ["queued", "left"]
-    assert Record(**json.loads(lines[0])) == RECORD
+    assert PacketEvent(**json.loads(lines[0])) == RECORD
