@@ -46,7 +46,7 @@ class VirtualFabric:
     """
 
     def __init__(self, topology: Topology, *, observe: Callable[[PacketEvent], None] | None = None) -> None:
-        """`observe` is called for each event of a packet at a virtual link: see `event_log.JsonLines`."""
+        """`observe` is called for each event of a packet at a virtual link: see `JsonLines`."""
         self.topology = topology
         self.too_long = 0
         self._events = EventQueue()

@@ -12,9 +12,10 @@ and no rate a later packet may overtake and schedule an earlier entry. The repla
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TextIO
 
 from netns.backends.virtual.event_queue import EventQueue
 from netns.netem.changes import AnyShape, effective
@@ -40,6 +41,22 @@ class PacketEvent(NamedTuple):
     flow: str
     length_bytes: int
     marked: bool
+
+
+class JsonLines:
+    """The event log: writes a JSON object for each event as a line of `file`; pass it to `VirtualFabric` as `observe`.
+
+    The same run writes the same bytes, so that two logs can be compared with cmp(1).
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def __call__(self, record: PacketEvent) -> None:
+        """Write one line: the fields of `PacketEvent` by name."""
+        self._file.write(json.dumps(record._asdict(), separators=(",", ":")) + "\n")
 
 
 @dataclass(slots=True, eq=False)

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netns.backends.virtual.event_log import JsonLines
 from netns.backends.virtual.event_queue import Action
 from netns.backends.virtual.fabric import VirtualFabric
-from netns.backends.virtual.virtual_link import Packet, PacketFlow
+from netns.backends.virtual.virtual_link import JsonLines, Packet, PacketFlow
 from netns.errors import BackendError, ShapeError, TopologyError
 from netns.faults.schedule import ScheduledEvent
 from netns.netem.shape import Shape
