@@ -1,10 +1,10 @@
 """Processes that this one starts, watches and ends: what they print comes a line at a time, and none is left behind.
 
     class Rank(Child): ...
-    children = Children(on_line=print)
-    rank = children.start(command, become=partial(Rank, number=0))
-    while rank.status is None:
-        children.turn(until=give_up_at)
+    with Children(print) as children:
+        rank = children.spawn(command, become=partial(Rank, number=0))
+        while rank.status is None:
+            children.turn(until=give_up_at)
 
 Theory of operation. Each child is a session of its own: a Ctrl-C at the terminal reaches this process alone, which ends
 them in order. A child is watched through a pidfd, so that its exit is noticed before it is reaped: until then its
@@ -73,13 +73,14 @@ C = TypeVar("C", bound=Child)
 class Children(Generic[C]):
     """A context manager that ends them."""
 
-    def __init__(self, on_line: Callable[[C, Output, str], None]) -> None:
-        """`on_line` is called with each line that a child prints."""
-        self.on_line = on_line
+    def __init__(self, on_line: Callable[[C, Output, str], None], *, grace_s: float = GRACE_S) -> None:
+        """`on_line` is called with each line that a child prints; `grace_s` is from SIGTERM to SIGKILL, 0: at once."""
+        self._tell_line = on_line
+        self._grace_s = grace_s
         self._selector = selectors.DefaultSelector()
         self._all: list[C] = []
 
-    def start(
+    def spawn(
         self,
         command: Sequence[str],
         *,
@@ -125,12 +126,12 @@ class Children(Generic[C]):
         while condition() and time.monotonic() < give_up_at:
             self.turn(until=give_up_at)
 
-    def end(self, *, grace_s: float = GRACE_S) -> None:
+    def end(self) -> None:
         """End all that still run, SIGTERM first if there is a grace, and read what is left of their output."""
-        for number in (signal.SIGTERM, signal.SIGKILL) if grace_s else (signal.SIGKILL,):
+        for number in (signal.SIGTERM, signal.SIGKILL) if self._grace_s else (signal.SIGKILL,):
             for child in self._all:
                 child.signal(number)
-            self.turn_while(lambda: any(child.status is None for child in self._all), within_s=grace_s or GRACE_S)
+            self.turn_while(lambda: any(child.status is None for child in self._all), within_s=self._grace_s or GRACE_S)
         self.read_rest()
 
     def read_rest(self) -> None:
@@ -171,7 +172,7 @@ class Children(Generic[C]):
         for line in (each.decode(errors="replace").rstrip("\r") for each in lines):
             if stream == "stderr" and line.strip():
                 child.last_error = line.strip()
-            self.on_line(child, stream, line)
+            self._tell_line(child, stream, line)
         if not data:
             self._selector.unregister(pipe)
             pipe.close()

@@ -31,7 +31,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from netns.backends.relay.tap import identity_of
@@ -70,13 +69,13 @@ class Rank(Child):
         return f"{self} {how}" + (f": {self.last_error}" if self.last_error else "")
 
 
-class Launcher:
+class Launcher(Children[Rank]):
     """All ranks of a job. Created by `start`; a context manager that ends them."""
 
     def __init__(self, lab: Lab) -> None:
         nodes = {node: identity_of(lab.netns(node)) for node in lab.topology.nodes}
         self._nodes = {identity: node for node, identity in nodes.items() if identity is not None}
-        self._children = Children[Rank](self._on_line)
+        super().__init__(self._on_line)
         self._tell: OnLine = _discard_line
         self._seconds: dict[int, list[float]] = {}
         self.ranks: list[Rank] = []
@@ -93,7 +92,7 @@ class Launcher:
         addresses = [lab.address(host) for host in hosts]
         try:
             for number, host in enumerate(hosts):
-                rank = made._children.start(
+                rank = made.spawn(
                     lab.command(host, [*_GATE, *command]),
                     become=partial(Rank, number=number, host=host),
                     env=inherited | _environment(number, addresses),
@@ -109,35 +108,25 @@ class Launcher:
         """Wait until all ranks have exited with 0. On a failure or timeout ends all of them, and raises RankError."""
         self._tell = on_line
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
-        while any(rank.status is None for rank in self.ranks):
-            if give_up_at is not None and time.monotonic() >= give_up_at:
-                running = ", ".join(str(rank) for rank in self.ranks if rank.status is None)
-                self.end()
-                raise RankError(f"not done after {timeout_s:g} s: {running}")
-            self._children.turn(until=give_up_at)
-            failed = next((rank for rank in self.ranks if rank.status), None)
-            if failed is not None:
-                self.end()
-                raise RankError(failed.failure)
-        self._children.read_rest()
+        try:
+            while any(rank.status is None for rank in self.ranks):
+                if give_up_at is not None and time.monotonic() >= give_up_at:
+                    running = ", ".join(str(rank) for rank in self.ranks if rank.status is None)
+                    self.end()
+                    raise RankError(f"not done after {timeout_s:g} s: {running}")
+                self.turn(until=give_up_at)
+                failed = next((rank for rank in self.ranks if rank.status), None)
+                if failed is not None:
+                    self.end()
+                    raise RankError(failed.failure)
+            self.read_rest()
+        finally:
+            self._tell = _discard_line
 
     @property
     def iterations_s(self) -> list[float]:
         """The duration of each iteration on its slowest rank, for iterations that every rank reported."""
         return [max(reported) for _, reported in sorted(self._seconds.items()) if len(reported) == len(self.ranks)]
-
-    def end(self) -> None:
-        """End all ranks that still run, and collect their remaining output."""
-        self._children.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._tell: OnLine = _discard_line
-        self._children.__exit__(kind, error, traceback)
 
     def _open_gates(self) -> None:
         """Find the namespace of each rank, then start its command; at the latest after GRACE_S."""

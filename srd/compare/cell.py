@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from netns.lab.lab import Lab
@@ -20,23 +19,13 @@ from srd.compare.outcome import CellOutcome, CellProgress, FlowOutcome, OnProgre
 from srd.compare.payload import Payload
 from srd.compare.subflows import MPTCP, allow_subflows, first_address, lacking
 from srd.compare.traffic import Flow
+from srd.compare.worker.plan import FIRST_FLOW
 from srd.compare.workers import WORKER, Workers
 
 LISTEN_WITHIN_S: Final = 20.0
 READY_WITHIN_S: Final = 20.0
 START_AFTER_S: Final = 0.1
 """From the last `ready` to the start: every worker has read the line by then."""
-_FIRST_FLOW: Final = 1  # 0 is the worker's own
-
-
-@dataclass(slots=True)
-class _Watched:
-    """What was seen of a cell while it ran."""
-
-    arrived: dict[str, int] = field(default_factory=dict)
-    """By host: bytes so far."""
-    seconds: dict[int, float] = field(default_factory=dict)
-    """By flow: its completion time."""
 
 
 class Measurement:
@@ -57,11 +46,15 @@ class Measurement:
         self._lab = lab
         self._payload = payload
         self._transport = transport
-        self._flows = dict(enumerate(flows, _FIRST_FLOW))
+        self._flows = dict(enumerate(flows, FIRST_FLOW))
+        self._total_bytes = sum(flow.size_bytes for flow in flows)
         self._timeout_s = timeout_s
         self._on_progress = on_progress
         self._faults = Faults(lab, condition)
-        self._seen = _Watched()
+        self._arrived: dict[str, int] = {}
+        """By host: bytes so far."""
+        self._seconds: dict[int, float] = {}
+        """By flow: its completion time."""
         self._start_at = 0.0
         self._before = Reading.take(lab)
 
@@ -74,10 +67,8 @@ class Measurement:
             try:
                 self._prepare(workers)
                 if not self._watch(workers):
-                    state, reason = (
-                        State.TIMEOUT,
-                        f"stopped after {self._timeout_s:g} s with {self._arrived()} received",
-                    )
+                    share = f"{100 * self._arrived_bytes() / self._total_bytes:.0f} %"
+                    state, reason = State.TIMEOUT, f"stopped after {self._timeout_s:g} s with {share} received"
             except CellError as error:
                 workers.require_not_killed()
                 state, reason = State.FAILED, str(error)
@@ -136,7 +127,7 @@ class Measurement:
         """Wait until all flows are complete; return False if they are not in time. Raises CellError."""
         self._faults.begin(at=self._start_at, since=self._before)
         give_up_at = self._start_at + self._timeout_s
-        while len(self._seen.seconds) < len(self._flows):
+        while len(self._seconds) < len(self._flows):
             if time.monotonic() >= give_up_at:
                 return False
             if self._faults.step():
@@ -148,24 +139,15 @@ class Measurement:
 
     def _note(self, host: str, event: Mapping[str, Any]) -> None:
         if event["event"] == "flow":
-            self._seen.seconds[event["number"]] = event["seconds"]
+            self._seconds[event["number"]] = event["seconds"]
         elif event["event"] == "progress":
-            self._seen.arrived[host] = event["bytes"]
-            self._faults.arrived(self._arrived_share())
+            self._arrived[host] = event["bytes"]
+            self._faults.arrived(self._arrived_bytes() / self._total_bytes)
             what = self._faults.events[-1][1] if self._faults.events else ""
-            self._on_progress(CellProgress(event["seconds"], self._arrived_bytes(), self._total_bytes(), what))
+            self._on_progress(CellProgress(event["seconds"], self._arrived_bytes(), self._total_bytes, what))
 
     def _arrived_bytes(self) -> int:
-        return sum(self._seen.arrived.values())
-
-    def _total_bytes(self) -> int:
-        return sum(flow.size_bytes for flow in self._flows.values())
-
-    def _arrived_share(self) -> float:
-        return self._arrived_bytes() / self._total_bytes()
-
-    def _arrived(self) -> str:
-        return f"{100 * self._arrived_share():.0f} %"
+        return sum(self._arrived.values())
 
     # -- its figures --------------------------------------------------------------------------------------------------
 
@@ -177,12 +159,12 @@ class Measurement:
         reason: str | None,
         after: Reading,
     ) -> CellOutcome:
-        seen, ideal = self._seen, Ideal(self._lab.topology)
+        ideal = Ideal(self._lab.topology)
         flows = tuple(
             FlowOutcome(
                 flow.size_bytes,
                 flow.at_s,
-                seen.seconds.get(number),
+                self._seconds.get(number),
                 round(ideal.seconds(flow.source, flow.destination, size_bytes=flow.size_bytes), 6),
             )
             for number, flow in self._flows.items()
@@ -195,7 +177,7 @@ class Measurement:
         )
         if state is State.OK:
             elapsed_s = max(flow.at_s + (flow.seconds or 0.0) for flow in flows)
-            size_bytes = self._total_bytes()
+            size_bytes = self._total_bytes
             progress = (*(sample for sample in progress if sample[0] < elapsed_s), (elapsed_s, size_bytes))
         stall_ms, resent_fraction = accounts(worker.last("account") for worker in workers.by_host.values())
         return CellOutcome(

@@ -14,8 +14,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from srd.compare.errors import PayloadError
 from srd.compare.traffic import File
@@ -50,28 +49,20 @@ class Payload:
             path.unlink()
 
 
-class Payloads:
+class Payloads(contextlib.ExitStack):
     """Has the file of the workload that is being measured; a context manager that removes it."""
 
     def __init__(self) -> None:
-        self._stack = contextlib.ExitStack()
+        super().__init__()
         self._made: tuple[File, Payload] | None = None
 
     def of(self, file: File) -> Payload:
         """Return a workload's file: made at its first cell, and kept until another one's. Raises PayloadError."""
         if self._made is None or self._made[0] != file:
             self._made = None
-            self._stack.close()
-            self._made = file, self._stack.enter_context(prepared(file))
+            self.close()
+            self._made = file, self.enter_context(prepared(file))
         return self._made[1]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from srd.compare.grid import TRANSPORTS, Cell, Grid, Wanted
 from srd.compare.outcome import CellOutcome, FlowOutcome, Loads, State
+from srd.perf.figures import percentile as nearest_rank
 
 SIZE_BINS: Final = 10
 """Groups of flows by size, with equally many flows each."""
@@ -145,11 +146,9 @@ def by_size(flows: Sequence[FlowOutcome], *, bins: int = SIZE_BINS) -> tuple[Bin
     return tuple(found)
 
 
-def percentile(values: Sequence[float], share: float) -> float | None:
-    """Return the value that `share` percent do not exceed, by nearest rank; None if that is infinite, or of nothing."""
-    if not values:
-        return None
-    value = sorted(values)[max(0, math.ceil(share / 100 * len(values)) - 1)]
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """Return the value that so many percent do not exceed, by nearest rank; None: infinite, or of nothing."""
+    value = nearest_rank(sorted(values), percent) if values else math.inf
     return None if math.isinf(value) else value
 
 

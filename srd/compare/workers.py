@@ -9,8 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from netns.children import Child, Children, Output
 from netns.errors import BackendError
@@ -54,17 +53,17 @@ class WorkerProcess(Child):
         return f"{self.host}: {self.last_error or 'the worker has ended'}"
 
 
-class Workers:
+class Workers(Children[WorkerProcess]):
     """All workers of a cell; a context manager that ends them."""
 
     def __init__(self) -> None:
-        self._children = Children[WorkerProcess](self._on_line)
+        super().__init__(self._on_line, grace_s=0)
         self._said: list[tuple[WorkerProcess, Event]] = []
         self.by_host: dict[str, WorkerProcess] = {}
 
     def start(self, lab: Lab, *, host: str, command: Sequence[str]) -> None:
         """Start the process of a host."""
-        self.by_host[host] = self._children.start(lab.command(host, command), become=partial(WorkerProcess, host=host))
+        self.by_host[host] = self.spawn(lab.command(host, command), become=partial(WorkerProcess, host=host))
 
     def _on_line(self, worker: WorkerProcess, stream: Output, line: str) -> None:
         if stream == "stdout":
@@ -74,7 +73,7 @@ class Workers:
 
     def wait(self, *, until: float) -> list[tuple[WorkerProcess, Event]]:
         """Return what workers said since the last call, at the latest at `until` (monotonic)."""
-        self._children.turn(until=until)
+        self.turn(until=until)
         said, self._said = self._said, []
         return said
 
@@ -100,7 +99,7 @@ class Workers:
         The others may have seen its connections end before it counts as ended, so it is waited for a little.
         """
         workers = self.by_host.values()
-        self._children.turn_while(lambda: any(worker.status is None for worker in workers), within_s=SETTLE_S)
+        self.turn_while(lambda: any(worker.status is None for worker in workers), within_s=SETTLE_S)
         for worker in workers:
             if worker.status == -signal.SIGKILL:
                 raise BackendError(f"{worker.host}: the worker was killed by SIGKILL")
@@ -110,13 +109,4 @@ class Workers:
         workers = self.by_host.values()
         for worker in workers:
             worker.end_input()
-        self._children.turn_while(lambda: not all(worker.ended for worker in workers), within_s=FINISH_WITHIN_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._children.end(grace_s=0)
-        self._children.__exit__(kind, error, traceback)
+        self.turn_while(lambda: not all(worker.ended for worker in workers), within_s=FINISH_WITHIN_S)
