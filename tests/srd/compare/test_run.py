@@ -64,6 +64,7 @@ def test_compare__everything_is_measured_and_written(tmp_path: Path) -> None:
     out = tmp_path / "out" / "short"
     assert json.loads((out / "report.json").read_text()) == report
     assert [cell["transport"] for cell in report["cells"]] == list(TRANSPORTS)
+    assert all(report["environment"][name] for name in ("open-srd", "numpy", "uvloop"))
     for cell in report["cells"]:
         if cell["transport"] in report["unavailable"]:
             assert cell["state"] == "n/a", cell
