@@ -25,7 +25,7 @@ from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import Offer
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sending import FileEnd, FileSender
-from srd.file_transfer.watcher import Received, Watcher
+from srd.file_transfer.watcher import Watcher
 from srd.peer import Peer
 from srd.secure.config import Psk
 
@@ -73,17 +73,13 @@ class SrdFiles(SrdEndpoint, Watcher):
         await FileReceiver(peer, inbox=self._inbox, watcher=self).receive()
 
     async def _look(self, peer: Peer) -> None:
-        """Count what lands, names and answers included; only the receiver's word makes the file complete."""
+        """Count what lands of the file: names and digests land, too, so that it is whole a little early."""
         seen_bytes = peer.landed_bytes
         while left := self._arrivals.left_bytes(FIRST_FLOW):
-            if (landed_bytes := min(peer.landed_bytes - seen_bytes, left - 1)) > 0:
+            if (landed_bytes := min(peer.landed_bytes - seen_bytes, left)) > 0:
                 seen_bytes += landed_bytes
                 self._arrivals.count(FIRST_FLOW, landed_bytes)
             await asyncio.sleep(LOOK_S)
-
-    def on_received(self, received: Received) -> None:  # noqa: ARG002 - it is the only one
-        """Count what is left."""
-        self._arrivals.count(FIRST_FLOW, self._arrivals.left_bytes(FIRST_FLOW))
 
     def on_failure(self, offer: Offer, error: Exception, *, is_kept: bool) -> None:  # noqa: ARG002 - nobody goes on
         """End the workload."""
