@@ -22,7 +22,7 @@ from srd.file_transfer.directory import Directory
 from srd.file_transfer.inbox import Inbox
 from srd.file_transfer.listing import list_all
 from srd.file_transfer.outgoing import Outgoing
-from srd.file_transfer.protocol import Offer
+from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sending import FileEnd, FileSender
 from srd.file_transfer.watcher import Watcher
@@ -42,6 +42,8 @@ class SrdFiles(SrdEndpoint, Watcher):
         self._arrivals, self._copy = arrivals, copy
         self._inbox = Inbox(Directory(copy.into, overwrite=True))
         self._sender: FileSender | None = None
+        self._peer: Peer | None = None
+        """Who sends the file."""
 
     async def connect(self, targets: Mapping[Address, int]) -> None:
         """See Carrier."""
@@ -69,8 +71,13 @@ class SrdFiles(SrdEndpoint, Watcher):
                 self._sender.close()
 
     async def _receive(self, peer: Peer) -> None:
-        self._background.spawn(self._look(peer))
+        self._peer = peer
         await FileReceiver(peer, inbox=self._inbox, watcher=self).receive()
+
+    def on_begin(self, offers: Offers) -> None:  # noqa: ARG002 - there is one
+        """Look from now on: the offer that has landed is nothing of the file."""
+        if self._peer is not None:
+            self._background.spawn(self._look(self._peer))
 
     async def _look(self, peer: Peer) -> None:
         """Count what lands of the file: names and digests land, too, so that it is whole a little early."""
