@@ -16,7 +16,7 @@ from netns.errors import INPUT_ERRORS, LabError
 
 COMMANDS: Final = {
     "capture": "netns.cli.faults:capture_command",
-    "cleanup": "netns.cli.cleanup:cleanup",
+    "cleanup": "netns.cli.commands:cleanup",
     "discover": "netns.cli.faults:discover",
     "down": "netns.cli.commands:down",
     "exec": "netns.cli.commands:exec_command",
@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "status": "netns.cli.commands:status",
     "top": "netns.cli.top:top",
     "topology": "netns.cli.placement:topology_command",
-    "uml": "netns.cli.uml:uml_command",
+    "uml": "netns.cli.rootless:uml_command",
     "up": "netns.cli.commands:up",
     "verify": "netns.cli.commands:verify",
 }

@@ -27,11 +27,10 @@ from netns.inventory.layers import labelled, level_named, levels_of
 from netns.inventory.node_export import to_ec2, to_kubernetes
 from netns.inventory.node_files import read_nodes
 from netns.inventory.nodes import Node
-from netns.placement.hostfile import hostfile
 from netns.placement.job import Job, JobTopology, read_job
 from netns.placement.kueue import Kind, dump, manifests
 from netns.placement.model import DEFAULT_PROFILE, Profile
-from netns.placement.place import place, replace_hosts
+from netns.placement.place import hostfile, place, replace_hosts
 from netns.placement.running_pods import read_pods
 
 EXPORTS: Final = {"ec2": to_ec2, "kubernetes": to_kubernetes}

@@ -21,8 +21,6 @@ from typing import Any, Final
 
 import click
 
-from netns.compare.fabric import conditioned
-from netns.compare.grid import Condition
 from netns.errors import LabError
 from netns.lab.lab import Lab
 from netns.topology.model import Topology, reference
@@ -36,6 +34,8 @@ from scripts.card_demo.wire import Capture, captured
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.worker import worker
+from srd.compare.fabric import conditioned
+from srd.compare.grid import Condition
 from srd.errors import SrdError
 
 LAB_NAME: Final = "card-demo"

@@ -21,7 +21,7 @@ from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.listing import Listing
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import CHUNK_BYTES
-from srd.file_transfer.sending import FileSender, Outcome, Sent
+from srd.file_transfer.sending import FileEnd, FileSender, Sent
 from srd.file_transfer.token_bucket import TokenBucket
 from srd.peer import PathStats, Peer
 
@@ -67,7 +67,7 @@ class Destination:
 
 
 @dataclass(slots=True)
-class Tally:
+class DeliveredCounts:
     """What became of the files."""
 
     delivered: int = 0
@@ -92,7 +92,7 @@ class Delivery:
         self._sender = secrets.token_hex(16)
         rate_bps = options.limit_bps
         self._bucket = None if rate_bps is None else TokenBucket(rate_bps, burst_bytes=CHUNK_BYTES)
-        self._tally = Tally()
+        self._tally = DeliveredCounts()
         self._done_bytes = self._acked_bytes = 0  # of files that have ended, and of those in flight
         self._best = (0, 0)  # files that have ended and bytes acknowledged, the most in any attempt
         self._is_begun = False  # whether a peer has ever been open
@@ -193,7 +193,7 @@ class Delivery:
         self._best = max(self._best, (len(self._listing.files) - len(self._waiting), done_bytes))
         self._progress.show(done_bytes)
 
-    def _on_end(self, file: Outgoing, outcome: Outcome) -> None:
+    def _on_end(self, file: Outgoing, outcome: FileEnd) -> None:
         self._acked_bytes -= file.acked_bytes
         file.acked_bytes = 0
         if isinstance(outcome, TransferInterruptedError):
@@ -271,7 +271,7 @@ def _fields(sent: Sent) -> dict[str, Any]:
     return {"name": sent.name, "bytes": sent.size, "hash": sent.file_hash, "digest": sent.digest, "verified": True}
 
 
-def _summary_text(tally: Tally, single: Sent | None, figures: str, *, file_hash: str) -> str:
+def _summary_text(tally: DeliveredCounts, single: Sent | None, figures: str, *, file_hash: str) -> str:
     if single is not None:
         took = "the receiver has the same, " if single.was_there else f"{single.size} bytes in {figures}"
         return f"{printable(single.name)}: {took}{single.file_hash.upper()} {single.digest} verified"

@@ -16,7 +16,7 @@ import click
 
 from devmem import RegionError
 from netns.base.standard_streams import was_closed
-from srd.cli.daemon import Daemon, Opened, Source
+from srd.cli.daemon import Daemon, OpenListener, RecvListener
 from srd.cli.devmem import DeviceMemory
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
@@ -108,7 +108,7 @@ def recv(
         return run(daemon.serve(_notifying(source), once=once), as_json=as_json)
 
 
-def _to_standard_output(source: Source) -> int:
+def _to_standard_output(source: OpenListener) -> int:
     if was_closed(1):
         raise click.UsageError("--output -: standard output is closed")
     place = StandardOutput(sys.stdout.fileno())
@@ -118,11 +118,11 @@ def _to_standard_output(source: Source) -> int:
         place.close()
 
 
-def _notifying(source: Source) -> Source:
+def _notifying(source: OpenListener) -> OpenListener:
     """Return the same, which tells systemd when it is open and when it closes."""
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Opened]:
+    async def opened() -> AsyncIterator[RecvListener]:
         async with source() as found, notifying_systemd(f"listening on {found.title}"):
             yield found
 
@@ -156,7 +156,7 @@ class EndpointOptions:
     metrics: tuple[str, int] | None
 
 
-def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
+def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> OpenListener:
     """Listen with an endpoint of this process. Raises click.UsageError for options that contradict each other."""
     check_trace_file(own.trace_file, inputs=[])
     security = security_config(
@@ -172,7 +172,7 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
     title = f"srd recv on {host_port_text(*listen)}"
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Opened]:
+    async def opened() -> AsyncIterator[RecvListener]:
         with tracing(own.trace_file, title=title, vantage_point="server") as trace:
             endpoint = await Endpoint.listen(listen[0], port=listen[1], config=config, trace=trace)
             try:
@@ -189,7 +189,9 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
     return opened
 
 
-def _described(endpoint: Endpoint, *, figures: Callable[[], dict[str, int]], metrics: tuple[str, int] | None) -> Opened:
+def _described(
+    endpoint: Endpoint, *, figures: Callable[[], dict[str, int]], metrics: tuple[str, int] | None
+) -> RecvListener:
     host, port = endpoint.address
     code = endpoint.identity.fingerprint
     reached_as = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
@@ -197,4 +199,4 @@ def _described(endpoint: Endpoint, *, figures: Callable[[], dict[str, int]], met
     fields: dict[str, object] = {"address": host, "port": port, "fingerprint": code}
     if metrics is not None:
         fields["metrics"] = host_port_text(*metrics)
-    return Opened(endpoint, host_port_text(host, port), hint, fields, figures)
+    return RecvListener(endpoint, host_port_text(host, port), hint, fields, figures)

@@ -47,7 +47,7 @@ from srd.file_transfer.protocol import (
     ranges_untrusted,
     refusal,
 )
-from srd.file_transfer.read_ahead import SLOTS, Chunk, ReadAhead, Source
+from srd.file_transfer.read_ahead import SLOTS, Chunk, ChunkSource, ReadAhead
 from srd.file_transfer.runs import Kind, Range, Run, runs
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
@@ -83,7 +83,7 @@ class Sent:
     """Whether the receiver had the same file before, so that nothing was sent."""
 
 
-Outcome = Sent | TransferError
+FileEnd = Sent | TransferError
 """How a file ended: of errors, a TransferInterruptedError may be tried again."""
 
 
@@ -166,11 +166,11 @@ class FileSender:
         self._open: dict[int, _Offered] = {}  # by number
         self._accepted: deque[_Offered] = deque()
         self._ends: list[dict[str, object]] = []
-        self._on_end: Callable[[Outgoing, Outcome], None] = lambda _file, _outcome: None
+        self._on_end: Callable[[Outgoing, FileEnd], None] = lambda _file, _outcome: None
 
     async def send(self, path: Path) -> Sent:
         """Send one file under its own name. Raises TransferError, or PeerError when the peer has ended."""
-        outcomes: list[Outcome] = []
+        outcomes: list[FileEnd] = []
         file = Outgoing(path, path.name, transfer=secrets.token_hex(16))
         try:
             await self.send_all([file], on_end=lambda _, outcome: outcomes.append(outcome))
@@ -181,7 +181,7 @@ class FileSender:
             raise outcome
         return outcome
 
-    async def send_all(self, files: Sequence[Outgoing], *, on_end: Callable[[Outgoing, Outcome], None]) -> None:
+    async def send_all(self, files: Sequence[Outgoing], *, on_end: Callable[[Outgoing, FileEnd], None]) -> None:
         """Send files and make directories; `on_end(file, outcome)` is called for each.
 
         Directories come after files, and a pipe comes last.
@@ -344,7 +344,7 @@ class FileSender:
         offered.taken = max(offered.taken, taken)
         _source_of(offered).take(offered.taken)
 
-    def _end(self, offered: _Offered, outcome: Outcome) -> None:
+    def _end(self, offered: _Offered, outcome: FileEnd) -> None:
         del self._open[offered.number]
         offered.has_ended = True
         if isinstance(outcome, Sent) and offered.file.source is not None:
@@ -352,7 +352,7 @@ class FileSender:
         self._unmap(offered)
         self._report(offered.file, outcome)
 
-    def _report(self, file: Outgoing, outcome: Outcome) -> None:
+    def _report(self, file: Outgoing, outcome: FileEnd) -> None:
         if not isinstance(outcome, TransferInterruptedError):
             file.close()
         self._on_end(file, outcome)
@@ -425,7 +425,7 @@ class FileSender:
             offered.is_cancelled = True
             future.cancel()
 
-    async def _send_runs(self, offered: _Offered, source: Source) -> None:
+    async def _send_runs(self, offered: _Offered, source: ChunkSource) -> None:
         """Send what the receiver does not have; a hole by its name, and to standard output as zeros."""
         if isinstance(source, PipeSource):
             await self._send_chunks(offered, source, first=offered.chunks_there, end=None)
@@ -454,7 +454,7 @@ class FileSender:
         if not offered.has_ended and source.digest.hexdigest() != sent:
             raise source.changed()
 
-    async def _send_chunks(self, offered: _Offered, source: Source, *, first: int, end: int | None) -> None:
+    async def _send_chunks(self, offered: _Offered, source: ChunkSource, *, first: int, end: int | None) -> None:
         if self._is_mapped and isinstance(source, SourceFile) and source.size and offered.mapping is None:
             offered.mapping = self._map(source)
             self._look_at_mapped(offered, source)
@@ -611,12 +611,12 @@ def _is_count(value: object, *, most: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
-def _chunks_so_far(source: Source) -> int:
+def _chunks_so_far(source: ChunkSource) -> int:
     """Return the chunks of a file, or those of a pipe that were read."""
     return source.hashed_chunks if source.chunks is None else source.chunks
 
 
-def _source_of(offered: _Offered) -> Source:
+def _source_of(offered: _Offered) -> ChunkSource:
     """Return the open file. Raises TransferError for an answer that a directory cannot have."""
     if offered.file.source is None:
         raise TransferError(f"{offered.file.path}: the receiver takes the directory for a file; is it srd recv?")

@@ -21,9 +21,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from netns.compare.counters import Reading
-from netns.compare.errors import CellError
-from netns.compare.subflows import allow_subflows
 from netns.lab.lab import Lab
 from netns.topology.model import reference
 from scripts.benches.cases.latency import SMALL_SIZES, TCP, figures, ours_loaded, round_trips
@@ -33,6 +30,9 @@ from scripts.benches.veth.iperf import Flow
 from scripts.harness import perf
 from scripts.harness.errors import BenchError
 from scripts.harness.two_hosts import TwoHosts
+from srd.compare.counters import Reading
+from srd.compare.errors import CellError
+from srd.compare.subflows import allow_subflows
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 
 WANTED: Final = (Wanted("p999_fabric_ratio", "<=", 0.3, over="median"),)

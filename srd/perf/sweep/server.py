@@ -14,7 +14,7 @@ from srd.perf.control import Control, Fields, Kind
 from srd.perf.errors import PerfError
 from srd.perf.results import describe
 from srd.perf.running import Failure, first
-from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Session, Test
+from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Test, TestSession
 from srd.perf.stream import shown
 from srd.perf.sweep.carrier import Carrier, Joined
 from srd.perf.sweep.plan import Sweep, encode
@@ -35,7 +35,7 @@ class SweepTest(Test):
 
     asks: ClassVar[Kind] = Kind.SIZE
 
-    def __init__(self, session: Session, sweep: Sweep, *, control: Control, peer: Peer, endpoint: Endpoint) -> None:
+    def __init__(self, session: TestSession, sweep: Sweep, *, control: Control, peer: Peer, endpoint: Endpoint) -> None:
         super().__init__(session, control=control, peer=peer, endpoint=endpoint)
         self._sweep = sweep
 
