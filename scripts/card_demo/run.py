@@ -119,7 +119,7 @@ def _show(stage: Stage, *, share: float) -> bool:
 
 
 def _tenant(stage: Stage, interface: Interface, end: str, **arguments: str | int) -> Process:
-    place = {"device": interface.device, "directory": str(stage.run_dir(interface.card))}
+    place: dict[str, str | int] = {"device": interface.device, "directory": str(stage.run_dir(interface.card))}
     return stage.processes.start(interface.name, worker("scripts.card_demo.tenant", end, **place, **arguments))
 
 
@@ -128,7 +128,7 @@ def _run_tenants(stage: Stage, *, share: float) -> dict[str, dict[str, Any]]:
     receivers, senders = {}, {}
     for work in WORKS:
         sender, receiver = work.ends
-        what = {"work": work.kind, "count": work.count(share)}
+        what: dict[str, str | int] = {"work": work.kind, "count": work.count(share)}
         receivers[work] = _tenant(stage, receiver, "receive", **what)
         address = stage.wait_for(receivers[work], "listening")
         where = {name: address[name] for name in ("gid", "qp_num", "address", "rkey")}
