@@ -119,7 +119,7 @@ def _show(stage: Stage, *, share: float) -> bool:
 
 
 def _tenant(stage: Stage, interface: Interface, end: str, **arguments: str | int) -> Process:
-    place = {"device": interface.device, "directory": str(stage.run_dir(interface.card))}
+    place: dict[str, str | int] = {"device": interface.device, "directory": str(stage.run_dir(interface.card))}
     return stage.processes.start(interface.name, worker("scripts.card_demo.tenant", end, **place, **arguments))
 
 

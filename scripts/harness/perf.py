@@ -40,15 +40,21 @@ def running(pair: Pair, what: str, *options: str, bound_s: float, port: int = PO
         client = group.start(f"srd perf {what}", pair.command(SENDER, command))
 
         def ended() -> Document:
-            group.end(client, bound_s=START_S + bound_s)
+            try:
+                group.end(client, bound_s=START_S + bound_s)
+            except BenchError as error:
+                raise BenchError(f"srd perf {what}: {_document(log).get('error', error)}") from None
             if server.exit_status:
                 raise server.failure
-            document: Document = json.loads(log.read_text(encoding="utf-8"))
-            if "error" in document:
-                raise BenchError(f"srd perf {what}: {document['error']}")
-            return document
+            return _document(log)
 
         yield ended
+
+
+def _document(log: Path) -> Document:
+    """Read a document; an empty one if there is none."""
+    found: Document = json.loads(log.read_text(encoding="utf-8") or "{}") if log.exists() else {}
+    return found
 
 
 def measure(pair: Pair, what: str, *options: str, bound_s: float) -> Document:
