@@ -61,7 +61,12 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     ),
     "pyroute2": ("netns", "srd.tunnel.interface"),
     "uvloop": ("srd", "nitro_emu.daemon"),
-    "prometheus_client": ("nitro_emu.metrics", "srd.metrics.exposition", "netns.observe.lab_metrics"),
+    "prometheus_client": (
+        "netns.base.metrics",
+        "nitro_emu.metrics",
+        "srd.metrics.exposition",
+        "netns.observe.lab_metrics",
+    ),
     "matplotlib": ("srd.qlog.plot", "netns.compare.plots"),
     "jinja2": "netns.compare.page",
     "scapy": "srd.contrib.scapy",

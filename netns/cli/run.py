@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from netns.backends.choice import require_root
+from netns.base.options import Duration
+from netns.base.tables import count, print_table, table
 from netns.cli.commands import lab_named, topology_named
-from netns.cli.options import Duration
 from netns.cli.placement import overridden
-from netns.cli.tables import count, print_table, table
 from netns.errors import RankError
 from netns.examples import file_named
 from netns.inventory.fabric_layers import nodes_of

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from netns.base.percentile import percentile
 from netns.compare.grid import Cell, Grid
 from netns.compare.outcome import FlowOutcome, Loads, Outcome, State
 
@@ -117,8 +118,8 @@ def _summary(point: Point, seeds: Sequence[Outcome]) -> Summary:
         note=next((outcome.note for outcome in seeds if outcome.note), None),
         goodput_bps=_median(outcome.goodput_bps for outcome in measured),
         seconds=_median(outcome.seconds for outcome in seeds) if is_ok else None,
-        p50=percentile(slowdowns, 50),
-        p99=percentile(slowdowns, 99),
+        p50=_percentile(slowdowns, 50),
+        p99=_percentile(slowdowns, 99),
         longest_stall_ms=_median(outcome.longest_stall_ms for outcome in measured),
         resent_fraction=_median(outcome.resent_fraction for outcome in measured),
         loads=Loads(
@@ -141,15 +142,13 @@ def by_size(flows: Sequence[FlowOutcome], *, bins: int = SIZE_BINS) -> tuple[Bin
     for index in range(count):
         group = ordered[index * len(ordered) // count : (index + 1) * len(ordered) // count]
         slow = [_slowness(flow) for flow in group]
-        found.append(Bin(group[-1].size_bytes, percentile(slow, 50), percentile(slow, 99)))
+        found.append(Bin(group[-1].size_bytes, _percentile(slow, 50), _percentile(slow, 99)))
     return tuple(found)
 
 
-def percentile(values: Sequence[float], share: float) -> float | None:
-    """Return the value that `share` percent do not exceed, by nearest rank; None if that is infinite, or of nothing."""
-    if not values:
-        return None
-    value = sorted(values)[max(0, math.ceil(share / 100 * len(values)) - 1)]
+def _percentile(values: Sequence[float], percent: float) -> float | None:
+    """Return a percentile; None if that is infinite, or of nothing."""
+    value = percentile(values, percent) if values else math.inf
     return None if math.isinf(value) else value
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from netns.base.files import write_whole
 from netns.compare.errors import ResultsError
 from netns.compare.grid import Cell
 from netns.compare.outcome import Outcome
@@ -49,15 +49,9 @@ def cells_json(outcomes: Mapping[Cell, Outcome]) -> list[dict[str, Any]]:
 
 def write(path: Path, text: str | bytes) -> None:
     """Write a file, whole or not at all. Raises ResultsError."""
-    data = text.encode() if isinstance(text, str) else text
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, text.encode() if isinstance(text, str) else text)
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
 

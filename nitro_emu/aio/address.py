@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
+from netns.base.addresses import host_port_text
 from nitro_emu.abi.gid import address_of_untrusted, gid_of
 from nitro_emu.errors import AbiError
-from srd.io.addresses import host_port_text
 
 MAX_QPN: Final = (1 << 16) - 1
 MAX_QKEY: Final = (1 << 32) - 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from nitro_emu.cli.failures import run_program
+from netns.base.program import ProgramCommand
 from nitro_emu.cli.perf_options import PerfOptions, depth_option, measure, perf_options
+from nitro_emu.command import STATUSES
 from nitro_emu.perf.plan import Tool
 from srd.perf.figures import BANDWIDTH_HEAD
 
@@ -15,7 +16,7 @@ TX_DEPTH = 128
 """perftest's."""
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command("efa-bw", cls=ProgramCommand, statuses=STATUSES)
 @perf_options("write")
 @depth_option(TX_DEPTH)
 @click.version_option(package_name="open-srd", prog_name="efa-bw")
@@ -30,10 +31,5 @@ def bw(**options: Any) -> None:
     measure(Tool.BANDWIDTH, given, title=f"{given.operation.capitalize()} BW Test", head=BANDWIDTH_HEAD)
 
 
-def main() -> NoReturn:
-    """Run the command line; the entry point of the console script."""
-    run_program(bw, name="efa-bw")
-
-
 if __name__ == "__main__":
-    main()
+    bw()

@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from netns.base.options import Size
 from nitro_emu.abi.gid import gid_text
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.perf.endpoint import check_device
 from nitro_emu.perf.exchange import DEFAULT_PORT, Exchange
 from nitro_emu.perf.plan import MAX_BYTES, MAX_DEPTH, MAX_ITERATIONS, MAX_SEND_BYTES, Address, Operation, Plan, Tool
 from nitro_emu.perf.session import run_client, run_server
-from srd.cli.options import Size
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

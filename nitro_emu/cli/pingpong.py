@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from nitro_emu.cli.failures import run_program
+from netns.base.program import ProgramCommand
 from nitro_emu.cli.perf_options import PerfOptions, measure, perf_options
+from nitro_emu.command import STATUSES
 from nitro_emu.perf.plan import Tool
 from srd.perf.figures import LATENCY_HEAD
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command("efa-pingpong", cls=ProgramCommand, statuses=STATUSES)
 @perf_options("send")
 @click.version_option(package_name="open-srd", prog_name="efa-pingpong")
 def pingpong(**options: Any) -> None:
@@ -26,10 +27,5 @@ def pingpong(**options: Any) -> None:
     measure(Tool.LATENCY, given, title=f"{given.operation.capitalize()} Latency Test", head=LATENCY_HEAD)
 
 
-def main() -> NoReturn:
-    """Run the command line; the entry point of the console script."""
-    run_program(pingpong, name="efa-pingpong")
-
-
 if __name__ == "__main__":
-    main()
+    pingpong()

@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from devmem.errors import DevmemError
 from devmem.region import Region
+from netns.base.addresses import host_port_text
 from nitro_emu.aio import (
     Device,
     Memory,
@@ -35,7 +36,6 @@ from nitro_emu.messages.message import ReceivedMessage
 from nitro_emu.messages.outgoing import Outgoing
 from nitro_emu.messages.window import ReceiveWindow
 from srd.errors import PeerError
-from srd.io.addresses import host_port_text
 from srd.notify import Notify
 from srd.proto.wire.status import Status
 

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from netns.base.addresses import host_port_text
 from netns.base.standard_streams import is_output_error
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
@@ -48,7 +49,6 @@ from srd.file_transfer.store_queue import Failures, Item, StoreQueue
 from srd.file_transfer.transport import Message, Peer
 from srd.file_transfer.watcher import Received, Watcher
 from srd.file_transfer.worker import start_worker
-from srd.io.addresses import host_port_text
 from srd.notify import Notify
 from srd.proto.wire.status import Status
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final
 
+from netns.base.output import emit
 from srd.build import BUILD
 from srd.errors import SrdError
 from srd.perf.errors import UnavailableError
@@ -18,7 +19,6 @@ from srd.perf.payload import Source
 from srd.perf.running import first
 from srd.perf.tcp_socket import BBR, CUBIC, why_unavailable
 from srd.workload.arrivals import Arrivals, Carrier
-from srd.workload.events import emit
 from srd.workload.plan import BLOCK_BYTES, Flow, Plan
 from srd.workload.srd_carrier import SrdCarrier
 from srd.workload.tcp_carrier import TcpCarrier

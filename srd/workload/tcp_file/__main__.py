@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import click
 
+from netns.base.options import HostPort
 from srd.errors import SrdError
 from srd.perf.tcp_socket import CUBIC, make_socket
 from srd.workload.tcp_file.errors import TransferError
@@ -16,13 +17,6 @@ from srd.workload.tcp_file.receive import receive_file
 from srd.workload.tcp_file.send import Stopped, read_source, send_file
 
 DIRECTORY = click.Path(exists=True, file_okay=False, writable=True, path_type=Path)
-
-
-def _endpoint(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
-    host, _, port = value.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter(f"{value!r} is not HOST:PORT")
-    return host, int(port)
 
 
 def _stop(_signal: int, _frame: object) -> NoReturn:
@@ -37,7 +31,7 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--listen", required=True, callback=_endpoint, metavar="HOST:PORT", help="Port 0: the kernel's choice.")
+@click.option("--listen", required=True, type=HostPort(example_port=19870), help="Port 0: the kernel's choice.")
 @click.option("--output", required=True, type=DIRECTORY, help="Directory to put the file in.")
 @click.option("--algorithm", default=CUBIC, show_default=True, help="Congestion control.")
 @click.option("--mptcp", is_flag=True, help="Accept MPTCP.")
@@ -53,7 +47,7 @@ def receive(*, listen: tuple[str, int], output: Path, algorithm: str, mptcp: boo
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.argument("address", callback=_endpoint, metavar="HOST:PORT")
+@click.argument("address", type=HostPort(example_port=19870))
 @click.option("--algorithm", default=CUBIC, show_default=True, help="Congestion control.")
 @click.option("--mptcp", is_flag=True, help="Use MPTCP.")
 @click.option("--bind", metavar="ADDRESS", help="Our own address, for the first (sub)flow.")

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from srd.workload.events import emit
+from netns.base.output import emit
 from srd.workload.tcp_file.errors import TransferError
 from srd.workload.tcp_file.header import Header, Verification, receive_header, send_record
 from srd.workload.tcp_file.meter import PROGRESS_INTERVAL_S, Meter

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from netns.base.output import emit
 from srd.perf.tcp_info import Sent, sent_by
-from srd.workload.events import emit
 from srd.workload.tcp_file.errors import TransferError
 from srd.workload.tcp_file.header import Header, receive_verification, send_record
 
