@@ -13,6 +13,7 @@ PURE = (
     "srd/proto/**",
     "srd/secure/*",
     "netns/base/units.py",
+    "netns/base/token_bucket.py",
     "devmem/*",
     "netns/netem/*",
     "netns/topology/model.py",

@@ -16,6 +16,7 @@ from mypy_extensions import mypyc_attr
 
 from devmem.region import Region
 from devmem.registry import Access, Registration, Registry
+from netns.base.addresses import host_port_text
 from srd.batch import MessageBatch
 from srd.compaction import Waiting
 from srd.completion import CompletionQueue, WorkCompletion
@@ -24,7 +25,6 @@ from srd.engine import Engine
 from srd.errors import NoRouteError, PacketError, PeerError, SrdError
 from srd.first_answer import first_answer
 from srd.inbox import Inbox
-from srd.io.addresses import host_port_text
 from srd.io.syscalls import Address
 from srd.message import Message, WriteNotification
 from srd.names import reachable, resolve

@@ -10,12 +10,13 @@ from typing import Any, Final, Self, SupportsIndex
 
 from devmem.region import Region
 from devmem.registry import Registration
+from netns.base.addresses import host_port_text
 from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.engine import Engine
 from srd.errors import PeerError, RequestError, UsageError
 from srd.handler import PeerHandler
 from srd.inbox import Inbox, end_use
-from srd.io.addresses import host_port_text, host_text
+from srd.io.addresses import host_text
 from srd.message import Message, WriteNotification
 from srd.proto.paths.path import Path, PathCounters, PathState
 from srd.proto.peer import PeerCore

@@ -25,6 +25,7 @@ PAGE = (ROOT / "docs/architecture.md").read_text()
 
 def block_of(name: str) -> list[str]:
     """The lines of a fenced block of docs/architecture.md."""
+    text: str
     (text,) = re.findall(rf"^```{name}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     return text.splitlines()
 
@@ -57,7 +58,12 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     ),
     "pyroute2": ("netns", "srd.tunnel.interface"),
     "uvloop": ("srd", "nitro_emu.daemon"),
-    "prometheus_client": ("nitro_emu.metrics", "srd.metrics.exposition", "netns.observe.lab_metrics"),
+    "prometheus_client": (
+        "netns.base.metrics",
+        "nitro_emu.metrics",
+        "srd.metrics.exposition",
+        "netns.observe.lab_metrics",
+    ),
     "matplotlib": ("srd.qlog.plot", "srd.compare.plots"),
     "jinja2": "srd.compare.page",
     "scapy": "srd.contrib.scapy",

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from types import UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 MAX_FILE_BYTES: Final = 4 << 20
 """A lab of the largest topology with a shape for each link has less than a quarter of it, a card's settings with 256
@@ -31,7 +32,7 @@ number of them."""
 MAX_NUMBER_LENGTH: Final = 100
 """Characters of a number; Python's integers have no limit, and long ones take quadratic time."""
 
-Position = Sequence[int | str]
+M = TypeVar("M", bound=BaseModel)
 
 
 def load_mapping(path: Path, *, error: type[Exception], wanted: str) -> dict[Hashable, Any]:
@@ -64,15 +65,19 @@ def mapping_of(content: bytes, *, error: type[Exception], wanted: str) -> dict[H
     return document
 
 
-def first_mistake(error: ValidationError, *, known_keys: Callable[[Position], Sequence[str]]) -> str:
-    """Return a validation error as one line: key, what is wrong with which value, what would be right.
+def validated(model: type[M], document: object, *, error: type[Exception], context: object = None) -> M:
+    """Return a document as a model. Raises `error`: one line with the key, the value, and what would be right."""
+    try:
+        return model.model_validate(document, context=context)
+    except ValidationError as mistakes:
+        raise error(_first(mistakes, model=model)) from None
 
-    `known_keys` returns the keys of the part of the file at a position, for an unknown key there.
-    """
+
+def _first(error: ValidationError, *, model: type[BaseModel]) -> str:
     mistake = error.errors(include_url=False)[0]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"]).lstrip(".")
     if mistake["type"] == "extra_forbidden":
-        return f"{key}: no such key; the known ones here are {', '.join(known_keys(mistake['loc'][:-1]))}"
+        return f"{key}: no such key; the known ones here are {', '.join(_keys(model, mistake['loc'][:-1]))}"
     if mistake["type"] == "missing":
         return f"{key}: missing"
     if mistake["type"] == "value_error":  # from a validator of ours, whose message is complete
@@ -83,6 +88,35 @@ def first_mistake(error: ValidationError, *, known_keys: Callable[[Position], Se
     if mistake["type"] == "string_type" and isinstance(mistake["input"], bool | int | float):
         reason += "; put it in quotes"
     return f"{key}: {reprlib.repr(mistake['input'])} {reason}"
+
+
+def _keys(model: type[BaseModel], position: Sequence[int | str]) -> list[str]:
+    """Return the keys of the part of a document at a position."""
+    found: list[Any] = [model]
+    for step in position:
+        found = [inner for kind in found for inner in _inner(kind, step)]
+    models = [kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return [field.alias or name for kind in models for name, field in kind.model_fields.items()]
+
+
+def _inner(kind: Any, step: int | str) -> Iterator[Any]:
+    """Yield the types of what is at a key or an index of a value of that type."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, field in kind.model_fields.items():
+            if step in {name, field.alias}:
+                yield from _alternatives(field.annotation)
+    elif arguments := [each for each in get_args(kind) if each is not Ellipsis]:
+        yield from _alternatives(arguments[-1])
+
+
+def _alternatives(kind: Any) -> Iterator[Any]:
+    if get_origin(kind) is Annotated:
+        yield from _alternatives(get_args(kind)[0])
+    elif get_origin(kind) in {Union, UnionType}:
+        for each in get_args(kind):
+            yield from _alternatives(each)
+    else:
+        yield kind
 
 
 class _Refused(Exception):  # noqa: N818 - never leaves this module

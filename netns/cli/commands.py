@@ -6,7 +6,6 @@ line on stderr. Commands that create or enter namespaces need root; `plan` does 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -16,6 +15,8 @@ from typing import Any
 import click
 
 from netns.backends.choice import Wanted, require_root
+from netns.base.options import json_option
+from netns.base.output import print_json
 from netns.cli.options import LAB_OPTION
 from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
 from netns.errors import BackendError
@@ -63,15 +64,15 @@ def up(file: str, backend: Wanted) -> None:
 
 @click.command()
 @click.option("--lab", "name", metavar="NAME", help="Show this lab: its hosts, links and processes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes by keyword
     """List all labs, or show one of them with the current shapes of its links."""
     if name is None:
         labs = list(_readable(recorded_labs()))
-        click.echo(json.dumps({"labs": labs}, indent=2)) if as_json else show_labs(labs)
+        print_json({"labs": labs}) if as_json else show_labs(labs)
         return
     lab = Lab.find(name).status()
-    click.echo(json.dumps(lab, indent=2)) if as_json else show_lab(lab)
+    print_json(lab) if as_json else show_lab(lab)
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -19,7 +19,7 @@ import sys
 import click
 
 from netns.backends.uml import MEMORY_BYTES, run_uml
-from netns.cli.options import Size
+from netns.base.options import Size
 from netns.errors import BackendError
 from netns.programs import tool
 from netns.signals import signals_raise

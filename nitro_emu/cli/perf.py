@@ -8,18 +8,19 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
+from netns.base.options import Size
+from netns.base.program import ProgramCommand
 from nitro_emu.abi.gid import gid_text
-from nitro_emu.cli.failures import run_program
 from nitro_emu.cli.options import run_dir_option
+from nitro_emu.command import STATUSES
 from nitro_emu.perf.carrier import Verb, operation_of
 from nitro_emu.perf.end import End
 from nitro_emu.perf.session import DEFAULT_PORT, run_client, run_server
 from nitro_emu.verbs import Context, device_names
-from srd.cli.options import Size
 from srd.perf.errors import PerfError
 from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from srd.perf.sweep.client import Row
@@ -33,7 +34,6 @@ TX_DEPTH: Final = 128
 """perftest's."""
 
 Command = Callable[..., Any]
-_settings: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 def _options(default: Verb) -> Callable[[Command], Command]:
@@ -73,7 +73,7 @@ def _verb_option(verb: Verb, *, default: Verb) -> Callable[[Command], Command]:
     return click.option(f"--{verb}", "verb", flag_value=verb.value, default=default.value, help=help_text)
 
 
-@click.command(context_settings=_settings)
+@click.command("efa-pingpong", cls=ProgramCommand, statuses=STATUSES)
 @_options(Verb.SEND)
 @click.version_option(package_name="open-srd", prog_name="efa-pingpong")
 def pingpong(**given: Any) -> None:
@@ -87,7 +87,7 @@ def pingpong(**given: Any) -> None:
     _measure(latency=True, **given)
 
 
-@click.command(context_settings=_settings)
+@click.command("efa-bw", cls=ProgramCommand, statuses=STATUSES)
 @_options(Verb.WRITE)
 @click.option(
     "-t",
@@ -172,13 +172,3 @@ def _print_listening(port: int) -> None:
 def _print_addresses(end: End) -> None:
     for name, address in (("local", end.address), ("remote", end.remote)):
         click.echo(f" {name:6} address: GID {gid_text(address.gid)} QPN {address.qpn:#06x} RKey {address.rkey:#08x}")
-
-
-def main_pingpong() -> NoReturn:
-    """Run `efa-pingpong`."""
-    run_program(pingpong, name="efa-pingpong")
-
-
-def main_bw() -> NoReturn:
-    """Run `efa-bw`."""
-    run_program(bw, name="efa-bw")

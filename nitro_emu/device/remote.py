@@ -19,13 +19,13 @@ from enum import Enum, auto
 import numpy as np
 import numpy.typing as npt
 
+from netns.base.addresses import host_port_text
 from nitro_emu.abi.gid import gid_text
 from nitro_emu.device.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST
 from nitro_emu.device.tenancy import Destination, Tenancy
 from nitro_emu.errors import TrustError, VpcError
 from srd.engine import Engine
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
 from srd.secure.keys import fingerprint

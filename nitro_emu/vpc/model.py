@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from netns.base.yaml_file import MAX_FILE_BYTES, Position, first_mistake, mapping_of
+from netns.base.yaml_file import MAX_FILE_BYTES, mapping_of, validated
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.errors import AbiError, VpcError
 from nitro_emu.vpc.fields import Address, Cidr, GroupReference, Name, Network, Ports, PublicKey, Push, Strict
@@ -339,24 +339,4 @@ def parse(content: bytes, *, name: str) -> VpcMap:
 
 def checked_untrusted(document: Mapping[Any, Any]) -> VpcMap:
     """Return the map that a parsed file or document is. Raises VpcError with key, value and remedy."""
-    try:
-        return VpcMap.model_validate(document)
-    except ValidationError as error:
-        raise VpcError(first_mistake(error, known_keys=known_keys)) from None
-
-
-_PARTS: Final[Mapping[tuple[str, ...], type[Strict]]] = {
-    (): VpcMap,
-    ("cards", "*"): CardFields,
-    ("vpcs", "*"): VpcFields,
-    ("vpcs", "*", "groups", "*"): GroupFields,
-    ("vpcs", "*", "groups", "*", "ingress", "*"): RuleFields,
-    ("vpcs", "*", "groups", "*", "egress", "*"): RuleFields,
-    ("vpcs", "*", "interfaces", "*"): InterfaceFields,
-}
-
-
-def known_keys(position: Position) -> Sequence[str]:
-    """Return the keys of the part of the file at `position`; every second step down is a name or a number."""
-    part = tuple("*" if depth % 2 else str(step) for depth, step in enumerate(position))
-    return list(_PARTS[part].model_fields)
+    return validated(VpcMap, document, error=VpcError)

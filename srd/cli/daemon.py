@@ -11,9 +11,11 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from devmem import RegionError
+from netns.base.addresses import host_port_text
+from netns.base.output import emit
 from netns.base.printable import printable
 from netns.base.standard_streams import is_output_error
-from srd.cli.options import Interrupted, emit
+from srd.cli.options import Interrupted
 from srd.cli.progress import ProgressWatch
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
@@ -22,7 +24,6 @@ from srd.file_transfer.leftovers import GRACE_S, Leftover
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.watcher import Received, Watcher
-from srd.io.addresses import host_port_text
 from srd.peer import Peer
 
 NEXT_FILE_WITHIN_S = 30.0

@@ -13,8 +13,9 @@ from typing import Any
 
 import click
 
+from netns.base.output import emit
 from netns.base.printable import printable
-from srd.cli.options import emit
+from netns.base.token_bucket import TokenBucket
 from srd.cli.progress import TransferProgress, rate_text
 from srd.errors import PeerError, SrdError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
@@ -22,7 +23,6 @@ from srd.file_transfer.listing import Listing
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import CHUNK_BYTES
 from srd.file_transfer.sending import FileEnd, FileSender, Sent
-from srd.file_transfer.token_bucket import TokenBucket
 from srd.peer import PathStats, Peer
 
 RETRY_INTERVAL_S = 0.5
@@ -91,7 +91,7 @@ class Delivery:
         self._failure = ""  # of the single one
         self._sender = secrets.token_hex(16)
         rate_bps = options.limit_bps
-        self._bucket = None if rate_bps is None else TokenBucket(rate_bps, burst_bytes=CHUNK_BYTES)
+        self._bucket = None if rate_bps is None else _bucket(rate_bps)
         self._tally = DeliveredCounts()
         self._done_bytes = self._acked_bytes = 0  # of files that have ended, and of those in flight
         self._best = (0, 0)  # files that have ended and bytes acknowledged, the most in any attempt
@@ -318,3 +318,11 @@ def _path_figures(paths: Sequence[PathStats], *, primary: int) -> list[dict[str,
         }
         for path in paths
     ]
+
+
+def _bucket(rate_bps: int) -> TokenBucket:
+    """Return the limit of payload, a chunk deep.
+
+    It is empty at first: a file of two chunks takes as long as its bytes at that rate, and not half of it.
+    """
+    return TokenBucket(rate_bps / 8, depth_s=8 * CHUNK_BYTES / rate_bps, empty_at=time.monotonic())

@@ -15,12 +15,14 @@ from typing import Any, Final
 import click
 
 from devmem import RegionError
+from netns.base.addresses import host_port_text
+from netns.base.options import Size
 from netns.base.standard_streams import was_closed
 from srd.cli.daemon import Daemon, OpenListener, RecvListener
 from srd.cli.devmem import DeviceMemory
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
-from srd.cli.options import HostPort, Size, busy_poll_option, is_directory, run
+from srd.cli.options import ADDRESS, busy_poll_option, is_directory, run
 from srd.cli.security import authorized_keys_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
@@ -29,7 +31,6 @@ from srd.file_transfer.directory import Directory
 from srd.file_transfer.inbox import MAX_TRANSFERS, Inbox
 from srd.file_transfer.protocol import STANDARD_STREAM
 from srd.file_transfer.standard_output import StandardOutput
-from srd.io.addresses import host_port_text
 from srd.metrics.serving import serving
 from srd.sd_notify import notifying_systemd
 
@@ -37,7 +38,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option("--listen", type=HostPort(), help="Address to listen on; port 0 selects a free port.")
+@click.option("--listen", type=ADDRESS, help="Address to listen on; port 0 selects a free port.")
 @click.option(
     "-o",
     "--output",

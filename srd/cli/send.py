@@ -13,9 +13,11 @@ from typing import Any
 
 import click
 
+from netns.base.addresses import host_port_text
+from netns.base.options import Duration, Rate
 from netns.base.standard_streams import was_closed
 from srd.cli.delivery import Delivery, Destination, SendOptions
-from srd.cli.options import Duration, Rate, busy_poll_option, is_directory, is_file, run
+from srd.cli.options import busy_poll_option, is_directory, is_file, run
 from srd.cli.security import Target, known_hosts_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.cli.transfer_secret import transfer_secret
@@ -26,7 +28,6 @@ from srd.file_transfer.listing import Listing, list_all
 from srd.file_transfer.names import MAX_NAME_BYTES, path_untrusted
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import FILE_HASHES, MAX_RETRY_S, STANDARD_STREAM
-from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.secure.config import Keys

@@ -35,10 +35,11 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from netns.base.files import file_or_example
 from netns.base.units import UnitError, parse_duration_us, parse_percent, parse_rate_bps, parse_size
-from netns.base.yaml_file import Position, first_mistake, load_mapping
+from netns.base.yaml_file import load_mapping, validated
 from netns.errors import ShapeError, TopologyError
 from netns.examples import file_named
 from netns.faults.schedule import check_events, in_order, parse_events
@@ -127,18 +128,15 @@ class _File(_Strict):
 
 def grid_file(name: str) -> Path:
     """Return the file `name`, or the built-in grid of that name if there is no such file."""
-    path = Path(name)
-    return BUILT_IN / f"{name}.yaml" if name in NAMES and not path.exists() else path
+    return file_or_example(name, examples=BUILT_IN)
 
 
 def read_grid(path: Path) -> Grid:
     """Return the grid in a YAML file, checked: whatever it asks for can be tried. Raises GridError."""
     try:
         document = load_mapping(path, error=GridError, wanted="holds no grid; give fabrics and workloads")
-        grid = _grid(_File.model_validate(document), default_name=path.stem, base=path.parent)
+        grid = _grid(validated(_File, document, error=GridError), default_name=path.stem, base=path.parent)
         check(grid)
-    except ValidationError as error:
-        raise GridError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
     except (GridError, TopologyError, ShapeError, UnitError, TrafficError) as error:
         raise GridError(f"{path}: {error}") from None
     return grid
@@ -206,8 +204,6 @@ def _fabric(given: str | dict[str, Any], *, at: str, base: Path) -> Topology:
 def _condition(given: _Condition, *, at: str, base: Path) -> Condition:
     try:
         events = in_order(parse_events({"events": given.events}, base=base))
-    except ValidationError as error:
-        raise GridError(f"{at}.{first_mistake(error, known_keys=lambda _: ['at', 'fail', 'set', 'repair'])}") from None
     except (TopologyError, ShapeError) as error:
         raise GridError(f"{at}.{error}") from None
     fails_at = given.busiest_link_fails_at
@@ -340,18 +336,3 @@ def check(grid: Grid) -> None:
                     traffic.flows(topology, capacity_bps=uplink_bps(topology), seed=seed)
             except TrafficError as error:
                 raise GridError(f"workloads.{name}.{error}") from None
-
-
-def _known_keys(position: Position) -> list[str]:
-    """Return the keys of the part of the file at `position`."""
-    models: dict[Any, type[_Strict]] = {"conditions": _Condition, "workloads": _Workload, "wanted": _Wanted}
-    if len(position) == 3:
-        kinds: dict[Any, type[_Strict]] = {
-            "bulk": _Bulk,
-            "file": _FileSent,
-            "incast": _Incast,
-            "all_to_all": _AllToAll,
-            "rpc": _Rpc,
-        }
-        return list(kinds[position[2]].model_fields)
-    return list((models[position[0]] if position else _File).model_fields)

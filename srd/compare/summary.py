@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from netns.base.percentile import percentile
 from srd.compare.grid import TRANSPORTS, Cell, Grid, Wanted
 from srd.compare.outcome import CellOutcome, FlowOutcome, Loads, State
-from srd.perf.figures import percentile as nearest_rank
 
 SIZE_BINS: Final = 10
 """Groups of flows by size, with equally many flows each."""
@@ -118,8 +118,8 @@ def _summary(point: Point, seeds: Sequence[CellOutcome]) -> Summary:
         note=next((outcome.note for outcome in seeds if outcome.note), None),
         goodput_bps=_median(outcome.goodput_bps for outcome in measured),
         seconds=_median(outcome.seconds for outcome in seeds) if is_ok else None,
-        p50=percentile(slowdowns, 50),
-        p99=percentile(slowdowns, 99),
+        p50=_percentile(slowdowns, 50),
+        p99=_percentile(slowdowns, 99),
         longest_stall_ms=_median(outcome.longest_stall_ms for outcome in measured),
         resent_fraction=_median(outcome.resent_fraction for outcome in measured),
         loads=Loads(
@@ -142,13 +142,13 @@ def by_size(flows: Sequence[FlowOutcome], *, bins: int = SIZE_BINS) -> tuple[Bin
     for index in range(count):
         group = ordered[index * len(ordered) // count : (index + 1) * len(ordered) // count]
         slow = [_slowness(flow) for flow in group]
-        found.append(Bin(group[-1].size_bytes, percentile(slow, 50), percentile(slow, 99)))
+        found.append(Bin(group[-1].size_bytes, _percentile(slow, 50), _percentile(slow, 99)))
     return tuple(found)
 
 
-def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return the value that so many percent do not exceed, by nearest rank; None: infinite, or of nothing."""
-    value = nearest_rank(sorted(values), percent) if values else math.inf
+def _percentile(values: Sequence[float], percent: float) -> float | None:
+    """Return a percentile; None if that is infinite, or of nothing."""
+    value = percentile(values, percent) if values else math.inf
     return None if math.isinf(value) else value
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from devmem.errors import RegionError
 from devmem.region import Region
+from netns.base.token_bucket import TokenBucket
 from srd.errors import PeerError, UsageError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.outgoing import Outgoing
@@ -51,7 +53,6 @@ from srd.file_transfer.read_ahead import SLOTS, Chunk, ChunkSource, ReadAhead
 from srd.file_transfer.runs import Kind, Range, Run, runs
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
-from srd.file_transfer.token_bucket import TokenBucket
 from srd.file_transfer.worker import start_worker
 from srd.notify import Notify
 from srd.peer import Peer
@@ -475,7 +476,9 @@ class FileSender:
                     self._post_hashes(offered, chunks)
                 for chunk in chunks:
                     if self._bucket is not None:
-                        await self._bucket.take(chunk.length)
+                        self._bucket.charge(chunk.length, now=time.monotonic())
+                        if delay_s := self._bucket.delay_s(time.monotonic()):
+                            await asyncio.sleep(delay_s)
                     self._post(offered, chunk)
         except _EndedError:
             return

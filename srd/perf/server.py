@@ -12,10 +12,10 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
+from netns.base.addresses import host_port_text
 from netns.base.standard_streams import is_output_error
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.perf.control import VERSION, Control, Fields, Kind, counts_untrusted
 from srd.perf.errors import PerfError

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from srd.cli.options import emit
+from netns.base.output import emit
 from srd.compare.worker.arrivals import Arrivals, BlockArrivals, Copy, FileArrivals
 from srd.compare.worker.carrier import Carrier
 from srd.compare.worker.plan import BLOCK_BYTES, Plan, PlannedFlow

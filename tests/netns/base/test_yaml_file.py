@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 import netns.base.yaml_file
-from netns.base.yaml_file import MAX_FILE_BYTES, first_mistake, load_mapping, mapping_of
+from netns.base.yaml_file import MAX_FILE_BYTES, load_mapping, mapping_of, validated
 from netns.errors import JobError
 
 LAUGHS = b"a0: &a0 [x, x]\n" + b"".join(
@@ -22,10 +23,18 @@ MERGES = b"a0: &a0 {x: 1}\n" + b"".join(
 )
 
 
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    size: int = 1
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
     count: int = 1
     name: str = ""
+    for_: str = Field(default="", alias="for")
+    parts: list[_Part] | None = None
+    by_name: dict[str, Annotated[tuple[_Part, ...], Field(max_length=2)]] = {}
 
     @field_validator("count")
     @classmethod
@@ -115,16 +124,18 @@ def test_load_mapping__no_file_bad_flow(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"cuont": 1}, "cuont: no such key; the known ones here are a, b"),
+        ({"cuont": 1}, "cuont: no such key; the known ones here are count, name, for, parts, by_name"),
+        ({"parts": [{}, {"x": 1}]}, "parts[1].x: no such key; the known ones here are size"),
+        ({"by_name": {"a": [{"x": 1}]}}, "by_name.a[0].x: no such key; the known ones here are size"),
         ({"count": "x"}, "count: 'x' should be a valid integer"),
         ({"count": 3}, "count: 3 is odd"),
         ({"name": 5}, "name: 5 should be a valid string; put it in quotes"),
     ],
 )
-def test_first_mistake(document: object, message: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        _Model.model_validate(document)
-    assert first_mistake(caught.value, known_keys=lambda _: ["a", "b"]) == message
+def test_validated__the_first_mistake_is_one_line(document: object, message: str) -> None:
+    with pytest.raises(JobError) as caught:
+        validated(_Model, document, error=JobError)
+    assert str(caught.value) == message
 
 
 @given(content=st.binary() | st.text("{}[]:,&*!|>-? \n#'\"ab01").map(str.encode))

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from srd.compare.progress import Progress
 
 from srd.compare.errors import ResultsError
 from srd.compare.grid import TRANSPORTS, Cell, Grid
-from srd.compare.outcome import CellOutcome, State
+from srd.compare.outcome import CellOutcome, CellProgress, State
 from srd.compare.page import render
 from srd.compare.plots import picture_png, throughput
 from srd.compare.results import as_json, cells_csv, cells_json, flows_csv, write
@@ -196,7 +195,7 @@ def test_screen__a_line_for_what_was_measured() -> None:
     with Screen(console, cells) as screen:
         for cell, outcome in outcomes().items():
             screen.begins(cell)
-            screen.progress(cell, Progress(0.0, 0, 1 << 20, ""))
+            screen.progress(cell, CellProgress(0.0, 0, 1 << 20, ""))
             screen.ended(cell, outcome, took_s=None if cell.seed == 1 else 1.0)
     text = console.export_text()
     assert len(text.splitlines()) == sum(cell.seed == 2 for cell in cells)
@@ -211,7 +210,7 @@ def test_screen__has_a_bar_with_rate_and_what_has_failed() -> None:
     console = Console(file=io.StringIO(), width=200, force_terminal=True)
     with Screen(console, cells) as screen:
         screen.begins(cells[0])
-        screen.progress(cells[0], Progress(0.5, 1 << 19, 1 << 20, "fail leaf1-spine2"))
+        screen.progress(cells[0], CellProgress(0.5, 1 << 19, 1 << 20, "fail leaf1-spine2"))
     assert isinstance(console.file, io.StringIO)
     assert "srd: 50 %, 8.4 Mbit/s" in console.file.getvalue()
     assert "fail leaf1-spine2" in console.file.getvalue()

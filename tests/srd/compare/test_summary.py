@@ -7,7 +7,7 @@ import math
 import pytest
 
 from srd.compare.outcome import FlowOutcome
-from srd.compare.summary import Point, by_size, percentile, summarize
+from srd.compare.summary import Point, _percentile, by_size, summarize
 from tests.srd.compare.cases import GRID, done, outcomes
 
 SUMMARIES = {each.point: each for each in summarize(GRID, outcomes())}
@@ -57,4 +57,4 @@ def test_by_size__groups_of_equally_many() -> None:
     ],
 )
 def test_percentile__nearest_rank(values: list[float], share: float, expected: float | None) -> None:
-    assert percentile(values, share) == expected
+    assert _percentile(values, share) == expected

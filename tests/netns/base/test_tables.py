@@ -1,10 +1,10 @@
-"""netns.cli.tables: counts and columns."""
+"""netns.base.tables: counts and columns."""
 
 from __future__ import annotations
 
 import pytest
 
-from netns.cli.tables import count, print_table, table
+from netns.base.tables import count, print_table, table
 
 
 def test_count() -> None:
@@ -28,3 +28,15 @@ def test_print_table__is_not_wrapped_in_a_pipe(capsys: pytest.CaptureFixture[str
     rows.add_row("x" * 100, "y" * 100)
     print_table(rows)
     assert f"{'x' * 100}  {'y' * 100}" in capsys.readouterr().out.splitlines()
+
+
+def test_table__numbers_are_right_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table("name", "count", "state", text=("state",))
+    rows.add_row("a", "1", "up")
+    rows.add_row("b", "1000", "gone")
+    print_table(rows)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "name  count  state",
+        "a         1  up",
+        "b      1000  gone",
+    ]
