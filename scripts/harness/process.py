@@ -201,6 +201,17 @@ class ProcessGroup:
                 )
             self.wait(until=time.monotonic() + _TICK_S)
 
+    def said(self, child: Process, text: str, *, bound_s: float = EVENT_BOUND_S) -> None:
+        """Wait until a process has printed a text on stderr. Raises BenchError if it ends before, or is late."""
+        give_up_at = time.monotonic() + bound_s
+        while text not in child.errors:
+            if child.exit_status is not None:
+                self.stop(child)
+                raise child.failure
+            if time.monotonic() > give_up_at:
+                raise BenchError(f"the {child.name} did not print {text!r} within {bound_s:g} s")
+            self.wait(until=time.monotonic() + _TICK_S)
+
     def request(self, child: Process, line: str, kind: str, *, bound_s: float = EVENT_BOUND_S) -> Event:
         """Send a line; return the event of the reply."""
         child.command(line)

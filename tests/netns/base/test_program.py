@@ -71,7 +71,7 @@ def test_without_a_command_it_says_what_lists_them(capfd: pytest.CaptureFixture[
 
 def test_commands_are_imported_when_they_are_used(capfd: pytest.CaptureFixture[str]) -> None:
     sys.modules.pop("netns.cli.uml", None)
-    program = Program("prog", commands_at={"b": "netns.cli.uml:uml_command"}, statuses={OwnError: 1})
+    program = Program("prog", commands_at={"b": "netns.cli.rootless:uml_command"}, statuses={OwnError: 1})
     program.command("a")(lambda: None)
     context = click.Context(program)
     assert program.list_commands(context) == ["a", "b"]
