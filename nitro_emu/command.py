@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import Final
 
-from netns.standard_streams import open_closed
+from netns.base.standard_streams import open_closed
 
 EXTRA: Final = ("cbor2", "click", "prometheus_client", "pydantic", "rich", "uvloop", "yaml")
 """What the extra `card` brings."""

@@ -14,7 +14,7 @@ from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.engine import Engine
 from srd.errors import PeerError, RequestError, UsageError
 from srd.handler import PeerHandler
-from srd.inbox import Inbox
+from srd.inbox import Inbox, end_use
 from srd.io.addresses import host_port_text, host_text
 from srd.message import Message, WriteNotification
 from srd.proto.paths.path import Path, PathCounters, PathState
@@ -105,7 +105,8 @@ class Peer:
         """Send a buffer as one message, with a 32-bit `immediate` if one is given; return once it was acknowledged.
 
         `data` is anything with contiguous bytes: bytes, bytearray, memoryview, a NumPy array. What lies in a `Region`
-        is sent from there and must not change before the call returns; anything else is copied first. When cancelled
+        is sent from there and must not change before the call returns; `bytes` are sent from where they are, too, and
+        anything else is copied first. When cancelled
         it ends the request; whether the message arrives is then unknown.
 
         Raises RequestError, with the status, when it fails; PeerError when the peer has ended or is being closed;
@@ -258,7 +259,7 @@ class Peer:
     def _cancel(self, request: int) -> None:
         if (future := self._inbox.requests.get(request)) is not None:
             self._engine.cancel(self.number, request=request)
-            future.release()  # at once: the caller may close the region before the completion arrives
+            end_use(future)  # at once: the caller may close the region before the completion arrives
 
     # -- without futures, for owners with a callback for each message ------------------------------------------------
 

@@ -128,18 +128,6 @@ class Responder:
         """Return the requester's queue pair: answers to different ones take turns."""
         return key & 0xFFFF
 
-    def choose_prediction(self) -> None:
-        """Let payload of writes land without a copy while there is one peer (`srd.io.placement_predictor`).
-
-        With several, a wrong guess could write one's payload to where another's message belongs, until it is corrected.
-        Called whenever the number of peers has changed.
-        """
-        engine = self._engine()
-        predictor = engine.queues.host.predictor
-        only = self._sources.only if len(engine.peers) == 1 else None
-        predictor.context = None if only is None else engine.peer(only).own_context
-        predictor.clear_hint()
-
     def _reserve(self, qp: QueuePair, count: int) -> list[RecvRequest]:
         """Reserve receive requests; none: there are not as many."""
         rq = qp.rq
@@ -341,7 +329,6 @@ class Responder:
 
     def on_ended(self, peer: int, source: Source) -> None:
         """Give back what was reserved for a source that has ended."""
-        self.choose_prediction()
         for number in source.queue_pairs:
             if (qp := self._queue_pair(number)) is not None:
                 qp.forget(peer)

@@ -51,8 +51,8 @@ MAX_FILE_BYTES: Final = 256 << 20
 
 MAX_IMAGE_BYTES: Final = 1 << 30
 
-MAX_CONFIGURATION_BYTES: Final = 1 << 20
-"""The same as `nitro_emu.yaml_file` reads."""
+MAX_CONFIGURATION_BYTES: Final = 4 << 20
+"""As much as `netns.base.yaml_file` reads."""
 
 _COMPILED_GROUP: Final = "__mypyc."
 """In the name of what mypyc puts beside the packages: the code of all compiled modules, which only load it."""

@@ -11,7 +11,8 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from devmem import RegionError
-from netns.standard_streams import is_output_error
+from netns.base.printable import printable
+from netns.base.standard_streams import is_output_error
 from srd.cli.options import Interrupted, emit
 from srd.cli.progress import ProgressWatch
 from srd.endpoint import Endpoint
@@ -23,7 +24,6 @@ from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.watcher import Received, Watcher
 from srd.io.addresses import host_port_text
 from srd.peer import Peer
-from srd.printable import printable
 
 NEXT_FILE_WITHIN_S = 30.0
 """Longest time that a sender which has announced more files may take to offer them: enough to connect anew on a bad

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from netns.base.printable import printable
 from srd.cli.options import emit
 from srd.cli.progress import TransferProgress, rate_text
 from srd.errors import PeerError, SrdError
@@ -23,7 +24,6 @@ from srd.file_transfer.protocol import CHUNK_BYTES
 from srd.file_transfer.sending import FileSender, Outcome, Sent
 from srd.file_transfer.token_bucket import TokenBucket
 from srd.peer import PathStats, Peer
-from srd.printable import printable
 
 RETRY_INTERVAL_S = 0.5
 """Time between two attempts; an attempt takes longer if the receiver does not answer."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from devmem import RegionError
-from netns.standard_streams import was_closed
+from netns.base.standard_streams import was_closed
 from srd.cli.daemon import Daemon, Opened, Source
 from srd.cli.devmem import DeviceMemory
 from srd.cli.log import log_level, log_options, logging_to_stderr

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from netns.standard_streams import was_closed
+from netns.base.standard_streams import was_closed
 from srd.cli.delivery import Delivery, Destination, SendOptions
 from srd.cli.options import Duration, Rate, busy_poll_option, is_directory, is_file, run
 from srd.cli.security import Target, known_hosts_option, security_config, security_options

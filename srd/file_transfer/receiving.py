@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from netns.standard_streams import is_output_error
+from netns.base.standard_streams import is_output_error
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import Inbox, NotStartedError

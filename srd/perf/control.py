@@ -13,8 +13,8 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
 
+from netns.base.printable import printable
 from srd.perf.errors import PerfError
-from srd.printable import printable
 
 VERSION: Final = 3
 """Of the messages; another one is refused."""

@@ -32,7 +32,7 @@ from srd.proto.memory import Inbox, Memory
 from srd.proto.peer import PeerCore
 from srd.proto.peer_state import PeerState
 from srd.proto.peer_trace import PeerTrace
-from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
+from srd.proto.recv.admission import Admission
 from srd.proto.recv.pulls import Pulls
 from srd.proto.security import CredentialCheck, PacketProtection, Secured, Security
 from srd.proto.stateless import StatelessResponder
@@ -51,7 +51,6 @@ from srd.proto.wire.control import (
     Probe,
     Protected,
     Refuse,
-    RefuseReason,
     Reset,
     Retry,
     SecureAccept,
@@ -70,7 +69,7 @@ from srd.proto.wire.data import (
     host_of,
     received_bursts_untrusted,
 )
-from srd.proto.wire.status import Status
+from srd.proto.wire.status import RefuseReason, Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 
 _PULLS: Final = -1  # its timer is that of the pulls; the others are peers' numbers
@@ -91,7 +90,6 @@ class EndpointCore:
         memory: Memory | None = None,
         inbox: Inbox | None = None,
         security: Security | None = None,
-        admission: AdmissionFactory = TurnAdmission,
         trace: Trace | None = None,
         read: Callable[[int, int], bytes] | None = None,
     ) -> None:
@@ -100,9 +98,9 @@ class EndpointCore:
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
         source of unguessable 64-bit ids; `rng`: random numbers for the choice of paths; `accepting`: whether others may
         open peers; `memory`: registrations for writes and reads, None without any; `inbox`: who takes messages, None:
-        whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `admission`: which sends are
-        received while memory is short; `trace`: receives the trace events of every peer; `read`: returns what landed at
-        an offset of the receive region, of a length, for the ACKs that come with data; None: no ACKs go with data.
+        whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `trace`: receives the
+        trace events of every peer; `read`: returns what landed at an offset of the receive region, of a length, for the
+        ACKs that come with data; None: no ACKs go with data.
         """
         self.malformed = 0
         self.expects_more_data = self._has_incomplete = False  # the last batch's messages: lack a lot, or anything
@@ -114,7 +112,7 @@ class EndpointCore:
         self._new_context, self._rng = new_context, rng
         self._memory, self._inbox = memory, inbox
         self._copies: list[TargetCopy] = []  # of the batch that is being processed
-        self._new_admission, self._admissions = admission, dict[int, Admission]()  # by region
+        self._admissions: dict[int, Admission] = {}  # by region
         self._trace, self._read = trace, read
         self._acks: list[tuple[PeerCore, Ack, float]] = []  # that came with the data of the batch
         self._peers: dict[int, PeerCore] = {}  # by number
@@ -233,7 +231,7 @@ class EndpointCore:
         For a part of a message `messages` is 0; for a notified write `size_bytes` is 0.
         """
         if core := self._peers.get(peer):
-            core.receiver.release(size_bytes, messages=messages, now=now)
+            core.receiver.acks.release(size_bytes, messages=messages, now=now)
             core.control_due = True
             self._ready[peer] = None
 
@@ -287,8 +285,9 @@ class EndpointCore:
         """
         result = ReceiveResult()
         touched: dict[int, PeerCore] = {}
-        admission = None if low_region is None else self._admission(low_region)
-        if admission is not None:
+        admission = None
+        if low_region is not None:
+            admission = self._admissions.setdefault(low_region, Admission(low_region))
             relieved = admission.evict_stalled(self._peers, now=now, stalled_after_s=self._config.stalled_after_s)
             touched = {peer.number: peer for peer in relieved}
         for datagram in datagrams:
@@ -374,11 +373,6 @@ class EndpointCore:
             self._peers[number].control_due = True
             self._ready[number] = None
         self._timers.arm(_PULLS, at=self._pulls.check_at)
-
-    def _admission(self, region: int) -> Admission:
-        if (admission := self._admissions.get(region)) is None:
-            admission = self._admissions[region] = self._new_admission(region)
-        return admission
 
     def _handle_controls(self, controls: Iterable[tuple[bytes, Address, float]], *, now: float) -> None:
         for data, address, received_at in controls:

@@ -37,9 +37,9 @@ from typing import Final
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import PacketError
 from srd.proto.security import CredentialCheck, Initiation, Secured, Security, SecurityMode
-from srd.proto.wire.control import Accept, Hello, Refuse, RefuseReason, Retry, SecureAccept, accept_untrusted
+from srd.proto.wire.control import Accept, Hello, Refuse, Retry, SecureAccept, accept_untrusted
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Address, host_of
-from srd.proto.wire.status import Status
+from srd.proto.wire.status import RefuseReason, Status
 
 COOKIE_LIFETIME_S: Final = 10
 """A cookie is valid for this long, and up to twice: a slow initiator's retries, and no more."""

@@ -21,13 +21,12 @@ from srd.proto.wire.control import (
     Probe,
     Protected,
     Refuse,
-    RefuseReason,
     Reset,
     Retry,
     foreign_hello_untrusted,
 )
 from srd.proto.wire.data import Address
-from srd.proto.wire.status import Status
+from srd.proto.wire.status import RefuseReason, Status
 
 MAX_REPLIES: Final = 64
 """Stateless replies waiting to be sent; more are dropped, since the senders will retry."""

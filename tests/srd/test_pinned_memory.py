@@ -13,8 +13,8 @@ from typing import Self
 from srd.endpoint import Endpoint
 from srd.proto.errors import PacketError
 from srd.proto.seqset import mask
-from srd.proto.wire.control import NOT_READY, Accept, Ack, Control, Hello, Probe, Retry, decode_untrusted
-from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
+from srd.proto.wire.control import Accept, Ack, Control, Hello, Probe, Retry, decode_untrusted
+from srd.proto.wire.data import HEADER_BYTES, NOT_READY, Burst, write_headers
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import PLAIN, content, receive, send

@@ -1,10 +1,10 @@
 """Clean: bulk data over a veth pair without loss: SRD in plain text, and iperf3.
 
-MTU 9000 and 1500, segmentation offload on and off (see veth/veth_pair.py), one flow, in turn within each round.
+MTU 9000 and 1500, segmentation offload on and off (see harness/two_hosts.py), one flow, in turn within each round.
 iperf3 runs with TCP cubic and with bbr. `*_gbps` is payload that arrived; `*_cpu_s_per_gb` is the CPU time of both
 processes, user and system, per 10^9 bytes. `tcp_ratio_*`: SRD over the faster of iperf3's two TCPs of the same round;
-`cpu_per_gb_ratio_*`: SRD over that same TCP. SRD's data is checked byte by byte between the timed turns
-(veth/worker/bulk.py).
+`cpu_per_gb_ratio_*`: SRD over that same TCP. SRD is `srd perf client`, which compares every byte of a flow of 64 MiB
+before the one that is timed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import Final
 
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
-from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import Drops
-from scripts.harness.errors import BenchError
 from scripts.harness.needs import Need, lacks
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.two_hosts import TwoHosts, veth_pair
 
 WANTED: Final = (
     Wanted("tcp_ratio_mtu9000", ">=", 1.15, over="median"),
@@ -31,9 +29,6 @@ WANTED: Final = (
 NEEDS: Final = (Need("iperf3", ("tcp_ratio_*", "cpu_per_gb_ratio_*")),)
 SECONDS: Final = 2.0
 LINKS: Final = ((9000, True), (1500, True), (9000, False), (1500, False))
-START_S: Final = 40.0
-"""Additional time of the processes: to start, and to make and check their data."""
-WORKER: Final = "scripts.benches.veth.worker"
 OURS: Final = "ours"
 
 
@@ -66,9 +61,9 @@ def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) 
     return {f"tcp_ratio_{link}": ours[gbps] / tcp[gbps], f"cpu_per_gb_ratio_{link}": ours[cpu] / tcp[cpu]}
 
 
-def _flows(two: VethPair, *, seconds: float) -> Iterator[tuple[str, iperf.Flow]]:
+def _flows(two: TwoHosts, *, seconds: float) -> Iterator[tuple[str, iperf.Flow]]:
     """Run the contestants, one after the other."""
-    runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(ours_flow, two, seconds=seconds, plain=True)}
+    runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(iperf.ours, two, seconds=seconds, plain=True)}
     for algorithm in () if lacks("iperf3") else iperf.ALGORITHMS:
         runs[f"tcp_{algorithm}"] = partial(iperf.run, two, algorithm=algorithm, seconds=seconds)
     for name, run in runs.items():
@@ -76,23 +71,3 @@ def _flows(two: VethPair, *, seconds: float) -> Iterator[tuple[str, iperf.Flow]]
         flow = run()
         Drops.read(two.namespaces).require_none_since(before, during=name)
         yield name, flow
-
-
-def ours_flow(two: VethPair, *, seconds: float, plain: bool) -> iperf.Flow:
-    """Run the SRD flow, in plain text or encrypted.
-
-    Raises BenchError for a damaged byte, or a datagram that a host dropped.
-    """
-    options = ["--plain"] if plain else []
-    received, sent = run_both(
-        two,
-        server=python(WORKER, "bulk-receive", two.receiver, *options),
-        client=lambda host, port: python(WORKER, "bulk-send", host, str(port), "--seconds", str(seconds), *options),
-        bound_s=START_S + 5 * seconds,
-    )
-    if not received["intact"]:
-        raise BenchError("ours: the receiver found other bytes than were sent")
-    if dropped := received["dropped"] + sent["dropped"]:
-        raise BenchError(f"ours: the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
-    cpu_s = received["cpu_s"] + sent["cpu_s"]
-    return iperf.Flow(8 * sent["bytes"] / sent["seconds"] / 1e9, cpu_s / (sent["bytes"] / 1e9))

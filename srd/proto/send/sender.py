@@ -36,7 +36,6 @@ from srd.proto.send.queue import SendQueue
 from srd.proto.seqset import mask, ranges
 from srd.proto.wire.control import (
     NO_ACK_PATH,
-    NOT_READY,
     Ack,
     PathReport,
     Pull,
@@ -50,6 +49,7 @@ from srd.proto.wire.data import (
     MAX_BURST_PACKETS,
     MAX_DATAGRAM_BYTES,
     MAX_TRAIN_PACKETS,
+    NOT_READY,
     Burst,
 )
 from srd.proto.wire.protected import TAG_BYTES

@@ -1,24 +1,24 @@
 """The byte layout of control packets. With `wire.data` it implements `srd/PROTOCOL.md`.
 
-A control packet is the common prefix (see `wire.data`) and a body. Each is an immutable class with `encode`: a frozen
-dataclass, or, where there is one for every few data packets, a named tuple, which is made in a tenth of the time.
-`decode_untrusted` is the inverse; it raises `PacketError` and nothing else.
+A control packet is the common prefix (see `wire.data`) and a body. Those that every connection exchanges all the time
+(ACK, PROBE) have an encoder and a decoder of their own; the others are a `Packet`, encoded and decoded by the table in
+`wire.fields`. `decode_untrusted` is the inverse of `encode`; it raises `PacketError` and nothing else.
 
-To add a packet type, change `PacketType`, add a dataclass, and change `Control`, `_DECODERS`, PROTOCOL.md and the table
-in the tests.
+To add a packet type, change `PacketType`, the table, PROTOCOL.md and the tests' list of packets, and add a dataclass to
+`Control` and `_TYPES`: its attributes have the names of the table's fields.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import Final, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
 
 from srd.proto.errors import PacketError
 from srd.proto.security import MAX_CREDENTIAL_BYTES
 from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_BYTES, VERSION, Address, PacketType
+from srd.proto.wire.fields import BODIES
+from srd.proto.wire.status import RefuseReason
 
 
 class Datagram(NamedTuple):
@@ -33,6 +33,7 @@ MAX_COOKIE_BYTES: Final = 64
 """Longest cookie: any cookie must fit into the smallest HELLO."""
 MIN_PEER_WINDOW_PACKETS: Final = 64
 """Smallest window of PSNs that an endpoint may have: a segment train."""
+_COOKIE_AT: Final = PREFIX_BYTES + 41  # in a HELLO: behind the fields of fixed size
 _PREFIX: Final = struct.Struct(">BBBBIQ")
 
 
@@ -62,8 +63,6 @@ class PathReport(NamedTuple):
 
 _REPORT: Final = struct.Struct(">BxxxIIIIHHI")
 _ACK: Final = struct.Struct(">QQQHBBBxxx")
-NOT_READY: Final = 1
-"""Flag of an ack: packets were dropped since the last ack for lack of memory."""
 
 
 def max_reports(room_bytes: int) -> int:
@@ -110,12 +109,31 @@ class Ack(NamedTuple):
         return _prefix(PacketType.ACK, context=self.context, path=self.path) + head + body + bitmap
 
 
-_HELLO: Final = struct.Struct(">QQIIIHBBQB")
-_LENGTH: Final = struct.Struct(">H")
+class Packet:
+    """A control packet that the table describes: its attributes have the names of the fields."""
+
+    __slots__ = ()
+
+    def encode(self) -> bytes:
+        """Return the packet, padded with zeros."""
+        kind = _KINDS[type(self)]
+        out = _prefix(kind, context=getattr(self, "context", 0), path=getattr(self, "path", 0))
+        for field in BODIES[kind]:
+            if field.only_if and not getattr(self, field.only_if):
+                continue
+            if field.name == "padding":
+                out = out.ljust(getattr(self, "size_bytes", 0), b"\0")
+            elif not isinstance(field.size, int):
+                out += getattr(self, field.name)
+            elif field.measures:
+                out += len(getattr(self, field.measures)).to_bytes(field.size, "big")
+            else:
+                out += getattr(self, field.name).to_bytes(field.size, "big")
+        return out
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Packet):
     """Opens a peer. Padded to `datagram_bytes`, so that it also tests whether the network carries that size."""
 
     own_context: int
@@ -139,24 +157,18 @@ class Hello:
     """Primary paths of its sender."""
 
     @property
+    def size_bytes(self) -> int:
+        """Size of the whole packet."""
+        return self.datagram_bytes
+
+    @property
     def transcript(self) -> bytes:
         """What the handshake message is bound to: the packet up to the cookie."""
-        credit = (self.credit_bytes, self.credit_messages)
-        limits = (self.max_message_bytes, self.window_packets, self.datagram_bytes)
-        source = (self.source_digest, self.paths)
-        body = _HELLO.pack(self.own_context, *credit, *limits, len(self.cookie), self.security, *source)
-        return _prefix(PacketType.HELLO, context=0, path=self.path) + body + self.cookie
-
-    def encode(self) -> bytes:
-        """Return the packet, padded with zeros."""
-        packet = self.transcript
-        if self.security:
-            packet += _LENGTH.pack(len(self.message)) + self.message
-        return packet.ljust(self.datagram_bytes, b"\0")
+        return self.encode()[: _COOKIE_AT + len(self.cookie)]
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Packet):
     """Requests the HELLO again, with this cookie; no state is kept. Padded as the HELLO, to test the return path."""
 
     context: int
@@ -168,18 +180,9 @@ class Retry:
     credential: bytes = b""
     """The responder's public key or certificate; empty in plain text."""
 
-    def encode(self) -> bytes:
-        """Return the packet, padded with zeros."""
-        prefix = _prefix(PacketType.RETRY, context=self.context, path=self.path)
-        body = bytes([len(self.cookie)]) + self.cookie + _LENGTH.pack(len(self.credential)) + self.credential
-        return (prefix + body).ljust(self.size_bytes, b"\0")
-
-
-_ACCEPT: Final = struct.Struct(">QQIIIHB")
-
 
 @dataclass(frozen=True, slots=True)
-class Accept:
+class Accept(Packet):
     """The peer exists. `datagram_bytes` is the size that both ends use."""
 
     context: int
@@ -192,28 +195,18 @@ class Accept:
     behind_nat: int = 0
     """1: the HELLO came from another address than its sender knows: a NAT is on the way; else 0."""
 
-    def encode(self) -> bytes:
-        """Return the packet."""
-        return _prefix(PacketType.ACCEPT, context=self.context) + self.body
-
     @property
     def body(self) -> bytes:
         """What follows the prefix; the payload of the responder's handshake message."""
-        credit = (self.credit_bytes, self.credit_messages)
-        limits = (self.max_message_bytes, self.window_packets, self.datagram_bytes)
-        return _ACCEPT.pack(self.own_context, *credit, *limits, self.behind_nat)
+        return self.encode()[PREFIX_BYTES:]
 
 
 @dataclass(frozen=True, slots=True)
-class SecureAccept:
+class SecureAccept(Packet):
     """The responder's handshake message, in which an ACCEPT's body is encrypted."""
 
     context: int
     message: bytes
-
-    def encode(self) -> bytes:
-        """Return the packet."""
-        return _prefix(PacketType.SECURE_ACCEPT, context=self.context) + self.message
 
 
 class Protected(NamedTuple):
@@ -258,23 +251,8 @@ class Probe:
         return (prefix + body).ljust(self.size_bytes, b"\0")
 
 
-class RefuseReason(IntEnum):
-    """Why a peer is refused, beside the status."""
-
-    NONE = 0
-    NEEDS_PLAIN = 1
-    """The responder's `SecurityMode`, plus one, where the modes differ."""
-    NEEDS_PSK = 2
-    NEEDS_KEYS = 3
-    NEEDS_CERT = 4
-    TOO_SMALL = 254
-    """The datagram size that the initiator proposes has no room for the responder's certificate."""
-    NOT_AUTHORIZED = 255
-    """The responder does not accept the initiator's key or certificate."""
-
-
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Packet):
     """The peer will not be opened; `status` is the reason."""
 
     context: int
@@ -282,41 +260,26 @@ class Refuse:
     reason: int = RefuseReason.NONE
     """A `RefuseReason`, or a number that this end does not know."""
 
-    def encode(self) -> bytes:
-        """Return the packet."""
-        return _prefix(PacketType.REFUSE, context=self.context) + bytes([self.status, self.reason])
-
-
-_CONTEXT: Final = struct.Struct(">Q")
-
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class Close(Packet):
     """Closes the peer. It carries both contexts, as all packets do that end a peer."""
 
     context: int
     own_context: int
     """The sender's."""
 
-    def encode(self) -> bytes:
-        """Return the packet."""
-        return _prefix(PacketType.CLOSE, context=self.context) + _CONTEXT.pack(self.own_context)
-
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Packet):
     """Answers CLOSE, with its two contexts exchanged: this end keeps no state of the peer."""
 
     context: int
     own_context: int
 
-    def encode(self) -> bytes:
-        """Return the packet."""
-        return _prefix(PacketType.CLOSED, context=self.context) + _CONTEXT.pack(self.own_context)
-
 
 @dataclass(frozen=True, slots=True)
-class Reset:
+class Reset(Packet):
     """Answers a packet for an unknown context: in plain text a PROBE, with its two contexts exchanged.
 
     Else any protected packet, whose sender's context is not known: `context` is 0, and the token shows who answers.
@@ -327,16 +290,9 @@ class Reset:
     """The unknown one."""
     token: bytes = b""
 
-    def encode(self) -> bytes:
-        """Return the packet."""
-        return _prefix(PacketType.RESET, context=self.context) + _CONTEXT.pack(self.own_context) + self.token
-
-
-_NACK: Final = struct.Struct(">IB")
-
 
 @dataclass(frozen=True, slots=True)
-class Nack:
+class Nack(Packet):
     """A message is refused: none of it will be acknowledged, except as ABORTED."""
 
     context: int
@@ -345,16 +301,9 @@ class Nack:
     status: int
     """Reason, as a completion status of the requester."""
 
-    def encode(self) -> bytes:
-        """Return the packet."""
-        return _prefix(PacketType.NACK, context=self.context) + _NACK.pack(self.message, self.status)
-
-
-_CHALLENGE: Final = struct.Struct(">QB")
-
 
 @dataclass(frozen=True, slots=True)
-class PathChallenge:
+class PathChallenge(Packet):
     """Tests whether its receiver receives at the address that packets of one of its paths come from."""
 
     context: int
@@ -363,28 +312,16 @@ class PathChallenge:
     remote_path: int
     """That path of the receiver."""
 
-    def encode(self) -> bytes:
-        """Return the packet."""
-        prefix = _prefix(PacketType.PATH_CHALLENGE, context=self.context)
-        return prefix + _CHALLENGE.pack(self.token, self.remote_path)
-
 
 @dataclass(frozen=True, slots=True)
-class PathResponse:
+class PathResponse(Packet):
     """Returns the token of a PATH_CHALLENGE, over the path that it was sent to."""
 
     context: int
     token: int
     path: int
 
-    def encode(self) -> bytes:
-        """Return the packet."""
-        prefix = _prefix(PacketType.PATH_RESPONSE, context=self.context, path=self.path)
-        return prefix + _CONTEXT.pack(self.token)
 
-
-_PULL_REQUEST: Final = struct.Struct(">QQQ")
-_PULL: Final = struct.Struct(">QQI")
 NO_LIMIT_BYTES: Final = (1 << 64) - 1
 """The `limit_bytes` of a PULL that stands for no limit."""
 ANY_BYTES: Final = (1 << 32) - 1
@@ -392,7 +329,7 @@ ANY_BYTES: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class PullRequest:
+class PullRequest(Packet):
     """Asks for a PULL: its sender has data, and may not send it. Counts data packets with their headers."""
 
     context: int
@@ -404,14 +341,9 @@ class PullRequest:
     """Of the last PULL that it has received; 0: none."""
     path: int = 0
 
-    def encode(self) -> bytes:
-        """Return the packet."""
-        prefix = _prefix(PacketType.PULL_REQUEST, context=self.context, path=self.path)
-        return prefix + _PULL_REQUEST.pack(self.sent_bytes, self.backlog_bytes, self.number)
-
 
 @dataclass(frozen=True, slots=True)
-class Pull:
+class Pull(Packet):
     """Limits what its receiver sends, as the other end has many peers. Counts as `PullRequest` does."""
 
     context: int
@@ -422,11 +354,6 @@ class Pull:
     unsolicited_bytes: int
     """What may be in flight without a PULL; ANY_BYTES: anything."""
     path: int = 0
-
-    def encode(self) -> bytes:
-        """Return the packet."""
-        prefix = _prefix(PacketType.PULL, context=self.context, path=self.path)
-        return prefix + _PULL.pack(self.limit_bytes, self.number, self.unsolicited_bytes)
 
 
 Inner = Ack | Probe | Close | Closed | Nack | PathChallenge | PathResponse | PullRequest | Pull
@@ -444,13 +371,16 @@ def decode_untrusted(data: bytes) -> Control:
         raise PacketError(f"version {version} is not {VERSION}")
     if kind == PacketType.PROTECTED:
         return Protected(context, data)
-    decode = _DECODERS.get(kind)
-    if decode is None:
+    body = data[PREFIX_BYTES:]
+    if kind == PacketType.ACK:
+        return _ack_untrusted(context, path, body)
+    if kind == PacketType.PROBE:
+        return _probe_untrusted(context, path, path_sequence, body)
+    if kind not in _TYPES:
         raise PacketError(f"packet type {kind} is no control packet")
-    try:
-        packet = decode(context, path, path_sequence, data[PREFIX_BYTES:])
-    except (struct.error, IndexError) as error:
-        raise PacketError(f"packet type {kind} of {len(data)} bytes is cut short") from error
+    if kind == PacketType.REFUSE and len(body) == 1:
+        body += bytes([RefuseReason.NONE])  # other versions have no reason
+    packet: Control = _packet_untrusted(kind, context, path, body)
     if isinstance(packet, _CANONICAL) and version == VERSION and packet.encode() != data:
         raise PacketError(f"packet type {kind} has reserved bits set")
     return packet
@@ -463,9 +393,13 @@ def foreign_hello_untrusted(data: bytes) -> int | None:
     return int.from_bytes(data[PREFIX_BYTES : PREFIX_BYTES + 8], "big")
 
 
-def _decode_ack(context: int, path: int, _path_sequence: int, body: bytes) -> Ack:
+def _ack_untrusted(context: int, path: int, body: bytes) -> Ack:
+    if len(body) < _ACK.size:
+        raise _cut_short(PacketType.ACK, body)
     cumulative, credit_bytes, credit_messages, bitmap_bytes, report_count, flags, remote_path = _ACK.unpack_from(body)
     at = _ACK.size + report_count * _REPORT.size
+    if len(body) < at:
+        raise _cut_short(PacketType.ACK, body)
     reports = tuple(map(PathReport._make, _REPORT.iter_unpack(body[_ACK.size : at])))
     if len(body) != at + bitmap_bytes:
         raise PacketError(f"an ack with {bitmap_bytes} bytes of bitmap has {len(body) - at}")
@@ -475,109 +409,86 @@ def _decode_ack(context: int, path: int, _path_sequence: int, body: bytes) -> Ac
     return Ack(context, cumulative, bitmap, credit_bytes, credit_messages, reports, flags, path, remote_path)
 
 
-def _decode_hello(_context: int, path: int, _path_sequence: int, body: bytes) -> Hello:
-    own_context, credit_bytes, credit_messages, *rest = _HELLO.unpack_from(body)
-    max_message, window_packets, datagram_bytes, cookie_bytes, security, source_digest, paths = rest
-    end = _HELLO.size + cookie_bytes
-    cookie, message = body[_HELLO.size : end], b""
-    if security:
-        (message_bytes,) = _LENGTH.unpack_from(body, end)
-        message = body[end + _LENGTH.size : end + _LENGTH.size + message_bytes]
-        if len(message) != message_bytes:
-            raise PacketError(f"a handshake message of {message_bytes} bytes has {len(message)}")
-    if len(body) + PREFIX_BYTES != datagram_bytes or len(cookie) != cookie_bytes:
-        raise PacketError(f"a hello for {datagram_bytes} bytes has {len(body) + PREFIX_BYTES}")
-    if datagram_bytes < MIN_DATAGRAM_BYTES:
-        raise PacketError(f"a hello for {datagram_bytes} bytes asks for less than {MIN_DATAGRAM_BYTES}")
-    _check_window(window_packets)
-    if not paths:
+def _check_untrusted(packet: Control, size_bytes: int) -> None:
+    """Raise PacketError for values that no endpoint sends, in a packet of `size_bytes`."""
+    if isinstance(packet, Retry):
+        if len(packet.cookie) > MAX_COOKIE_BYTES:
+            raise PacketError(f"a cookie of {len(packet.cookie)} bytes is longer than {MAX_COOKIE_BYTES}")
+        if len(packet.credential) > MAX_CREDENTIAL_BYTES:
+            raise PacketError(f"a credential of {len(packet.credential)} bytes is longer than {MAX_CREDENTIAL_BYTES}")
+    if not isinstance(packet, Hello | Accept):
+        return
+    datagram_bytes = packet.datagram_bytes
+    if isinstance(packet, Hello) and size_bytes != datagram_bytes:
+        raise PacketError(f"a hello for {datagram_bytes} bytes has {size_bytes}")
+    if not MIN_DATAGRAM_BYTES <= datagram_bytes <= MAX_DATAGRAM_BYTES:
+        limits = f"{MIN_DATAGRAM_BYTES} to {MAX_DATAGRAM_BYTES}"
+        raise PacketError(f"datagrams of {datagram_bytes} bytes are out of range: {limits}")
+    if packet.window_packets < MIN_PEER_WINDOW_PACKETS:
+        raise PacketError(f"a window of {packet.window_packets} packets is less than {MIN_PEER_WINDOW_PACKETS}")
+    if isinstance(packet, Hello) and not packet.paths:
         raise PacketError("a hello from an end without paths")
-    limits = (max_message, window_packets, datagram_bytes)
-    source = (source_digest, paths)
-    return Hello(own_context, credit_bytes, credit_messages, *limits, cookie, path, security, message, *source)
-
-
-def _check_window(window_packets: int) -> None:
-    if window_packets < MIN_PEER_WINDOW_PACKETS:
-        raise PacketError(f"a window of {window_packets} packets is less than {MIN_PEER_WINDOW_PACKETS}")
-
-
-def _decode_retry(context: int, path: int, _path_sequence: int, body: bytes) -> Retry:
-    cookie_bytes = body[0]
-    if cookie_bytes > MAX_COOKIE_BYTES:
-        raise PacketError(f"a cookie of {cookie_bytes} bytes is longer than {MAX_COOKIE_BYTES}")
-    if len(body) <= cookie_bytes:
-        raise PacketError(f"a cookie of {cookie_bytes} bytes has {len(body) - 1}")
-    end = 1 + cookie_bytes
-    (credential_bytes,) = _LENGTH.unpack_from(body, end)
-    start = end + _LENGTH.size
-    credential = body[start : start + credential_bytes]
-    if len(credential) != credential_bytes or credential_bytes > MAX_CREDENTIAL_BYTES:
-        raise PacketError(f"a credential of {credential_bytes} bytes has {len(credential)}")
-    return Retry(context, body[1:end], path, PREFIX_BYTES + len(body), credential)
 
 
 def accept_untrusted(context: int, body: bytes) -> Accept:
     """Decode what follows the prefix of an ACCEPT. Raises PacketError."""
-    try:
-        return _decode_accept(context, 0, 0, body)
-    except struct.error as error:
-        raise PacketError(f"an accept of {len(body)} bytes is cut short") from error
+    accept: Accept = _packet_untrusted(PacketType.ACCEPT, context, 0, body)
+    return accept
 
 
-def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -> Accept:
-    own_context, credit_bytes, credit_messages, *rest = _ACCEPT.unpack_from(body)
-    max_message_bytes, window_packets, datagram_bytes, behind_nat = rest
-    if not MIN_DATAGRAM_BYTES <= datagram_bytes <= MAX_DATAGRAM_BYTES:
-        raise PacketError(f"an accept for {datagram_bytes} bytes is out of range")
-    _check_window(window_packets)
-    limits = (max_message_bytes, window_packets, datagram_bytes)
-    return Accept(context, own_context, credit_bytes, credit_messages, *limits, behind_nat)
-
-
-def _decode_refuse(context: int, _path: int, _path_sequence: int, body: bytes) -> Refuse:
-    return Refuse(context, body[0], body[1] if len(body) > 1 else RefuseReason.NONE)  # other versions have no reason
-
-
-def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> Probe:
+def _probe_untrusted(context: int, path: int, path_sequence: int, body: bytes) -> Probe:
+    if len(body) < _PROBE.size:
+        raise _cut_short(PacketType.PROBE, body)
     own_context, sent_us, ack_path, ack_remote_path = _PROBE.unpack_from(body)
-    return Probe(
-        context, own_context, path, path_sequence, sent_us, ack_path, ack_remote_path, PREFIX_BYTES + len(body)
-    )
+    size_bytes = PREFIX_BYTES + len(body)
+    return Probe(context, own_context, path, path_sequence, sent_us, ack_path, ack_remote_path, size_bytes)
 
 
-def _decode_pull_request(context: int, path: int, _path_sequence: int, body: bytes) -> PullRequest:
-    sent_bytes, backlog_bytes, number = _PULL_REQUEST.unpack_from(body)
-    return PullRequest(context, sent_bytes, backlog_bytes, number, path)
+def _cut_short(kind: int, body: bytes) -> PacketError:
+    return PacketError(f"packet type {kind} of {PREFIX_BYTES + len(body)} bytes is cut short")
 
 
-def _decode_pull(context: int, path: int, _path_sequence: int, body: bytes) -> Pull:
-    limit_bytes, number, unsolicited_bytes = _PULL.unpack_from(body)
-    return Pull(context, limit_bytes, number, unsolicited_bytes, path)
+def _packet_untrusted(kind: int, context: int, path: int, body: bytes) -> Any:
+    """Decode a body by the table. What follows its last field is ignored."""
+    made, names = _TYPES[kind]
+    size_bytes = PREFIX_BYTES + len(body)
+    values: dict[str, Any] = {"context": context, "path": path, "size_bytes": size_bytes}
+    at = 0
+    for field in BODIES[PacketType(kind)]:
+        if field.only_if and not values[field.only_if]:
+            continue
+        size = field.size
+        end = len(body) if size is None else at + (size if isinstance(size, int) else values[size])
+        if end > len(body):
+            if isinstance(size, int):
+                raise _cut_short(kind, body)
+            raise PacketError(f"a {field.name} of {end - at} bytes has {len(body) - at}")
+        part = body[at:end]
+        values[field.name] = int.from_bytes(part, "big") if isinstance(size, int) else part
+        at = end
+    packet = made(**{name: values[name] for name in names if name in values})
+    _check_untrusted(packet, size_bytes)
+    return packet
 
 
 _CANONICAL: Final = (Hello, Retry, SecureAccept, Refuse, Reset)
 """What may be received unprotected though there are keys: it must be what `encode` returns, bit by bit."""
-_DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
-    PacketType.ACK: _decode_ack,
-    PacketType.HELLO: _decode_hello,
-    PacketType.RETRY: _decode_retry,
-    PacketType.ACCEPT: _decode_accept,
-    PacketType.REFUSE: _decode_refuse,
-    PacketType.PROBE: _decode_probe,
-    PacketType.CLOSE: lambda context, _path, _sequence, body: Close(context, *_CONTEXT.unpack_from(body)),
-    PacketType.CLOSED: lambda context, _path, _sequence, body: Closed(context, *_CONTEXT.unpack_from(body)),
-    PacketType.RESET: lambda context, _path, _sequence, body: Reset(
-        context, _CONTEXT.unpack_from(body)[0], body[_CONTEXT.size :]
-    ),
-    PacketType.PATH_CHALLENGE: lambda context, _path, _sequence, body: PathChallenge(
-        context, *_CHALLENGE.unpack_from(body)
-    ),
-    PacketType.PATH_RESPONSE: lambda context, path, _sequence, body: PathResponse(
-        context, _CONTEXT.unpack_from(body)[0], path
-    ),
-    PacketType.PULL_REQUEST: _decode_pull_request,
-    PacketType.PULL: _decode_pull,
-    PacketType.SECURE_ACCEPT: lambda context, _path, _sequence, body: SecureAccept(context, body),
-    PacketType.NACK: lambda context, _path, _sequence, body: Nack(context, *_NACK.unpack_from(body)),
+_KINDS: dict[type[Any], PacketType] = {
+    Hello: PacketType.HELLO,
+    Retry: PacketType.RETRY,
+    Accept: PacketType.ACCEPT,
+    SecureAccept: PacketType.SECURE_ACCEPT,
+    Refuse: PacketType.REFUSE,
+    Close: PacketType.CLOSE,
+    Closed: PacketType.CLOSED,
+    Reset: PacketType.RESET,
+    Nack: PacketType.NACK,
+    PathChallenge: PacketType.PATH_CHALLENGE,
+    PathResponse: PacketType.PATH_RESPONSE,
+    PullRequest: PacketType.PULL_REQUEST,
+    Pull: PacketType.PULL,
 }
+_TYPES: dict[int, tuple[type[Any], tuple[str, ...]]] = {
+    kind: (made, tuple(field.name for field in fields(made))) for made, kind in _KINDS.items()
+}
+"""The class of each packet that the table describes, and its attributes."""

@@ -74,6 +74,8 @@ ABORTED: Final = 8
 """Flag: the message was aborted by its sender. What was received of it is discarded; the rest is never sent."""
 WITH_ACK: Final = 16
 """Flag of a SEND that is one packet: an ACK follows the payload, which has the `length` of the message."""
+NOT_READY: Final = 1
+"""Flag of an ACK: packets were dropped since the last ACK for lack of memory."""
 MAX_ACK_WITH_DATA_BYTES: Final = 256
 """Longest such ACK that this end sends: nearly all are shorter, and a transmitter has room for many."""
 

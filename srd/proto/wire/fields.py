@@ -1,7 +1,8 @@
 """The fields of every packet type, in order: the one table that programs which show or make packets are built from.
 
-`srd.contrib.scapy` is made of it; the Wireshark dissector (`srd/contrib/wireshark/srd.lua`), the encoders and decoders
-of `wire.data` and `wire.control`, and the tables of PROTOCOL.md are compared with it field by field by their tests.
+Most packets of `wire.control` and all of `srd.contrib.scapy` are made of it; the Wireshark dissector
+(`srd/contrib/wireshark/srd.lua`), the data header, ACK, PROBE, and the tables of PROTOCOL.md are compared with it field
+by field by their tests.
 
 Fields follow each other without gaps, so a field's offset is the sum of what precedes it. All numbers are unsigned and
 in network byte order.
@@ -14,10 +15,9 @@ from enum import IntEnum
 from typing import Final
 
 from srd.proto.security import SecurityMode
-from srd.proto.wire.control import NOT_READY, RefuseReason
-from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, WITH_ACK, Opcode, PacketType
+from srd.proto.wire.data import ABORTED, IMMEDIATE, NOT_READY, OPCODE_BITS, WITH_ACK, Opcode, PacketType
 from srd.proto.wire.protected import KEY_PHASE
-from srd.proto.wire.status import Status
+from srd.proto.wire.status import RefuseReason, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,11 @@ class Field:
     """Whether the number is an identifier, which is shown in hexadecimal."""
     is_bytes: bool = False
     """Whether a field of fixed size is no number."""
+
+    @property
+    def measures(self) -> str:
+        """The bytes whose length this field is; empty: none."""
+        return self.name.removesuffix("_length") if self.name.endswith("_length") else ""
 
 
 PREFIX: Final = (

@@ -62,6 +62,21 @@ REFUSALS: Final = {
 """Statuses that a responder may end a request with."""
 
 
+class RefuseReason(IntEnum):
+    """Why a peer is refused, beside the status."""
+
+    NONE = 0
+    NEEDS_PLAIN = 1
+    """The responder's `SecurityMode`, plus one, where the modes differ."""
+    NEEDS_PSK = 2
+    NEEDS_KEYS = 3
+    NEEDS_CERT = 4
+    TOO_SMALL = 254
+    """The datagram size that the initiator proposes has no room for the responder's certificate."""
+    NOT_AUTHORIZED = 255
+    """The responder does not accept the initiator's key or certificate."""
+
+
 def refusal_untrusted(number: int) -> Status:
     """Return the status for a responder's number: one of REFUSALS, or REMOTE_ERROR_BAD_STATUS."""
     return Status(number) if number in REFUSALS else Status.REMOTE_ERROR_BAD_STATUS

@@ -121,6 +121,6 @@ def test_what_is_installed_for_the_user_counts(tmp_path: Path) -> None:
 def test_what_counts_as_measured_is_what_is_measured() -> None:
     files = image_files(software_root())
     assert all(map(is_measured, files))
-    assert "netns/units.py" in files
+    assert "netns/base/units.py" in files
     for name in ("stray.py", "tests/conftest.py", "srd/py.typed", "srd/__pycache__/a.pyc", "x.so"):
         assert not is_measured(name)

@@ -24,13 +24,12 @@ from srd.proto.wire.control import (
     Hello,
     Probe,
     Refuse,
-    RefuseReason,
     Retry,
     SecureAccept,
     accept_untrusted,
     decode_untrusted,
 )
-from srd.proto.wire.status import Status
+from srd.proto.wire.status import RefuseReason, Status
 from srd.secure.handshake import Handshakes
 from srd.secure.session import Session
 from tests.srd.secure import ends as ends_module

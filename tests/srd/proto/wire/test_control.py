@@ -186,16 +186,19 @@ ACCEPT = Accept(1, 2, 3, 4, max_message_bytes=9, window_packets=64, datagram_byt
         (ACK.encode()[:-1], "1 bytes of bitmap has 0"),
         (HELLO.encode() + b"\0", "a hello for 576 bytes has 577"),
         (HELLO.encode()[:-1], "a hello for 576 bytes has 575"),
-        (replace(HELLO, datagram_bytes=MIN_DATAGRAM_BYTES - 1).encode(), "less than 576"),
-        (replace(HELLO, datagram_bytes=57, cookie=bytes(24)).encode()[:57], "a hello for 57 bytes"),
+        (replace(HELLO, datagram_bytes=MIN_DATAGRAM_BYTES - 1).encode(), "575 bytes are out of range"),
+        (replace(HELLO, datagram_bytes=57, cookie=bytes(24)).encode()[:57], "a cookie of 24 bytes has 0"),
         (replace(HELLO, window_packets=63).encode(), "a window of 63 packets is less than 64"),
         (replace(HELLO, paths=0).encode(), "an end without paths"),
         (replace(ACCEPT, window_packets=63).encode(), "a window of 63 packets is less than 64"),
         (Retry(1, bytes(MAX_COOKIE_BYTES + 1)).encode(), "a cookie of 65 bytes is longer than 64"),
         (Retry(1, bytes(24)).encode()[:-3], "a cookie of 24 bytes has 23"),
         (Retry(1, bytes(24), credential=bytes(32)).encode()[:-1], "a credential of 32 bytes has 31"),
-        (Retry(1, b"", credential=bytes(MAX_CREDENTIAL_BYTES + 1)).encode(), "a credential of 961 bytes has 961"),
-        (replace(HELLO, security=2, message=bytes(600)).encode()[:576], "a handshake message of 600 bytes has"),
+        (
+            Retry(1, b"", credential=bytes(MAX_CREDENTIAL_BYTES + 1)).encode(),
+            "a credential of 961 bytes is longer than 960",
+        ),
+        (replace(HELLO, security=2, message=bytes(600)).encode()[:576], "a message of 600 bytes has"),
         (Retry(1, b"").encode()[:-1], "is cut short"),
         (replace(ACCEPT, datagram_bytes=MIN_DATAGRAM_BYTES - 1).encode(), "out of range"),
         (replace(ACCEPT, datagram_bytes=MAX_DATAGRAM_BYTES + 1).encode(), "out of range"),
@@ -209,6 +212,15 @@ def test_decode_untrusted__inconsistent_lengths(data: bytes, message: str) -> No
 @given(SIZES)
 def test_hello__is_padded_to_the_size_it_proposes(size: int) -> None:
     assert len(replace(HELLO, datagram_bytes=size, cookie=bytes(24)).encode()) == size
+
+
+@given(HELLOS | SECURE_HELLOS)
+def test_hello__transcript_is_all_up_to_the_cookie(hello: Hello) -> None:
+    """So a handshake's message is bound to each field, and may be made before it is in the packet."""
+    assert hello.transcript == replace(hello, message=b"").transcript
+    assert hello.transcript.endswith(hello.cookie)
+    assert len(hello.transcript) == len(replace(hello, cookie=b"").transcript) + len(hello.cookie)
+    assert hello.encode().startswith(hello.transcript)
 
 
 def test_ack__of_nothing_has_no_bitmap() -> None:

@@ -414,7 +414,7 @@ def test_protocol_md__opcodes() -> None:
     (bits,) = re.findall(r"`flags` \| opcode \(bits 0 and 1\), IMMEDIATE \((\d)\), ABORTED \((\d)\)", SPECIFICATION)
     assert bits == (str(layout.IMMEDIATE), str(layout.ABORTED))
     assert layout.OPCODE_BITS == 0b11
-    assert re.findall(r"NOT_READY \((\d)\)", SPECIFICATION) == [str(control.NOT_READY)]
+    assert re.findall(r"NOT_READY \((\d)\)", SPECIFICATION) == [str(layout.NOT_READY)]
 
 
 def test_protocol_md__path_states() -> None:
