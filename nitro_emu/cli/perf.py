@@ -40,7 +40,7 @@ def _options(default: Verb) -> Callable[[Command], Command]:
     """Add the options, and the argument HOST."""
     number, sizes = click.IntRange, Size(least=1, most=MAX_BYTES)
     size_help = "Bytes, as 4096 or 64K; by default 64 for latency, 64 KiB for bandwidth, of SENDs 1 KiB."
-    options = [
+    options: list[Callable[[Command], Command]] = [
         click.argument("host", required=False),
         click.option("-p", "--port", type=number(0, 65535), default=DEFAULT_PORT, show_default=True, help="TCP port."),
         click.option("-d", "--device", help="The device; by default the first one of the card."),

@@ -128,10 +128,10 @@ def _run_tenants(stage: Stage, *, share: float) -> dict[str, dict[str, Any]]:
     receivers, senders = {}, {}
     for work in WORKS:
         sender, receiver = work.ends
-        what = {"work": work.kind, "count": work.count(share)}
+        what: dict[str, str | int] = {"work": work.kind, "count": work.count(share)}
         receivers[work] = _tenant(stage, receiver, "receive", **what)
         address = stage.wait_for(receivers[work], "listening")
-        where = {name: address[name] for name in ("gid", "qp_num", "address", "rkey")}
+        where: dict[str, str | int] = {name: address[name] for name in ("gid", "qp_num", "address", "rkey")}
         senders[work] = _tenant(stage, sender, "send", **what, **where)
     return {
         work.tenant: {

@@ -118,7 +118,7 @@ class SizeServer:
             self._role.check_untrusted(_count_untrusted(fields, "first"), count)
             return {}
         await self._role.finish(count)
-        self._counts.append(count)
+        self.counts.append(count)
         cpu_s, dropped = time.process_time() - self._cpu_s, self._carrier.dropped_packets - self._dropped
         await self._end_size()
         return {"cpu_s": cpu_s, "dropped": dropped}

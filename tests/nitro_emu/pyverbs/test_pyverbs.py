@@ -287,8 +287,12 @@ def test_a_chain_has_one_doorbell(rig: SimpleNamespace, monkeypatch: pytest.Monk
     """As libefa's post_send and post_recv have."""
     rung = []
     for queue in (rig.qp.qp.send_queue, rig.qp.qp.recv_queue):
-        ring = queue.ring
-        monkeypatch.setattr(queue, "ring", lambda queue=queue, ring=ring: [rung.append(queue), ring()])
+
+        def ring(queue: Any = queue, before: Callable[[], None] = queue.ring) -> None:
+            rung.append(queue)
+            before()
+
+        monkeypatch.setattr(queue, "ring", ring)
     sge = wr.SGE(rig.mr.buf, 10, rig.mr.lkey)
     sends, recvs = None, None
     for number in (3, 2, 1):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import venv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,8 +20,7 @@ from nitro_emu.trust.measure import image_files, is_measured, software_root
 HEADER_BYTES = 16  # of bytecode: what it is of
 GUARD = """
     from nitro_emu.trust.loaded import LoadGuard
-    from nitro_emu.trust.loaded import NO_BYTECODE
-from nitro_emu.trust.measure import software_root
+    from nitro_emu.trust.measure import software_root
     refused = []
     LoadGuard(software_root(), on_refused=refused.append)
 """
@@ -33,12 +32,13 @@ def run(
     path: Path | None = None,
     python: str = sys.executable,
     options: Sequence[str] = ("-X", f"pycache_prefix={NO_BYTECODE}"),
-    **variables: str,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program, with a directory in front of the others that it loads from."""
     searched = os.pathsep.join(map(str, filter(None, (path, software_root()))))
+    env = os.environ | dict(variables or {}) | {"PYTHONPATH": searched}
     return subprocess.run(
-        [python, *options, "-c", textwrap.dedent(text)], env=os.environ | variables | {"PYTHONPATH": searched},
+        [python, *options, "-c", textwrap.dedent(text)], env=env,
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ def test_everything_that_a_card_loads_is_measured_or_distributed(tmp_path: Path)
     ],
 )
 def test_bytecode_from_anywhere_is_refused(options: list[str], variables: dict[str, str], place: str) -> None:
-    done = run(GUARD, options=options, **variables)
+    done = run(GUARD, options=options, variables=variables)
     assert f"TrustError: bytecode is loaded from {place}; start the card with nitro-card run" in done.stderr
 
 
@@ -106,14 +106,18 @@ def test_a_file_that_lies_loose_among_the_distributions_is_refused(tmp_path: Pat
 
 
 def test_what_is_installed_for_the_user_counts(tmp_path: Path) -> None:
-    place = Path(run("import site; print(site.getusersitepackages())", PYTHONUSERBASE=str(tmp_path)).stdout.strip())
+    place = Path(
+        run(
+            "import site; print(site.getusersitepackages())", variables={"PYTHONUSERBASE": str(tmp_path)}
+        ).stdout.strip()
+    )
     (place / "mine-1.dist-info").mkdir(parents=True)
     (place / "mine.py").touch()
     (place / "mine-1.dist-info" / "METADATA").write_text("Name: mine\nVersion: 1\n")
     (place / "mine-1.dist-info" / "RECORD").write_text("mine.py,,\n")
     for is_enabled in (True, False):  # a virtual environment has none
         before = f"import site, sys; site.ENABLE_USER_SITE = {is_enabled}; sys.path.append({str(place)!r})"
-        done = run(f"    {before}{GUARD}    import mine", PYTHONUSERBASE=str(tmp_path))
+        done = run(f"    {before}{GUARD}    import mine", variables={"PYTHONUSERBASE": str(tmp_path)})
         assert ("LoadRefusedError: mine is loaded from" in done.stderr) is not is_enabled
         assert done.returncode == (not is_enabled), done.stderr
 
