@@ -51,23 +51,17 @@ async def run_client(
     on_row: Callable[[Row], None],
 ) -> None:
     """Measure. Raises SrdError, NitroError."""
-    try:
-        async with asyncio.timeout(CONNECT_WITHIN_S):
-            control = Control(*await asyncio.open_connection(*address))
-    except OSError as error:
-        reason = error.strerror or str(error) or "no answer"
-        where = f"{address[0]} port {address[1]}"
-        raise PerfError(f"{where}: {reason}; start the same command there without a host, or check --port") from error
-    async with _speaking(control) as stack:
-        end = opened(stack, room_of(sweep, verb))
+    with ExitStack() as stack:
+        end = opened(stack, room_of(sweep, verb))  # first: a server is not asked without it
         memory = stack.enter_context(ExitStack())
-        await control.send(Kind.TEST, version=VERSION, verb=verb, sweep=encode(sweep), address=end.address.text)
-        _, fields = await control.receive(Kind.READY)
-        end.connect(Address.of_untrusted(fields.get("address")))
-        await control.receive(Kind.START)
-        on_start(end)
-        carrier = QueuePairCarrier(sweep, verb, end)
-        await run_sizes(_sizes(sweep, verb, end), carrier, control=control, memory=memory, on_row=on_row)
+        async with _speaking(await _connect(*address)) as control:
+            await control.send(Kind.TEST, version=VERSION, verb=verb, sweep=encode(sweep), address=end.address.text)
+            _, fields = await control.receive(Kind.READY)
+            end.connect(Address.of_untrusted(fields.get("address")))
+            await control.receive(Kind.START)
+            on_start(end)
+            carrier = QueuePairCarrier(sweep, verb, end)
+            await run_sizes(_sizes(sweep, verb, end), carrier, control=control, memory=memory, on_row=on_row)
 
 
 async def run_server(
@@ -75,34 +69,45 @@ async def run_server(
 ) -> tuple[Sweep, Verb, list[int]]:
     """Serve one client; return what it has asked for, and the messages of each size. Raises SrdError, NitroError."""
     control, fields = await _accept(port, on_listening)
-    async with _speaking(control) as stack:
-        sweep, verb = _request_untrusted(fields, latency=latency)
-        end = opened(stack, room_of(sweep, verb))
-        end.connect(Address.of_untrusted(fields.get("address")))
-        sizes = _sizes(sweep, verb, end)
-        await control.send(Kind.READY, address=end.address.text)
-        on_start(end)
-        served = SizeServer(sizes, QueuePairCarrier(sweep, verb, end), control=control)
-        try:
-            await served.serve(control.receive(Kind.SIZE))
-        finally:
-            await served.close()
-        await control.ended(within_s=GOODBYE_WITHIN_S)
+    with ExitStack() as stack:
+        async with _speaking(control):
+            sweep, verb = _request_untrusted(fields, latency=latency)
+            remote = Address.of_untrusted(fields.get("address"))
+            end = opened(stack, room_of(sweep, verb))
+            end.connect(remote)
+            sizes = _sizes(sweep, verb, end)
+            await control.send(Kind.READY, address=end.address.text)
+            on_start(end)
+            served = SizeServer(sizes, QueuePairCarrier(sweep, verb, end), control=control)
+            try:
+                await served.serve()
+            finally:
+                await served.close()
+            await control.ended(within_s=GOODBYE_WITHIN_S)
     return sweep, verb, served.counts
 
 
 @asynccontextmanager
-async def _speaking(control: Control) -> AsyncIterator[ExitStack]:
-    """Tell the other end why this one ends, and let it hear that."""
-    with ExitStack() as stack:
-        stack.callback(control.close)
-        try:
-            yield stack
-        except (SrdError, NitroError) as error:
-            with suppress(PerfError):
-                await control.send(Kind.FAILED, reason=str(error))
-                await control.ended(within_s=GOODBYE_WITHIN_S)
-            raise
+async def _speaking(control: Control) -> AsyncIterator[Control]:
+    """Close the connection at the end; tell the other end why this one ends, and let it hear that."""
+    try:
+        yield control
+    except (SrdError, NitroError) as error:
+        with suppress(PerfError):
+            await control.send(Kind.FAILED, reason=str(error))
+            await control.ended(within_s=GOODBYE_WITHIN_S)
+        raise
+    finally:
+        control.close()
+
+
+async def _connect(host: str, port: int) -> Control:
+    try:
+        async with asyncio.timeout(CONNECT_WITHIN_S):
+            return Control(*await asyncio.open_connection(host, port))
+    except OSError as error:
+        where, reason = f"{host} port {port}", error.strerror or str(error) or "no answer"
+        raise PerfError(f"{where}: {reason}; start the same command there without a host, or check --port") from error
 
 
 def _sizes(sweep: Sweep, verb: Verb, end: End) -> list[int]:

@@ -73,10 +73,10 @@ class SizeServer:
         self._cpu_s = 0.0
         self._dropped = 0
 
-    async def serve(self, heard: Awaitable[tuple[Kind, Fields]]) -> None:
-        """Send START, and do what the client asks for, beginning with what is `heard`. Raises SrdError."""
+    async def serve(self, heard: Awaitable[tuple[Kind, Fields]] | None = None) -> None:
+        """Send START, and do what the client asks for, beginning with what is `heard`, if it is. Raises SrdError."""
         await self._control.send(Kind.START)
-        kind, fields = await self._wait(heard)
+        kind, fields = await self._wait(heard or self._control.receive(Kind.SIZE))
         while kind is not Kind.END:
             await self._control.send(Kind.ANSWER, **await self._wait(self._answer_untrusted(kind, fields)))
             kind, fields = await self._wait(
