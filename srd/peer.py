@@ -227,7 +227,7 @@ class Peer:
     @property
     def batch_bytes(self) -> int:
         """Longest message that `post_sends` accepts: the payload of one packet to this peer."""
-        return self._core.sender.segment_bytes if self._core.sender else 0
+        return self._core.sender.segment_bytes
 
     def _post(self, wr: WorkRequest, *, view: memoryview | None) -> asyncio.Future[Status]:
         """Post to the core, which checks the arguments, and keep `view` until the request completes."""
@@ -300,22 +300,22 @@ class Peer:
     @property
     def window_bytes(self) -> float:
         """Congestion window: how much may be in flight now; 0 after the peer has ended."""
-        return self._core.sender.controller.window_bytes if self._core.sender else 0.0
+        return self._core.sender.controller.window_bytes
 
     @property
     def inflight_bytes(self) -> int:
         """Bytes that were sent and are neither acknowledged nor lost, with headers."""
-        return self._core.sender.inflight_bytes if self._core.sender else 0
+        return self._core.sender.inflight_bytes
 
     @property
     def unsent_bytes(self) -> int:
         """Bytes that were posted and not sent yet, and that the receiver's credit allows."""
-        return self._core.sender.unsent_bytes if self._core.sender else 0
+        return self._core.sender.unsent_bytes
 
     @property
     def smoothed_rtt_s(self) -> float:
         """Smoothed round trip over the paths in use."""
-        return self._core.sender.rtt_s if self._core.sender else 0.0
+        return self._core.sender.rtt_s
 
     # -- messages that have arrived ---------------------------------------------------------------------------------
 
@@ -382,7 +382,7 @@ class Peer:
             self._streams = Streams(
                 is_acceptor=self.incoming,
                 window_bytes=config.stream_window_bytes,
-                piece_bytes=sender.max_message_bytes if sender else 1,
+                piece_bytes=sender.max_message_bytes,
                 post=self._post_of_stream,
                 extra={"peername": self.address, "sockname": self._engine.address, "peer": self},
             )
@@ -534,7 +534,7 @@ class Peer:
     @property
     def paths(self) -> list[PathStats]:
         """The paths to the peer, by number, as they are now."""
-        return [_stats(path) for path in self._core.sender.paths] if self._core.sender else []
+        return [_stats(path) for path in self._core.sender.paths]
 
     def stats(self) -> PeerStats:
         """Return its counters as they are now; also after it has ended."""

@@ -42,7 +42,6 @@ def has_ended(pair: Pair, *, count: int) -> bool:
 def all_credit_is_unused(pair: Pair) -> bool:
     """Whether the requester may start as much as at first: nothing was delivered, and no credit is lost."""
     receiver, sender = pair.b.core.peer(pair.at_b).receiver, pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
     config, credit = pair.network.config, sender.queue.credit
     return (
         receiver.credit_bytes - credit._started_bytes == config.receive_window_bytes
@@ -176,7 +175,6 @@ def test_send__longer_than_accepted_is_refused_before_the_inbox() -> None:
     inbox = RecordingInbox()
     pair = Pair(inbox=inbox)
     sender = pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
     sender.max_message_bytes = 32 * MIB
     pair.send(1, length=17 * MIB, key=1)
     pair.run(1)
@@ -193,7 +191,6 @@ def test_send__refusals_are_no_congestion(share: float, *, batched: bool) -> Non
         pair = Pair(inbox=refuses_share(refused))
         pair.network.joins = True
         sender = pair.a.core.peer(pair.at_a).sender
-        assert sender is not None
         if batched:
             post_batch(pair, first=0, count=500, key=1, length=8916)
         else:
