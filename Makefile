@@ -3,6 +3,7 @@
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
 # make test-long   all tests, interpreted and compiled, coverage floors, all benches in virtual time, torture (root)
+# make manuals     manual pages and shell completion, into .venv/share or PREFIX=/usr/local; no root but what PREFIX wants
 # Each installs what it needs first; see scripts/setup.
 
 PYTHON ?=
@@ -26,7 +27,7 @@ MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux in
 	wireguard-go:wireguard-go tshark:tshark curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server \
 	redis-server:redis-server redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
 
-.PHONY: setup demo demo-card quick test test-long check-sources check format clean
+.PHONY: setup demo demo-card quick test test-long check-sources check format manuals clean
 
 setup:
 	@$(SETUP) $(PROGRAMS)
@@ -68,6 +69,10 @@ check: setup check-sources
 
 format:
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+manuals:
+	@$(SETUP) --dependencies --extras cli,lab
+	@$(BIN)/python -m scripts.manuals $(PREFIX)
 
 clean:
 	rm -rf out build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -4,7 +4,6 @@
    so that another endpoint's token is most likely unknown here. Fragments issued together have consecutive tokens.
 2. `dontneed` accepts ranges of tokens with the kernel's limits (`uapi`). It returns how many fragments were freed, and
    skips unknown tokens (returned before, or of another endpoint).
-3. `refill` accepts an entry of a refill ring: offset and length, as in io_uring's zero-copy receive.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from devmem.errors import PoolError
-from devmem.uapi import AREA_SHIFT, DMABUF_CMSG, MAX_DONTNEED_FRAGS, MAX_DONTNEED_RANGES, MAX_TOKEN
+from devmem.uapi import DMABUF_CMSG, MAX_DONTNEED_FRAGS, MAX_DONTNEED_RANGES, MAX_TOKEN
 
 
 class Frag(NamedTuple):
@@ -59,8 +58,7 @@ class Tokens:
         """Start with token `first`; by default a random one."""
         self._next = secrets.randbelow(MAX_TOKEN + 1) if first is None else first
         self._leases: dict[int, _Lease] = {}
-        self._by_offset: dict[int, int] = {}  # token by area and offset
-        self.skipped = 0  # unknown tokens and ring entries
+        self.skipped = 0  # unknown tokens
 
     def __len__(self) -> int:
         """Return the number of fragments that were not returned yet."""
@@ -72,7 +70,6 @@ class Tokens:
             self._next = (self._next + 1) & MAX_TOKEN
         frag = Frag(offset, length, self._next, region_id)
         self._leases[frag.token] = _Lease(frag, give_back)
-        self._by_offset[region_id << AREA_SHIFT | offset] = frag.token
         self._next = (self._next + 1) & MAX_TOKEN
         return frag
 
@@ -96,24 +93,14 @@ class Tokens:
                 freed += self._free(token)
         return freed
 
-    def refill(self, off: int, *, length: int) -> bool:
-        """Return the fragment of a ring entry (area and offset, bytes); False if there is none: it is skipped."""
-        token = self._by_offset.get(off)
-        if token is None or self._leases[token].frag.length != length:
-            self.skipped += 1
-            return False
-        return self._free(token)
-
     def forget(self) -> None:
         """Forget all fragments, as their memory was released with the endpoint."""
         self._leases.clear()
-        self._by_offset.clear()
 
     def _free(self, token: int) -> bool:
         lease = self._leases.pop(token, None)
         if lease is None:
             self.skipped += 1
             return False
-        del self._by_offset[lease.frag.region_id << AREA_SHIFT | lease.frag.offset]
         lease.give_back(lease.frag)
         return True

@@ -1,7 +1,7 @@
 """The kernel's layouts and limits of device memory, for tools that use them.
 
 Sources: include/uapi/linux/uio.h (dmabuf_cmsg, dmabuf_token), include/uapi/asm-generic/socket.h, net/core/sock.c
-(sock_devmem_dontneed) and Documentation/networking/devmem.rst; include/uapi/linux/io_uring/zcrx.h (zcrx_rqe, area).
+(sock_devmem_dontneed) and Documentation/networking/devmem.rst.
 """
 
 from __future__ import annotations
@@ -32,10 +32,3 @@ MAX_DONTNEED_RANGES = 128
 MAX_DONTNEED_FRAGS = 1024
 """Tokens that a call processes before it returns early, so that a large count does not block the caller."""
 MAX_TOKEN = (1 << 31) - 1
-
-ZCRX_RQE = np.dtype([("off", "<u8"), ("len", "<u4"), ("pad", "<u4")])
-"""An entry of a refill ring; 16 bytes."""
-AREA_SHIFT = 48
-"""`off` names the area in its upper 16 bits (IORING_ZCRX_AREA_SHIFT)."""
-MAX_AREA = (1 << 15) - 1
-"""Largest area number here; the highest bit stays 0, so that `off` fits into a signed number."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from netns.standard_streams import open_closed
+from netns.base.standard_streams import open_closed
 
 EXTRA: Final = ("click", "prometheus_client", "pydantic", "pyroute2", "rich", "yaml")
 """What the extra `lab` brings."""

@@ -23,6 +23,7 @@ _PACKAGES: Final = {
     "ip": "iproute2",
     "iperf3": "iperf3",
     "openvpn": "openvpn",
+    "perf": "linux-perf",
     "ping": "iputils-ping",
     "redis-benchmark": "redis-tools",
     "redis-server": "redis-server",

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import Final
 
-from netns.standard_streams import open_closed
+from netns.base.standard_streams import open_closed
 
 EXTRA: Final = ("cbor2", "click", "prometheus_client", "pydantic", "rich", "uvloop", "yaml")
 """What the extra `card` brings."""
@@ -34,18 +34,18 @@ def nitro_vpc() -> None:
 
 def efa_bw() -> None:
     """Run `efa-bw`."""
-    _run("efa-bw", "nitro_emu.cli.bw")
+    _run("efa-bw", "nitro_emu.cli.perf", main="main_bw")
 
 
 def efa_pingpong() -> None:
     """Run `efa-pingpong`."""
-    _run("efa-pingpong", "nitro_emu.cli.pingpong")
+    _run("efa-pingpong", "nitro_emu.cli.perf", main="main_pingpong")
 
 
-def _run(name: str, module: str) -> None:
+def _run(name: str, module: str, *, main: str = "main") -> None:
     open_closed()
     try:
-        import_module(module).main()
+        getattr(import_module(module), main)()
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA:
             raise

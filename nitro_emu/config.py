@@ -20,8 +20,8 @@ With a control plane virtual functions are interfaces in VPCs, and with a securi
          packets_per_second: 1M}
 
 Names of files are relative to the settings' file. Sizes, rates and counts are numbers (of bytes, of bits a second), or
-texts such as 24M, 10gbit and 1M in the notation of netns.units. Every mistake is one line with file, key, value and
-remedy: ConfigError. Only the first is reported.
+texts such as 24M, 10gbit and 1M in the notation of netns.base.units. Every mistake is one line with file, key, value
+and remedy: ConfigError. Only the first is reported.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ from pydantic import (
     model_validator,
 )
 
-from netns.yaml_file import Position, first_mistake
+from netns.base.yaml_file import MAX_FILE_BYTES, Position, first_mistake, mapping_of
 from nitro_emu.errors import ConfigError
 from nitro_emu.fields import Directory, File, Name, Pcr, Pem
 from nitro_emu.vf_config import InterfaceFields, SecurityFields, VfConfig
 from nitro_emu.vpc.fields import Strict
-from nitro_emu.yaml_file import MAX_FILE_BYTES, mapping_of
 from srd.errors import UsageError
 from srd.secure.config import SecurityConfig
 from srd.secure.keys import create, directory
@@ -289,7 +288,8 @@ def load(path: Path) -> CardConfig:
         raise ConfigError(f"{path}: cannot be read: {failure.strerror}; name the card's YAML file") from None
     context = {"base": path.parent, "sha384": hashlib.sha384(content).hexdigest(), "path": path.absolute()}
     try:
-        document = mapping_of(content, wanted="holds no settings; give vfs: with a name and an address each")
+        wanted = "holds no settings; give vfs: with a name and an address each"
+        document = mapping_of(content, error=ConfigError, wanted=wanted)
         return CardConfig.model_validate({"name": path.stem, **document}, context=context)
     except ValidationError as error:
         raise ConfigError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None

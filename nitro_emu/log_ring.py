@@ -10,7 +10,7 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Final, TypedDict
 
-from srd.printable import printable
+from netns.base.printable import printable
 
 MAX_RECORDS: Final = 1000
 """Some hours of a card's life, in less than 1 MiB."""

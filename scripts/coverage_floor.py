@@ -12,7 +12,7 @@ FLOOR_PERCENT = 95.0
 PURE = (
     "srd/proto/**",
     "srd/secure/*",
-    "netns/units.py",
+    "netns/base/units.py",
     "devmem/*",
     "netns/netem/*",
     "netns/topology/model.py",

@@ -1,7 +1,8 @@
-"""Generate the manual pages and the shell completion of `srd` and `srd-lab` from their commands: scripts/packaging/.
+"""Generate the manual pages and the shell completion of `srd` and `srd-lab` from their commands.
 
-.venv/bin/python -m scripts.manuals          write them; run it after every change of an option or its help
-.venv/bin/python -m scripts.manuals --check  exit with status 1 if they are not current; the tests do the same
+python -m scripts.manuals [PREFIX]   write them where man and the shells look in a prefix (default: the environment's)
+
+The environment needs the extras `cli` and `lab`, and no root. `make manuals` makes such an environment first.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -23,11 +24,15 @@ from srd.cli import COMMANDS
 from srd.cli import cli as srd
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-OUT: Final = ROOT / "scripts" / "packaging"
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROGRAMS: Final[Mapping[str, click.Command]] = {"srd": srd, "srd-lab": srd_lab}
-COMPLETIONS: Final = {"bash": "{program}", "zsh": "_{program}", "fish": "{program}.fish"}
-"""The name of a program's completion in each shell's folder."""
+MAN: Final = Path("share", "man", "man1")
+COMPLETIONS: Final[Mapping[str, str]] = {
+    "bash": "share/bash-completion/completions/{program}",
+    "zsh": "share/zsh/site-functions/_{program}",
+    "fish": "share/fish/vendor_completions.d/{program}.fish",
+}
+"""Where each shell looks in a prefix for a program's completion."""
 STATUS: Final = {
     "srd": "0: everything was done and verified; 1: it failed; 2: wrong usage. Errors are one line on stderr.",
     "srd-lab": "0: done; 1: it failed; 2: wrong usage or a faulty file. Errors are one line on stderr.",
@@ -124,36 +129,31 @@ def completion(shell: str, program: str, command: click.Command) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Return all files with their contents."""
+    """Return all files with their contents; their paths are relative to a prefix."""
     version = PROJECT["project"]["version"]
     made: dict[Path, str] = {}
     for program, command in PROGRAMS.items():
         for context in _walk(_context(command, program)):
-            made[OUT / "man" / f"{context.command_path.replace(' ', '-')}.1"] = page(context, version=version)
-        for shell, name in COMPLETIONS.items():
-            made[OUT / "completion" / shell / name.format(program=program)] = completion(shell, program, command)
+            made[MAN / f"{context.command_path.replace(' ', '-')}.1"] = page(context, version=version)
+        for shell, path in COMPLETIONS.items():
+            made[Path(path.format(program=program))] = completion(shell, program, command)
     return made
 
 
-def stale(made: Mapping[Path, str]) -> list[str]:
-    """Return which files are not current, or should not be there."""
-    there = {path for folder in ("man", "completion") for path in (OUT / folder).rglob("*") if path.is_file()}
-    wrong = [path for path, text in made.items() if path not in there or path.read_text() != text]
-    return sorted(str(path.relative_to(ROOT)) for path in (*wrong, *(there - {*made})))
-
-
-def main(arguments: list[str]) -> int:
-    """Write the files, or check them; return the exit status."""
-    made = files()
-    if arguments == ["--check"]:
-        for name in (wrong := stale(made)):
-            print(f"{name}: is not current; run scripts/manuals.py", file=sys.stderr)
-        return 1 if wrong else 0
-    for name in stale(made):
-        (ROOT / name).unlink(missing_ok=True)
-    for path, text in made.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+def main(arguments: Sequence[str]) -> int:
+    """Write the files; return the exit status."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
+        print("usage: python -m scripts.manuals [PREFIX]", file=sys.stderr)
+        return 2
+    prefix = Path(*arguments or [sys.prefix])
+    try:
+        for name, text in files().items():
+            (prefix / name).parent.mkdir(parents=True, exist_ok=True)
+            (prefix / name).write_text(text)
+    except OSError as error:
+        print(f"scripts/manuals.py: {error.filename}: {error.strerror}; name another PREFIX", file=sys.stderr)
+        return 1
+    print(f"manual pages: {prefix / MAN}; completion: {prefix / 'share'}")
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from netns.standard_streams import open_closed
+from netns.base.standard_streams import open_closed
 
 EXTRA: Final = ("blake3", "click", "prometheus_client", "rich", "uvloop", "xxhash")
 """What the extra `cli` brings."""

@@ -14,7 +14,6 @@ from typing import Final, Self
 
 from mypy_extensions import mypyc_attr
 
-from devmem.refill import RefillRing
 from devmem.region import Region
 from devmem.registry import Access, Registration, Registry
 from srd.batch import MessageBatch
@@ -44,7 +43,7 @@ from srd.proto.events import (
 )
 from srd.proto.trace import Trace
 from srd.proto.wire.status import Status
-from srd.rx_queue import RxQueue
+from srd.rx_queues import RxQueue
 from srd.secure.config import Identity
 from srd.stats import EndpointStats, Totals, with_peers
 
@@ -273,8 +272,7 @@ class Endpoint:
         the region is too small, PoolError for a read-only region, SrdError if the kernel cannot.
         """
         self._check_open()
-        bound = self._engine.queues.bind(region, chunk_bytes=chunk_bytes or self.config.chunk_bytes)
-        return RxQueue(self._engine.queues, bound)
+        return self._engine.queues.bind(region, chunk_bytes=chunk_bytes or self.config.chunk_bytes)
 
     def dontneed(self, token_ranges: Sequence[tuple[int, int]]) -> int:
         """Return fragments by ranges (first token, count), like SO_DEVMEM_DONTNEED; return how many were freed.
@@ -282,14 +280,6 @@ class Endpoint:
         At most 128 ranges (else PoolError) and 1,024 tokens per call; unknown tokens are skipped.
         """
         return self._engine.queues.tokens.dontneed(token_ranges)
-
-    def refill_ring(self, *, entries: int = 4096) -> RefillRing:
-        """Create a ring that returns fragments without a call, from any thread, or (by `ring.region`) another process.
-
-        The endpoint reads it before each batch that it receives.
-        """
-        self._check_open()
-        return self._engine.queues.refill_ring(entries)
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -343,7 +333,12 @@ class Endpoint:
     def _on_opened(self, event: PeerOpened) -> None:
         inbox = self._inboxes[event.peer] = Inbox()
         peer = self._peers[event.peer] = Peer(
-            self._engine, self._engine.peer(event.peer), inbox, incoming=event.incoming
+            self._engine,
+            number=event.peer,
+            address=event.address,
+            core=self._engine.peer(event.peer),
+            inbox=inbox,
+            incoming=event.incoming,
         )
         if event.incoming:
             self._incoming[event.peer] = peer

@@ -38,7 +38,6 @@ from srd.proto.core import EndpointCore
 from srd.proto.events import Event, Extent, MessageAborted, PeerEnded
 from srd.proto.memory import Inbox, Memory
 from srd.proto.peer import PeerCore
-from srd.proto.recv.admission import AdmissionFactory, TurnAdmission
 from srd.proto.security import CredentialCheck
 from srd.proto.trace import Trace
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES
@@ -66,14 +65,13 @@ class Engine:
         inbox: Inbox | None = None,
         on_event: Callable[[Event], None],
         on_failure: Callable[[str], None],
-        admission: AdmissionFactory = TurnAdmission,
         trace: Trace | None = None,
     ) -> None:
         """Bind `address`, and start. Raises SrdError if that cannot be had.
 
         `accepting`: whether others may open peers; `memory`: the registrations for writes and reads; `inbox`: who takes
-        messages, None: the owner takes all; `on_failure`: called with the reason; `admission`: which sends are received
-        while a region is short of memory; `trace`: receives the trace events of every peer.
+        messages, None: the owner takes all; `on_failure`: called with the reason; `trace`: receives the trace events of
+        every peer.
         """
         self.config = config
         self._on_event = on_event
@@ -87,9 +85,7 @@ class Engine:
             self.trust = config.security.open(socket_id=socket_id(bound))
             secure = self.trust.handshakes is not None
             # First what may reject the configuration, then what has to be released.
-            self._core = self._new_core(
-                accepting=accepting, memory=memory, inbox=inbox, admission=admission, trace=trace
-            )
+            self._core = self._new_core(accepting=accepting, memory=memory, inbox=inbox, trace=trace)
             self._region = Region(config.receive_region_bytes, name="srd-receive")
             self.queues = RxQueueTable(
                 config,
@@ -113,15 +109,7 @@ class Engine:
             self.queues.start(self._driver)
             opened.pop_all()  # the driver closes them from now on
 
-    def _new_core(
-        self,
-        *,
-        accepting: bool,
-        memory: Memory,
-        inbox: Inbox | None,
-        admission: AdmissionFactory,
-        trace: Trace | None,
-    ) -> EndpointCore:
+    def _new_core(self, *, accepting: bool, memory: Memory, inbox: Inbox | None, trace: Trace | None) -> EndpointCore:
         return EndpointCore(
             self.config.protocol,
             datagram_bytes=self.config.datagram_bytes,
@@ -133,7 +121,6 @@ class Engine:
             memory=memory,
             inbox=inbox,
             security=self.trust.handshakes,
-            admission=admission,
             read=lambda offset, length: self.queues.copy(offset, length=length),
         )
 

@@ -13,6 +13,13 @@ from srd.proto.wire.status import Status
 from srd.request import Request
 
 
+def end_use(request: Request) -> None:
+    """Release the memory of a request, which is not read any more."""
+    if (view := request.view) is not None:
+        view.release()
+        request.view = None
+
+
 class Inbox:
     """Filled by the endpoint, emptied by its `Peer`; `changed` is notified after every change."""
 
@@ -50,7 +57,7 @@ class Inbox:
             return True
         if not self.requests:
             self.requests.clear()  # see `lazy_deque`: an emptied dictionary keeps its table
-        future.release()
+        end_use(future)
         if not future.done():
             future.set_result(status)
         return True

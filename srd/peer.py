@@ -14,13 +14,13 @@ from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.engine import Engine
 from srd.errors import PeerError, RequestError, UsageError
 from srd.handler import PeerHandler
-from srd.inbox import Inbox
+from srd.inbox import Inbox, end_use
 from srd.io.addresses import host_port_text, host_text
 from srd.message import Message, WriteNotification
 from srd.proto.paths.path import Path, PathCounters, PathState
 from srd.proto.peer import PeerCore
 from srd.proto.security import SecurityMode
-from srd.proto.wire.data import Opcode
+from srd.proto.wire.data import Address, Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.request import Request
@@ -79,12 +79,26 @@ class Peer:
         "number",
     )
 
-    def __init__(self, engine: Engine, core: PeerCore, inbox: Inbox, *, incoming: bool, key: int = 0) -> None:
-        """`key`: of what `post` sends, for another end whose engine has an `srd.proto.memory.Inbox`."""
-        self.number = core.number
-        self.address: tuple[str, int] = (host_text(core.address), core.address[1])
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        number: int,
+        address: Address,
+        core: PeerCore | None,
+        inbox: Inbox,
+        incoming: bool,
+        key: int = 0,
+    ) -> None:
+        """`core`: None until `opened`, before which a peer can only be waited for: `attach`.
+
+        `key`: of what `post` sends, for another end whose engine has an `srd.proto.memory.Inbox`.
+        """
+        self.number = number
+        self.address: tuple[str, int] = (host_text(address), address[1])
         self._engine = engine
-        self._core = core  # its counters can still be read after the peer has ended
+        if core is not None:
+            self.opened(core)
         self._inbox = inbox
         self._key = key
         self._next_request = 0
@@ -97,6 +111,10 @@ class Peer:
         self.is_first_contact = False
         """Whether its key was trusted because nothing was known of the host, and was added to the known hosts."""
 
+    def opened(self, core: PeerCore) -> None:
+        """Note that it is open."""
+        self._core = core  # its counters can still be read after the peer has ended
+
     # -- messages -----------------------------------------------------------------------------------------------------
 
     # Numbers are declared as SupportsIndex: mypyc would raise TypeError for an argument that is declared as an int.
@@ -105,7 +123,8 @@ class Peer:
         """Send a buffer as one message, with a 32-bit `immediate` if one is given; return once it was acknowledged.
 
         `data` is anything with contiguous bytes: bytes, bytearray, memoryview, a NumPy array. What lies in a `Region`
-        is sent from there and must not change before the call returns; anything else is copied first. When cancelled
+        is sent from there and must not change before the call returns; `bytes` are sent from where they are, too, and
+        anything else is copied first. When cancelled
         it ends the request; whether the message arrives is then unknown.
 
         Raises RequestError, with the status, when it fails; PeerError when the peer has ended or is being closed;
@@ -258,7 +277,7 @@ class Peer:
     def _cancel(self, request: int) -> None:
         if (future := self._inbox.requests.get(request)) is not None:
             self._engine.cancel(self.number, request=request)
-            future.release()  # at once: the caller may close the region before the completion arrives
+            end_use(future)  # at once: the caller may close the region before the completion arrives
 
     # -- without futures, for owners with a callback for each message ------------------------------------------------
 

@@ -15,6 +15,8 @@ class Request(asyncio.Future[Status]):
     A class of its own rather than a callback of a future: that is called for every request, by the event loop.
     """
 
+    __slots__ = ("number", "on_cancelled", "view")
+
     number: int
     view: memoryview | None
     """Keeps the memory that is sent, and its region open, until the request has ended."""
@@ -27,9 +29,3 @@ class Request(asyncio.Future[Status]):
             return False
         self.on_cancelled(self.number)
         return True
-
-    def release(self) -> None:
-        """Release the memory, which is not read any more."""
-        if self.view is not None:
-            self.view.release()
-            self.view = None

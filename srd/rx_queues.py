@@ -4,8 +4,8 @@
    TCP). `bind_rx` adds a queue over a region of the application. It receives nothing until a rule steers packets to it
    (`RxQueue.steer`); the kernel applies the rules (`srd.io.steering`). Data that arrives before its rule is set lands
    in queue 0; it is delivered like any other, and counted.
-2. The application returns frags in one of three ways: `Message.release`, tokens (`devmem.Tokens`), or a refill
-   ring. Each returned frag gives its bytes of credit back to the peer that sent it.
+2. The application returns frags by `Message.release` or by tokens (`devmem.Tokens`). Each returned frag gives its bytes
+   of credit back to the peer that sent it.
 3. A queue that is unbound receives nothing more; its region is released when the last frag in it is returned.
 """
 
@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import socket
-import warnings
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from typing import Final, Self
 
 from devmem.errors import PoolError
-from devmem.refill import HEADER_BYTES, RefillRing
 from devmem.region import Region
 from devmem.tokens import Tokens
-from devmem.uapi import MAX_AREA, ZCRX_RQE
 from srd.compaction import Compaction, Waiting
 from srd.config import EndpointConfig
 from srd.errors import SrdError, UsageError
@@ -32,20 +30,74 @@ from srd.io.rx import RxRing
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.io.rx_memory import SLOTS, RxMemory
 from srd.io.secure_rx import SecureRxRing
-from srd.io.steering import Rule, Steering
+from srd.io.steering import Rule, Steered, Steering
 from srd.proto.events import OFFSET_MASK, REGION_SHIFT, Extent
 from srd.proto.security import PacketProtection
 
+MAX_QUEUES: Final = (1 << 15) - 1
+"""Queues beside the first that an endpoint has in its life: a region offset has their number in its upper 16 bits."""
 
-@dataclass(slots=True, eq=False)
-class BoundRing:
-    """A receive queue over an application's region, and its socket."""
 
-    ring: RxMemory
-    sock: socket.socket | None
-    """None: it is unbound."""
-    contexts: set[int | None] = field(default_factory=set)
-    """Of all peers that were ever steered here; None: any peer."""
+class RxQueue:
+    """A receive queue bound to a region, made by `Endpoint.bind_rx`; a context manager that unbinds it."""
+
+    def __init__(self, table: RxQueueTable, memory: RxMemory, sock: socket.socket) -> None:
+        self.region = memory.region
+        self.id = memory.number
+        self._table = table
+        self._memory = memory
+        self._sock: socket.socket | None = sock  # None: it is unbound
+
+    def steer(self, peer: Steered | None = None, *, host: str | None = None, port: int | None = None) -> None:
+        """Steer data to this queue: of `peer`, or from an address (and port), or all data that no older rule matches.
+
+        Raises UsageError for an invalid address or port, or when it is unbound, SrdError if the kernel refuses the
+        rule.
+        """
+        if host is not None:
+            try:
+                ipaddress.ip_address(host.partition("%")[0])
+            except ValueError:
+                raise UsageError(f"host: {host!r} is no address; a rule needs one, not a name") from None
+        if port is not None and (host is None or not 0 < port < 1 << 16):
+            raise UsageError(f"port: {port} is not between 1 and 65535, or without a host; give both")
+        if peer is not None and peer.ended:
+            raise peer.error()
+        if self._sock is None:
+            raise UsageError(f"queue {self.id} is unbound; bind the region again")
+        self._table.steer(Rule(context=None if peer is None else peer.context, host=host, port=port), self._sock)
+
+    def unbind(self) -> None:
+        """Receive nothing more; release the region once every frag in it has been returned."""
+        if self._sock is not None:
+            sock, self._sock = self._sock, None
+            self._table.remove(self, self._memory, sock)
+
+    @property
+    def landed_bytes(self) -> int:
+        """Payload bytes that landed in the region and were kept."""
+        return self._memory.landed_bytes
+
+    @property
+    def bytes_copied(self) -> int:
+        """Payload bytes that had to be copied to the region, or from it to registered memory."""
+        return self._memory.bytes_copied
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory in bytes that payload can still land in."""
+        return self._memory.pool.free_bytes
+
+    @property
+    def refused_packets(self) -> int:
+        """Packets dropped because no memory was free; their sender got an RNR and retries."""
+        return self._memory.refused_packets
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.unbind()
 
 
 class RxQueueTable:
@@ -70,8 +122,7 @@ class RxQueueTable:
         self.host = self._make(config, region, chunk_bytes=config.chunk_bytes, number=0)
         self._config = config
         self._queues = {0: self.host}
-        self._bound: list[BoundRing] = []
-        self._rings: list[RefillRing] = []
+        self._bound: list[RxQueue] = []
         self._next = 1
         self._first = first
         self._steering: Steering | None = None
@@ -117,7 +168,7 @@ class RxQueueTable:
 
     # -- binding ------------------------------------------------------------------------------------------------
 
-    def bind(self, region: Region, *, chunk_bytes: int) -> BoundRing:
+    def bind(self, region: Region, *, chunk_bytes: int) -> RxQueue:
         """Create a queue over `region`; see `Endpoint.bind_rx`."""
         if self._driver is None:
             raise UsageError("the endpoint is not open yet")
@@ -127,8 +178,8 @@ class RxQueueTable:
                 f"region: {region.size_bytes} bytes are less than {least_bytes}, which chunk_bytes of {chunk_bytes} "
                 f"(at least {2 * SUPER_BYTES}) and max_message_bytes need; give more, or make these smaller"
             )
-        if self._next > MAX_AREA:
-            raise UsageError(f"an endpoint binds {MAX_AREA} regions in its life; open another")
+        if self._next > MAX_QUEUES:
+            raise UsageError(f"an endpoint binds {MAX_QUEUES} regions in its life; open another")
         queue = self._make(self._config, region, chunk_bytes=chunk_bytes, number=self._next)
         try:
             self._steering = self._steering or Steering(self._first)
@@ -138,49 +189,39 @@ class RxQueueTable:
             queue.pool.release()
             remedy = "" if error.errno == errno.EADDRINUSE else "; it needs Linux 4.5 or later"
             raise SrdError(f"a receive queue cannot be had: {error.strerror}{remedy}") from error
-        queue.refill, queue.on_low = self.host.refill, self._on_low(queue)
+        queue.on_low = self._on_low(queue)
         self._next += 1
         self._queues[queue.number] = queue
         self._driver.add_queue(sock, queue)
-        bound = BoundRing(queue, sock)
-        self._bound.append(bound)
-        return bound
+        self._bound.append(RxQueue(self, queue, sock))
+        return self._bound[-1]
 
-    def steer(self, bound: BoundRing, rule: Rule) -> None:
-        """Steer what matches `rule` to a queue. Raises UsageError if it is unbound, SrdError if the kernel refuses."""
-        if bound.sock is None:
-            raise UsageError(f"queue {bound.ring.number} is unbound; bind the region again")
+    def steer(self, rule: Rule, sock: socket.socket) -> None:
+        """Steer what matches `rule` to the socket of a queue. Raises UsageError, SrdError if the kernel refuses."""
         assert self._steering is not None  # noqa: S101 - a queue is bound
         try:
-            self._steering.steer(rule, bound.sock)
+            self._steering.steer(rule, sock)
         except ValueError as error:
             raise UsageError(str(error)) from None
         except OSError as error:
             remedy = "; raise net.core.optmem_max, or use fewer rules" if error.errno == errno.ENOMEM else ""
             raise SrdError(f"the kernel refuses the rule: {error.strerror}{remedy}") from error
 
-        # Placement may be predicted only where all payload is of one peer (`srd.io.placement_predictor`).
-        bound.contexts.add(rule.context)
-        bound.ring.predictor.context = rule.context if len(bound.contexts) == 1 else None
-
     def remove_peer(self, context: int) -> None:
         """Remove the rules of a peer that has ended."""
         if self._steering is not None:
             self._steering.remove_peer(context)
 
-    def unbind(self, bound: BoundRing) -> None:
-        """Take a queue out of service; further calls have no effect."""
-        if bound.sock is None:
-            return
+    def remove(self, queue: RxQueue, memory: RxMemory, sock: socket.socket) -> None:
+        """Take a queue out of service."""
         assert self._steering is not None  # noqa: S101 - a queue is bound
-        sock, bound.sock = bound.sock, None
-        self._bound.remove(bound)
+        self._bound.remove(queue)
         self._steering.redirect(sock)
         if self._driver is not None:
             self._driver.remove_queue(sock)
         self._steering.remove(sock)
-        bound.ring.buffers.close()
-        self._try_retire(bound.ring)
+        memory.buffers.close()
+        self._try_retire(memory)
 
     def _try_retire(self, queue: RxMemory) -> None:
         """Release the region of an unbound queue, if no extent in it is held."""
@@ -228,25 +269,6 @@ class RxQueueTable:
         """Count a copy made by `Message.gather` or `Peer.send`."""
         self._api_copied_bytes += size_bytes
 
-    def refill_ring(self, entries: int) -> RefillRing:
-        """Create a ring; see `Endpoint.refill_ring`."""
-        if entries < 2:
-            raise UsageError(f"entries: {entries} is less than 2")
-        region = Region(HEADER_BYTES + entries * ZCRX_RQE.itemsize, name="srd-refill")
-        self._rings.append(RefillRing(region))
-        for queue in self._queues.values():
-            queue.refill = self._refill
-        return self._rings[-1]
-
-    def _refill(self) -> None:
-        for ring in self._rings.copy():
-            try:
-                for off, length in ring.take_untrusted():
-                    self.tokens.refill(off, length=length)
-            except PoolError as error:
-                self._rings.remove(ring)
-                warnings.warn(f"{error}; it is not read any more", RuntimeWarning, stacklevel=2)
-
     # -- counters -------------------------------------------------------------------------------------------------
 
     @property
@@ -263,11 +285,8 @@ class RxQueueTable:
 
     def close(self) -> None:
         """Unbind all queues and release every region, after the driver; extents cannot be returned any more."""
-        for bound in self._bound.copy():
-            self.unbind(bound)
+        for queue in self._bound.copy():
+            queue.unbind()
         self.tokens.forget()
-        for ring in self._rings:
-            ring.close()
-        self._rings.clear()
-        for queue in list(self._queues.values()):
-            self._retire(queue)
+        for memory in list(self._queues.values()):
+            self._retire(memory)

@@ -23,8 +23,8 @@ Sendable: TypeAlias = "Buffer | npt.NDArray[Any]"
 """What can be sent: anything with the buffer protocol, which NumPy declares from Python 3.12 on only."""
 
 
-IN_PLACE_BYTES: Final = 4096
-"""`bytes` never change. To copy fewer costs less than to learn where they lie."""
+_BYTES_AT: Final = bytes.__basicsize__ - 1
+"""Where CPython has the content of `bytes`, from the object's address: behind its header, before a zero at the end."""
 
 
 class SendMemory:
@@ -55,7 +55,7 @@ def is_in_region(buffer: Any) -> bool:
 
 def send_memory(data: Sendable) -> SendMemory:
     """Return the memory to send a buffer from. Raises UsageError for what is no buffer, or not contiguous."""
-    if type(data) is bytes and len(data) >= IN_PLACE_BYTES:
+    if type(data) is bytes:
         return in_place(data)
     try:
         given = memoryview(cast("Buffer", data))
@@ -73,6 +73,8 @@ def send_memory(data: Sendable) -> SendMemory:
 
 def in_place(data: bytes | memoryview) -> SendMemory:
     """Return the memory of bytes that never change."""
+    if type(data) is bytes:
+        return SendMemory(id(data) + _BYTES_AT, len(data), memoryview(data), 0)
     return _memory(np.frombuffer(data, np.uint8), copied_bytes=0)
 
 

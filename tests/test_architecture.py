@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "srd.proto": set(),
     "srd.secure": {"srd.proto"},
     "srd.io": {"srd.proto", "srd.secure", "devmem"},
-    "srd": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units", "netns.standard_streams"},
+    "srd": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.base"},
     "devmem": set(),
     "nitro_emu": {
         "srd",
@@ -33,14 +33,10 @@ MAY_IMPORT = {
         "srd.secure",
         "srd.io",
         "devmem",
-        "netns.units",
-        "netns.standard_streams",
-        "netns.yaml_file",
+        "netns.base",
     },
-    "netns": {"netns.standard_streams", "netns.units", "netns.yaml_file"},
-    "netns.standard_streams": set(),
-    "netns.units": set(),
-    "netns.yaml_file": set(),
+    "netns": {"netns.base"},
+    "netns.base": set(),  # the ground floor
     "srd.contrib": {"srd.proto"},
     "srd.sim": {"srd", "srd.proto", "netns"},
 }

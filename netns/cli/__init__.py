@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import click
 
+from netns.base.standard_streams import broken_pipes, flush_output, output_error
 from netns.errors import INPUT_ERRORS, LabError
-from netns.standard_streams import broken_pipes, flush_output, output_error
 
 COMMANDS: Final = {
     "capture": "netns.cli.faults:capture_command",

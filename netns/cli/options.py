@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from netns.units import UnitError, parse_duration_us, parse_size
+from netns.base.units import UnitError, parse_duration_us, parse_size
 
 LAB_OPTION: Final = click.option("--lab", "name", metavar="NAME", help="The lab; optional if only one is up.")
 

@@ -37,6 +37,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from netns.base.units import UnitError, parse_duration_us, parse_percent, parse_rate_bps, parse_size
+from netns.base.yaml_file import Position, first_mistake, load_mapping
 from netns.compare.errors import GridError
 from netns.compare.fabric import conditioned, links_that_can_fail, uplink_bps
 from netns.compare.grid import FIGURES, TRANSPORTS, Condition, Grid, Wanted
@@ -46,8 +48,6 @@ from netns.examples import file_named
 from netns.faults.schedule import check_events, in_order, parse_events
 from netns.topology.file import parse_topology, read_topology
 from netns.topology.model import MAX_SEED, Topology
-from netns.units import UnitError, parse_duration_us, parse_percent, parse_rate_bps, parse_size
-from netns.yaml_file import Position, first_mistake, load_mapping
 
 BUILT_IN: Final = Path(__file__).parent / "grids"
 NAMES: Final = tuple(sorted(path.stem for path in BUILT_IN.glob("*.yaml")))

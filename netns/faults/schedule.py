@@ -21,11 +21,11 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from netns.base.units import UnitError, parse_duration_us
+from netns.base.yaml_file import Position, first_mistake, load_mapping
 from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
 from netns.topology.model import Topology
-from netns.units import UnitError, parse_duration_us
-from netns.yaml_file import Position, first_mistake, load_mapping
 
 Action = Literal["fail", "repair", "set"]
 MAX_SCHEDULE_S: Final = 30 * 86400

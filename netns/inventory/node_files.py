@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from netns.base.yaml_file import first_mistake, mapping_of
 from netns.errors import NodesError, QuantityError
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.nodes import (
@@ -40,7 +41,6 @@ from netns.inventory.nodes import (
 )
 from netns.inventory.quantity import parse_quantity
 from netns.topology.file import read_topology
-from netns.yaml_file import first_mistake, mapping_of
 
 MAX_FILE_BYTES: Final = 512 << 20
 """Ten thousand nodes of Kubernetes are some 200 MB."""

@@ -28,12 +28,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from netns.base.yaml_file import Position, first_mistake, load_mapping
 from netns.errors import JobError, QuantityError
 from netns.inventory.layers import level_named
 from netns.inventory.nodes import PODS
 from netns.inventory.quantity import parse_quantity
 from netns.placement.model import Affinity, Expression, Mode, Request, Slice, Term, Toleration
-from netns.yaml_file import Position, first_mistake, load_mapping
 
 MAX_RANKS: Final = 1_000_000
 WANTED: Final = "holds no job; give name, ranks and command"

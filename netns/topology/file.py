@@ -68,6 +68,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from netns.base.yaml_file import Position, first_mistake, load_mapping
 from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
 from netns.topology.clos import ClosLinks, clos
@@ -85,7 +86,6 @@ from netns.topology.model import (
     fully_meshed,
     with_buffer,
 )
-from netns.yaml_file import Position, first_mistake, load_mapping
 
 FORMS: Final = "leaf_spine, clos, dumbbell, or hosts, switches and links"
 WANTED: Final = f"holds no topology; give {FORMS}"

@@ -1,13 +1,13 @@
 """What card and chip send each other: one CBOR item a packet of a Unix SOCK_SEQPACKET connection.
 
-    [17, {"DescribePCR": {"index": 0}}]      ->   [17, {"DescribePCR": {"lock": true, "data": h'...'}}]
-    [18, "DescribeNSM"]                      ->   [18, {"DescribeNSM": {"module_id": "card-a-chip...", ...}}]
-    [19, {"ExtendPCR": {"index": 3, ...}}]   ->   [19, {"Error": "ReadOnlyIndex"}]
+    [17, {"Attestation": {"nonce": h'...'}}] ->   [17, {"Attestation": {"document": h'...'}}]
+    [18, "Status"]                           ->   [18, {"Status": {"state": "RUN", ...}}]
+    [19, {"Attestation": {"nonce": "text"}}] ->   [19, {"Error": "InvalidArgument"}]
     [20, {"CheckUpdate": {...}}]             ->   [20, {"Refused": "the version 3 is below 4 ..."}]
 
 A number is the sender's; the answer has the same, so that one that comes too late is not taken for another. Requests
-and answers are those of the Nitro Secure Module, with its limits, and Boot, CheckUpdate and Status. The answer to a
-Boot that succeeds is followed by one more packet: the card's secret, 32 bytes.
+are the Nitro Secure Module's Attestation, with its limits, and Boot, CheckUpdate and Status. The answer to a Boot that
+succeeds is followed by one more packet: the card's secret, 32 bytes.
 """
 
 from __future__ import annotations

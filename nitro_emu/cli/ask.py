@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
+from netns.base.printable import printable
 from nitro_emu.cli.options import json_option, run_dir_option
 from nitro_emu.cli.tables import print_fields, print_table, table, table_of
 from nitro_emu.control import MAX_WAIT_S, ControlClient, ask
 from nitro_emu.errors import CardError
 from nitro_emu.log_ring import Record, text_of
-from srd.printable import printable
 
 
 @click.command()

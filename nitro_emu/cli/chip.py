@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from netns.base.printable import printable
 from nitro_emu.chip.chip import Chip, utc_now
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET
@@ -35,7 +36,6 @@ from nitro_emu.trust.key_files import make_key_files, read_private_key, read_pub
 from nitro_emu.trust.manifest import MAX_VERSION, make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
 from nitro_emu.trust.pki import certificate_pem
-from srd.printable import printable
 from srd.sd_notify import sd_notify
 
 _log: Final = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ from typing import NoReturn
 import click
 
 from devmem.errors import DevmemError
-from netns.standard_streams import broken_pipes, flush_output, output_error
+from netns.base.printable import printable
+from netns.base.standard_streams import broken_pipes, flush_output, output_error
 from nitro_emu.errors import ConfigError, NitroError
 from srd.errors import SrdError
-from srd.printable import printable
 
 
 def run_program(command: click.Command, *, name: str) -> NoReturn:

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from srd.printable import printable
+from netns.base.printable import printable
 
 PIPE_COLUMNS: Final = 1_000_000
 """Output to another program is not wrapped at a terminal's width."""

@@ -17,7 +17,8 @@ from typing import Any, Final, NoReturn
 import click
 from rich.table import Table
 
-from netns.standard_streams import is_output_error
+from netns.base.printable import printable
+from netns.base.standard_streams import is_output_error
 from nitro_emu.cli.failures import run_program
 from nitro_emu.cli.options import json_option
 from nitro_emu.cli.tables import print_fields, print_table
@@ -29,7 +30,6 @@ from nitro_emu.vpc.model import VpcMap, load
 from nitro_emu.vpc.push import State
 from nitro_emu.vpc.rules import Interface, Mapping
 from nitro_emu.vpc.server import PUSHES_PER_LIFETIME, ControlPlane, Report, Signer, push_once
-from srd.printable import printable
 from srd.sd_notify import sd_notify
 
 MAX_PAIRS: Final = 10_000

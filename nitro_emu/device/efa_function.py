@@ -100,7 +100,7 @@ class EfaFunction:
         self.tables = Tables.of(config)
         self.port = PortCounters()
         self.device = DeviceCounters()
-        self.endpoint = VfEndpoint(config, trust=trust, on_failure=on_failure, on_source=self._on_source)
+        self.endpoint = VfEndpoint(config, trust=trust, on_failure=on_failure)
         self.log = self.endpoint.log
         self.closer = Closer()
         self._security = trust.security
@@ -367,16 +367,12 @@ class EfaFunction:
                 self.requester.on_completed(event.request, count=event.count, status=Status.OK)
             case PeerOpened():
                 self.endpoint.on_opened(event)
-                self.responder.choose_prediction()
             case PeerEnded():
                 self._on_ended(event)
             case MessageAborted():
                 self.responder.on_aborted(event)
             case _:
                 self.responder.on_arrival(event)
-
-    def _on_source(self) -> None:
-        self.responder.choose_prediction()
 
     def _on_ended(self, event: PeerEnded) -> None:
         self._count_ended(event)

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
+from devmem.registry import Access
 from nitro_emu.abi import io
-from nitro_emu.abi.admin import MrPermission
 from nitro_emu.counters import PortCounters
 from nitro_emu.device.completion_queue import rx_lane, rx_source_lane
 from nitro_emu.device.introduction import INTRODUCTION_KEY
@@ -36,9 +36,9 @@ from srd.proto.wire.status import Status
 # Plain integers: an enum's member is looked up, combined and compared by functions in Python.
 _SEND: Final = int(io.SendOp.SEND)
 _WRITE: Final = int(io.SendOp.RDMA_WRITE)
-_LOCAL_WRITE: Final = int(MrPermission.LOCAL_WRITE)
-_REMOTE_WRITE: Final = int(MrPermission.REMOTE_WRITE)
-_REMOTE_READ: Final = int(MrPermission.REMOTE_READ)
+_LOCAL_WRITE: Final = int(Access.LOCAL_WRITE)
+_REMOTE_WRITE: Final = int(Access.REMOTE_WRITE)
+_REMOTE_READ: Final = int(Access.REMOTE_READ)
 FETCHED: Final = 64
 """Descriptors that are fetched at once for messages: a segment train of these."""
 Arrival = MessageReceived | MessagesReceived | WriteReceived
@@ -127,18 +127,6 @@ class Responder:
     def flow(self, key: int) -> int:
         """Return the requester's queue pair: answers to different ones take turns."""
         return key & 0xFFFF
-
-    def choose_prediction(self) -> None:
-        """Let payload of writes land without a copy while there is one peer (`srd.io.placement_predictor`).
-
-        With several, a wrong guess could write one's payload to where another's message belongs, until it is corrected.
-        Called whenever the number of peers has changed.
-        """
-        engine = self._engine()
-        predictor = engine.queues.host.predictor
-        only = self._sources.only if len(engine.peers) == 1 else None
-        predictor.context = None if only is None else engine.peer(only).own_context
-        predictor.clear_hint()
 
     def _reserve(self, qp: QueuePair, count: int) -> list[RecvRequest]:
         """Reserve receive requests; none: there are not as many."""
@@ -341,7 +329,6 @@ class Responder:
 
     def on_ended(self, peer: int, source: Source) -> None:
         """Give back what was reserved for a source that has ended."""
-        self.choose_prediction()
         for number in source.queue_pairs:
             if (qp := self._queue_pair(number)) is not None:
                 qp.forget(peer)

@@ -49,17 +49,10 @@ class Source:
 class Sources:
     """Sources by the peer's number."""
 
-    def __init__(
-        self,
-        *,
-        engine: Callable[[], Engine],
-        outgoing: Mapping[int, Remote],
-        on_added: Callable[[], None] | None = None,
-    ) -> None:
-        """`outgoing`: the peers that this end has opened; `on_added` is called for each new source."""
+    def __init__(self, *, engine: Callable[[], Engine], outgoing: Mapping[int, Remote]) -> None:
+        """`outgoing`: the peers that this end has opened."""
         self._engine = engine
         self._outgoing = outgoing
-        self._on_added = on_added
         self._sources: dict[int, Source] = {}
 
     def admit_introduction(self, peer: int, *, length: int, count: int) -> Status | None:
@@ -83,8 +76,6 @@ class Sources:
         if source is None:
             source = self._sources[peer] = Source(host_text(self._engine().peer(peer).address))
             asyncio.get_running_loop().call_later(NAMING_S, self._expire, peer)
-            if self._on_added is not None:
-                self._on_added()
         return source
 
     def _expire(self, peer: int) -> None:
@@ -101,11 +92,6 @@ class Sources:
         """Return the source behind a peer that was let in."""
         source = self._sources.get(peer)
         return None if source is None or source.gid is None else source
-
-    @property
-    def only(self) -> int | None:
-        """The number of the peer, if there is one source."""
-        return next(iter(self._sources)) if len(self._sources) == 1 else None
 
     def host_of(self, peer: int) -> str | None:
         """Return the host of a peer that another card has opened; None: it has ended."""

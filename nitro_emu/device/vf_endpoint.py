@@ -52,9 +52,8 @@ class VfEndpoint:
         *,
         trust: VfTrust,
         on_failure: Callable[[str], None],
-        on_source: Callable[[], None] | None = None,
     ) -> None:
-        """`on_failure` is called with the reason when the engine has failed; `on_source` for each new source."""
+        """`on_failure` is called with the reason when the engine has failed."""
         self.config = config
         self.tenancy = trust.tenancy
         self.log = logging.getLogger(f"nitro_emu.vf.{config.name}")
@@ -68,7 +67,7 @@ class VfEndpoint:
         self._on_failure = on_failure
         self._engine: Engine | None = None
         self._security = SecurityCounters()  # of the peers that have ended
-        self.sources = Sources(engine=self.engine, outgoing=self.outgoing, on_added=on_source)
+        self.sources = Sources(engine=self.engine, outgoing=self.outgoing)
         self.introducer = Introducer(
             engine=self.engine, trust=trust, sources=self.sources, outgoing=self.outgoing, log=self.log
         )

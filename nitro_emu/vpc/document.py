@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 from pydantic import Field, ValidationError
 
-from netns.yaml_file import first_mistake
+from netns.base.yaml_file import first_mistake
 from nitro_emu.errors import TrustError, VpcError
 from nitro_emu.trust.cose import sign1, verify1_untrusted
 from nitro_emu.vpc.fields import Strict

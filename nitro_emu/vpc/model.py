@@ -29,11 +29,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from netns.yaml_file import Position, first_mistake
+from netns.base.yaml_file import MAX_FILE_BYTES, Position, first_mistake, mapping_of
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
-from nitro_emu.errors import AbiError, ConfigError, VpcError
+from nitro_emu.errors import AbiError, VpcError
 from nitro_emu.vpc.fields import Address, Cidr, GroupReference, Name, Network, Ports, PublicKey, Push, Strict
-from nitro_emu.yaml_file import MAX_FILE_BYTES, mapping_of
 
 MAX_CARDS: Final = 1024
 MAX_VPCS: Final = 256
@@ -332,9 +331,9 @@ def load(path: Path) -> VpcMap:
 def parse(content: bytes, *, name: str) -> VpcMap:
     """Return the map in a YAML file's content. Raises VpcError. `name`: the file's, for messages."""
     try:
-        document = mapping_of(content, wanted="holds no map; give cards: and vpcs:")
+        document = mapping_of(content, error=VpcError, wanted="holds no map; give cards: and vpcs:")
         return checked_untrusted(document)
-    except (ConfigError, VpcError) as error:
+    except VpcError as error:
         raise VpcError(f"{name}: {error}") from None
 
 

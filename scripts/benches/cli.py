@@ -14,33 +14,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from scripts.benches.case import Case, Request
 from scripts.benches.cases import file
 from scripts.benches.outcome import Outcome, Round, Wanted
 from scripts.benches.owners import owner_of
-from scripts.benches.registry import CASES, Case, Request
+from scripts.benches.registry import CASES
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import EVERYTHING
 from scripts.harness.unwinding import unwinding
-from srd.sim.errors import SimulationError
 
-
-class _Cases(click.Choice[str]):
-    """The names of the registry; the help lists them with their summaries."""
-
-    def __init__(self) -> None:
-        super().__init__(list(CASES))
-
-
-EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.values())
+REFUSALS: Final = {
+    "seconds": "{} lasts as long as its messages take",
+    "runs": "{} makes one round for each seed",
+    "packets": "{} sends what its messages need",
+    "plain": "{} has its own settings",
+    "seed": "{} draws no random numbers",
+    "directory": "{} stores no files",
+}
+"""Why a case does not take an option."""
+EPILOG: Final = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.values())
 
 
 @click.command(epilog=EPILOG)
-@click.argument("name", metavar="CASE", type=_Cases())
+@click.argument("name", metavar="CASE", type=click.Choice(list(CASES)))
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, one object on stdout's last line.")
 @click.option(
     "--seconds",
@@ -75,24 +77,13 @@ def main(
 ) -> None:
     """Run bench CASE and compare its figures with their requirements."""
     case = CASES[name]
-    if seconds is not None and not case.timed:
-        raise click.UsageError(f"--seconds: {name} lasts as long as its messages take; leave it out")
-    if runs is not None and not case.counted:
-        raise click.UsageError(f"--runs: {name} makes one round for each seed; leave it out")
-    if packets is not None and not case.packeted:
-        raise click.UsageError(f"--packets: {name} sends what its messages need; leave it out")
-    if plain and not case.packeted:
-        raise click.UsageError(f"--plain: {name} has its own settings; leave it out")
-    if seed is not None and not case.seeded:
-        raise click.UsageError(f"--seed: {name} draws no random numbers; leave it out")
-    if directory is not None and not case.stores:
-        raise click.UsageError(f"--directory: {name} stores no files; leave it out")
+    request = Request(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain, directory=directory)
+    _check(case, request)
     console = Console(stderr=as_json, highlight=False)
     try:
         with unwinding(), _own_keys():
-            request = Request(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain, directory=directory)
             outcome = _measure(case, request)
-    except (BenchError, SimulationError) as error:
+    except BenchError as error:
         click.echo(f"scripts/bench {name}: {error}", err=True)
         sys.exit(1)
     console.print(_figures(outcome))
@@ -103,6 +94,13 @@ def main(
         console.print(f"{wanted.figure}, wanted {wanted}: not measured ({reason})", markup=False, soft_wrap=True)
     if as_json:
         click.echo(json.dumps(outcome.to_dict()))
+
+
+def _check(case: Case, request: Request) -> None:
+    """Raise UsageError for an option that the case does not have."""
+    for option, why in REFUSALS.items():
+        if getattr(request, option) not in (None, False) and option not in case.options:
+            raise click.UsageError(f"--{option}: {why.format(case.name)}; leave it out")
 
 
 @contextmanager
@@ -146,10 +144,14 @@ def _measure(case: Case, request: Request) -> Outcome:
     progress = Console(stderr=True, highlight=False)
     rounds: list[Round] = []
     with progress.status(case.name) as status:
-        for each in case.measure(request):
+        for each in case.rounds(request):
             rounds.append(each)
             status.update(f"{case.name}: {len(rounds)} done")
-    fabric = f"{case.fabric}, {file.file_system(request.directory or file.DIRECTORY)}" if case.stores else case.fabric
+    fabric = (
+        f"{case.fabric}, {file.file_system(request.directory or file.DIRECTORY)}"
+        if "directory" in case.options
+        else case.fabric
+    )
     return Outcome(case.name, fabric, tuple(rounds), case.wanted, missing)
 
 

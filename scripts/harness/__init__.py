@@ -1,1 +1,1 @@
-"""What benches, demo-card and profiles share: processes and their events, veth pairs, counters, the environment."""
+"""What benches and demo-card share: processes and their events, veth pairs, counters, the environment."""

@@ -14,11 +14,11 @@ from typing import Final
 import click
 
 from devmem import DevmemError
-from netns.standard_streams import broken_pipes, flush_output, output_error
+from netns.base.printable import printable
+from netns.base.standard_streams import broken_pipes, flush_output, output_error
 from srd.build import BUILD
 from srd.cli.plugins import Group as Plugins
 from srd.errors import SrdError
-from srd.printable import printable
 from srd.secure.packets import library
 
 COMMANDS: Final = {

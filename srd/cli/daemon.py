@@ -11,19 +11,19 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from devmem import RegionError
-from netns.standard_streams import is_output_error
+from netns.base.printable import printable
+from netns.base.standard_streams import is_output_error
 from srd.cli.options import Interrupted, emit
 from srd.cli.progress import ProgressWatch
+from srd.endpoint import Endpoint
 from srd.errors import PeerError
 from srd.file_transfer.inbox import Inbox, NotStartedError
 from srd.file_transfer.leftovers import GRACE_S, Leftover
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.receiving import FileReceiver
-from srd.file_transfer.transport import Listener, Peer
 from srd.file_transfer.watcher import Received, Watcher
 from srd.io.addresses import host_port_text
-from srd.peer import Peer as EndpointPeer
-from srd.printable import printable
+from srd.peer import Peer
 
 NEXT_FILE_WITHIN_S = 30.0
 """Longest time that a sender which has announced more files may take to offer them: enough to connect anew on a bad
@@ -38,7 +38,7 @@ _LEVELS: Final = {"": logging.INFO, "failed": logging.ERROR}
 class Opened:
     """Where a daemon receives from."""
 
-    listener: Listener
+    listener: Endpoint
     title: str
     """What it listens on."""
     hint: str
@@ -151,7 +151,7 @@ class Daemon:
         self._tasks.add(task)
         task.add_done_callback(ended)
 
-    async def _accept(self, listener: Listener) -> None:
+    async def _accept(self, listener: Endpoint) -> None:
         while True:
             self._spawn(self._serve_peer(await listener.accept()))
 
@@ -308,8 +308,6 @@ class Session(Watcher):
 
 
 def _packet_figures(peer: Peer) -> dict[str, int]:
-    """Return what an endpoint of this process has counted."""
-    if not isinstance(peer, EndpointPeer):
-        return {}
+    """Return what the endpoint has counted."""
     stats = peer.stats()
     return {"packets": stats.rx_pkts, "duplicates": stats.rx_duplicates}

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from netns.base.printable import printable
 from srd.cli.options import emit
 from srd.cli.progress import TransferProgress, rate_text
 from srd.errors import PeerError, SrdError
@@ -22,10 +23,7 @@ from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import CHUNK_BYTES
 from srd.file_transfer.sending import FileSender, Outcome, Sent
 from srd.file_transfer.token_bucket import TokenBucket
-from srd.file_transfer.transport import Peer
-from srd.peer import PathStats
-from srd.peer import Peer as EndpointPeer
-from srd.printable import printable
+from srd.peer import PathStats, Peer
 
 RETRY_INTERVAL_S = 0.5
 """Time between two attempts; an attempt takes longer if the receiver does not answer."""
@@ -288,9 +286,7 @@ def _directories_text(name: str, *, count: int) -> str:
 
 
 def _endpoint_figures(peer: Peer, *, primary: int) -> tuple[dict[str, Any], str]:
-    """Return what an endpoint of this process has counted, for events and as text; `primary`: its number of paths."""
-    if not isinstance(peer, EndpointPeer):
-        return {}, ""
+    """Return what the endpoint has counted, for events and as text; `primary`: its number of paths."""
     stats = peer.stats()
     packets, retransmitted = stats.tx_pkts, stats.retrans_pkts
     fraction = retransmitted / packets if packets else 0.0

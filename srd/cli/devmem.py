@@ -11,7 +11,7 @@ from srd.file_transfer.protocol import CHUNK_BYTES
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.io.rx_memory import SLOTS
 from srd.proto.config import ProtocolConfig
-from srd.rx_queue import RxQueue
+from srd.rx_queues import RxQueue
 
 _MIN_CHUNK_BYTES = 2 * SUPER_BYTES
 _FIXED_BYTES = (SLOTS + 1) * _MIN_CHUNK_BYTES + scratch_bytes(SLOTS)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from srd.printable import printable
+from netns.base.printable import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}

@@ -7,11 +7,11 @@ from typing import Final
 
 import click
 
+from netns.base.printable import printable
 from srd.cli.options import HostPort
 from srd.errors import SrdError
 from srd.io.addresses import host_port_text
 from srd.metrics.serving import METRICS, OPTION
-from srd.printable import printable
 
 MAX_ANSWER_BYTES: Final = 16 << 20
 TIMEOUT_S: Final = 10.0

@@ -17,9 +17,9 @@ import click
 import uvloop
 
 from devmem.errors import DevmemError
-from netns.units import UnitError, parse_duration_us, parse_rate_bps, parse_size
+from netns.base.printable import printable
+from netns.base.units import UnitError, parse_duration_us, parse_rate_bps, parse_size
 from srd.errors import SrdError
-from srd.printable import printable
 from srd.proto.wire.data import DEFAULT_PORT
 
 STOP_WITHIN_S = 2.0
@@ -53,7 +53,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
 
 
 class Size(click.ParamType[int]):
-    """A size such as 256M or 1.5G, as bytes (netns.units)."""
+    """A size such as 256M or 1.5G, as bytes (netns.base.units)."""
 
     name = "SIZE"
 
@@ -74,7 +74,7 @@ class Size(click.ParamType[int]):
 
 
 class Duration(click.ParamType[float]):
-    """A duration such as 4ms or 90s, as seconds (netns.units)."""
+    """A duration such as 4ms or 90s, as seconds (netns.base.units)."""
 
     name = "DURATION"
 
@@ -93,7 +93,7 @@ class Duration(click.ParamType[float]):
 
 
 class Rate(click.ParamType[int]):
-    """A rate such as 500mbit or 10MBps, as bit/s (netns.units)."""
+    """A rate such as 500mbit or 10MBps, as bit/s (netns.base.units)."""
 
     name = "RATE"
 

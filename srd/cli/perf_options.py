@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import click
 
-from netns.units import UnitError, parse_rate_bps
+from netns.base.printable import printable
+from netns.base.units import UnitError, parse_rate_bps
 from srd.cli.metrics import metrics_option
 from srd.cli.options import Duration, busy_poll_option
 from srd.cli.security import security_config, split_fingerprint
@@ -26,7 +27,6 @@ from srd.perf.parameters import MAX_RATE_BPS
 from srd.perf.results import describe
 from srd.perf.server import INTERVAL_S
 from srd.perf.tcp_socket import BBR, CUBIC
-from srd.printable import printable
 from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.secure.config import Keys, SecurityConfig
 
@@ -55,7 +55,7 @@ class Seconds(Duration):
 
 
 class Rate(click.ParamType[int]):
-    """A rate in bit/s such as 250mbit (netns.units), or 250M as with iperf3."""
+    """A rate in bit/s such as 250mbit (netns.base.units), or 250M as with iperf3."""
 
     name = "RATE"
 

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from netns.base.printable import printable
 from srd.cli.metrics import EndedError, ask
 from srd.cli.options import Duration, HostPort
 from srd.cli.progress import rate_text
@@ -21,7 +22,6 @@ from srd.errors import SrdError
 from srd.io.addresses import host_port_text
 from srd.metrics.sample import PathSample, PeerSample, Sample, parse_untrusted
 from srd.metrics.serving import PEERS
-from srd.printable import printable
 
 PIPE_COLUMNS: Final = 120
 """Output width when stdout is not a terminal."""

@@ -9,8 +9,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from netns.base.printable import printable
 from srd.cli.progress import rate_text
-from srd.printable import printable
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
 from srd.qlog.summary import PeerSummary, ReceivedPath, SentPath, Stalls, percentile, summarise

@@ -11,9 +11,8 @@ It demonstrates:
 
 1. A tensor is a part of a region: `region.tensor(shape, dtype=...)` is a NumPy array in place. The other end's tensor
    is written into a second region, which is registered for remote writes.
-2. Each end binds a receive queue to a third region and steers its peer to it. As the queue serves only that peer, the
-   transport may predict the target of the next bytes of a write, which then land there without a copy. Bytes that were
-   mispredicted land in the queue's region and are copied.
+2. Each end binds a receive queue to a third region and steers its peer to it. What the peer writes lands there, and
+   is copied once, to the tensor.
 3. Each end sends the key of its registration in a message and writes its tensor with one `write`. When the write is
    acknowledged, and so has landed, it sends a second message.
 4. NumPy, and torch if it is installed (`torch.from_dlpack`), reduce the tensor in the region, without a copy.
@@ -132,7 +131,6 @@ async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> 
             "seconds": round(seconds, 6),
             "gbps": round(size_bytes * 8 / seconds / 1e9, 3),
             "bytes_copied": endpoint.bytes_copied - before,
-            "misprediction_fraction": round(queue.misprediction_fraction, 6),
             "sums": sums,
         }
 

@@ -52,9 +52,9 @@ from srd.file_transfer.runs import Kind, Range, Run, runs
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.token_bucket import TokenBucket
-from srd.file_transfer.transport import Peer
 from srd.file_transfer.worker import start_worker
 from srd.notify import Notify
+from srd.peer import Peer
 from srd.proto.wire.status import Status
 
 _CONTROL_SLOTS = 2 + SLOTS

@@ -18,7 +18,6 @@ Rules.
 
 from __future__ import annotations
 
-import ctypes
 import socket
 from collections.abc import Container, Sequence
 from functools import lru_cache
@@ -30,7 +29,6 @@ import numpy.typing as npt
 from devmem.region import Region
 from srd.io import syscalls
 from srd.io.clock import wall_to_monotonic_s
-from srd.io.placement_predictor import PLACED
 from srd.io.recvmmsg import RecvmmsgResults
 from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
@@ -130,16 +128,13 @@ class RxRing(RxMemory):
         self.buffers.lay_out(train_bytes=train * self.payload_bytes)
         self._aim(range(SLOTS))
 
-    def _aim(self, slots: Sequence[int], *, aimed: Sequence[int] = ()) -> None:
-        """Point the payload iovecs of `slots` at their cursors, back to back; the first ones at `aimed` addresses."""
+    def _aim(self, slots: Sequence[int]) -> None:
+        """Point the payload iovecs of `slots` at their cursors, back to back."""
         if len(slots) <= FEW_SLOTS:
             for slot in slots:
                 self._aim_one(slot, self.buffers.cursors[slot])
             return
-        cursors = np.array(self.buffers.cursors, np.uint64)
-        if aimed:  # relative to the region like the cursors, modulo 2**64
-            cursors[: len(aimed)] = np.array(aimed, np.uint64) - np.uint64(self._region.address)
-        np.add(self._steps, cursors[:, np.newaxis], out=self._bases)
+        np.add(self._steps, np.array(self.buffers.cursors, np.uint64)[:, np.newaxis], out=self._bases)
 
     def _aim_one(self, slot: int, cursor: int) -> None:
         """Point the payload iovecs of a slot at a cursor: few of them without NumPy."""
@@ -154,16 +149,10 @@ class RxRing(RxMemory):
 
     def _prepare(self) -> None:
         """Prepare the slots for a batch. What the core kept of the last batch must be committed."""
-        if self.refill is not None:
-            self.refill()
         self._aim(self.buffers.end_batch())
         self._copied.clear()
         if self._copied_bytes and self._kept_bytes - self._decided_bytes >= LAYOUT_BYTES:
             self._choose_layout()
-        before = self.predictor.aimed
-        aimed = self.predictor.aim(train_bytes=self.buffers.train_bytes)
-        if aimed or before:
-            self._aim(range(SLOTS), aimed=aimed)
         self._results.reset(self._count)
 
     def _choose_layout(self) -> None:
@@ -208,7 +197,6 @@ class RxRing(RxMemory):
         fits = is_data and (size == expected or size == length < expected) and length <= self._train_bytes
         if fits and (tail_bytes := length % size) >= HEADER_BYTES:  # GRO may end a train with a control packet
             fits = headers[(length - tail_bytes) // size * HEADER_BYTES + 1] == _DATA
-        placed = slot < len(self.predictor.aimed) and self._is_placed(slot, length, size, fits=fits)
         if size >= length <= expected and (length < HEADER_BYTES or headers[0] != VERSION or headers[1] != _DATA):
             batch.controls.append((self._first(slot, length), address, received_at))
         elif is_data and HEADER_BYTES < size < SMALL_BYTES and size < length <= expected and not length % size:
@@ -217,15 +205,12 @@ class RxRing(RxMemory):
             self._receive_copied(batch, slot, length, size, address, received_at, marked=marked)
         elif not self._is_slot_known(slot, headers, length // size):
             return
-        elif self.buffers.is_scratch(slot) and length > HEADER_BYTES and not placed:
+        elif self.buffers.is_scratch(slot) and length > HEADER_BYTES:
             self._drop(batch, headers)
         else:
             count, length = _whole(length, size)
             payload_bytes = length - count * HEADER_BYTES
-            if placed:
-                offset = PLACED | self.predictor.aimed[slot]
-            else:
-                offset = self._area + (self.buffers.consume(slot, payload_bytes) if payload_bytes else 0)
+            offset = self._area + (self.buffers.consume(slot, payload_bytes) if payload_bytes else 0)
             payload = (offset, payload_bytes, size - HEADER_BYTES)
             self._add(batch, slot, count, payload, address, received_at, marked=marked)
             if length < self._train_bytes:
@@ -283,20 +268,6 @@ class RxRing(RxMemory):
                 for datagram in series:
                     datagram.is_one_burst = True
         series.clear()
-
-    def _is_placed(self, slot: int, length: int, size: int, *, fits: bool) -> bool:
-        """Whether what landed at a slot's aimed address belongs there; if not, move it to the slot's own buffer."""
-        if fits:
-            count, length = _whole(length, size)
-            payload_bytes = length - count * HEADER_BYTES
-            datagram = GroDatagram(self._rows[slot], count, 0, payload_bytes, size - HEADER_BYTES, None, 0.0)
-            if self.predictor.matches(slot, datagram):
-                return True
-        size_bytes = min(length, self.buffers.train_bytes)
-        cursor = self._region.address + self.buffers.cursors[slot]
-        ctypes.memmove(cursor, self.predictor.aimed[slot], size_bytes)
-        self.bytes_copied += size_bytes
-        return False
 
     def _is_slot_known(self, slot: int, headers: Octets, count: int) -> bool:
         """Whether what landed in a slot is of an open peer. Nearly always it is of that of the slot before."""

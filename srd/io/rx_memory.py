@@ -15,7 +15,6 @@ from typing import Final
 
 from devmem.pool import Pool
 from devmem.region import Region
-from srd.io.placement_predictor import PLACED, PlacementPredictor
 from srd.io.rx_buffers import RxBuffers, scratch_bytes
 from srd.io.syscalls import Address
 from srd.proto.events import REGION_SHIFT, Extent, ReceiveResult, TargetCopy
@@ -64,10 +63,8 @@ class RxMemory:
         self.landed_bytes = 0
         self.pool = Pool(region, chunk_bytes=chunk_bytes, size_bytes=region.size_bytes - scratch_bytes(SLOTS))
         self.buffers = RxBuffers(region, self.pool, slots=slots)
-        self.refill: Callable[[], None] | None = None  # called before memory is needed
         self.on_low: Callable[[], None] | None = None  # called after a batch that found the region short of memory
         self.batch_messages = SLOTS  # that one batch receives at most
-        self.predictor = PlacementPredictor(slots)
         self._reserve_bytes = reserve_bytes
         self._area = number << REGION_SHIFT
         self._region = region
@@ -98,14 +95,8 @@ class RxMemory:
                 self._copied_bytes[size] = self._copied_bytes.get(size, 0) + size_bytes
 
     def _copy_to_target(self, placement: TargetCopy) -> None:
-        """Copy a payload to its target, an address in registered memory, unless it landed there."""
-        self.predictor.set_hint(placement.hint)
-        if placement.region_offset & PLACED:
-            source = placement.region_offset ^ PLACED
-            if source == placement.target:
-                return
-        else:
-            source = self._region.address + placement.region_offset - self._area
+        """Copy a payload to its target, an address in registered memory."""
+        source = self._region.address + placement.region_offset - self._area
         ctypes.memmove(placement.target, source, placement.length)
         self.bytes_copied += placement.length
         if self._copied:
@@ -168,8 +159,6 @@ class RxMemory:
         """Reuse the memory of datagrams of which nothing was kept, so that kept data does not fragment the pool."""
         starts = sorted(extent.region_offset - self._area for extent in kept)
         for datagram in datagrams:
-            if datagram.payload_offset & PLACED:
-                continue
             offset, size_bytes = datagram.payload_offset - self._area, datagram.payload_bytes
             if bisect_left(starts, offset) == bisect_left(starts, offset + size_bytes):
                 self.buffers.rewind(offset, size_bytes=size_bytes)

@@ -80,8 +80,6 @@ class SecureRxRing(RxMemory):
         self._memory = memoryview(b"")  # the region, while a batch is received
 
     def _prepare(self) -> None:
-        if self.refill is not None:
-            self.refill()
         self.buffers.end_batch()
         self._results.reset(self._count)
 

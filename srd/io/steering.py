@@ -28,6 +28,7 @@ import struct
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from srd.io.socket import open_socket
 from srd.proto.wire.data import PacketType
@@ -78,6 +79,21 @@ class Rule:
                     found.append(([(_BYTE, _NET), (_AND, 15)], 5))  # no IP options, so that the ports are at 20
                 found.append(([(_HALF, _NET + ports_at)], self.port))
         return found
+
+
+class Steered(Protocol):
+    """A `Peer`, whose data can be steered."""
+
+    @property
+    def context(self) -> int:
+        """The id that every packet from it carries."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+
+    def error(self) -> Exception:
+        """Return how it has ended."""
 
 
 def program(rules: list[tuple[Rule, int]]) -> bytes:

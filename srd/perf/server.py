@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
-from netns.standard_streams import is_output_error
+from netns.base.standard_streams import is_output_error
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.io.addresses import host_port_text

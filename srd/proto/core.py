@@ -30,7 +30,7 @@ from srd.proto.memory import Inbox, Memory
 from srd.proto.peer import PeerCore, Shared
 from srd.proto.peer_state import PeerState
 from srd.proto.peer_trace import PeerTrace
-from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
+from srd.proto.recv.admission import Admission
 from srd.proto.security import CredentialCheck, PacketProtection, Secured, Security
 from srd.proto.stateless import StatelessResponder
 from srd.proto.timers import Timers
@@ -87,7 +87,6 @@ class EndpointCore:
         memory: Memory | None = None,
         inbox: Inbox | None = None,
         security: Security | None = None,
-        admission: AdmissionFactory = TurnAdmission,
         trace: Trace | None = None,
         read: Callable[[int, int], bytes] | None = None,
     ) -> None:
@@ -96,9 +95,9 @@ class EndpointCore:
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
         source of unguessable 64-bit ids; `rng`: random numbers for the choice of paths; `accepting`: whether others may
         open peers; `memory`: registrations for writes and reads, None without any; `inbox`: who takes messages, None:
-        whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `admission`: which sends are
-        received while memory is short; `trace`: receives the trace events of every peer; `read`: returns what landed at
-        an offset of the receive region, of a length, for the ACKs that come with data; None: no ACKs go with data.
+        whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `trace`: receives the
+        trace events of every peer; `read`: returns what landed at an offset of the receive region, of a length, for the
+        ACKs that come with data; None: no ACKs go with data.
         """
         self.malformed = 0
         self.expects_more_data = self._has_incomplete = False  # the last batch's messages: lack a lot, or anything
@@ -107,7 +106,7 @@ class EndpointCore:
             secret=secret, accepting=accepting, paths=config.paths, datagram_bytes=datagram_bytes, security=security
         )
         self._security = security
-        self._new_admission, self._admissions = admission, dict[int, Admission]()  # by region
+        self._admissions: dict[int, Admission] = {}  # by region
         self._trace = trace
         self._acks: list[tuple[PeerCore, Ack, float]] = []  # that came with the data of the batch
         self._openings: dict[int, Opening] = {}  # by number: peers that this end opens, until they are made
@@ -236,7 +235,7 @@ class EndpointCore:
         For a part of a message `messages` is 0; for a notified write `size_bytes` is 0.
         """
         if core := self._peers.get(peer):
-            core.receiver.release(size_bytes, messages=messages, now=now)
+            core.receiver.acks.release(size_bytes, messages=messages, now=now)
             core.control_due = True
             self._ready[peer] = None
 
@@ -293,8 +292,9 @@ class EndpointCore:
         """
         result = ReceiveResult()
         touched: dict[int, PeerCore] = {}
-        admission = None if low_region is None else self._admission(low_region)
-        if admission is not None:
+        admission = None
+        if low_region is not None:
+            admission = self._admissions.setdefault(low_region, Admission(low_region))
             relieved = admission.evict_stalled(self._peers, now=now, stalled_after_s=self._config.stalled_after_s)
             touched = {peer.number: peer for peer in relieved}
         for datagram in datagrams:
@@ -380,11 +380,6 @@ class EndpointCore:
             self._peers[number].control_due = True
             self._ready[number] = None
         self._timers.arm(_PULLS, at=self._pulls.check_at)
-
-    def _admission(self, region: int) -> Admission:
-        if (admission := self._admissions.get(region)) is None:
-            admission = self._admissions[region] = self._new_admission(region)
-        return admission
 
     def _handle_controls(self, controls: Iterable[tuple[bytes, Address, float]], *, now: float) -> None:
         for data, address, received_at in controls:

@@ -106,30 +106,6 @@ class WriteReceived(NamedTuple):
     key: int = 0
 
 
-class PlacementHint(NamedTuple):
-    """Where the rest of a write, or of an answer to a read, belongs in memory; nothing of it has landed."""
-
-    context: int
-    """Context of its packets."""
-    message: int
-    opcode: int
-    offset: int
-    """As in their headers."""
-    target: int
-    """Where it belongs, in the terms of the `Memory` that the core was given, which allows the access."""
-    length: int
-
-    def after(self, landed_bytes: int) -> PlacementHint | None:
-        """Return the rest when so much of it, or of what precedes its end, has landed; None: nothing is left."""
-        if landed_bytes >= self.length:
-            return None
-        return self._replace(
-            offset=self.offset + landed_bytes,
-            target=self.target + landed_bytes,
-            length=self.length - landed_bytes,
-        )
-
-
 class TargetCopy(NamedTuple):
     """An instruction: copy what landed in the receive region to registered memory."""
 
@@ -138,8 +114,6 @@ class TargetCopy(NamedTuple):
     region_offset: int
     """Source in the receive region, bytes."""
     length: int
-    hint: PlacementHint | None = None
-    """Where the next payload may land; replaces all hints before. None: unknown."""
 
 
 class ReceiveResult:

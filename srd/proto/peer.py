@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Final
 
-from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
+from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import ActivePeers, InflightLimit
 from srd.proto.errors import UsageError
 from srd.proto.events import (
@@ -35,10 +35,10 @@ from srd.proto.paths.path import Path
 from srd.proto.paths.validation import AddressValidation
 from srd.proto.peer_state import TIMERS, TRANSITIONS, PeerEvent, PeerState, Timer
 from srd.proto.peer_trace import PeerTrace
-from srd.proto.rdma import Rdma
+from srd.proto.recv.acks import Acks
 from srd.proto.recv.pulls import Pulls
 from srd.proto.recv.receiver import Receiver
-from srd.proto.recv.sends import Sends
+from srd.proto.recv.responder import Responder
 from srd.proto.security import PacketProtection, Secured
 from srd.proto.send.sender import Sender
 from srd.proto.wire.control import (
@@ -58,7 +58,6 @@ from srd.proto.wire.control import (
 from srd.proto.wire.data import (
     ABORTED,
     HEADER_BYTES,
-    IMMEDIATE,
     MAX_BURST_PACKETS,
     OPCODE_BITS,
     WITH_ACK,
@@ -140,6 +139,7 @@ class PeerCore:
         self.control_due = True  # an event occurred since `poll_control` last returned None
         self._config, self._pulls, self._events = config, shared.pulls, shared.events
         self._closes = 0
+        self._ack_way: tuple[Address, int] | None = None  # address and path of the last ack, which CLOSE follows
         self._close_at = 0.0
         self._is_incoming = opening is None
         self._confirm_by = math.inf  # when an incoming peer that was not confirmed ends
@@ -168,20 +168,20 @@ class PeerCore:
         config = shared.config
         is_secure = self.protection is not None
         plain_bytes = self.datagram_bytes - TAG_BYTES * is_secure  # of header and payload
-        validation = AddressValidation(
+        overhead_bytes = CONTROL_OVERHEAD_BYTES * is_secure
+        self.addresses = AddressValidation(
             self.address, paths=config.paths, may_move=config.may_move, new_token=shared.new_token
         )
-        self.receiver = Receiver(config, validation=validation)
-        self.receiver.segment_bytes = plain_bytes - HEADER_BYTES
-        self.receiver.overhead_bytes = CONTROL_OVERHEAD_BYTES * is_secure
+        self.acks = Acks(config, addresses=self.addresses, overhead_bytes=overhead_bytes)
+        self.receiver = Receiver(config, acks=self.acks, segment_bytes=plain_bytes - HEADER_BYTES)
         self.sender = Sender(
             self.number,
             config=config,
             events=shared.events,
-            addresses=validation,
+            addresses=self.addresses,
             context=self.remote_context,
             datagram_bytes=plain_bytes,
-            ack_bytes=self.datagram_bytes - self.receiver.overhead_bytes,
+            ack_bytes=self.datagram_bytes - overhead_bytes,
             burst_bytes=STAGE_BYTES if is_secure else None,
             protection=self.protection,
             credit_bytes=packet.credit_bytes,
@@ -197,8 +197,9 @@ class PeerCore:
             rng=shared.rng,
             trace=self.trace,
         )
-        self.rdma = Rdma(
+        self.responder = Responder(
             self.number,
+            config=config,
             receiver=self.receiver,
             send_queue=self.sender.queue,
             memory=shared.memory,
@@ -206,9 +207,6 @@ class PeerCore:
             copies=shared.copies,
             events=shared.events,
             trace=self.trace,
-        )
-        self._sends = Sends(
-            self.number, receiver=self.receiver, rdma=self.rdma, inbox=shared.inbox, events=shared.events
         )
 
     def _note_nat(self, packet: Hello | Accept, *, now: float) -> None:
@@ -218,12 +216,12 @@ class PeerCore:
                 interval_s = self._config.nat_keepalive_s
                 self._mappings = Mappings(paths=self._config.paths, interval_s=interval_s, now=now)
         elif is_translated(packet, self.address):
-            self.receiver.on_nat(packet.path, remote_paths=packet.paths)
+            self.acks.on_nat(packet.path, remote_paths=packet.paths)
 
     @property
     def behind_nat(self) -> bool:
         """Whether a NAT is in front of the initiator, which is this end or the other one."""
-        return self._mappings is not None or self.receiver.validation.behind_nat
+        return self._mappings is not None or self.addresses.behind_nat
 
     def _note_round_trip(self, opening: Opening, *, now: float) -> float:
         """Note what the handshake tells of the round trip, at the initiator; return the longest that it can be."""
@@ -261,14 +259,8 @@ class PeerCore:
     def handle_burst(self, burst: ReceivedBurst, *, now: float) -> list[Extent]:
         """Process received data; return the pieces of memory that are kept."""
         self._keepalive.on_packet(now=now)
-        kept: list[Extent] = []
         before_bytes = self.receiver.landed_bytes
-        if burst.flags & ~IMMEDIATE:
-            self.rdma.handle(burst, now=now)
-        elif burst.length > self._config.max_message_bytes:
-            self._sends.refuse(burst, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
-        else:
-            kept = self._sends.handle(burst, now=now)
+        kept = self.responder.handle(burst, now=now)
         if self._pulls.is_crowded:
             received_bytes = self.receiver.received_bytes
             self._pulls.on_data(self.number, burst_bytes=burst.payload_bytes, received_bytes=received_bytes, now=now)
@@ -299,10 +291,7 @@ class PeerCore:
 
     def discard(self, messages: Iterable[int], *, now: float) -> None:
         """Discard incomplete sends of the peer: their memory is freed, and the peer gets an RNR refusal."""
-        for message in messages:
-            released = self.rdma.on_discarded(message)
-            if self.trace is not None:
-                self.trace.message_discarded(message, released=released, now=now)
+        self.responder.discard(messages, now=now)
 
     def handle_control(self, packet: Inner, address: Address, *, now: float, received_at: float) -> None:
         """Process a control packet, unless it ends the peer. Raises PacketError if it cannot be true."""
@@ -326,10 +315,10 @@ class PeerCore:
 
     def _handle_response(self, response: PathResponse, *, address: Address, now: float) -> None:
         """Process the answer to a challenge."""
-        if not self.receiver.handle_response(response.path, token=response.token, address=address):
+        if not self.addresses.on_response(response.path, token=response.token, address=address):
             return
         self.sender.on_valid_address(response.path, now=now)
-        if self.receiver.validation.other_address is not None:
+        if self.addresses.other_address is not None:
             self._keepalive.ask(now=now)
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
@@ -398,18 +387,7 @@ class PeerCore:
     def _handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Process a probe: the ack that it requests is due."""
         self._keepalive.on_packet(now=now)
-        if probe.path >= MAX_PATH_NUMBERS:
-            return
-        self.receiver.answer_probe(
-            probe.path,
-            ack_path=(probe.ack_path, probe.ack_remote_path),
-            size_bytes=probe.size_bytes,
-            path_sequence=probe.path_sequence,
-            sent_us=probe.sent_us,
-            address=address,
-            now=now,
-            received_at=received_at,
-        )
+        self.acks.on_probe(probe, address=address, now=now, received_at=received_at)
 
     def end(self, status: Status, *, reason: str) -> None:
         """Complete all open requests with an error, and mark the peer ended."""
@@ -465,7 +443,7 @@ class PeerCore:
         if timer is Timer.HANDSHAKE:
             return self._confirm_by
         if timer is Timer.ACK:
-            return math.inf if self.receiver.ack_at is None else self.receiver.ack_at
+            return math.inf if self.acks.due_at is None else self.acks.due_at
         if timer is Timer.REASSEMBLY:
             return self.receiver.check_at
         if timer is Timer.KEEPALIVE:
@@ -497,11 +475,12 @@ class PeerCore:
         owed = self._poll_urgent_control(now=now) or self._poll_pull(now=now)
         if owed is not None:
             return owed
-        if self.receiver.ack_at is not None and now >= self.receiver.ack_at:
-            room_bytes = self.datagram_bytes - self.receiver.overhead_bytes
-            due = self.receiver.ack(context=self.remote_context, now=now, room_bytes=room_bytes)
+        if self.acks.due_at is not None and now >= self.acks.due_at:
+            room_bytes = self.datagram_bytes - self.acks.overhead_bytes
+            due = self.acks.poll(context=self.remote_context, now=now, room_bytes=room_bytes)
             if due is not None:
                 ack, address, path = due
+                self._ack_way = (address, path)
                 if self.trace is not None:
                     self.trace.ack_sent(ack, now=now)
                 return self.control(address, path, ack.encode(), now=now)
@@ -519,7 +498,7 @@ class PeerCore:
         """Begin a round of keepalive probes, at another address if the peer seems to be there."""
         if self.sender.credit_blocked:
             self.sender.queue.credit.on_credit_probe()
-        if self._keepalive.seems_elsewhere(now=now) and self.receiver.validation.move():
+        if self._keepalive.seems_elsewhere(now=now) and self.addresses.move():
             self.sender.on_moved(now=now)
             self._keepalive.on_moved(now=now)
 
@@ -537,14 +516,14 @@ class PeerCore:
         if (burst := sender.poll_burst(now=now, most_packets=most_packets)) and self.trace is not None:
             again = sender.retransmitted > resent
             self.trace.burst_sent(burst, retransmission=again, inflight_bytes=sender.inflight_bytes, now=now)
-        if burst is not None and burst.count == 1 and self.receiver.ack_at is not None and self.acks_go_with_data:
+        if burst is not None and burst.count == 1 and self.acks.due_at is not None and self.acks_go_with_data:
             self._add_ack(burst, room_bytes=sender.segment_bytes - burst.payload_bytes, now=now)
         return burst
 
     @property
     def acks_wait_for_data(self) -> bool:
         """Whether a message goes before the control packets that are due, since the ack goes with it."""
-        due = self.acks_go_with_data and self.receiver.ack_at is not None
+        due = self.acks_go_with_data and self.acks.due_at is not None
         return due and self.sender.has_short_message
 
     def _add_ack(self, burst: Burst, *, room_bytes: int, now: float) -> None:
@@ -552,9 +531,10 @@ class PeerCore:
         is_send = not burst.flags & (OPCODE_BITS | ABORTED) and burst.payload_addresses is None
         if not is_send or burst.payload_bytes != burst.length:
             return
-        ack = self.receiver.ack_with_data(context=self.remote_context, now=now, room_bytes=room_bytes)
+        ack = self.acks.poll_with_data(context=self.remote_context, now=now, room_bytes=room_bytes)
         if ack is not None:
             burst.ack, burst.flags = ack.encode(), burst.flags | WITH_ACK
+            self._ack_way = (burst.address, burst.port)
             if self.trace is not None:
                 self.trace.ack_sent(ack, now=now)
 
@@ -566,22 +546,24 @@ class PeerCore:
         wait_s = max(2 * self.sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._close_at = now + min(wait_s, self._config.handshake_timeout_s)  # the round trip is what the peer says
         self._closes += 1
+        close = Close(self.remote_context, self.own_context).encode()
+        if self._closes == 1 and self._ack_way is not None:
+            return self.control(*self._ack_way, close, now=now)  # or what the ack acknowledges would fail there
         path, _ = self.sender.probe_any()
-        close = Close(self.remote_context, self.own_context)
-        return self._control_over(path.index, close.encode(), now=now)
+        return self._control_over(path.index, close, now=now)
 
     def _poll_urgent_control(self, *, now: float) -> Datagram | None:
         """Return what goes before an ack: a NACK, a PATH_RESPONSE, a PATH_CHALLENGE."""
-        if self.rdma.nacks:
-            message, status = self.rdma.nacks.popitem()
+        if self.responder.nacks:
+            message, status = self.responder.nacks.popitem()
             return self._control_over(0, Nack(self.remote_context, message, status).encode(), now=now)
         if self._responses:
             path, token = self._responses.popitem()
             response = PathResponse(self.remote_context, token, path)
             return self._control_over(path, response.encode(), now=now)
-        if self.receiver.validation.due:
-            overhead_bytes = self.receiver.overhead_bytes
-            asked = self.receiver.validation.poll(context=self.remote_context, overhead_bytes=overhead_bytes, now=now)
+        if self.addresses.due:
+            overhead_bytes = self.acks.overhead_bytes
+            asked = self.addresses.poll(context=self.remote_context, overhead_bytes=overhead_bytes, now=now)
             if asked is not None:
                 challenge, address, path = asked
                 return self.control(address, path, challenge.encode(), now=now)
@@ -598,7 +580,7 @@ class PeerCore:
 
     def _control_over(self, path: int, packet: bytes, *, now: float) -> Datagram:
         """Return a control packet as it is sent over a path."""
-        return self.control(*self.receiver.validation.destination(path), packet, now=now)
+        return self.control(*self.addresses.destination(path), packet, now=now)
 
     def control(self, address: Address, path: int, packet: bytes, *, now: float) -> Datagram:
         """Return a control packet of this peer as it is sent, protected if there are keys."""
@@ -608,7 +590,7 @@ class PeerCore:
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
         ack_path = self.sender.queueing.ack_paths.best
-        size_bytes = self.datagram_bytes - self.receiver.overhead_bytes if sequence in path.full_probes else 0
+        size_bytes = self.datagram_bytes - self.acks.overhead_bytes if sequence in path.full_probes else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
         sent_us = int(now * 1e6) & 0xFFFFFFFF

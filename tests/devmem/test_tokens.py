@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from devmem.errors import PoolError
 from devmem.tokens import Frag, Tokens, cmsgs, ranges
-from devmem.uapi import AREA_SHIFT, MAX_TOKEN
+from devmem.uapi import MAX_TOKEN
 
 
 def issue(tokens: Tokens, count: int, *, back: list[Frag], region_id: int = 3) -> list[Frag]:
@@ -57,15 +57,6 @@ class TokensMachine(RuleBasedStateMachine):
         assert self.tokens.dontneed([(token, 1)]) == 1
         self.returned(token)
         assert self.tokens.dontneed([(token, 1)]) == 0
-
-    @precondition(lambda self: self.out)
-    @rule(data=st.data(), longer=st.sampled_from([0, 0, 1]))
-    def refill(self, data: st.DataObject, longer: int) -> None:
-        frag = self.out[data.draw(st.sampled_from(sorted(self.out)))]
-        taken = self.tokens.refill(frag.region_id << AREA_SHIFT | frag.offset, length=frag.length + longer)
-        assert taken == (not longer)
-        if taken:
-            self.returned(frag.token)
 
     @invariant()
     def count(self) -> None:
@@ -159,4 +150,3 @@ def test_tokens__a_million_leave_no_state() -> None:
         assert tokens.dontneed(ranges(frag.token for frag in frags)) == 1000
         back.clear()
     assert not tokens._leases
-    assert not tokens._by_offset

@@ -20,12 +20,6 @@ def test_dmabuf_token__is_the_struct_of_uio_h() -> None:
     assert np.array([(5, 2)], uapi.DMABUF_TOKEN).tobytes() == bytes([5, 0, 0, 0, 2, 0, 0, 0])
 
 
-def test_zcrx_rqe__is_the_struct_of_zcrx_h() -> None:
-    assert uapi.ZCRX_RQE.itemsize == 16
-    entry = np.array([(3 << uapi.AREA_SHIFT | 4096, 1500, 0)], uapi.ZCRX_RQE)
-    assert entry.tobytes() == bytes([0, 16, 0, 0, 0, 0, 3, 0]) + (1500).to_bytes(4, "little") + bytes(4)
-
-
 def test_numbers__are_those_of_asm_generic_socket_h() -> None:
     assert (uapi.SO_DEVMEM_LINEAR, uapi.SO_DEVMEM_DMABUF, uapi.SO_DEVMEM_DONTNEED) == (78, 79, 80)
     assert uapi.MSG_SOCK_DEVMEM == 1 << 25

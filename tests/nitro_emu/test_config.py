@@ -24,6 +24,7 @@ from srd.proto.config import ProtocolConfig
 from srd.secure.config import Keys, Plain, Psk
 from srd.secure.keys import create, create_psk, public_text
 from srd.secure.noise import public_bytes
+from tests.nitro_emu.vpc.maps import allows
 
 VF = "{name: efa_0, address: 127.0.0.1}"
 
@@ -58,8 +59,8 @@ def test_examples_of_interfaces_fit_their_vpc() -> None:
     there, back = (mapping.find("red", str(card.vfs[0].private_address)) for card in (server, client))
     assert there is not None
     assert back is not None
-    assert mapping.allows(back, there, protocol="tcp", port=5201)
-    assert not mapping.allows(there, back, protocol="tcp", port=5201)
+    assert allows(mapping, back, there, protocol="tcp", port=5201)
+    assert not allows(mapping, there, back, protocol="tcp", port=5201)
 
 
 def test_examples__by_name_unless_there_is_a_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ async def test_recv__singly_out_of_a_batch_that_is_released_with_the_last() -> N
             await succeeded(one, ids)
             for message in (first, *others, *rest):
                 message.release()
-        assert there._core.receiver._released_bytes == 64 * 30
+        assert there._core.acks._released_bytes == 64 * 30
         pool = two._engine.queues.host.pool
         assert pool._holds == [0] * pool.chunks
 

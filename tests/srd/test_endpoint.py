@@ -316,7 +316,6 @@ async def test_close__nothing_may_be_started_after_it_bad_flow() -> None:
             for begin in (
                 lambda: one.register(region, offset=0, length=1, access=Access.REMOTE_READ, peers=None),
                 lambda: one.bind_rx(region),
-                one.refill_ring,
             ):
                 with pytest.raises(SrdError, match=r"^the endpoint is closed$"):
                     begin()

@@ -249,7 +249,7 @@ async def test_reset_token__not_that_of_another_endpoint_with_the_key_and_port(t
             await asyncio.to_thread(sock.sendto, unknown, other.address)
             reset = await asyncio.to_thread(sock.recv, 100)
             assert reset[1] == 10
-            sock.sendto(reset, client._engine._driver._paths[0].getsockname())
+            sock.sendto(reset, client._engine._driver._sockets.paths[0].getsockname())
         sending = asyncio.ensure_future(send(here, b"still here"))
         assert await receive(there) == b"still here"
         assert await sending is Status.OK

@@ -24,8 +24,6 @@ from srd.io.socket import open_socket
 from srd.io.syscalls import Address
 from srd.proto.events import Completion, Event, MessageAborted, MessageReceived, PeerEnded, PeerOpened, WriteReceived
 from srd.proto.memory import Inbox
-from srd.proto.peer import PeerCore
-from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
@@ -45,7 +43,6 @@ class Owner:
         *,
         config: EndpointConfig = SMALL,
         inbox: Inbox | None = None,
-        admission: AdmissionFactory = TurnAdmission,
     ) -> None:
         self.events: list[Event] = []
         self.registry = Registry()
@@ -60,7 +57,6 @@ class Owner:
             inbox=inbox,
             on_event=self._on_event,
             on_failure=pytest.fail,
-            admission=admission,
         )
 
     def _on_event(self, event: Event) -> None:
@@ -168,49 +164,6 @@ async def test_on_event__memory_of_an_aborted_message_is_freed(owners: tuple[Own
             with pytest.raises(PoolError):
                 two.engine.queues.view(extent)
         await one.until(Completion)
-
-
-class SwitchedAdmission(Admission):
-    """Admits all messages, or none."""
-
-    def __init__(self) -> None:
-        self.is_open = True
-        self.refused = asyncio.Event()
-
-    def admits(self, *_: object, **__: object) -> bool:
-        if not self.is_open:
-            self.refused.set()
-        return self.is_open
-
-    def evict_stalled(self, *_: object, **__: object) -> list[PeerCore]:
-        return []
-
-
-async def test_admission__of_the_owner_decides_while_memory_is_short() -> None:
-    gate = SwitchedAdmission()
-    one, two = Owner(), Owner(admission=lambda _: gate)
-    payload = content(4 * MIB, seed=SEED)
-    try:
-        *holders, last = [(await connected(one, two))[0] for _ in range(3)]
-        with memory(payload) as source:
-            held: list[MessageReceived] = []
-            for number, peer in enumerate(holders * 2):  # 16 of 24 MiB: less than the reserve is free
-                one.engine.post(peer, WorkRequest(number, 4 * MIB, source.address))
-                held.append(await two.until(MessageReceived, lambda event: event not in held))
-            gate.is_open = False
-            one.engine.post(last, WorkRequest(9, MIB, source.address + MIB))
-            async with asyncio.timeout(PATIENCE_S):
-                await gate.refused.wait()
-            assert [event for event in two.events if isinstance(event, MessageReceived)] == held
-            gate.is_open = True
-            message = await two.until(MessageReceived, lambda event: event not in held)
-            assert b"".join(two.engine.queues.view(extent) for extent in message.extents) == payload[MIB : 2 * MIB]
-            assert (await one.until(Completion, lambda event: event.request == 9)).status is Status.OK
-        for received in (*held, message):
-            two.engine.release(received.peer, received.extents, received.length, 1)
-    finally:
-        one.close()
-        two.close()
 
 
 async def test_close__ends_every_peer_and_leaves_nothing_open() -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import numpy as np
 import pytest
 
 from devmem.errors import PoolError, RegionError
-from devmem.refill import RefillRing
 from devmem.region import Region
-from devmem.tokens import Frag, cmsgs, ranges
+from devmem.tokens import cmsgs, ranges
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, UsageError
 from srd.message import Message
@@ -269,54 +266,6 @@ async def test_cmsgs__have_the_offsets_of_the_bytes(region: Region) -> None:
                 region.array[at : at + size].tobytes() for at, size in array[["frag_offset", "frag_size"]].tolist()
             ]
             assert b"".join(pieces) == payload
-
-
-async def test_refill_ring__from_a_thread(region: Region) -> None:
-    """The device's application makes no call: it writes used frags into the ring."""
-    async with steered(region) as (two, here, there, queue):
-        ring = two.refill_ring(entries=256)
-        free = queue.free_bytes
-        for number in range(64):
-            frags = (await exchange(here, there, content(MIB, seed=number))).frags()
-            thread = threading.Thread(target=lambda: [ring.push(frag) for frag in frags])  # noqa: B023 - joined here
-            thread.start()
-            thread.join()
-        with await exchange(here, there, b"the last are processed"):
-            assert len(two._engine.queues.tokens) <= 1
-            assert free - queue.free_bytes <= 3 * SMALL.chunk_bytes
-
-
-async def test_refill_ring__invalid_entries_are_skipped(region: Region) -> None:
-    async with steered(region) as (two, here, there, _):
-        ring = two.refill_ring()
-        message = await exchange(here, there, b"held")
-        (frag,) = message.frags()
-        for wrong in (
-            frag._replace(offset=frag.offset + 1), frag._replace(length=3), frag._replace(region_id=0),
-            Frag(1 << 47, 5, 0, 9),
-        ):  # fmt: skip
-            assert ring.push(wrong)
-        (await exchange(here, there, b"makes it read")).release()
-        assert two._engine.queues.tokens.skipped == 4
-        assert list(message.views()) == [b"held"]
-
-
-async def test_refill_ring__a_broken_one_is_no_longer_read(region: Region) -> None:
-    async with steered(region) as (two, here, there, _):
-        ring = two.refill_ring()
-        np.frombuffer(ring._memory, np.uint32)[16] = 1 << 30
-        with pytest.warns(RuntimeWarning, match="its other side is broken; it is not read any more"):
-            (await exchange(here, there, b"1")).release()
-        (await exchange(here, there, b"2")).release()
-        with pytest.raises(UsageError, match="entries: 1 is less than 2"):
-            two.refill_ring(entries=1)
-
-
-def test_refill_ring__is_in_a_region_that_can_be_shared() -> None:
-    with Region(4096) as made:
-        ring = RefillRing(made)
-        assert ring.region is made
-        ring.close()
 
 
 # -- exhaustion -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from devmem.errors import RegionError
 from devmem.region import Region
 from srd.errors import UsageError
-from srd.send_memory import IN_PLACE_BYTES, send_memory
+from srd.send_memory import send_memory
 
 
 def bytes_at(data: Any) -> tuple[bytes, int]:
@@ -26,7 +26,6 @@ def bytes_at(data: Any) -> tuple[bytes, int]:
 @pytest.mark.parametrize(
     "data",
     [
-        b"abcd",
         bytearray(b"abcd"),
         memoryview(b"_abcd_")[1:5],
         np.frombuffer(b"abcd", np.uint8),
@@ -41,12 +40,12 @@ def test_send_memory__anything_else_is_copied(data: Any) -> None:
     assert bytes_at(data) == (b"abcd", 4)
 
 
-def test_send_memory__bytes_that_are_many_lie_where_they_are() -> None:
-    data = bytes(range(256)) * (IN_PLACE_BYTES // 256)
-    memory = send_memory(data)
+@pytest.mark.parametrize("size_bytes", [1, 7, 64, 4096, 100_000])
+def test_send_memory__bytes_lie_where_they_are(size_bytes: int) -> None:
+    data = (bytes(range(256)) * (size_bytes // 256 + 1))[:size_bytes]
     assert bytes_at(data) == (data, 0)
-    assert ctypes.string_at(memory.address, memory.length) == data
-    assert bytes_at(data[1:]) == (data[1:], IN_PLACE_BYTES - 1)
+    assert send_memory(data).address == np.frombuffer(data, np.uint8).ctypes.data
+    assert bytes_at(memoryview(data)) == (data, size_bytes)
 
 
 def test_send_memory__a_copy_does_not_follow_its_buffer() -> None:

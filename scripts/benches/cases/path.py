@@ -1,4 +1,4 @@
-"""Path: the processor time of a message, by the API of a peer, beside asyncio's streams over TCP.
+"""Path: the processor time of a message or a byte, beside asyncio's streams over TCP, or iperf3.
 
 One process an end, over loopback, on uvloop, without polling (veth/worker/path.py). The kinds (plain, encrypted,
 streams) take turns in the same two processes, for each workload:
@@ -12,45 +12,78 @@ Processor time, user and system, is that of a message (64b: of a round trip), of
 answering one (`answer_cpu_*`). `cpu_ratio_*`, `p50_ratio_*`: ours over streams'; with `_secure`: encrypted.
 `scripts/check_weight.py` compares those of 64b with what was recorded.
 
-Both ends share a core. On cores of their own they wake each other up: then TCP's processor time is 10 to 35 us, as the
-machine is busy or idle. So wall time (`p50_*`) is that of the work of both ends. For bulk see `clean` and `secure`.
+Bulk, as root: one flow over a veth pair of MTU 9000 and 1500, with segmentation offload and without (`_nogso`), plain,
+encrypted, and iperf3 (cubic) in turns. `cpu_ratio_bulk_*` and `gbps_ratio_bulk_*`: ours over iperf3's processor time of
+both ends a byte, and over its goodput.
+
+Messages: both ends share a core. On cores of their own they wake each other up: then TCP's processor time is 10 to 35
+us, as the machine is busy or idle. So wall time (`p50_*`) is that of the work of both ends.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from scripts.benches.cases.clean import START_S, WORKER
+from scripts.benches.cases.clean import LINKS
 from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.veth import iperf
 from scripts.benches.veth.worker.path import KINDS, PLAIN, SECURE, STREAMS, WORKLOADS
-from scripts.harness.client_server import one_core, python, run_both
-from scripts.harness.errors import BenchError
-from scripts.harness.loopback import Loopback
+from scripts.harness.client_server import require_no_drops, run_both
+from scripts.harness.drops import Drops
+from scripts.harness.needs import Need, lacks
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import LOOPBACK, Here, one_core, veth_pair
+from scripts.harness.worker import worker
+from srd.perf.tcp_socket import CUBIC
 
 WANTED: Final = (
     Wanted("cpu_ratio_64b", "<=", 5, over="median"),
     Wanted("p50_ratio_64b", "<=", 3, over="median"),
+    Wanted("cpu_ratio_bulk_mtu9000", "<=", 1.3, over="median"),
+    Wanted("cpu_ratio_bulk_mtu1500", "<=", 1.6, over="median"),
+    Wanted("cpu_ratio_bulk_mtu1500_nogso", "<=", 1.8, over="median"),
+    Wanted("gbps_ratio_bulk_mtu9000", ">=", 0.65, over="median"),
+    Wanted("gbps_ratio_bulk_mtu1500", ">=", 0.65, over="median"),
+    Wanted("gbps_ratio_bulk_mtu1500_nogso", ">=", 0.65, over="median"),
 )
-NEEDS: Final = ()
+WORKER: Final = "scripts.benches.veth.worker.path"
+IPERF: Final = f"tcp_{CUBIC}"
+
+
+def _lacks_bulk(program: str) -> str | None:
+    """Return why there can be no bulk here: only root makes network namespaces, and iperf3 is beside us."""
+    return "not root, and bulk runs in network namespaces" if os.geteuid() else lacks(program)
+
+
+NEEDS: Final = (Need("iperf3", ("*_bulk_*",), _lacks_bulk),)
 SECONDS: Final = 0.5
 """Seconds of a turn of one kind."""
+BULK_SECONDS: Final = 2.0
+"""Seconds of a bulk flow: of shorter ones the start is much."""
 
 
-def rounds(count: int, seconds: float, *, workloads: Sequence[str] = tuple(WORKLOADS)) -> Iterator[Round]:
+def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Measure `count` turns of each kind and workload."""
-    near, far = one_core()
+    for made in messages(count, seconds):
+        if _lacks_bulk("iperf3") is None:
+            found, theirs = bulk(BULK_SECONDS)
+            made = Round(made.seed, {**made.ours, **found}, {**made.baselines, IPERF: theirs})  # noqa: PLW2901
+        yield made
+
+
+def messages(count: int, seconds: float, *, workloads: Sequence[str] = tuple(WORKLOADS)) -> Iterator[Round]:
+    """Measure `count` turns of each kind of messages."""
     answered, measured = run_both(
-        Loopback(),
-        server=[*far, *python(WORKER, "path-answer", Loopback().receiver, *workloads)],
-        client=lambda host, port: [
-            *near,
-            *python(WORKER, "path-ask", host, str(port), "--turns", str(count), "--seconds", str(seconds), *workloads),
-        ],
+        Here(before=one_core()),
+        server=worker(WORKER, "answer", host=LOOPBACK, workloads=workloads),
+        client=lambda host, port: worker(
+            WORKER, "ask", host=host, port=port, turns=count, seconds=seconds, workloads=workloads
+        ),
         bound_s=START_S + 3 * seconds * len(KINDS) * len(workloads) * (count + 1),
     )
-    if dropped := answered["dropped"] + measured["dropped"]:
-        raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
+    require_no_drops(answered, measured)
     for number, turn in enumerate(measured["turns"], start=1):
         streams = {
             f"{figure}_{name}_us": value for name, kinds in turn.items() for figure, value in kinds[STREAMS].items()
@@ -67,3 +100,26 @@ def ours(turn: Mapping[str, Mapping[str, Figures]]) -> dict[str, float]:
             for figure in ("cpu", "p50"):
                 found[f"{figure}_ratio_{name}{suffix}"] = kinds[kind][figure] / kinds[STREAMS][figure]
     return found
+
+
+def bulk(seconds: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Measure bulk on each link; return our figures and iperf3's."""
+    found: dict[str, float] = {}
+    theirs: dict[str, float] = {}
+    for mtu, offload in LINKS:
+        link = f"bulk_mtu{mtu}" if offload else f"bulk_mtu{mtu}_nogso"
+        with veth_pair(mtu=mtu, offload=offload) as two:
+            before = Drops.read(two.namespaces)
+            plain = iperf.ours(two, seconds=seconds, plain=True)
+            tcp = iperf.run(two, algorithm=CUBIC, seconds=seconds)
+            secure = iperf.ours(two, seconds=seconds, plain=False)
+            Drops.read(two.namespaces).require_none_since(before, during=link)
+        theirs |= {f"gbps_{link}": tcp.gbps, f"cpu_s_per_gb_{link}": tcp.cpu_s_per_gb}
+        for flow, suffix in ((plain, ""), (secure, "_secure")):
+            found |= {
+                f"gbps_{link}{suffix}": flow.gbps,
+                f"cpu_s_per_gb_{link}{suffix}": flow.cpu_s_per_gb,
+                f"gbps_ratio_{link}{suffix}": flow.gbps / tcp.gbps,
+                f"cpu_ratio_{link}{suffix}": flow.cpu_s_per_gb / tcp.cpu_s_per_gb,
+            }
+    return found, theirs

@@ -30,7 +30,7 @@ from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.message import Message
 from srd.peer import Peer
-from srd.rx_queue import RxQueue
+from srd.rx_queues import RxQueue
 
 REPLY_BYTES: Final = 40_000
 MAX_REPLIES: Final = 8
@@ -160,23 +160,14 @@ class Receiver:
         """Return the function that returns the memory of a message."""
         if self.plan.returns == "release":
             return Message.release
-        if self.plan.returns == "tokens":
 
-            def by_tokens(message: Message) -> None:
-                tokens = [frag.token for frag in message.frags()]
-                for at in range(0, len(tokens), 100):
-                    self.endpoint.dontneed([(token, 1) for token in tokens[at : at + 100]])
-                message.release()
+        def by_tokens(message: Message) -> None:
+            tokens = [frag.token for frag in message.frags()]
+            for at in range(0, len(tokens), 100):
+                self.endpoint.dontneed([(token, 1) for token in tokens[at : at + 100]])
+            message.release()
 
-            return by_tokens
-        ring = self.endpoint.refill_ring()
-
-        def by_ring(message: Message) -> None:
-            for frag in message.frags():
-                if not ring.push(frag):
-                    self.endpoint.dontneed([(frag.token, 1)])
-
-        return by_ring
+        return by_tokens
 
     # -- peers ------------------------------------------------------------------------------------------------------
 

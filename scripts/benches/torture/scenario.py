@@ -32,9 +32,9 @@ MIN_DATAGRAM, MAX_DATAGRAM = 576, 65_507
 GIANT_NEEDS_BYTES: Final = 6 * GIB
 """Free memory required for a message of 1 GiB: its source, its target, and the rest of the machine."""
 MTUS: Final = (604, 1000, 1280, 1500, 1500, 4000, 9000, 9000, 65_535)
-ATTACKS: Final = (
-    "noise", "prefix", "data", "small", "ack", "hello", "handshake", "reset", "partial", "empty", "control", "icmp",
-)  # fmt: skip
+FORGED: Final = ("noise", "control", "data", "edge", "mutated")
+"""Kinds of packets of scripts/harness/forge.py; `mutated` ones were captured before."""
+ATTACKS: Final = ("noise", "control", "data", "edge", "hello", "handshake", "reset", "partial", "empty", "icmp")
 """Kinds of packets that attackers send: see `attacker`."""
 LIE: Final = "lie"
 """The kind of an attacker that was let in: authentic packets that lie (`scripts.harness.liar`)."""
@@ -205,7 +205,7 @@ def _receiver(rng: Random, endpoint: EndpointPlan, *, count: int, seconds: float
         pause_s=_maybe(rng, 0.25, rng.choice((0.001, 0.02)), 0.0),
         hold_s=(hold_s := _maybe(rng, 0.35, rng.choice((0.01, 0.2, 1.0)), 0.0)),
         hold_bytes=int(endpoint.receive_window_bytes * rng.choice((0.25, 1.0, 3.0))) if hold_s else 0,
-        returns=rng.choice(("release", "release", "tokens", "ring")),
+        returns=rng.choice(("release", "tokens")),
         bound=bound,
         unbind_at_s=_maybe(rng, 0.3, rng.uniform(0.3, 0.9) * seconds, None) if bound else None,
         replies=_maybe(rng, 0.4, rng.choice((0.05, 0.5)), 0.0),

@@ -28,7 +28,7 @@ admit packets from the one address only that the initiator has contacted, and ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,13 +70,14 @@ class RemoteAddress:
 
 
 class AddressValidation:
-    """Addresses of one peer: `source` finds or adds an address, `poll` returns the next challenge.
+    """Addresses of one peer: `on_packets` notes where they come from, `poll` returns the next challenge.
 
-    `destination` is where all packets but acks and challenges are sent.
+    `destination` is where all packets but acks and challenges are sent; acks go where `spend` admits them.
     """
 
     __slots__ = (
-        "_by_path", "_due", "_may_move", "_new_token", "_paths", "_remote_paths", "handshake_address", "other_address",
+        "_by_path", "_due", "_has_unvalidated", "_may_move", "_new_token", "_paths", "_remote_paths",
+        "handshake_address", "other_address", "sources",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +91,9 @@ class AddressValidation:
         """A valid address: at first the one that returned a cookie, or that this end connected to."""
         self.other_address: Address | None = None
         """One of another host that is valid, too, if packets of a path come from there; see `move`."""
+        self.sources: dict[int, RemoteAddress] = {}
+        """Where packets of each path of the peer come from."""
+        self._has_unvalidated = False  # whether one of these may not be validated
         self._may_move = may_move
         self._paths = paths
         self._new_token = new_token
@@ -145,17 +149,49 @@ class AddressValidation:
         self.handshake_address, self.other_address = self.other_address, None
         return True
 
-    def source(self, address: Address, *, known: Iterable[RemoteAddress]) -> RemoteAddress:
-        """Return the record of this address: one of the `known`, or a new one."""
-        for source in known:
+    def on_packets(self, path: int, address: Address, *, is_newest: bool, size_bytes: int) -> None:
+        """Note packets that arrived over a path of the peer; only the newest packet changes the path's address."""
+        source = self.sources.get(path)
+        if source is None or (is_newest and address != source.address):
+            source = self.sources[path] = self._source(address)
+            if source.validated:
+                self.on_valid(path, address)
+        if not source.validated and address == source.address:
+            source.received_bytes += size_bytes
+            self._due[path] = source
+            self._has_unvalidated = True
+
+    def _source(self, address: Address) -> RemoteAddress:
+        """Return the record of this address: that of another path, or a new one."""
+        for source in self.sources.values():
             if source.address == address:
                 return source
         return RemoteAddress(address, address == self.handshake_address)
 
-    def on_packet(self, path: int, source: RemoteAddress, *, size_bytes: int) -> None:
-        """Note a packet that arrived over a path from an address that is not validated."""
-        source.received_bytes += size_bytes
-        self._due[path] = source
+    def on_response(self, path: int, *, token: int, address: Address) -> bool:
+        """Process the answer to a challenge; return whether it is right. It counts only from the challenged address."""
+        source = self.sources.get(path)
+        if source is None or source.address != address or not source.validate(token):
+            return False
+        self.on_valid(path, address)
+        return True
+
+    def admitted(self, paths: list[int], *, size_bytes: int) -> list[int]:
+        """Return those of these paths whose address may be sent so many bytes; if none may, all paths that may."""
+        if not self._has_unvalidated:
+            return paths
+        self._has_unvalidated = not all(source.validated for source in self.sources.values())
+        admitted = [path for path in paths if self.sources[path].admits(size_bytes)]
+        return admitted or [path for path, source in self.sources.items() if source.admits(size_bytes)]
+
+    def spend(self, path: int, *, size_bytes: int) -> Address | None:
+        """Return the address of a path of the peer, which is sent so many bytes; None: it may not be."""
+        source = self.sources.get(path)
+        if source is None or not source.admits(size_bytes):
+            return None
+        if not source.validated:
+            source.sent_bytes += size_bytes
+        return source.address
 
     @property
     def due(self) -> bool:

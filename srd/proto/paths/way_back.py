@@ -3,7 +3,7 @@
 Theory of operation. The receiver rotates its acks over all ack paths and cannot know which of them is quick: only their
 receiver sees when they arrive. Where some ways back are much longer than others, the window has to cover the mean of
 them, and each loss is found that much later. So this end names the quickest ack path in a PROBE from time to time, and
-most acks then take it (see `recv.ack_path`). Some continue to rotate, so that a quicker one is found.
+most acks then take it (see `recv.acks`). Some continue to rotate, so that a quicker one is found.
 """
 
 from __future__ import annotations

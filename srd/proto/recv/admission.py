@@ -4,8 +4,7 @@ Every peer is granted a receive window of its own, and the windows of many peers
 messages were received in part until no memory is left, none could become complete, and no memory would be freed. So the
 owner of the memory keeps a reserve as large as the longest message, and reports when less than that is left
 (`handle_packets(..., low_region=...)`). From then on only one incomplete message is admitted. The senders of all others
-get RNR (receiver not ready), and retry. The core has an `Admission` for each region of memory that was ever short;
-`TurnAdmission`, the default, has these rules:
+get RNR (receiver not ready), and retry. The core has an `Admission` for each region of memory that was ever short:
 
 1. Peers that were refused take turns, in the order of their waiting. A turn is one message, the peer's oldest that is
    in this memory. A peer not received from for TURN_MEMORY_S leaves the queue.
@@ -21,11 +20,8 @@ get RNR (receiver not ready), and retry. The core has an `Admission` for each re
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
-
-from mypy_extensions import mypyc_attr
 
 from srd.proto.events import REGION_SHIFT, Extent
 from srd.proto.peer import PeerCore
@@ -38,25 +34,8 @@ CHECKS_PER_STALL: Final = 8
 """Checks for stalled messages per `stalled_after_s`: a check may have many messages to examine."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # an engine's owner may have a rule of its own
-class Admission(ABC):
+class Admission:
     """Which sends are received while one region is short of memory. The sender of what is refused gets RNR."""
-
-    @abstractmethod
-    def admits(self, peer: PeerCore, burst: ReceivedBurst, *, peers: Mapping[int, PeerCore], now: float) -> bool:
-        """Return whether a received burst is processed. It has not been acknowledged."""
-
-    @abstractmethod
-    def evict_stalled(self, peers: Mapping[int, PeerCore], *, now: float, stalled_after_s: float) -> list[PeerCore]:
-        """Discard messages that stalled (`PeerCore.discard`); return the peers affected. Called for every batch."""
-
-
-AdmissionFactory = Callable[[int], Admission]
-"""Makes the admission of a region, from its number, when the region is short of memory for the first time."""
-
-
-class TurnAdmission(Admission):
-    """One incomplete message at a time, by the rules of this module."""
 
     __slots__ = (
         "_check_at",
@@ -79,7 +58,10 @@ class TurnAdmission(Admission):
         self._check_at = 0.0
 
     def admits(self, peer: PeerCore, burst: ReceivedBurst, *, peers: Mapping[int, PeerCore], now: float) -> bool:
-        """Return whether the burst needs no memory that is kept, or belongs to the one message that is admitted."""
+        """Return whether the burst needs no memory that is kept, or belongs to the one message that is admitted.
+
+        It has not been acknowledged.
+        """
         if not burst.payload_bytes or burst.flags & OPCODE_BITS != Opcode.SEND:
             return True
         if peer.receiver.refusal(burst.message) is not None:
@@ -94,7 +76,7 @@ class TurnAdmission(Admission):
         return False
 
     def evict_stalled(self, peers: Mapping[int, PeerCore], *, now: float, stalled_after_s: float) -> list[PeerCore]:
-        """Discard what has stalled; return the peers affected."""
+        """Discard messages that stalled (`PeerCore.discard`); return the peers affected. Called for every batch."""
         if now < self._check_at:
             return []
         self._check_at = now + stalled_after_s / CHECKS_PER_STALL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from srd.proto.events import Extent
@@ -13,58 +12,28 @@ from srd.proto.wire.status import Status
 _SEND: Final = int(Opcode.SEND)
 
 
-@dataclass(init=False)
 class Reassembly:
-    """A message of which some has landed."""
+    """A message of which some has landed, or that is refused here."""
 
-    length: int
-    immediate: int
-    began_at: float
-    """When its first part landed."""
-    landed_at: float
-    """When a part of it landed last."""
-    landed_bytes: int
-    extents: list[Extent]
-    """Of a send; data for registered memory is copied and leaves none."""
-    flags: int
-    key: int
-    """As its packets give it: a send's destination, or the registration."""
-    status: Status
-    """If it was refused or discarded here: what its sender is told."""
-    high: int
-    """For registered memory: end of what has landed, as offset in its headers."""
-    packets: SequenceSet | None
-    """Of an answer to a read: which packets have landed, by their place in it. Bytes alone do not show that all of it
-    has: its sender may give one part twice, under two PSNs."""
-
-    def __init__(
-        self,
-        length: int,
-        immediate: int,
-        began_at: float = 0.0,
-        landed_at: float = 0.0,
-        landed_bytes: int = 0,
-        extents: list[Extent] | None = None,
-        flags: int = 0,
-        key: int = 0,
-        status: Status = Status.REMOTE_ERROR_RNR,
-    ) -> None:
-        self.length = length
-        self.immediate = immediate
-        self.began_at = began_at
-        self.landed_at = landed_at
-        self.landed_bytes = landed_bytes
-        self.extents = [] if extents is None else extents
-        self.flags = flags
-        self.key = key
+    def __init__(self, burst: ReceivedBurst, *, now: float = 0.0, status: Status = Status.REMOTE_ERROR_RNR) -> None:
+        """Begin the message of a burst. `status`: what its sender is told if it is refused or discarded here."""
+        self.length, self.flags, self.immediate = burst.length, burst.flags & ~ABORTED, burst.immediate
+        self.key = burst.key  # a send's destination, or the registration
         self.status = status
-        self.high = 0
-        self.packets = None
+        self.began_at = self.landed_at = now  # when its first part landed, and its last so far
+        self.landed_bytes = 0
+        self.extents: list[Extent] = []  # of a send; data for registered memory is copied and leaves none
+        # Of an answer to a read: which packets have landed, by their place in it. Bytes alone do not show that all of
+        # it has: its sender may give one part twice, under two PSNs.
+        self._packets = SequenceSet()
 
-    def cover(self, first: int, *, new: int) -> bool:
-        """Note which packets of an answer have landed, as bits from its packet `first` on; False: one had before."""
-        packets = self.packets = self.packets or SequenceSet()
-        return all(packets.insert(first + skip, count=count) == mask(count) for skip, count in ranges(new))
+    def cover(self, parts: list[Extent], *, segment_bytes: int) -> bool:
+        """Note which packets of an answer have landed, by its new parts; False: one had before."""
+        for part in parts:
+            count = -(-part.length // segment_bytes)
+            if self._packets.insert(part.offset // segment_bytes, count=count) != mask(count):
+                return False
+        return True
 
     def landed_ranges(self) -> bool:
         """Sort the extents; return whether they are the whole message, without gap or overlap."""
@@ -99,6 +68,8 @@ class Reassembly:
 
 def new_parts(burst: ReceivedBurst, *, new: int) -> list[Extent]:
     """Return the parts of a burst whose bits are set in `new` as pieces of memory; empty parts are left out."""
+    if new == mask(burst.count) and burst.payload_bytes:  # the common case
+        return [Extent(burst.offset, burst.payload_offset, burst.payload_bytes)]
     extents = []
     for first, count in ranges(new):
         start = first * burst.segment_bytes

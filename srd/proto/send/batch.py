@@ -8,13 +8,12 @@ by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from srd.proto.events import MessagesReceived
 from srd.proto.seqset import mask, ranges
-from srd.proto.wire.data import IMMEDIATE, MAX_BURST_PACKETS, MAX_TRAIN_PACKETS, SMALL_BYTES, Lanes, ReceivedBurst
+from srd.proto.wire.data import MAX_BURST_PACKETS, MAX_TRAIN_PACKETS, SMALL_BYTES, Lanes
 from srd.proto.wire.status import Status
 
 
@@ -72,20 +71,3 @@ def max_packets(limit: int, packet_bytes: int, datagram_bytes: int) -> int:
     if packet_bytes < SMALL_BYTES:
         most = min(most, datagram_bytes // packet_bytes, MAX_TRAIN_PACKETS)
     return most
-
-
-def received(burst: ReceivedBurst, arrived: Iterable[tuple[int, int]], *, peer: int) -> list[MessagesReceived]:
-    """Return the events for the messages (first, count) of a batch that arrived as one received burst."""
-    immediate = burst.immediate if burst.flags & IMMEDIATE else None
-    return [
-        MessagesReceived(
-            peer,
-            burst.message + first & 0xFFFFFFFF,
-            count,
-            burst.length,
-            immediate,
-            burst.payload_offset + first * burst.length,
-            burst.key,
-        )
-        for first, count in arrived
-    ]

@@ -16,7 +16,7 @@ from tests.nitro_emu.processes import card_file, efa_tool, loopback_address, nit
 from tests.srd.cli.processes import Process
 
 TOOLS = ["pingpong", "bw"]
-ENDLESS = ("-n", "100000000")
+ENDLESS = ("-n", "10000000")
 
 
 @pytest.fixture(scope="module")

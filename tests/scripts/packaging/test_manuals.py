@@ -7,44 +7,47 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 
 from scripts import manuals
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted((manuals.OUT / "man").glob("*.1"))
 
 
-def test_files__are_current() -> None:
+def write(*arguments: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own: click keeps what other tests have made of a command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.manuals", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "scripts.manuals", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the files have been written."""
+    made = tmp_path_factory.mktemp("prefix")
+    done = write(str(made))
     assert (done.returncode, done.stderr) == (0, "")
+    assert str(made / manuals.MAN) in done.stdout
+    return made
 
 
-def test_stale__names_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manuals, "ROOT", tmp_path)
-    monkeypatch.setattr(manuals, "OUT", tmp_path / "packaging")
-    monkeypatch.setattr(manuals, "files", lambda: {tmp_path / "packaging" / "man" / "a.1": "a", tmp_path / "b": "b"})
-    (tmp_path / "packaging" / "man").mkdir(parents=True)
-    (tmp_path / "packaging" / "man" / "old.1").touch()
-    assert manuals.main(["--check"]) == 1
-    assert manuals.stale(manuals.files()) == ["b", "packaging/man/a.1", "packaging/man/old.1"]
-    assert manuals.main([]) == 0
-    assert (tmp_path / "packaging" / "man" / "a.1").read_text() == "a"
-    assert not (tmp_path / "packaging" / "man" / "old.1").exists()
+def test_main__bad_input_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "share").touch()
+    done = write(str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"scripts/manuals.py: {tmp_path}/share")
+    assert done.stderr.endswith("name another PREFIX\n")
+    for wrong in (("--check",), ("a", "b")):
+        assert write(*wrong).returncode == 2
 
 
-def test_pages__of_every_command() -> None:
-    names = {page.stem for page in PAGES}
+def test_pages__of_every_command(prefix: Path) -> None:
+    names = {page.stem for page in (prefix / manuals.MAN).glob("*.1")}
     assert {"srd", "srd-recv", "srd-send", "srd-top", "srd-perf-client", "srd-lab", "srd-lab-up"} <= names
 
 
-def test_pages__are_without_warnings() -> None:
+def test_pages__are_without_warnings(prefix: Path) -> None:
     """By groff (Debian: groff-base), which `man` uses."""
-    for page in PAGES:
+    for page in sorted((prefix / manuals.MAN).glob("*.1")):
         done = subprocess.run(
             ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", str(page)], capture_output=True, text=True, check=True
         )
@@ -63,9 +66,9 @@ def test_paragraphs__keep_the_lines_of_an_example() -> None:
 
 
 @pytest.mark.parametrize("program", manuals.PROGRAMS)
-def test_completion__bash_completes(program: str) -> None:
+def test_completion__bash_completes(program: str, prefix: Path) -> None:
     """What bash's script runs when the user presses tab, and that bash takes the script."""
-    script = manuals.OUT / "completion" / "bash" / program
+    script = prefix / manuals.COMPLETIONS["bash"].format(program=program)
     found = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stderr) == (0, "")
     module = {"srd": "srd", "srd-lab": "netns"}[program]
@@ -78,10 +81,9 @@ def test_completion__bash_completes(program: str) -> None:
     assert "plain,top" in done.stdout.splitlines(), done
 
 
-def test_completion__of_each_shell() -> None:
-    for shell, name in manuals.COMPLETIONS.items():
+def test_completion__of_each_shell(prefix: Path) -> None:
+    for path in manuals.COMPLETIONS.values():
         for program in manuals.PROGRAMS:
-            text = (manuals.OUT / "completion" / shell / name.format(program=program)).read_text()
+            text = (prefix / path.format(program=program)).read_text()
             assert program in text
             assert text.endswith("\n")
-    assert isinstance(manuals.PROGRAMS["srd"], click.Group)

@@ -28,7 +28,7 @@ async def test_memory__the_granted_window_fits(size_bytes: int) -> None:
         assert memory.figures() == {"devmem_bytes": 0, "linear_bytes": 0, "refused_packets": 0}
         assert memory._queue is not None
         free_bytes = memory._queue.free_bytes
-        assert free_bytes >= 2 * memory.config.protocol.receive_window_bytes - memory._queue._ring.pool.chunk_bytes
+        assert free_bytes >= 2 * memory.config.protocol.receive_window_bytes - memory._queue._memory.pool.chunk_bytes
     memory.close()
     assert memory.region.fd < 0
 

@@ -48,7 +48,7 @@ def test_exchange__both_tensors_arrive_and_are_reduced() -> None:
         result = json.loads(out)
         assert result["bytes"] == SIZE
         assert result["sums"]["numpy"] == pattern_sum(SIZE // 4, seed=1 - seed)
-        assert 0 <= result["misprediction_fraction"] <= 1
+        assert result["bytes_copied"] >= SIZE
 
 
 def test_exchange__of_other_sizes_bad_flow() -> None:

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Self
 
 from devmem.region import Region
-from srd.io.placement_predictor import PLACED
 from srd.io.rx import RxRing
 from srd.io.rx_buffers import scratch_bytes
 from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
@@ -102,9 +101,8 @@ class Receiver:
         """Hold and record a batch, as a core that keeps everything would."""
         for arrival in batch.datagrams:
             for burst in received_bursts_untrusted(arrival):
-                if not burst.payload_offset & PLACED:
-                    self.queue.hold([Extent(burst.offset, burst.payload_offset, burst.payload_bytes)])
-                    self._held.append((burst.payload_offset, burst.payload_bytes))
+                self.queue.hold([Extent(burst.offset, burst.payload_offset, burst.payload_bytes)])
+                self._held.append((burst.payload_offset, burst.payload_bytes))
                 self.bursts.append(burst)
         self.controls += batch.controls
 

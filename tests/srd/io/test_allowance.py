@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from srd.endpoint import Endpoint
 from srd.errors import UsageError
-from srd.io import driver
+from srd.io import throttle
 from srd.io.allowance import (
     MARK_AFTER_S,
     MIN_BANDWIDTH_BPS,
@@ -26,6 +26,7 @@ from srd.io.allowance import (
     TokenBucket,
 )
 from srd.io.rx_memory import RxBatch
+from srd.io.throttle import AllowanceThrottle
 from srd.io.timer import TimerFd
 from srd.peer import Peer
 from srd.proto.events import MessageReceived
@@ -56,9 +57,9 @@ def exhaust(limit: DirectionLimit) -> None:
 
 def outgoing(endpoint: Endpoint) -> DirectionLimit:
     """What an endpoint may send."""
-    limit = endpoint._engine._driver._outgoing
-    assert limit is not None
-    return limit
+    limits = endpoint._engine._driver._throttle
+    assert isinstance(limits, AllowanceThrottle)
+    return limits.outgoing
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[DirectionLimit]:
         made.append(DirectionLimit(allowance))
         return made[-1]
 
-    monkeypatch.setattr(driver, "DirectionLimit", make)
+    monkeypatch.setattr(throttle, "DirectionLimit", make)
     return made
 
 
@@ -252,9 +253,9 @@ async def test_incoming__bytes_are_within_the_allowance_and_all_arrive() -> None
     payload = content(2 << 20, seed=SEED)
     async with pair(config=replace(PLAIN, allowance=SLOW), opener=PLAIN) as (one, two, here, there):
         started_at = time.monotonic()
-        limit = two._engine._driver._incoming
-        assert limit is not None
-        exhaust(limit)
+        limits = two._engine._driver._throttle
+        assert isinstance(limits, AllowanceThrottle)
+        exhaust(limits.incoming)
         for _ in range(3):
             sending = asyncio.ensure_future(send(here, payload))
             assert await receive(there) == payload
@@ -316,21 +317,20 @@ async def test_incoming__nothing_is_read_while_it_is_exhausted(
         assert limit.bandwidth_exceeded == 0, "neither bucket was in debt"
 
 
-@pytest.mark.sources
-async def test_incoming__counts_what_waited_and_marks_what_waited_for_long() -> None:
-    async with node(accepting=True) as two:
-        limit = DirectionLimit(SLOW)
-        exhaust(limit)
-        now, source = limit.ready_at, ("127.0.0.1", 9)
-        batch = RxBatch()
-        batch.datagrams = [
-            GroDatagram(memoryview(b""), count, 0, count * 1000, 1000, source, now + after_s)
-            for count, after_s in ((5, -2 * MARK_AFTER_S), (2, -MARK_AFTER_S / 2), (1, 0.001))
-        ]
-        batch.controls = [(b"ack", source, now - 0.001), (b"ack", source, now + 0.001)]
-        two.driver._charge_batch(batch, limit, now=now + 0.002)
-        assert [datagram.ecn_ce for datagram in batch.datagrams] == [True, False, False]
-        assert (limit.bandwidth_exceeded, limit.packets_exceeded) == (5 + 2 + 1, 0)
+def test_incoming__counts_what_waited_and_marks_what_waited_for_long() -> None:
+    limits = AllowanceThrottle(SLOW, overhead_bytes=64, datagram_bytes=8972)
+    limit = limits.incoming
+    exhaust(limit)
+    now, source = limit.ready_at, ("127.0.0.1", 9)
+    batch = RxBatch()
+    batch.datagrams = [
+        GroDatagram(memoryview(b""), count, 0, count * 1000, 1000, source, now + after_s)
+        for count, after_s in ((5, -2 * MARK_AFTER_S), (2, -MARK_AFTER_S / 2), (1, 0.001))
+    ]
+    batch.controls = [(b"ack", source, now - 0.001), (b"ack", source, now + 0.001)]
+    limits.charge_batch(batch, now=now + 0.002)
+    assert [datagram.ecn_ce for datagram in batch.datagrams] == [True, False, False]
+    assert (limit.bandwidth_exceeded, limit.packets_exceeded) == (5 + 2 + 1, 0)
 
 
 @pytest.mark.sources

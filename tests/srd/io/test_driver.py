@@ -179,8 +179,8 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
             two.driver.wake()
         assert hiccups.blocked > 3
         ports = {index: sock.getsockname()[1] for index, sock in enumerate(one.sockets)}
-        rx_paths = two.core.peer(two.events[0].peer).receiver._rx_paths
-        assert {path: rx_paths[path].source.address[1] for path in rx_paths} == ports
+        sources = two.core.peer(two.events[0].peer).addresses.sources
+        assert {path: source.address[1] for path, source in sources.items()} == ports
         assert not one.failures, one.failures[0]
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from srd.io import driver, moderation
+from srd.io import driver, moderation, turn_policy
 from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.timer import TimerFd
 from srd.proto.events import Event, MessageReceived, PeerEnded
@@ -87,7 +87,7 @@ async def test_busy_poll__polls_until_the_close_and_other_tasks_run(monkeypatch:
 
 @pytest.mark.sources
 async def test_poll__reads_while_it_has_something_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "REPLIES_WITHIN_S", 0)
+    monkeypatch.setattr(turn_policy, "REPLIES_WITHIN_S", 0)
     async with traced(monkeypatch, accepting=True) as (two, trace), node(accepting=False, paths=1) as one:
         peer, back = await open_pair(one, two), await accepted(two)
         fill(two, 4 << 20)
@@ -202,7 +202,7 @@ async def test_adaptive_poller__extended_by_closely_spaced_messages_and_not_by_s
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("length", [100, driver.BULK_BYTES, 60_000])
+@pytest.mark.parametrize("length", [100, turn_policy.BULK_BYTES, 60_000])
 @pytest.mark.parametrize(
     "scheduled",
     [(), ("wake",), ("wake", "_on_timer"), ("_on_readable",)],
@@ -276,7 +276,7 @@ async def test_after_delivery__a_reply_goes_out_in_the_same_turn_and_precedes_th
 
 @pytest.mark.sources
 async def test_wake__within_a_turn_that_sends_causes_no_other_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "REPLIES_WITHIN_S", 0)
+    monkeypatch.setattr(turn_policy, "REPLIES_WITHIN_S", 0)
     async with traced(monkeypatch, accepting=True) as (two, trace), node(accepting=False, paths=1) as one:
         peer = await open_pair(one, two)
         await accepted(two)

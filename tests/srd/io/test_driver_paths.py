@@ -14,10 +14,10 @@ from tests.srd.io.node import ended, node, open_pair
 async def test_driver__a_standby_path_gets_a_port_when_it_is_opened() -> None:
     async with node(accepting=False, paths=2) as one, node(accepting=True, paths=2) as two:
         await open_pair(one, two)
-        ports = {one.driver._socket(path).getsockname()[1] for path in (0, 1, 2, 5, 5)}
+        ports = {one.driver._sockets.of_path(path).getsockname()[1] for path in (0, 1, 2, 5, 5)}
         assert len(ports) == 4
-        assert len(one.driver._paths) == 6
-        late = one.driver._socket(5)
+        assert len(one.driver._sockets.paths) == 6
+        late = one.driver._sockets.of_path(5)
         two.connect(late.getsockname())
         (event,) = await two.until(ended)
         assert isinstance(event, PeerEnded)
@@ -31,6 +31,6 @@ async def test_driver__without_a_free_port_a_path_shares_one(monkeypatch: pytest
         def refuse() -> socket.socket:
             raise OSError(errno.EMFILE, "too many open files")
 
-        monkeypatch.setattr(one.driver, "_open_socket", refuse)
-        assert one.driver._socket(5) is one.sockets[1]
-        assert len(one.driver._paths) == 2
+        monkeypatch.setattr(one.driver._sockets, "_open_socket", refuse)
+        assert one.driver._sockets.of_path(5) is one.sockets[1]
+        assert len(one.driver._sockets.paths) == 2

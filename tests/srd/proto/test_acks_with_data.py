@@ -167,7 +167,7 @@ def test_poll__what_takes_no_ack(length: int, more: dict[str, int]) -> None:
     network.b.core.post(at_b, WorkRequest(1, 64, 0))
     network.run(until=lambda: bool(received(network.a)))
     network.a.core.handle_packets([], controls=[], now=network.now)
-    network.a.core.peer(at_a).receiver.ack_at = network.now
+    network.a.core.peer(at_a).acks.due_at = network.now
     network.a.core.post(at_a, WorkRequest(1, length, 0, **more))  # type: ignore[arg-type]
     out = network.a.core.poll_transmit(network.now, data_only=True)
     assert isinstance(out, Burst)

@@ -92,8 +92,8 @@ class Hostile:
 
     def token(self, context: int, path: int) -> int:
         peer = self.node.core._by_context.get(context)
-        rx_path = peer.receiver._rx_paths.get(path) if peer else None
-        return rx_path.source.token if rx_path else 7
+        source = peer.addresses.sources.get(path) if peer else None
+        return source.token if source else 7
 
     def step(self) -> None:
         core, now, rng = self.node.core, self.network.now, self.rng

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srd.proto.events import ReceiveResult
-from srd.proto.rdma import MAX_NACKS
+from srd.proto.recv.responder import MAX_NACKS
 from srd.proto.send.scheduler import MAX_READS
 from srd.proto.wire.control import Ack, Nack
 from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, Opcode, write_headers

@@ -43,7 +43,7 @@ def test_credit__exhausted_and_granted_again(seed: int, loss_percent: int) -> No
     network.run(seconds=3)
     assert len(received(network.b)) == 3, "as many as fit into 1 MiB"
     assert not ended(network.a)
-    assert network.b.core.peer(at_b).receiver.credit_bytes == 1 << 20
+    assert network.b.core.peer(at_b).receiver.acks.credit_bytes == 1 << 20
     done = 0
     while done < 9:
         fresh = received(network.b)[done:]
@@ -144,6 +144,22 @@ def test_close__waits_for_requests_in_flight() -> None:
     network.run(until=lambda: bool(ended(network.a)), seconds=5)
     assert [c.status for c in completed(network.a)] == [Status.OK, Status.OK]
     assert [end.status for end in ended(network.a)] == [Status.OK]
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("length", [64, 64 << 10])
+def test_close__does_not_overtake_the_ack_of_what_has_arrived(length: int, seed: int) -> None:
+    """The other end's message is whole here: that this end closes at once is no failure of it."""
+    network = Network(seed=seed)
+    for (_, link), each in network.links.items():  # a link is as slow as its number says
+        each.shape = Shape(delay_us=200 * (link + 1))
+    at_a, at_b = network.connect()
+    for request in range(3):
+        network.a.core.post(at_a, WorkRequest(request=request, payload_offset=0, length=length))
+        network.run(until=lambda: len(received(network.b)) == request + 1, seconds=1)  # noqa: B023
+    network.b.core.close(at_b, now=network.now)
+    network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=3)
+    assert [c.status for c in completed(network.a)] == [Status.OK] * 3
 
 
 def test_end__closed_by_the_responder_while_requests_are_open() -> None:

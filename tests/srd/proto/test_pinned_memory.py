@@ -150,7 +150,7 @@ def test_shortage__memory_of_stalled_messages_is_released() -> None:
 def test_discard__is_repeated_to_the_sender_until_the_message_is_aborted() -> None:
     network, _, (attacker, *_) = attacked()
     peer = network.b.core.peer(attacker.number)
-    granted = peer.receiver.credit_bytes
+    granted = peer.receiver.acks.credit_bytes
     network.run(seconds=0.1)
     peer.discard([0], now=network.now)
     network.b.core._after(peer, now=network.now)
@@ -159,11 +159,11 @@ def test_discard__is_repeated_to_the_sender_until_the_message_is_aborted() -> No
     attacker.send(0, first=LENGTH // SEGMENT, count=1, psn=0)
     assert Nack(ord("x"), 0, Status.REMOTE_ERROR_RNR) in answers(network.b, now=network.now)
     assert peer.receiver.landed_bytes == landed
-    assert peer.receiver.credit_bytes == granted, "its credit is not granted again"
+    assert peer.receiver.acks.credit_bytes == granted, "its credit is not granted again"
     end = LENGTH // SEGMENT + 1
     attacker.send(0, first=LENGTH // SEGMENT, count=1, psn=0, flags=ABORTED, end=end)
-    assert peer.receiver.credit_bytes == granted + LENGTH
-    assert peer.receiver.credit_messages == CONFIG.receive_window_messages + 1
+    assert peer.receiver.acks.credit_bytes == granted + LENGTH
+    assert peer.receiver.acks.credit_messages == CONFIG.receive_window_messages + 1
 
 
 @pytest.mark.parametrize("drips", [False, True])

@@ -189,6 +189,6 @@ def test_credit__of_messages_comes_back_from_what_was_aborted(kind: str) -> None
     assert set(pair.statuses().values()) == {Status.FLUSHED}
     sender = pair.a.core.peer(pair.at_a).sender
     started = sender.queue.credit._started_messages
-    assert pair.b.core.peer(pair.at_b).receiver.credit_messages - started == 2
+    assert pair.b.core.peer(pair.at_b).receiver.acks.credit_messages - started == 2
     assert started >= 10
     assert pair.is_idle()

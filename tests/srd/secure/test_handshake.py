@@ -422,7 +422,7 @@ def test_accept__of_an_earlier_attempt() -> None:
     earlier = Opening()
     accept = earlier.accept()
     opening = Opening()
-    opening.a.core._new_context = lambda: 5
+    opening.a.core._shared.new_token = lambda: 5
     opening.second()
     opening.a.take(accept, now=NOW)
     assert not opening.a.opened

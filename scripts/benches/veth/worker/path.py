@@ -67,7 +67,7 @@ def _settings(security: SecurityConfig) -> EndpointConfig:
 # -- the answering end ------------------------------------------------------------------------------------------------
 
 
-async def answer(host: str, *, workloads: Sequence[str]) -> int:
+async def answer(*, host: str, workloads: Sequence[str]) -> int:
     """Answer a connection of each kind and workload until all have ended. The first TCP one begins with the ports."""
     arrived = asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
     async with (
@@ -130,7 +130,7 @@ async def _answer_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 # -- the asking end ---------------------------------------------------------------------------------------------------
 
 
-async def ask(host: str, *, port: int, turns: int, seconds: float, workloads: Sequence[str]) -> int:
+async def ask(*, host: str, port: int, turns: int, seconds: float, workloads: Sequence[str]) -> int:
     """Measure `turns` of each kind and workload, of `seconds` each; emit the figures of each turn by both."""
     asks: dict[tuple[str, str], Ask] = {}
     ports: list[int] = []

@@ -10,8 +10,8 @@ from scripts.harness.errors import BenchError
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_rounds__have_figures_of_both(workload: str) -> None:
-    found = list(path.rounds(2, 0.02, workloads=[workload]))
+def test_messages__have_figures_of_both(workload: str) -> None:
+    found = list(path.messages(2, 0.02, workloads=[workload]))
     assert [each.seed for each in found] == [1, 2]
     for each in found:
         assert each.ours[f"cpu_{workload}_us"] > 0 < each.ours[f"cpu_{workload}_secure_us"]

@@ -9,7 +9,7 @@ import pytest
 
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
-from srd.proto.paths.validation import AddressValidation, RemoteAddress
+from srd.proto.paths.validation import AddressValidation
 from srd.proto.security import SecurityMode
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import Burst, PacketType
@@ -106,7 +106,7 @@ def test_moved__the_peer_goes_on(seed: int, mover: str, senders: str, *, secure:
     exchange.run(0.5)
     network.hosts[mover] = f"{mover}2"
     other = "b" if mover == "a" else "a"
-    moved_at, validation = network.now, exchange.node(other).core.peer(exchange.peers[other]).receiver.validation
+    moved_at, validation = network.now, exchange.node(other).core.peer(exchange.peers[other]).addresses
     while validation.handshake_address.startswith(f"{mover}:"):
         exchange.run(0.02)
         assert not exchange.ended
@@ -272,7 +272,7 @@ def test_copies__from_another_address_that_arrive_first_move_nothing(
     exchange.run(0.3)
     copier = Copier(network, passes_on=lambda _: passes_on)
     exchange.run(4)
-    validation = network.b.core.peer(exchange.peers["b"]).receiver.validation
+    validation = network.b.core.peer(exchange.peers["b"]).addresses
     assert validation.handshake_address.startswith("a:")
     if passes_on and senders != "b":  # then a sends acks only, which show no address
         assert copier.validated, "the other address was validated"
@@ -282,7 +282,7 @@ def test_copies__from_another_address_that_arrive_first_move_nothing(
 
 
 def validation_of(exchange: Exchange) -> AddressValidation:
-    return exchange.network.b.core.peer(exchange.peers["b"]).receiver.validation
+    return exchange.network.b.core.peer(exchange.peers["b"]).addresses
 
 
 @pytest.mark.parametrize("secure", [True, False])
@@ -364,15 +364,17 @@ def validation(*, may_move: bool = True) -> AddressValidation:
 def test_move__to_an_address_that_was_validated() -> None:
     ours = validation()
     assert not ours.move()
-    ours.on_packet(3, RemoteAddress("z:3", validated=False), size_bytes=1000)
+    ours.on_packets(3, "z:3", is_newest=True, size_bytes=1000)
     assert not ours.move(), "it was not validated"
     ours.on_valid(3, "z:3")
     assert ours.destination(5) == ("a:0", 5), "not yet"
     assert ours.move()
     assert ours.destination(5) == ("z:3", 5)
     assert not ours.move()
-    assert ours.source("z:3", known=[]).validated
-    assert not ours.source("a:0", known=[]).validated
+    ours.sources.clear()
+    for path, address, valid in ((3, "z:3", True), (4, "a:0", False)):
+        ours.on_packets(path, address, is_newest=True, size_bytes=1000)
+        assert ours.sources[path].validated is valid
 
 
 @pytest.mark.parametrize(

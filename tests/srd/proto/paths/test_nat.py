@@ -104,7 +104,7 @@ def packets_by_path(peer: PeerCore) -> list[int]:
 
 def destinations(peer: PeerCore) -> list[str]:
     """Where the paths of b lead to; all are sent from the port that a has contacted."""
-    found = [peer.receiver.validation.destination(path) for path in range(PATHS)]
+    found = [peer.addresses.destination(path) for path in range(PATHS)]
     assert {port for _, port in found} == {0}
     return [address for address, _ in found]
 
@@ -145,7 +145,7 @@ def test_connect__without_a_nat_all_is_as_ever() -> None:
     network = Network(seed=1, config=ProtocolConfig(paths=PATHS))
     a, b = connected(network)
     assert (a.behind_nat, b.behind_nat) == (False, False)
-    assert b.receiver.validation.destination(3) == (a_path_zero := b.address, 3)
+    assert b.addresses.destination(3) == (a_path_zero := b.address, 3)
     assert a_path_zero.startswith("a:")
 
 
@@ -283,7 +283,7 @@ def test_forged_source__moves_nothing(mode: str) -> None:
     network = behind_nat(mode=mode)
     a, b = connected(network)
     network.run(seconds=0.1)
-    before, home = destinations(b), b.receiver.validation.handshake_address
+    before, home = destinations(b), b.addresses.handshake_address
     network.keeps_carried = True
     post(network.a, a)
     finish(network, at_a=1)
@@ -310,7 +310,7 @@ def test_forged_source__moves_nothing(mode: str) -> None:
             now=network.now,
         )
     assert destinations(b) == before
-    assert b.receiver.validation.handshake_address == home
+    assert b.addresses.handshake_address == home
     post(network.b, b)
     finish(network, at_a=1, at_b=1)
     assert_written(network.b, network.a)

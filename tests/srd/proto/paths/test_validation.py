@@ -88,7 +88,7 @@ def test_handle_packets__a_changing_address_gains_no_budget() -> None:
 
 
 def sources_of(node: Node, number: int) -> list[RemoteAddress]:
-    return [rx_path.source for rx_path in node.core.peer(number).receiver._rx_paths.values()]
+    return list(node.core.peer(number).addresses.sources.values())
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -199,21 +199,50 @@ def validation() -> AddressValidation:
     return AddressValidation("home", paths=4, new_token=lambda: next(tokens))
 
 
+def arrive(ours: AddressValidation, path: int, address: str, *, size_bytes: int = 100) -> RemoteAddress:
+    """Have packets arrive over a path of the peer; return the record of the address that the path has then."""
+    ours.on_packets(path, address, is_newest=True, size_bytes=size_bytes)
+    return ours.sources[path]
+
+
 @pytest.mark.parametrize(("address", "valid"), [("home", True), ("a:1", True), ("a:2", False), ("new", False)])
-def test_source__of_a_known_address(address: str, *, valid: bool) -> None:
-    known = [RemoteAddress("a:1", validated=True), RemoteAddress("a:2", validated=False)]
-    found = validation().source(address, known=known)
+def test_on_packets__from_a_known_address(address: str, *, valid: bool) -> None:
+    ours = validation()
+    known = [arrive(ours, 1, "a:1"), arrive(ours, 2, "a:2")]
+    known[0].validated = True
+    found = arrive(ours, 3, address)
     assert (found.address, found.validated) == (address, valid)
     assert address == "home" or (found in known) is (address != "new"), "the budget is per address, not per path"
 
 
+def test_on_packets__older_ones_from_another_address_change_nothing() -> None:
+    ours = validation()
+    source = arrive(ours, 1, "a:1")
+    ours.on_packets(1, "b:1", is_newest=False, size_bytes=50)
+    assert (ours.sources, source.received_bytes) == ({1: source}, 100)
+    ours.on_packets(1, "a:1", is_newest=False, size_bytes=50)
+    assert source.received_bytes == 150
+
+
+def test_spend__within_the_budget_of_an_address() -> None:
+    ours = validation()
+    arrive(ours, 1, "a:1", size_bytes=10)
+    arrive(ours, 2, "home")
+    assert ours.admitted([1, 2], size_bytes=31) == [2]
+    assert ours.admitted([1], size_bytes=31) == [2], "none of these may be sent so much"
+    assert ours.spend(1, size_bytes=31) is None
+    assert ours.spend(9, size_bytes=1) is None, "nothing came from there"
+    assert (ours.spend(1, size_bytes=30), ours.spend(2, size_bytes=10**6)) == ("a:1", "home")
+    assert ours.admitted([1, 2], size_bytes=1) == [2]
+
+
 def test_poll__with_the_first_packet_and_again_with_back_off_while_packets_come() -> None:
-    ours, source = validation(), RemoteAddress("a:1", validated=False)
+    ours = validation()
     at, paths = [], []
     for step in range(1, 400):
         now = step * 0.01
         assert ours.poll(overhead_bytes=0, context=1, now=now) is None, "without a packet there is no challenge"
-        ours.on_packet(2, source, size_bytes=100)
+        arrive(ours, 2, "a:1")
         if due := ours.poll(overhead_bytes=0, context=1, now=now):
             assert due[:2] == (PathChallenge(1, 100, 2), "a:1")
             at.append(now)
@@ -223,10 +252,11 @@ def test_poll__with_the_first_packet_and_again_with_back_off_while_packets_come(
 
 
 def test_poll__no_budget_no_challenge() -> None:
-    ours, source = validation(), RemoteAddress("a:1", validated=False, sent_bytes=100)
-    ours.on_packet(2, source, size_bytes=30)
+    ours = validation()
+    source = arrive(ours, 2, "a:1", size_bytes=30)
+    source.sent_bytes = 100
     assert ours.poll(overhead_bytes=0, context=1, now=1.0) is None
-    ours.on_packet(2, source, size_bytes=30)
+    arrive(ours, 2, "a:1", size_bytes=30)
     assert ours.poll(overhead_bytes=0, context=1, now=1.0) is not None
     assert source.sent_bytes == 125
 
@@ -272,8 +302,8 @@ def test_on_valid__an_address_in_another_ones_place_is_the_handshake_address_fro
     ours.on_valid(1, "n:7")
     assert ours.handshake_address == "n:7"
     assert [ours.destination(path)[0] for path in range(3)] == ["home", "n:7", "n:7"]
-    assert ours.source("n:7", known=[]).validated
-    assert not ours.source("home", known=[]).validated
+    assert arrive(ours, 1, "n:7").validated
+    assert not arrive(ours, 1, "home").validated
 
 
 def test_on_valid__of_the_path_that_sent_the_hello() -> None:
@@ -283,10 +313,9 @@ def test_on_valid__of_the_path_that_sent_the_hello() -> None:
 
 
 def test_poll__challenges_leave_from_the_first_port_behind_a_nat() -> None:
-    ours, source = behind_nat(), RemoteAddress("n:1", validated=False)
-    ports = set()
+    ours, ports = behind_nat(), set()
     for step in range(100):
-        ours.on_packet(2, source, size_bytes=100)
+        arrive(ours, 2, "n:1")
         if (asked := ours.poll(overhead_bytes=0, context=1, now=step * 0.1)) is not None:
             ports.add(asked[2])
     assert ports == {0}
@@ -294,9 +323,9 @@ def test_poll__challenges_leave_from_the_first_port_behind_a_nat() -> None:
 
 @pytest.mark.parametrize(("token", "is_right"), [(100, True), (101, False), (0, False)])
 def test_validate__only_with_the_token(token: int, *, is_right: bool) -> None:
-    ours, source = validation(), RemoteAddress("a:1", validated=False)
+    ours = validation()
+    source = arrive(ours, 2, "a:1")
     assert not source.validate(0), "nothing was asked"
-    ours.on_packet(2, source, size_bytes=100)
     assert ours.poll(overhead_bytes=0, context=1, now=1.0) is not None
     assert source.validate(token) is is_right
     assert source.validated is is_right

@@ -44,18 +44,19 @@ def test_new_parts__of_nothing() -> None:
     ],
 )
 def test_tile(extents: list[Extent], whole: bool) -> None:  # noqa: FBT001 - a row of the table
-    inbound = Reassembly(350, 0, extents=extents)
+    inbound = Reassembly(RUN)
+    inbound.extents = extents.copy()
     assert inbound.landed_ranges() is whole
     assert inbound.extents == sorted(extents)
 
 
 def test_immediate_value__only_if_there_is_one() -> None:
-    assert Reassembly(1, 7).immediate_value is None
-    assert Reassembly(1, 7, flags=Opcode.WRITE | IMMEDIATE).immediate_value == 7
+    assert Reassembly(replace(RUN, immediate=7)).immediate_value is None
+    assert Reassembly(replace(RUN, immediate=7, flags=Opcode.WRITE | IMMEDIATE)).immediate_value == 7
 
 
 def test_conflicts_with() -> None:
-    inbound = Reassembly(350, 0)
+    inbound = Reassembly(RUN)
     assert inbound.conflicts_with(RUN) == ""
     assert inbound.conflicts_with(replace(RUN, length=351)) == "message 3 is announced with 351 and 350 bytes"
     assert inbound.conflicts_with(replace(RUN, flags=2)) == "message 3 is announced with flags 2 and 0"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from srd.proto.config import ProtocolConfig
 from srd.proto.events import Extent
 from srd.proto.paths.validation import AddressValidation
-from srd.proto.recv.reassembly import Reassembly
-from srd.proto.recv.receiver import REPORT_REPEATS, Receiver
+from srd.proto.recv.acks import REPORT_REPEATS, Acks
+from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.control import Ack
 from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, ReceivedBurst
 
@@ -34,18 +34,16 @@ def burst_of(psn: int, *, count: int = 1, length: int | None = None, **changes: 
 
 def receiver(**changes: int) -> Receiver:
     config = replace(ProtocolConfig(), **changes)  # type: ignore[arg-type]  # every setting changed here is an integer
-    ours = Receiver(config, validation=unvalidated())
-    ours.segment_bytes = SEGMENT
-    return ours
+    return Receiver(config, acks=acks(config), segment_bytes=SEGMENT)
 
 
-def unvalidated() -> AddressValidation:
-    """Only the address "home" is valid."""
-    return AddressValidation("home", paths=ProtocolConfig().paths, new_token=lambda: 5)
+def acks(config: ProtocolConfig) -> Acks:
+    """Of a peer of which only the address "home" is valid."""
+    return Acks(config, addresses=AddressValidation("home", paths=config.paths, new_token=lambda: 5), overhead_bytes=0)
 
 
 def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:
-    due = ours.ack(context=1, now=now, room_bytes=8972)
+    due = ours.acks.poll(context=1, now=now, room_bytes=8972)
     assert due is not None
     return due[0]
 
@@ -56,7 +54,9 @@ def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:
 def test_accept__a_whole_message_in_one_burst() -> None:
     kept, message = receiver().accept(burst_of(0, count=3, offset=0), now=10.0)
     assert kept == [Extent(0, 100_000, 3000)]
-    assert message == Reassembly(3000, 7, began_at=10.0, landed_at=10.0, landed_bytes=3000, extents=kept)
+    assert message is not None
+    assert (message.length, message.immediate, message.landed_bytes, message.extents) == (3000, 7, 3000, kept)
+    assert message.began_at == message.landed_at == 10.0
 
 
 def test_accept__zero_length() -> None:
@@ -149,7 +149,7 @@ def test_accept__beyond_the_psn_window() -> None:
 def test_accept__invalid_lengths(changes: dict[str, int]) -> None:
     ours = receiver()
     assert ours.accept(burst_of(0, **({"length": 1000, "offset": 0} | changes)), now=10.0) == ([], None)
-    assert ours.ack(context=1, now=10.0, room_bytes=8972) is None, "it must not be acknowledged"
+    assert ours.acks.poll(context=1, now=10.0, room_bytes=8972) is None, "it must not be acknowledged"
 
 
 def test_accept__a_packet_that_contradicts_its_message() -> None:
@@ -175,7 +175,7 @@ def test_accept__packets_that_overlap() -> None:
 
 
 def test_ack__none_without_packets() -> None:
-    assert receiver().ack(context=1, now=10.0, room_bytes=8972) is None
+    assert receiver().acks.poll(context=1, now=10.0, room_bytes=8972) is None
 
 
 def test_ack__names_everything_received() -> None:
@@ -228,7 +228,7 @@ def test_ack__takes_the_paths_in_turn() -> None:
     for psn in range(12):
         for path in range(4):
             ours.accept(burst_of(psn * 4 + path, length=10**6, path=path, path_sequence=psn), now=10.0)
-        due = ours.ack(context=1, now=10.0, room_bytes=8972)
+        due = ours.acks.poll(context=1, now=10.0, room_bytes=8972)
         assert due is not None
         addresses.add(due[1])
     assert addresses == {"a:0", "a:1", "a:2", "a:3"}
@@ -240,7 +240,7 @@ def test_ack__of_one_remote_path_takes_all_local_paths() -> None:
     froms = set()
     for psn in range(8):
         ours.accept(burst_of(psn, length=10**6, path=3, path_sequence=psn), now=10.0)
-        due = ours.ack(context=1, now=10.0, room_bytes=8972)
+        due = ours.acks.poll(context=1, now=10.0, room_bytes=8972)
         assert due is not None
         froms.add(due[2])
     assert froms == set(range(8))
@@ -257,8 +257,8 @@ def test_ack__reports_in_the_next_one_what_did_not_fit() -> None:
     for path in range(64):
         ours.accept(burst_of(1 + path, length=10**6, path=path), now=10.0)
     reported, acks = set[int](), 0
-    while ours.ack_at is not None:
-        due = ours.ack(context=1, now=ours.ack_at, room_bytes=576)
+    while ours.acks.due_at is not None:
+        due = ours.acks.poll(context=1, now=ours.acks.due_at, room_bytes=576)
         assert due is not None
         assert len(due[0].encode()) <= 576
         reported |= {report.path for report in due[0].reports}
@@ -287,7 +287,7 @@ def test_ack__a_bitmap_that_does_not_fit_is_truncated() -> None:
     ours = receiver(window_packets=65_536)
     for psn in (1, 3000, 65_535):
         ours.accept(burst_of(psn, length=16 << 20, offset=0, message=psn), now=10.0)
-    due = ours.ack(context=1, now=10.0, room_bytes=576)
+    due = ours.acks.poll(context=1, now=10.0, room_bytes=576)
     assert due is not None
     assert due[0].bitmap == 1 << 1 | 1 << 3000
 
@@ -299,7 +299,7 @@ def test_release__credit_only_grows() -> None:
     ours = receiver(receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
     ours.accept(burst_of(0, offset=0), now=10.0)
     assert ack_of(ours).credit_bytes == 1 << 20
-    ours.release(1000, messages=1, now=10.0)
+    ours.acks.release(1000, messages=1, now=10.0)
     assert ack_of(ours).credit_bytes == (1 << 20) + 1000
 
 
@@ -307,10 +307,10 @@ def test_release__sends_a_grant_at_once_when_it_is_large() -> None:
     ours = receiver(receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
     ours.accept(burst_of(0, offset=0), now=10.0)
     ack_of(ours)
-    ours.release((1 << 17) - 1, messages=1, now=11.0)
-    assert ours.ack_at is None
-    ours.release(1, messages=1, now=12.0)
-    assert ours.ack_at == 12.0
+    ours.acks.release((1 << 17) - 1, messages=1, now=11.0)
+    assert ours.acks.due_at is None
+    ours.acks.release(1, messages=1, now=12.0)
+    assert ours.acks.due_at == 12.0
 
 
 def test_abandon__returns_the_pieces_of_incomplete_messages() -> None:
@@ -333,7 +333,7 @@ def abort(psn: int, *, end: int, length: int, count: int = 1, message: int = 0) 
 
 def test_on_abort__releases_pieces_and_credit_once() -> None:
     ours = receiver()
-    before = ours.credit_bytes
+    before = ours.acks.credit_bytes
     ours.accept(burst_of(0, length=5000), now=10.0)
     ours.accept(burst_of(3, length=5000), now=10.0)
     assert ours.on_abort(abort(1, end=5, length=5000), now=10.0) == (
@@ -341,10 +341,10 @@ def test_on_abort__releases_pieces_and_credit_once() -> None:
         Extent(3000, 103_000, 1000),
     )
     assert not ours.incomplete
-    assert ours.credit_bytes == before + 5000
+    assert ours.acks.credit_bytes == before + 5000
     assert ours.on_abort(abort(2, end=5, length=5000), now=10.0) is None
     assert ours.accept(burst_of(4, length=5000), now=10.0) == ([], None), "data after the ABORT is dropped"
-    assert ours.credit_bytes == before + 5000
+    assert ours.acks.credit_bytes == before + 5000
     assert ack_of(ours).cumulative == 5
 
 
@@ -364,10 +364,10 @@ def test_on_abort__state_is_dropped_when_all_of_it_was_received() -> None:
 def test_on_abort__of_a_message_that_was_delivered_changes_nothing() -> None:
     """The ack was lost, and the sender timed out: the ABORT is of a received message."""
     ours = receiver()
-    before = ours.credit_bytes
+    before = ours.acks.credit_bytes
     assert ours.accept(burst_of(0, count=2), now=10.0)[1] is not None
     assert ours.on_abort(abort(0, count=2, end=2, length=2000), now=10.0) is None
-    assert ours.credit_bytes == before
+    assert ours.acks.credit_bytes == before
 
 
 def test_on_abort__an_end_that_lies_far_away_is_rejected() -> None:
@@ -378,21 +378,21 @@ def test_on_abort__an_end_that_lies_far_away_is_rejected() -> None:
     assert not ours.is_aborted(0)
 
 
-def test_knows_and_refuse() -> None:
+def test_refuse__what_was_accepted_before_is_a_duplicate() -> None:
     ours = receiver()
     ours.accept(burst_of(0, count=2, length=9000), now=10.0)
-    assert ours.is_tracking(burst_of(0, count=2))
-    assert not ours.is_tracking(burst_of(1, count=2))
-    ours.refuse(burst_of(5, length=9000, path=7), now=10.0)
-    ours.refuse(burst_of(5, length=9000, path=128), now=10.0)
+    assert not ours.refuse(burst_of(0, count=2), now=10.0), "it was accepted before"
+    assert ours.refuse(burst_of(1, count=2), now=10.0)
+    assert ours.refuse(burst_of(5, length=9000, path=7), now=10.0)
+    assert ours.refuse(burst_of(5, length=9000, path=128), now=10.0)
     ack = ack_of(ours)
     assert (ack.cumulative, ack.bitmap) == (2, 0)
-    assert [(report.path, report.packets) for report in ack.reports] == [(0, 2), (7, 1)]
+    assert [(report.path, report.packets, report.duplicates) for report in ack.reports] == [(0, 6, 2), (7, 1, 0)]
 
 
 @pytest.mark.parametrize("flags", [Opcode.WRITE, IMMEDIATE])
 def test_land__flags_that_contradict_the_message(flags: int) -> None:
     ours = receiver()
     ours.accept(burst_of(0, length=2000), now=10.0)
-    ours.on_landed(burst_of(1, length=2000, flags=flags), landed_bytes=1000, now=10.0)
+    ours.land(burst_of(1, length=2000, flags=flags), now=10.0)
     assert ours.protocol_error == f"message 0 is announced with flags {flags:d} and 0"

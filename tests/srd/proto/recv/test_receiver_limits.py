@@ -15,7 +15,7 @@ from srd.proto.recv.reassembly import Reassembly
 from srd.proto.recv.receiver import INCOMPLETE_BEYOND_WINDOW, Receiver
 from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, ReceivedBurst
 from srd.proto.wire.status import Status
-from tests.srd.proto.recv.test_receiver import SEGMENT, abort, ack_of, burst_of, receiver, unvalidated
+from tests.srd.proto.recv.test_receiver import SEGMENT, abort, ack_of, acks, burst_of, receiver
 
 # -- protocol errors ------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ def test_accept__wrongly_packetized_data_is_neither_kept_nor_acknowledged(change
     ours = receiver()
     assert ours.accept(burst_of(0, **changes), now=10.0) == ([], None)
     assert not ours.incomplete
-    assert ours.ack_at is None
+    assert ours.acks.due_at is None
     assert not refused(ours)
 
 
@@ -59,7 +59,7 @@ def test_accept__the_last_packet_may_be_short(count: int) -> None:
 def test_accept_batch__of_longer_messages_than_a_packet() -> None:
     ours = receiver()
     assert ours.accept_batch(burst_of(0, count=3, length=SEGMENT + 1, batch=True), now=10.0) == []
-    assert ours.ack_at is None
+    assert ours.acks.due_at is None
 
 
 def limited(**changes: int) -> Receiver:
@@ -89,7 +89,7 @@ def test_begin__no_more_messages_than_granted(kind: str) -> None:
             ours.accept_batch(burst_of(psn, length=SEGMENT, message=message, batch=True), now=10.0)
         elif kind == "write":
             flags = Opcode.WRITE | IMMEDIATE
-            ours.on_landed(burst_of(psn, length=10_000, message=message, flags=flags), landed_bytes=SEGMENT, now=10.0)
+            ours.land(burst_of(psn, length=10_000, message=message, flags=flags), now=10.0)
 
     if kind == "abort":
         ours.accept(burst_of(0, length=9000), now=10.0)
@@ -106,18 +106,18 @@ def test_begin__released_credit_may_be_used_again() -> None:
     ours = limited()
     for message in range(100):
         ours.accept(burst_of(message, length=SEGMENT, offset=0, message=message), now=10.0)
-        ours.release(SEGMENT, messages=1, now=10.0)
+        ours.acks.release(SEGMENT, messages=1, now=10.0)
     assert not refused(ours)
-    assert (ours.credit_bytes, ours.credit_messages) == (110_000, 103)
+    assert (ours.acks.credit_bytes, ours.acks.credit_messages) == (110_000, 103)
 
 
 def test_release__grants_messages_at_once_when_there_are_many() -> None:
     ours = receiver(receive_window_messages=80)
     ours.accept(burst_of(0, offset=0), now=10.0)
     ack_of(ours)
-    ours.release(0, messages=9, now=11.0)
-    assert ours.ack_at is None
-    ours.release(0, messages=1, now=12.0)
+    ours.acks.release(0, messages=9, now=11.0)
+    assert ours.acks.due_at is None
+    ours.acks.release(0, messages=1, now=12.0)
     assert ack_of(ours, now=12.0).credit_messages == 90
 
 
@@ -125,27 +125,27 @@ def test_land__more_incomplete_messages_than_an_honest_sender_can_have() -> None
     ours = receiver(window_packets=64)
     most = 64 + INCOMPLETE_BEYOND_WINDOW
     for psn in range(most):
-        ours.on_landed(burst_of(psn, length=9000, message=psn, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
+        ours.land(burst_of(psn, length=9000, message=psn, flags=Opcode.WRITE), now=10.0)
     assert not refused(ours)
-    ours.on_landed(burst_of(most, length=9000, message=most, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
+    ours.land(burst_of(most, length=9000, message=most, flags=Opcode.WRITE), now=10.0)
     assert refused(ours) == f"has {most + 1} incomplete messages, more than an honest sender can have"
 
 
 @pytest.mark.parametrize("changes", [{"length": 2**32 - 1}, {"length": 1}, {"flags": ABORTED | IMMEDIATE}], ids=str)
 def test_on_abort__of_another_length_than_its_message_is_no_credit(changes: dict[str, int]) -> None:
     ours = receiver()
-    before = ours.credit_bytes
+    before = ours.acks.credit_bytes
     ours.accept(burst_of(0, length=5000), now=10.0)
     assert ours.on_abort(replace(abort(1, end=5, length=5000), **changes), now=10.0) is None  # type: ignore[arg-type]  # every field changed here is an integer
     assert refused(ours)
-    assert ours.credit_bytes == before
+    assert ours.acks.credit_bytes == before
     assert ours.release_all() == (Extent(0, 100_000, 1000),), "once"
 
 
 def test_on_abort__with_payload_is_dropped() -> None:
     ours = receiver()
     assert ours.on_abort(replace(abort(0, end=2, length=2000), payload_bytes=5), now=10.0) is None
-    assert ours.ack_at is None
+    assert ours.acks.due_at is None
 
 
 def test_on_abort__stores_no_more_than_the_window() -> None:
@@ -160,22 +160,21 @@ def test_on_abort__stores_no_more_than_the_window() -> None:
 
 def test_discard__credit_returns_with_the_abort() -> None:
     ours = receiver()
-    before = ours.credit_bytes, ours.credit_messages
+    before = ours.acks.credit_bytes, ours.acks.credit_messages
     ours.accept(burst_of(0, length=5000, key=9), now=10.0)
     released, discarded = ours.discard(0)
     assert (released, discarded.extents, discarded.key) == ((Extent(0, 100_000, 1000),), [], 9)
     assert ours.refusal(0) is Status.REMOTE_ERROR_RNR
     assert not ours.incomplete
-    assert (ours.credit_bytes, ours.credit_messages) == before
+    assert (ours.acks.credit_bytes, ours.acks.credit_messages) == before
     assert ours.on_abort(replace(abort(1, end=5, length=5000), key=9), now=10.0) == ()
     assert ours.refusal(0) is None
-    assert (ours.credit_bytes, ours.credit_messages) == (before[0] + 5000, before[1] + 1)
+    assert (ours.acks.credit_bytes, ours.acks.credit_messages) == (before[0] + 5000, before[1] + 1)
 
 
 def test_overdue__idle_or_too_old() -> None:
     config = replace(ProtocolConfig(), reassembly_timeout_s=30.0, request_timeout_s=50.0)
-    ours = Receiver(config, validation=unvalidated())
-    ours.segment_bytes = SEGMENT
+    ours = Receiver(config, acks=acks(config), segment_bytes=SEGMENT)
     assert ours.check_at == math.inf
     ours.accept(burst_of(0, length=9000), now=10.0)
     ours.accept(burst_of(1, length=9000, offset=0, message=1), now=20.0)

@@ -9,9 +9,9 @@ from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
 from srd.proto.events import BatchCompletion, Completion, MessageReceived, MessagesReceived
-from srd.proto.send.batch import SendBatch, max_packets, received
+from srd.proto.send.batch import SendBatch, max_packets
 from srd.proto.wire.control import Nack
-from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, ReceivedBurst, write_headers
+from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, write_headers
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from tests.simulation import Conditions, Network, Packet
@@ -183,12 +183,6 @@ def test_max_packets__by_weight_and_small_ones_within_a_datagram(limit: int, pac
     assert max_packets(limit, packet_bytes, 8972) == most
 
 
-def test_received__without_immediate() -> None:
-    burst = ReceivedBurst(0, 0, 0, 0, 4, 0, 2**32 - 1, 10, 5, 0, 0, 100, 40, 10, "a", 0.0, batch=True)
-    (event,) = received(burst, [(1, 2)], peer=3)
-    assert event == MessagesReceived(3, 0, 2, 10, None, 110)
-
-
 def test_post_batch__needs_a_message_of_credit_for_each() -> None:
     network = Network(seed=5, config=ProtocolConfig(receive_window_messages=300))
     peer, other = network.connect()
@@ -321,8 +315,3 @@ def test_on_nack__in_a_batch_whose_other_packets_are_lost() -> None:
     assert all(end == psn + 1 for psn, end in aborted)
     assert sorted(completed(network)) == list(range(1, 40, 2))
     assert len(delivered(network)) == 20
-
-
-def test_received__with_the_key_of_all() -> None:
-    burst = ReceivedBurst(0, 0, 0, 0, 4, 0, 8, 10, 5, 0, 77, 100, 40, 10, "a", 0.0, batch=True)
-    assert received(burst, [(0, 4)], peer=3) == [MessagesReceived(3, 8, 4, 10, None, 100, 77)]

@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"receive_window_bytes": MIB, "max_message_bytes": MIB}
 def credit_of(pair: Pair) -> int:
     """Bytes that the receiver has granted beyond the first window: of sends that it released or discarded."""
     receiver = pair.b.core.peer(pair.at_b).receiver
-    return receiver.credit_bytes - pair.network.config.receive_window_bytes
+    return receiver.acks.credit_bytes - pair.network.config.receive_window_bytes
 
 
 # -- cancel ---------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_cancel__on_a_bad_network_the_others_arrive_and_no_credit_is_lost(seed: 
     pair.network.run(until=lambda: tend() is None, seconds=1.5)
     assert pair.is_idle()
     sender = pair.a.core.peer(pair.at_a).sender
-    unused = pair.b.core.peer(pair.at_b).receiver.credit_bytes - sender.queue.credit._started_bytes
+    unused = pair.b.core.peer(pair.at_b).receiver.acks.credit_bytes - sender.queue.credit._started_bytes
     assert unused == MIB, "all credit is granted again, and no more"
 
 
@@ -207,7 +207,7 @@ def test_timeout__none() -> None:
 def test_timeout__of_a_read_that_is_never_answered() -> None:
     """Its responder acknowledges and sends no response."""
     pair = Pair(request_timeout_s=1.5)
-    pair.b.core.peer(pair.at_b).rdma._queue.respond = lambda *_, **__: None  # type: ignore[method-assign]  # a responder that does not keep the rules
+    pair.b.core.peer(pair.at_b).responder._queue.respond = lambda *_, **__: None  # type: ignore[method-assign]  # a responder that does not keep the rules
     pair.read(1, length=1000)
     started = pair.network.now
     pair.network.run(until=lambda: bool(completed(pair.a)), seconds=10)
@@ -275,8 +275,8 @@ def test_refused__a_send_longer_than_the_responder_takes() -> None:
     sender.max_message_bytes = 32 * MIB
     pair.network.a.core._config = ProtocolConfig()
     pair.send(1, length=15 * MIB)
-    receiver = pair.b.core.peer(pair.at_b)
-    receiver._config = ProtocolConfig(max_message_bytes=14 * MIB)
+    responder = pair.b.core.peer(pair.at_b).responder
+    responder._config = ProtocolConfig(max_message_bytes=14 * MIB)
     pair.send(2, length=1000)
     pair.run(1, 2)
     assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_LENGTH, 2: Status.OK}

@@ -1,0 +1,70 @@
+"""The sockets of an endpoint: one a path, those of bound receive queues, and the epoll set that holds them all."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Sequence
+
+from srd.io.socket import dropped_packets
+
+
+class SocketSet:
+    """Owns the paths' sockets; those of receive queues are their owners'."""
+
+    def __init__(self, sockets: Sequence[socket.socket], *, open_socket: Callable[[], socket.socket]) -> None:
+        """`sockets`: of the first paths; `open_socket` opens that of another path. It may raise OSError."""
+        self.paths = list(sockets)
+        self.by_fd: dict[int, socket.socket] = {}
+        self._open_socket = open_socket
+        self._epoll = select.epoll()
+        self._dropped = 0  # packets dropped by the kernel, of the sockets that are not in the set any more
+        for sock in sockets:
+            self.add(sock)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the set, readable when a socket is."""
+        return self._epoll.fileno()
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """The address family of the sockets."""
+        return socket.AddressFamily(self.paths[0].family)
+
+    def add(self, sock: socket.socket) -> None:
+        """Read from a socket, too."""
+        self.by_fd[sock.fileno()] = sock
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def remove(self, sock: socket.socket) -> None:
+        """Read from this socket no more."""
+        del self.by_fd[sock.fileno()]
+        self._epoll.unregister(sock.fileno())
+
+    def of_path(self, path: int) -> socket.socket:
+        """Return a path's socket. A standby path's socket is opened on first use."""
+        while path >= len(self.paths):
+            try:
+                sock = self._open_socket()
+            except OSError:  # no descriptor or port is left: share the socket of another path
+                return self.paths[path % len(self.paths)]
+            self.paths.append(sock)
+            self.add(sock)
+        return self.paths[path]
+
+    def readable(self, most: int = -1) -> list[int]:
+        """Return the descriptors of readable sockets, `most` of them: the kernel puts those behind the others."""
+        return [fd for fd, _ in self._epoll.poll(0, most)]
+
+    def dropped_packets(self) -> int:
+        """Return the datagrams that the kernel dropped because a socket's buffer was full."""
+        return self._dropped + sum(dropped_packets(sock) for sock in self.by_fd.values())
+
+    def close(self) -> None:
+        """Close the set, and the paths' sockets."""
+        self._dropped = self.dropped_packets()
+        self.by_fd.clear()
+        self._epoll.close()
+        for sock in self.paths:
+            sock.close()

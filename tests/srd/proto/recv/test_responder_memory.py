@@ -1,0 +1,366 @@
+"""Writes and reads over registered memory: what arrives, where it lands, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netns.netem.shape import Shape
+from srd.proto.config import MAX_MESSAGE_BYTES, ProtocolConfig
+from srd.proto.core import EndpointCore
+from srd.proto.errors import UsageError
+from srd.proto.send.scheduler import MAX_READS
+from srd.proto.wire.data import HEADER_BYTES, Opcode
+from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
+from tests.simulation import Conditions, Network, completed, content, received
+from tests.srd.proto.contract import KEY_A, KEY_B, MIB, SIZE, START_B, Pair
+
+SEEDS = [1, 2, 3]
+SEGMENT = 8972 - HEADER_BYTES
+LENGTHS = [0, 1, SEGMENT, SEGMENT + 1, 64 * SEGMENT + 1, 3 * MIB]
+BAD = Status.REMOTE_ERROR_BAD_ADDRESS
+STORM = Conditions(duplicate=0.05, reorder_s=0.001)
+
+
+# -- write ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("immediate", [None, 0, 0xFFFFFFFF])
+def test_write__lands_at_its_target(length: int, immediate: int | None) -> None:
+    pair = Pair()
+    pair.write(1, length=length, at=77, offset=4321, immediate=immediate)
+    pair.run(1)
+    assert pair.statuses() == {1: Status.OK}
+    assert pair.written(4321, length) == pair.a.region[77 : 77 + length].tobytes()
+    assert pair.untouched(pair.b, (4321, length))
+    assert pair.received_writes() == ([] if immediate is None else [(length, immediate)])
+    assert not received(pair.b), "no receive memory is used"
+    assert pair.b.core.peer(pair.at_b).receiver.acks.credit_bytes == ProtocolConfig().receive_window_bytes
+    assert pair.is_idle()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_write__on_a_bad_network(seed: int) -> None:
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=STORM)
+    for index in range(40):
+        pair.write(index, length=100_000 + index, at=index * 7, offset=index * 150_000, immediate=index)
+    pair.run(*range(40))
+    assert set(pair.statuses().values()) == {Status.OK}
+    for index in range(40):
+        length = 100_000 + index
+        assert pair.written(index * 150_000, length) == pair.a.region[index * 7 : index * 7 + length].tobytes()
+    assert sorted(pair.received_writes()) == [(100_000 + index, index) for index in range(40)], "one notification each"
+    assert pair.untouched(pair.b, *((index * 150_000, 100_000 + index) for index in range(40)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_write__an_event_comes_only_after_every_placement(seed: int) -> None:
+    """When the responder is notified, the bytes are in memory."""
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=10))
+    pair.write(1, length=MIB, immediate=5)
+    pair.network.run(until=lambda: bool(pair.received_writes()), seconds=10)
+    assert pair.written(0, MIB) == pair.a.region[:MIB].tobytes()
+
+
+def test_write__needs_no_credit() -> None:
+    pair = Pair(receive_window_bytes=1 << 16, max_message_bytes=1 << 16)
+    for request in range(4):
+        pair.send(request, length=1 << 16)
+    pair.write(10, length=4 * MIB)
+    pair.run(0, 10)
+    assert pair.statuses() == {0: Status.OK, 10: Status.OK}, "sends without credit do not block writes"
+
+
+# -- read -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_read__fetches_the_bytes(length: int) -> None:
+    pair = Pair()
+    pair.read(1, length=length, offset=1234, to=99)
+    pair.run(1)
+    assert pair.statuses() == {1: Status.OK}
+    source = START_B + 1234
+    assert pair.fetched(99, length) == pair.b.region[source : source + length].tobytes()
+    assert pair.untouched(pair.a, (99, length))
+    assert pair.untouched(pair.b)
+    assert not received(pair.a) + received(pair.b)
+    assert pair.is_idle()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_read__on_a_bad_network(seed: int) -> None:
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=STORM)
+    for index in range(40):
+        pair.read(index, length=90_000 + index, offset=index * 1000, to=index * 100_000)
+    pair.run(*range(40))
+    assert set(pair.statuses().values()) == {Status.OK}
+    for index in range(40):
+        source, length = START_B + index * 1000, 90_000 + index
+        assert pair.fetched(index * 100_000, length) == pair.b.region[source : source + length].tobytes()
+    assert pair.is_idle()
+
+
+def test_read__completes_only_when_all_has_landed() -> None:
+    pair = Pair(shape=Shape(delay_us=500, loss_percent=10))
+    pair.read(1, length=MIB)
+    pair.network.run(until=lambda: bool(completed(pair.a)), seconds=10)
+    assert pair.fetched(0, MIB) == pair.b.region[START_B : START_B + MIB].tobytes()
+
+
+def test_read__more_than_may_be_unanswered() -> None:
+    pair = Pair(shape=Shape(delay_us=500, loss_percent=2))
+    count = 3 * MAX_READS
+    most = 0
+    for index in range(count):
+        pair.read(index, length=1000, offset=index, to=index * 1000)
+    responder = pair.b.core.peer(pair.at_b).sender
+    assert responder is not None
+
+    def watch() -> bool:
+        nonlocal most
+        most = max(most, responder.queue.responses)
+        return len(completed(pair.a)) == count
+
+    pair.network.run(until=watch, seconds=20)
+    assert set(pair.statuses().values()) == {Status.OK}
+    assert 0 < most <= 2 * MAX_READS
+    for index in range(count):
+        source = START_B + index
+        assert pair.fetched(index * 1000, 1000) == pair.b.region[source : source + 1000].tobytes()
+
+
+def test_read__in_both_directions_among_sends_and_writes() -> None:
+    pair = Pair(shape=Shape(delay_us=500, loss_percent=3))
+    for index in range(10):
+        pair.send(index, length=50_000, at=index, immediate=index)
+        pair.write(100 + index, length=50_000, at=index, offset=index * 50_000)
+        pair.read(200 + index, length=50_000, offset=index, to=index * 50_000)
+    pair.b.core.post(
+        pair.at_b,
+        WorkRequest(
+            request=1, length=MIB, opcode=Opcode.READ, key=KEY_A, offset=5, local_key=KEY_B, local_offset=4 * MIB
+        ),
+    )
+    pair.run(*range(10), *range(100, 110), *range(200, 210))
+    assert set(pair.statuses().values()) == {Status.OK}
+    assert [(c.request, c.status) for c in completed(pair.b)] == [(1, Status.OK)]
+    assert pair.written(4 * MIB, MIB) == pair.a.region[10_005 : 10_005 + MIB].tobytes()
+    messages = {message.immediate: message for message in received(pair.b)}
+    for index in range(10):
+        assert content(pair.b, messages[index].extents) == pair.a.region[index : index + 50_000].tobytes()
+
+
+# -- refused --------------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    ("lrw", 0, KEY_B + 1, 10),
+    ("lrw", 0, 0, 10),
+    ("lrw", SIZE - 10, KEY_B, 11),
+    ("lrw", SIZE, KEY_B, 1),
+    ("lrw", 2**63, KEY_B, 1),
+    ("lrw", 2**64 - 1, KEY_B, 1),
+    ("lrw", 2**64 - MIB, KEY_B, MIB),
+    ("lrw", 0, KEY_B, SIZE + 1),
+]
+
+
+@pytest.mark.parametrize(("rights", "offset", "key", "length"), [*REFUSED, ("lr", 0, KEY_B, 10), ("", 0, KEY_B, MIB)])
+def test_write__refused_and_others_complete(rights: str, offset: int, key: int, length: int) -> None:
+    pair = Pair()
+    pair.b.keys.ranges[KEY_B] = (START_B, SIZE, rights)
+    pair.b.keys.ranges[5] = (START_B, SIZE, "w")
+    pair.send(1, length=100_000)
+    pair.write(2, length=length, offset=offset, key=key, immediate=1)
+    pair.run(2)  # what of it lay within the bounds was placed
+    pair.write(3, length=100_000, offset=200_000, key=5)
+    pair.send(4, length=100_000)
+    pair.run(1, 2, 3, 4)
+    assert pair.statuses() == {1: Status.OK, 2: BAD, 3: Status.OK, 4: Status.OK}
+    assert pair.received_writes() == []
+    assert not pair.b.target[: START_B + 0].any()
+    assert not pair.b.target[START_B + SIZE :].any(), "nothing beyond the end"
+    assert pair.written(200_000, 100_000) == pair.a.region[:100_000].tobytes()
+    if length < SIZE:
+        assert pair.untouched(pair.b, (200_000, 100_000))
+    assert pair.is_idle()
+
+
+@pytest.mark.parametrize(("rights", "offset", "key", "length"), [*REFUSED, ("lw", 0, KEY_B, 10), ("", 0, KEY_B, MIB)])
+def test_read__refused_and_others_complete(rights: str, offset: int, key: int, length: int) -> None:
+    pair = Pair()
+    pair.a.keys.ranges[KEY_A] = (0, 16 << 20, "l")
+    pair.b.keys.ranges[KEY_B] = (START_B, SIZE, rights)
+    pair.send(1, length=100_000)
+    pair.read(2, length=length, offset=offset, key=key)
+    pair.send(3, length=100_000)
+    pair.run(1, 2, 3)
+    assert pair.statuses() == {1: Status.OK, 2: BAD, 3: Status.OK}
+    assert not pair.a.target.any()
+    assert pair.is_idle()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_refused__on_a_bad_network_all_others_arrive(seed: int) -> None:
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=10), conditions=STORM)
+    for index in range(30):
+        bad = index % 3 == 0
+        pair.write(index, length=60_000, at=index, offset=index * 60_000, key=KEY_B + bad)
+        pair.read(100 + index, length=60_000, offset=index, to=index * 60_000, key=KEY_B + bad)
+    pair.run(*range(30), *range(100, 130))
+    assert pair.statuses() == {
+        base + index: BAD if index % 3 == 0 else Status.OK for base in (0, 100) for index in range(30)
+    }
+    for index in range(30):
+        if index % 3:
+            assert pair.written(index * 60_000, 60_000) == pair.a.region[index : index + 60_000].tobytes()
+    assert pair.is_idle()
+
+
+@settings(max_examples=40)
+@given(offset=st.integers(-3, 3), length=st.integers(0, 3), read=st.booleans())
+def test_bounds__off_by_one_at_either_end(offset: int, length: int, read: bool) -> None:  # noqa: FBT001 - drawn
+    pair = Pair()
+    pair.b.keys.ranges[KEY_B] = (START_B, 100, "rw")
+    for request, start in enumerate((offset % (2**64 - 3), 100 + offset)):
+        if read:
+            pair.read(request, length=length, offset=start)
+        else:
+            pair.write(request, length=length, offset=start)
+    pair.run(0, 1)
+    inside = [start >= 0 and start + length <= 100 for start in (offset, 100 + offset)]
+    assert [pair.statuses()[request] is Status.OK for request in range(2)] == inside
+    assert pair.untouched(pair.b, (0, 100))
+
+
+def test_on_deregistered__during_a_write() -> None:
+    pair = Pair(shape=Shape(delay_us=500, rate_bps=100_000_000))
+    pair.write(1, length=4 * MIB)
+    pair.send(2, length=100_000)
+    receiver = pair.b.core.peer(pair.at_b).receiver
+    pair.network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
+    del pair.b.keys.ranges[KEY_B]
+    pair.b.core.on_deregistered(KEY_B.__eq__, now=pair.network.now)
+    landed = pair.b.target.copy()
+    pair.run(1, 2)
+    assert pair.statuses() == {1: BAD, 2: Status.OK}
+    assert (pair.b.target == landed).all(), "no byte lands after the deregistration"
+    assert pair.is_idle()
+
+
+def test_on_deregistered__during_a_read_at_the_responder() -> None:
+    pair = Pair(shape=Shape(delay_us=500, rate_bps=100_000_000))
+    pair.read(1, length=4 * MIB)
+    pair.read(2, length=4 * MIB)
+    receiver = pair.a.core.peer(pair.at_a).receiver
+    pair.network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
+    del pair.b.keys.ranges[KEY_B]
+    pair.b.core.on_deregistered(KEY_B.__eq__, now=pair.network.now)
+    pair.run(1, 2)
+    assert pair.statuses() == {1: BAD, 2: BAD}
+    pair.send(3, length=100)
+    pair.run(3)
+    assert pair.statuses()[3] is Status.OK
+    assert pair.is_idle()
+
+
+@pytest.mark.parametrize("notified", [True, False])
+def test_on_deregistered__during_a_read_at_the_requester(*, notified: bool) -> None:
+    pair = Pair(shape=Shape(delay_us=500, rate_bps=100_000_000))
+    pair.read(1, length=4 * MIB)
+    receiver = pair.a.core.peer(pair.at_a).receiver
+    pair.network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
+    del pair.a.keys.ranges[KEY_A]
+    if notified:
+        pair.a.core.on_deregistered(KEY_A.__eq__, now=pair.network.now)
+    landed = pair.a.target.copy()
+    pair.run(1)
+    assert pair.statuses() == {1: Status.LOCAL_ERROR_INVALID_LKEY}
+    assert (pair.a.target == landed).all()
+    assert pair.is_idle()
+
+
+def test_on_deregistered__after_a_write_was_placed() -> None:
+    """The acks were lost and the key is deregistered: retransmissions are duplicates, not errors."""
+    pair = Pair()
+    pair.write(1, length=300_000)
+    receiver = pair.b.core.peer(pair.at_b).receiver
+    pair.network.run(until=lambda: receiver.landed_bytes == 300_000, seconds=5)
+    pair.network.dead = set(range(4))
+    pair.network.run(seconds=0.05)
+    del pair.b.keys.ranges[KEY_B]
+    pair.network.dead = set()
+    pair.run(1)
+    assert pair.statuses() == {1: Status.OK}
+
+
+# -- invalid requests -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("local_key", "to", "length"), [(KEY_A + 1, 0, 10), (KEY_A, SIZE, 1), (KEY_A, -1, 1), (KEY_A, 0, SIZE + 1)]
+)
+def test_read__into_memory_without_local_write(local_key: int, to: int, length: int) -> None:
+    pair = Pair()
+    pair.read(1, length=length, to=to, local_key=local_key)
+    pair.run(1)
+    assert pair.statuses() == {1: Status.LOCAL_ERROR_INVALID_LKEY}
+
+
+@pytest.mark.parametrize(("key", "offset"), [(-1, 0), (2**64, 0), (KEY_B, -1), (KEY_B, 2**64 - 999), (KEY_B, 2**64)])
+def test_post__keys_and_offsets_out_of_range(key: int, offset: int) -> None:
+    pair = Pair()
+    for post in (pair.write, pair.read):
+        with pytest.raises(UsageError, match=f"^key {key}, offset {offset}: with length 1000 they do not fit"):
+            post(1, length=1000, key=key, offset=offset)
+
+
+def test_post__a_read_has_no_immediate() -> None:
+    pair = Pair()
+    with pytest.raises(UsageError, match="immediate: 5 goes with a send or a write"):
+        pair.a.core.post(pair.at_a, WorkRequest(request=1, length=1, opcode=Opcode.READ, immediate=5))
+
+
+def test_post__more_than_a_gib() -> None:
+    pair = Pair()
+    pair.send(1, length=MAX_MESSAGE_BYTES + 1)
+    pair.write(2, length=MAX_MESSAGE_BYTES + 1)
+    pair.read(3, length=MAX_MESSAGE_BYTES + 1)
+    pair.run(1, 2, 3)
+    assert set(pair.statuses().values()) == {Status.LOCAL_ERROR_BAD_LENGTH}
+
+
+def test_post__invalid_opcodes_and_reads_without_memory() -> None:
+    pair = Pair()
+    pair.a.core.post(pair.at_a, WorkRequest(request=1, length=1, opcode=Opcode.RESPONSE))
+    pair.a.core._shared.memory = None
+    pair.read(2, length=1)
+    pair.run(1, 2)
+    assert set(pair.statuses().values()) == {Status.LOCAL_ERROR_UNSUPPORTED_OP}
+
+
+def test_responder__without_memory_refuses() -> None:
+    network = Network(seed=1)
+    assert isinstance(network.b.core, EndpointCore)
+    network.b.core._shared.memory = None
+    network.a.keys.ranges[KEY_A] = (0, 100, "l")
+    at_a, _ = network.connect()
+    network.a.core.post(at_a, WorkRequest(request=1, length=1, opcode=Opcode.WRITE, key=KEY_B))
+    network.a.core.post(at_a, WorkRequest(request=2, length=1, opcode=Opcode.READ, key=KEY_B, local_key=KEY_A))
+    network.run(until=lambda: len(completed(network.a)) == 2, seconds=5)
+    assert {c.request: c.status for c in completed(network.a)} == {1: BAD, 2: BAD}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_keys__are_refused(seed: int) -> None:
+    """Keys that differ in one bit and keys at random are refused alike."""
+    pair = Pair(seed=seed)
+    guesses = [pair.network.rng.getrandbits(64) for _ in range(300)] + [KEY_B ^ 1 << bit for bit in range(64)]
+    for index, key in enumerate(guesses):
+        pair.write(index, length=100, key=key)
+    pair.run(*range(len(guesses)))
+    assert set(pair.statuses().values()) == {BAD}
+    assert not pair.b.target.any()
