@@ -333,7 +333,12 @@ class Endpoint:
     def _on_opened(self, event: PeerOpened) -> None:
         inbox = self._inboxes[event.peer] = Inbox()
         peer = self._peers[event.peer] = Peer(
-            self._engine, self._engine.peer(event.peer), inbox, incoming=event.incoming
+            self._engine,
+            number=event.peer,
+            address=event.address,
+            core=self._engine.peer(event.peer),
+            inbox=inbox,
+            incoming=event.incoming,
         )
         if event.incoming:
             self._incoming[event.peer] = peer

@@ -79,8 +79,7 @@ class Remote:
         """The payload of a packet to it; None while it is not open."""
         if self.state is not RemoteState.OPEN or self.peer is None:
             return None
-        sender = self._engine().peer(self.peer).sender
-        return None if sender is None else sender.segment_bytes
+        return self._engine().peer(self.peer).sender.segment_bytes
 
     @property
     def open_peer(self) -> int | None:

@@ -206,7 +206,6 @@ async def test_outgoing__acks_are_not_held_back_while_data_is(limits: list[Direc
         await one.until(completed)  # so its packets were acknowledged
         assert two.core.holds_data
         sender = two.core.peer(back).sender
-        assert sender is not None
         assert sender.packets == 0
         limit.ready_at = 0.0
         two.driver.wake()
@@ -379,7 +378,6 @@ async def test_core__bursts_have_as_many_packets_as_are_allowed() -> None:
         one.driver.wake = lambda: None  # type: ignore[method-assign]
         one.post(peer, request=0, offset=0, length=1 << 20)
         sender = one.core.peer(peer).sender
-        assert sender is not None
         sender.controller.window_bytes = float(1 << 20)
         now = time.monotonic()
         while (out := one.core.poll_transmit(now, most_packets=0)) is not None:

@@ -185,7 +185,7 @@ def test_summarise__a_transfer_in_virtual_time(seed: int) -> None:
     number, _ = network.connect()
     core = network.a.core.peer(number)
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 << 20))
-    network.run(until=lambda: core.sender is not None and core.sender.packets > 200, seconds=5)
+    network.run(until=lambda: core.sender.packets > 200, seconds=5)
     died_at = network.now
     dead = network.dead
     dead.update(range(4))  # no packet passes for 100 ms
@@ -193,7 +193,6 @@ def test_summarise__a_transfer_in_virtual_time(seed: int) -> None:
     dead.clear()
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
     peer = summarise(recorder.records)[number]
-    assert core.sender is not None
     for path in core.sender.paths:
         mine = peer.sent[path.index]
         assert (mine.packets, mine.retransmitted, mine.lost, mine.state) == (

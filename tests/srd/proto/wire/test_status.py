@@ -114,8 +114,7 @@ def refuse_with(pair: Pair, number: int) -> None:
 
 
 def shrink(pair: Pair) -> None:
-    responder = pair.b.core.peer(pair.at_b)._responder
-    assert responder is not None
+    responder = pair.b.core.peer(pair.at_b).responder
     responder._config = ProtocolConfig(max_message_bytes=1000)
 
 
