@@ -89,6 +89,7 @@ class EndpointCore:
         security: Security | None = None,
         trace: Trace | None = None,
         read: Callable[[int, int], bytes] | None = None,
+        answers: Callable[[Address], bool] | None = None,
     ) -> None:
         """Take what the core cannot make itself.
 
@@ -97,13 +98,19 @@ class EndpointCore:
         open peers; `memory`: registrations for writes and reads, None without any; `inbox`: who takes messages, None:
         whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `trace`: receives the
         trace events of every peer; `read`: returns what landed at an offset of the receive region, of a length, for the
-        ACKs that come with data; None: no ACKs go with data.
+        ACKs that come with data; None: no ACKs go with data; `answers`: whether an address without a peer gets replies,
+        None: any does.
         """
         self.malformed = 0
         self.expects_more_data = self._has_incomplete = False  # the last batch's messages: lack a lot, or anything
         self._config, self._datagram_bytes = config, datagram_bytes
         self._stateless = StatelessResponder(
-            secret=secret, accepting=accepting, paths=config.paths, datagram_bytes=datagram_bytes, security=security
+            secret=secret,
+            accepting=accepting,
+            paths=config.paths,
+            datagram_bytes=datagram_bytes,
+            security=security,
+            answers=answers,
         )
         self._security = security
         self._admissions: dict[int, Admission] = {}  # by region
