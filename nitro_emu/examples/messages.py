@@ -13,14 +13,15 @@ from __future__ import annotations
 import secrets
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 
 from devmem.region import Region
+from netns.base.program import Program as CommandLine
 from nitro_emu import verbs
-from nitro_emu.cli.failures import run_program
 from nitro_emu.cli.options import run_dir_option
+from nitro_emu.command import STATUSES
 from nitro_emu.errors import NitroError
 
 MESSAGE_BYTES: Final = 1024
@@ -60,7 +61,7 @@ class Program:
         return found[0]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("messages", cls=CommandLine, statuses=STATUSES)
 def cli() -> None:
     """Send messages through the queues of a card's devices."""
 
@@ -111,10 +112,5 @@ def send(*, device: str, address: str, messages: tuple[str, ...], run_dir: Path)
             program.completion()
 
 
-def main() -> NoReturn:
-    """Run the command line."""
-    run_program(cli, name="messages")
-
-
 if __name__ == "__main__":
-    main()
+    cli()

@@ -65,7 +65,7 @@ def test_logs_follow_until_interrupted(run_dir: Path) -> None:
     with nitro_card("logs", "--run-dir", str(run_dir), "-f") as following:
         assert (following.stdout.next() or "").endswith("started")
         following.kill(signal.SIGINT)
-        assert following.wait() == 1
+        assert following.wait() == 130
         assert following.stderr.all()[-1] == "nitro-card: interrupted"  # after an empty line of click
 
 
