@@ -27,11 +27,12 @@ from srd.proto.errors import PacketError, UsageError
 from srd.proto.events import Completion, Event, PeerEnded, ReceiveResult
 from srd.proto.handshake import Opening, accept, refusal_of
 from srd.proto.memory import Inbox, Memory
-from srd.proto.peer import PeerCore, Shared
+from srd.proto.peer import PeerCore
 from srd.proto.peer_state import PeerState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.admission import Admission
 from srd.proto.security import CredentialCheck, PacketProtection, Secured, Security
+from srd.proto.shared import Shared
 from srd.proto.stateless import StatelessResponder
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
