@@ -1,6 +1,6 @@
 """The sending half of a peer: it takes work requests, sends bursts, and processes acknowledgements.
 
-1. Messages are packetized in the order of `send.scheduler`, and may complete in any order. A send starts only when all
+1. Messages are packetized in the order of `send.queue`, and may complete in any order. A send starts only when all
    of it fits into the credit granted by the receiver, so that partially sent messages cannot block each other.
 2. Retransmissions go before new data, and on another path than the one that lost the packet.
 3. The congestion controller decides how much may be in flight, up to an inflight limit; the pacer when it is sent; the
@@ -28,9 +28,9 @@ from srd.proto.paths.validation import AddressValidation
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recovery.rack import RackState, detect_losses, probe_timeout_s
 from srd.proto.security import PacketProtection
-from srd.proto.send.batch import max_packets
 from srd.proto.send.flow_control import Credit
 from srd.proto.send.inflight import Inflight, InflightBurst, LostRange, PsnRange
+from srd.proto.send.outgoing import max_packets
 from srd.proto.send.pull_limit import PullLimit
 from srd.proto.send.queue import SendQueue
 from srd.proto.seqset import mask, ranges
@@ -67,7 +67,7 @@ ACK_DELAY_WINDOW_S: Final = 1.0
 """Time in which packets wait for at least the time of the constant above."""
 ABORT_PSNS: Final = 2
 """PSNs of the window reserved for messages that are aborted while partially packetized, beside those of the flows that
-take turns: the send, and the message that begins next (see `send.scheduler`)."""
+take turns: the send, and the message that begins next (see `send.queue`)."""
 WINDOW_PER_FLOWS: Final = 8
 """Packets of the window for each flow that may take turns, as the abort of each takes one."""
 
@@ -94,7 +94,6 @@ class Sender:
         "_pull_limit",
         "_rack",
         "_rtt",
-        "_scheduler",
         "_selector",
         "_send_limit",
         "_starts_long",
@@ -161,8 +160,14 @@ class Sender:
         self._lost = self._inflight.lost
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
         flows = max(min(MAX_FLOWS, self._window_packets // WINDOW_PER_FLOWS), 1)
-        self.queue = SendQueue(peer, inflight=self._inflight, credit=credit, events=events, flows=flows)
-        self._scheduler = self.queue.scheduler
+        self.queue = SendQueue(
+            peer,
+            inflight=self._inflight,
+            credit=credit,
+            events=events,
+            segment_bytes=self.segment_bytes,
+            max_partial_flows=flows,
+        )
         self._active = self._table.active
         self._rack = RackState(jitter_s=config.min_delay_target_s)
         self._tail_probes: list[Path] = []  # paths to send a tail loss probe on
@@ -182,12 +187,12 @@ class Sender:
     @property
     def unsent_bytes(self) -> int:
         """Bytes of packets that were not sent yet and may be, with headers; of a long queue a part."""
-        return self._scheduler.backlog_bytes(self.segment_bytes)
+        return self.queue.backlog_bytes
 
     @property
     def idle(self) -> bool:
         """Whether every request is done."""
-        return not self.queue.work_queue
+        return not self.queue.count
 
     @property
     def awaits_ack(self) -> bool:
@@ -211,7 +216,7 @@ class Sender:
     @property
     def credit_blocked(self) -> bool:
         """Whether only the receiver's credit is missing: its grant may have been lost."""
-        return not self.inflight_bytes and self._scheduler.needs_credit
+        return not self.inflight_bytes and self.queue.needs_credit
 
     def on_handshake_rtt(self, round_trip_s: float, *, now: float) -> None:
         """Use the round trip of the handshake as the first sample: no data of this end was queued yet."""
@@ -341,7 +346,7 @@ class Sender:
         paths = self._active or self._table.probed
         return self._pull_limit.request(
             context=self._context,
-            backlog_bytes=lost_bytes + self._scheduler.backlog_bytes(self.segment_bytes),
+            backlog_bytes=lost_bytes + self.queue.backlog_bytes,
             path=paths[self._probe_turn % len(paths)].index,
             now=now,
         )
@@ -350,9 +355,8 @@ class Sender:
         """Return how many packets the receiver's limit allows. There must be one."""
         if self._lost:
             packet_bytes = self._lost[0].psns.packet_bytes
-        elif self._window_room_packets() > 0 and (wqe := self._scheduler.head()) is not None:
-            payload_bytes = wqe.length if wqe.batch is not None else wqe.carried_bytes - wqe.next_offset
-            packet_bytes = HEADER_BYTES + min(payload_bytes, self.segment_bytes)
+        elif self._window_room_packets() > 0 and (message := self.queue.head()) is not None:
+            packet_bytes = message.packet_bytes
         else:
             self._pull_limit.on_unblocked()
             return MAX_BURST_PACKETS
@@ -435,9 +439,7 @@ class Sender:
     def poll_timeout(self, *, now: float) -> float | None:
         """When `handle_timeout` or `poll_burst` is to be called again, if nothing arrives."""
         at = now if self._tail_probes else self._check_losses_at
-        if (deadline_at := self.queue.work_queue.deadline_at) is not None and deadline_at < at:
-            at = deadline_at
-        at = min(at, self._table.probe_at())
+        at = min(at, self.queue.deadline_at, self._table.probe_at())
         if self._pull_limit.applies and not self._pull_room_packets(now=now):
             at = min(at, self._pull_limit.ask_at)
         elif self._may_send() and self._has_work() and not self.is_held:
@@ -549,25 +551,25 @@ class Sender:
     @property
     def has_short_message(self) -> bool:
         """Whether what is packetized next is a send of one packet with room for an ack."""
-        head = self._scheduler.head()
-        return head is not None and not head.opcode and head.batch is None and head.length < self.segment_bytes
+        head = self.queue.head()
+        return head is not None and head.takes_ack
 
     def _has_work(self) -> bool:
-        return bool(self._lost) or (self._window_room_packets() > 0 and self._scheduler.head() is not None)
+        return bool(self._lost) or (self._window_room_packets() > 0 and self.queue.head() is not None)
 
     def _window_room_packets(self) -> int:
         window_packets = min(self._window_packets, self._inflight_limit.span_packets)
-        reserved = ABORT_PSNS + self._scheduler.partial_flows
+        reserved = ABORT_PSNS + self.queue.partial_flows
         return window_packets - reserved - (self._inflight.next_psn - self._inflight.base)
 
     def _retransmit(self, limit: int, *, most_packets: int = MAX_BURST_PACKETS, now: float) -> Burst | None:
         while self._lost:
             lost = self._lost.pop(0)
             psns, first, count = lost.psns, lost.first, lost.count
-            missing, most = self._inflight.missing(first, count=count), self._whole_trains(limit)
-            if (batch := psns.message.batch) is not None:  # aborted messages each carry their own end PSN
-                singly = psns.message.aborted or batch.refused
-                most = 1 if singly else min(max_packets(most, psns.packet_bytes, self._datagram_bytes), most_packets)
+            missing, most = self._inflight.missing(first, count=count), 1
+            if not psns.message.resent_singly:
+                most = max_packets(self._whole_trains(limit), psns.packet_bytes, self._datagram_bytes)
+                most = min(most, most_packets)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, most)
                 rest = skip + sent
@@ -586,8 +588,8 @@ class Sender:
         return self._send_new(limit, most_packets=most_packets, now=now)
 
     def _send_new(self, limit: int, *, most_packets: int, now: float) -> Burst | None:
-        wqe, room = self._scheduler.head(), self._window_room_packets()
-        if wqe is None or room <= 0:
+        message, room = self.queue.head(), self._window_room_packets()
+        if message is None or room <= 0:
             self._send_limit.on_app_limited()
             if self.idle:
                 self._pull_limit.on_idle()
@@ -595,28 +597,20 @@ class Sender:
         self._send_limit.on_app_resumed(now)
         if self._table.inflight_bytes:
             self._table.open_all()
-        batch, clocked = wqe.batch, self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
-        if batch is None:
-            offset, left_bytes = wqe.next_offset, wqe.carried_bytes - wqe.next_offset
-            left = max(-(-left_bytes // self.segment_bytes), 1)
-            if left == 1 and not offset and self.queue.work_queue.count == 1:
-                self._inflight_limit.on_short_message(now)
-            ends = left <= limit and not clocked  # then the message's end needs no burst of its own
-            count = left if ends else min(left, self._whole_trains(limit))
-            packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
-        else:
-            offset, packet_bytes = batch.packetized, HEADER_BYTES + wqe.length
-            count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
-            most = max_packets(self._whole_trains(limit), packet_bytes, self._datagram_bytes)
-            count = min(count, most, most_packets)
+        clocked = self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
+        left = message.covered(self.queue.credit)
+        if left == 1 and not message.packetized and self.queue.count == 1:
+            self._inflight_limit.on_short_message(now)
+        ends = left <= limit and not clocked  # then the message's end needs no burst of its own
+        most = max_packets(limit if ends else self._whole_trains(limit), message.packet_bytes, self._datagram_bytes)
         path, count = self._selector.select(
-            self._active, packets=min(count, room), now=now, cwnd_limited=clocked, unequal=self.queueing.unequal
+            self._active,
+            packets=min(left, most, most_packets, room),
+            now=now,
+            cwnd_limited=clocked,
+            unequal=self.queueing.unequal,
         )
-        psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
-        if batch is None:
-            self._scheduler.on_packetized(wqe, size_bytes=count * self.segment_bytes)
-        else:
-            self._scheduler.on_batch_packetized(wqe, batch, count=count)
+        psns = self.queue.packetize(message, count=count)
         return self._transmit(psns, psns.first, count=count, path=path, now=now)
 
     def _transmit(self, psns: PsnRange, first: int, *, count: int, path: Path, now: float) -> Burst:
@@ -632,9 +626,9 @@ class Sender:
                 self._check_losses_at, now + probe_timeout_s(path, jitter_s=self._rack.jitter_s)
             )
         self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=self.controller.bytes_per_s(self.rtt_s))
-        message = psns.message
-        number, offset, payload_offset, payload_bytes, segment_bytes, payload_addresses = psns.content(
-            first, count=count, segment_bytes=self.segment_bytes
+        message, index = psns.message, psns.index + first - psns.first
+        number, offset, payload_offset, payload_bytes, segment_bytes, payload_addresses = message.content(
+            index, count=count
         )
         address, from_path = self._addresses.destination(path.index)
         burst = Burst(
@@ -646,10 +640,10 @@ class Sender:
             count,
             int(now * 1e6) & 0xFFFFFFFF,
             number,
-            message.length,
+            message.wr.length,
             message.immediate,
-            message.remote_offset + offset,
-            message.key,
+            message.wr.offset + offset,
+            message.wr.key,
             payload_offset,
             payload_bytes,
             segment_bytes,
@@ -658,7 +652,7 @@ class Sender:
             self._protection,
             from_path,
         )
-        if (reason := psns.abort_reason(first)) is not None:
-            burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, reason, psns.end_psn(first)
+        if (reason := message.abort_reason(index)) is not None:
+            burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, reason, message.end_psn_at(first)
             burst.payload_bytes = burst.segment_bytes = 0
         return burst
