@@ -116,8 +116,8 @@ class OutgoingMessage:
 
     def covered(self, credit: Credit) -> int:
         """Return how many of the packets that are left the responder's credit covers."""
-        needs_credit = self.needs_credit and not self.packetized
-        return 0 if needs_credit and not credit.covers(self.credit_bytes) else self.left
+        is_covered = self.packetized or not self.needs_credit or credit.covered(self.credit_bytes)
+        return self.left if is_covered else 0
 
     def content(self, index: int, *, count: int) -> tuple[int, int, int, int, int, Lanes | None]:
         """Return what `count` packets from the one of this index on carry.

@@ -221,7 +221,7 @@ class SendQueue:
         for send in self._sends.front(BACKLOG_MESSAGES):
             if not send.is_partial:
                 granted_bytes += send.credit_bytes
-                if not self.credit.covers(granted_bytes):
+                if not self.credit.covered(granted_bytes):
                     break
             backlog_bytes += send.left_bytes
         tagged = chain.from_iterable(queue.front(BACKLOG_MESSAGES) for queue in self._flows.values())
