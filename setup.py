@@ -89,6 +89,7 @@ COMPILED = (
         )
     ),
     "netns/backends/virtual/*.py",
+    "netns/base/token_bucket.py",
     "netns/netem/loss_models.py",
     "netns/netem/queue.py",
     "srd/sim/*.py",

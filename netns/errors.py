@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from netns.base.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -33,7 +35,7 @@ class LabError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in message)
+        line = printable(message)
         if len(line) > MAX_MESSAGE:  # the value is at the beginning, the remedy at the end
             line = f"{line[: MAX_MESSAGE // 2]} ... {line[-(MAX_MESSAGE // 2) :]}"
         super().__init__(line)

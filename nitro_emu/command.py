@@ -1,52 +1,26 @@
-"""The commands of the card, or which extra they lack: the transport is installed without what command lines need."""
+"""The commands of the card: the entry points of the console scripts."""
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
+from functools import partial
 from typing import Final
 
-from netns.standard_streams import open_closed
+from devmem.errors import DevmemError
+from netns.base.entry import start
+from nitro_emu.errors import ConfigError, NitroError
+from srd.errors import SrdError
 
 EXTRA: Final = ("cbor2", "click", "prometheus_client", "pydantic", "rich", "uvloop", "yaml")
 """What the extra `card` brings."""
 
+STATUSES: Final[dict[type[Exception], int]] = {ConfigError: 2, NitroError: 1, SrdError: 1, DevmemError: 1}
+"""Exit status of each error; see `netns.base.program`."""
 
-def nitro_card() -> None:
-    """Run `nitro-card`."""
-    _run("nitro-card", "nitro_emu.cli")
+_start: Final = partial(start, extra="card", libraries=EXTRA)
 
-
-def nitro_chip() -> None:
-    """Run `nitro-chip`."""
-    _run("nitro-chip", "nitro_emu.cli.chip")
-
-
-def nitro_verify() -> None:
-    """Run `nitro-verify`."""
-    _run("nitro-verify", "nitro_emu.cli.verify")
-
-
-def nitro_vpc() -> None:
-    """Run `nitro-vpc`."""
-    _run("nitro-vpc", "nitro_emu.cli.vpc")
-
-
-def efa_bw() -> None:
-    """Run `efa-bw`."""
-    _run("efa-bw", "nitro_emu.cli.bw")
-
-
-def efa_pingpong() -> None:
-    """Run `efa-pingpong`."""
-    _run("efa-pingpong", "nitro_emu.cli.pingpong")
-
-
-def _run(name: str, module: str) -> None:
-    open_closed()
-    try:
-        import_module(module).main()
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in EXTRA:
-            raise
-        sys.exit(f"{name}: needs {error.name}; install it: pip install 'open-srd[card]'")
+nitro_card: Final = partial(_start, "nitro-card", "nitro_emu.cli:cli")
+nitro_chip: Final = partial(_start, "nitro-chip", "nitro_emu.cli.chip:cli")
+nitro_verify: Final = partial(_start, "nitro-verify", "nitro_emu.cli.verify:cli")
+nitro_vpc: Final = partial(_start, "nitro-vpc", "nitro_emu.cli.vpc:cli")
+efa_bw: Final = partial(_start, "efa-bw", "nitro_emu.cli.perf:bw")
+efa_pingpong: Final = partial(_start, "efa-pingpong", "nitro_emu.cli.perf:pingpong")

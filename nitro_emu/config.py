@@ -20,34 +20,31 @@ With a control plane virtual functions are interfaces in VPCs, and with a securi
          packets_per_second: 1M}
 
 Names of files are relative to the settings' file. Sizes, rates and counts are numbers (of bytes, of bits a second), or
-texts such as 24M, 10gbit and 1M in the notation of netns.units. Every mistake is one line with file, key, value and
-remedy: ConfigError. Only the first is reported.
+texts such as 24M, 10gbit and 1M in the notation of netns.base.units. Every mistake is one line with file, key, value
+and remedy: ConfigError. Only the first is reported.
 """
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from pydantic import (
-    BaseModel,
     Field,
     PrivateAttr,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
-from netns.yaml_file import Position, first_mistake
+from netns.base.addresses import parse_host_port
+from netns.base.yaml_file import MAX_FILE_BYTES, mapping_of, validated
 from nitro_emu.errors import ConfigError
 from nitro_emu.fields import Directory, File, Name, Pcr, Pem
-from nitro_emu.vf_config import InterfaceFields, SecurityFields, VfConfig
+from nitro_emu.vf_config import VfConfig
 from nitro_emu.vpc.fields import Strict
-from nitro_emu.yaml_file import MAX_FILE_BYTES, mapping_of
 from srd.errors import UsageError
 from srd.secure.config import SecurityConfig
 from srd.secure.keys import create, directory
@@ -213,12 +210,8 @@ class CardConfig(Strict):
 
     def with_run_dir(self, run_dir: Path) -> Self:
         """Return these settings with another run directory. Raises ConfigError."""
-        try:
-            return self.model_validate(
-                {**self.model_dump(), "run_dir": run_dir}, context={"sha384": self._sha384, "path": self._path}
-            )
-        except ValidationError as error:
-            raise ConfigError(first_mistake(error, known_keys=_known_keys)) from None
+        context = {"sha384": self._sha384, "path": self._path}
+        return validated(type(self), {**self.model_dump(), "run_dir": run_dir}, error=ConfigError, context=context)
 
     @property
     def sha384(self) -> str:
@@ -269,15 +262,8 @@ class CardConfig(Strict):
 
 
 def _host_port(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
-    try:
-        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        number = -1
-    if not 0 <= number <= 65535 or (":" in host) is not host.startswith("["):
-        raise ValueError(f"{text!r} is not ADDR:PORT, such as 127.0.0.1:9100 or [::1]:9100")
-    return str(address), number
+    host, port = parse_host_port(text, example_port=9100)
+    return str(ipaddress.ip_address(host)), port
 
 
 def load(path: Path) -> CardConfig:
@@ -289,25 +275,8 @@ def load(path: Path) -> CardConfig:
         raise ConfigError(f"{path}: cannot be read: {failure.strerror}; name the card's YAML file") from None
     context = {"base": path.parent, "sha384": hashlib.sha384(content).hexdigest(), "path": path.absolute()}
     try:
-        document = mapping_of(content, wanted="holds no settings; give vfs: with a name and an address each")
-        return CardConfig.model_validate({"name": path.stem, **document}, context=context)
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
+        wanted = "holds no settings; give vfs: with a name and an address each"
+        document = mapping_of(content, error=ConfigError, wanted=wanted)
+        return validated(CardConfig, {"name": path.stem, **document}, error=ConfigError, context=context)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-
-
-_PARTS: Final[dict[str, type[BaseModel]]] = {
-    "security": SecurityFields,
-    "interface": InterfaceFields,
-    "control_plane": ControlPlaneFields,
-    "chip": ChipFields,
-    "require_attestation": AttestationFields,
-}
-
-
-def _known_keys(position: Position) -> Sequence[str]:
-    """Return the keys of the part of the file at `position`, where an unknown one was found."""
-    if not position:
-        return list(CardConfig.model_fields)
-    return list(_PARTS.get(str(position[-1]), VfConfig).model_fields)

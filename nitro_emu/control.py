@@ -43,9 +43,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from netns.base.unix_sockets import BACKLOG, LineClient, listen, peer_credentials
 from nitro_emu.control_calls import MAX_WAIT_S, Calls, ControlledCard
 from nitro_emu.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, Gate, RequestError
-from nitro_emu.daemon_process import peer_credentials, refuse_descriptors
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.run_directory import CONTROL_SOCKET
@@ -54,9 +54,6 @@ from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.policy import Principal, is_allowed, principal_of
 
 __all__ = ["MAX_WAIT_S", "ControlClient", "ControlServer", "ControlledCard", "ask"]
-
-MAX_REPLY_BYTES: Final = 16 << 20
-"""The statistics of 256 VFs take 400 KiB, 1,000 records of the longest messages 4 MiB."""
 
 MAX_CLIENTS: Final[Mapping[Principal, int]] = {
     Principal.ROOT: 32,
@@ -80,7 +77,6 @@ REPLY_TIMEOUT_S: Final = 30.0
 """How long `ask` waits for a reply: longer than a request may take on a busy host."""
 
 _ADMINISTRATORS: Final = frozenset({Principal.ROOT, Principal.CARD_USER})
-_BACKLOG: Final = 64
 _log: Final = logging.getLogger(__name__)
 
 
@@ -128,7 +124,12 @@ class ControlServer:
 
     async def start(self) -> None:
         """Listen. Raises CardError if the socket cannot be made; an old one is to be removed before."""
-        self._serve_at(_listen(self._path, mode=0o666 if self._vf_uids else 0o600), caller_of=self._local_caller)
+        try:
+            listener = listen(self._path, mode=0o666 if self._vf_uids else 0o600)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise CardError(f"{self._path}: cannot listen: {reason}; set run_dir to another directory") from error
+        self._serve_at(listener, caller_of=self._local_caller)
 
     async def serve_tcp(self, address: tuple[str, int]) -> int:
         """Listen for mappings over TCP, too; return the port. Raises CardError."""
@@ -280,22 +281,6 @@ async def _streams(client: socket.socket, *, limit: int) -> tuple[asyncio.Stream
     return await opened(sock=client, limit=limit)
 
 
-def _listen(path: Path, *, mode: int) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    before = os.umask(0o177)
-    refuse_descriptors(listener)
-    try:
-        listener.bind(str(path))
-        path.chmod(mode)  # the credentials are checked in any case
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise CardError(f"{path}: cannot listen: {error.strerror}; set run_dir to another directory") from error
-    finally:
-        os.umask(before)
-    return listener
-
-
 def _listen_tcp(address: tuple[str, int]) -> socket.socket:
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -303,7 +288,7 @@ def _listen_tcp(address: tuple[str, int]) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise CardError(f"{host} port {port}: cannot listen for mappings: {error.strerror}; change it") from error
@@ -341,36 +326,33 @@ class ControlClient:
     def __init__(self, run_dir: Path) -> None:
         """Connect. Raises CardError if no card serves the directory."""
         self._run_dir = run_dir
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(REPLY_TIMEOUT_S)
         try:
-            self._socket.connect(str(run_dir / CONTROL_SOCKET))
+            self._client = LineClient(run_dir / CONTROL_SOCKET, timeout_s=REPLY_TIMEOUT_S)
         except OSError as error:
-            self._socket.close()
             remedy = (
                 "ask as root, or as the card's user"
                 if isinstance(error, PermissionError)
                 else "start one with nitro-card run, or name its directory with --run-dir"
             )
             raise CardError(f"{run_dir}: no card answers there ({error.strerror or error}); {remedy}") from error
-        self._replies = self._socket.makefile("rb")
 
     def ask(self, command: str, **arguments: object) -> dict[str, Any]:
         """Return the card's reply. Raises CardError with the card's reason, or if it does not answer."""
         try:
-            with suppress(BrokenPipeError):  # the card has sent us away, and said why
-                self._socket.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
-            line = self._replies.readline(MAX_REPLY_BYTES)
+            reply = self._client.ask_untrusted({"command": command, **arguments})
         except TimeoutError:
             raise CardError(f"{self._run_dir}: the card has not answered for {REPLY_TIMEOUT_S:.0f} s") from None
-        except OSError as error:
-            raise CardError(f"{self._run_dir}: the card has ended ({error.strerror})") from error
-        return _ok_untrusted(line, run_dir=self._run_dir)
+        except (OSError, EOFError) as error:
+            raise CardError(f"{self._run_dir}: the card has ended") from error
+        except ValueError as error:
+            raise CardError(f"{self._run_dir}: what answers there is no card") from error
+        if isinstance(ok := reply.get("ok"), dict):
+            return ok
+        raise CardError(f"{self._run_dir}: {reply.get('error', 'what answers there is no card')}")
 
     def close(self) -> None:
         """End the connection."""
-        self._replies.close()
-        self._socket.close()
+        self._client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -385,17 +367,3 @@ def ask(run_dir: Path, command: str, **arguments: object) -> dict[str, Any]:
     """Return the reply of the card that serves a directory to one request. Raises CardError."""
     with ControlClient(run_dir) as client:
         return client.ask(command, **arguments)
-
-
-def _ok_untrusted(line: bytes, *, run_dir: Path) -> dict[str, Any]:
-    if not line.endswith(b"\n"):
-        raise CardError(f"{run_dir}: the card has ended" if not line else f"{run_dir}: a reply was cut off")
-    try:
-        reply = json.loads(line)
-    except (ValueError, RecursionError):
-        reply = None
-    if not isinstance(reply, dict):
-        raise CardError(f"{run_dir}: what answers there is no card")
-    if isinstance(ok := reply.get("ok"), dict):
-        return ok
-    raise CardError(f"{run_dir}: {reply.get('error', 'what answers there is no card')}")

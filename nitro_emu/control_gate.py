@@ -23,11 +23,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from netns.base.token_bucket import TokenBucket
 from nitro_emu.errors import NitroError, TrustError
 from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.policy import CHANGES, POLICY, Call, Principal, is_allowed
-from srd.log_limit import Clock, TokenBucket
+from srd.log_limit import Clock
 
 MAX_REQUEST_BYTES: Final = 64 << 10
 MAX_MAP_BYTES: Final = 2 << 20
@@ -103,7 +104,7 @@ class Gate:
         self._alarms = alarms
         self._clock = clock
         self._buckets: dict[object, TokenBucket] = {}
-        self._tcp_bucket = TokenBucket(per_s=TCP_RATE[0], burst=TCP_RATE[1], clock=clock)
+        self._tcp_bucket = _bucket_of(TCP_RATE)
         self._proved: deque[str] = deque(maxlen=MAX_PROVED)
 
     def is_proved(self, caller: Caller) -> bool:
@@ -146,9 +147,9 @@ class Gate:
 
     def _check_rate(self, caller: Caller) -> None:
         """Raise RefusedError if a caller asks too often."""
-        if not self._bucket(caller).take():
+        if not self._bucket(caller).take(now=self._clock()):
             raise RefusedError(f"{caller} asks more often than {RATES[caller.principal][0]:g} times a second; wait")
-        if caller.host and not self.is_proved(caller) and not self._tcp_bucket.take():
+        if caller.host and not self.is_proved(caller) and not self._tcp_bucket.take(now=self._clock()):
             raise RefusedError(f"all hosts together ask more often than {TCP_RATE[0]:g} times a second; wait")
 
     def _check(self, caller: Caller, call: str) -> None:
@@ -163,11 +164,11 @@ class Gate:
     def _bucket(self, caller: Caller) -> TokenBucket:
         key: object = caller.key
         if key not in self._buckets and len(self._buckets) >= MAX_BUCKETS and not self.is_proved(caller):
-            self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.is_full}
+            now = self._clock()
+            self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now)}
             key = key if len(self._buckets) < MAX_BUCKETS else None
         if (bucket := self._buckets.get(key)) is None:
-            per_s, burst = RATES[caller.principal]
-            bucket = self._buckets[key] = TokenBucket(per_s=per_s, burst=burst, clock=self._clock)
+            bucket = self._buckets[key] = _bucket_of(RATES[caller.principal])
         return bucket
 
     def _record(
@@ -218,3 +219,8 @@ def _call_untrusted(request: dict[str, Any], *, calls: Answers) -> str:
 def _canonical(arguments: dict[str, Any]) -> bytes:
     """Return arguments as the bytes whose hash the audit log has."""
     return json.dumps(arguments, sort_keys=True).encode()
+
+
+def _bucket_of(rate: tuple[float, int]) -> TokenBucket:
+    """Return a bucket for so many a second, and so many at once."""
+    return TokenBucket(rate[0], depth_s=rate[1] / rate[0])

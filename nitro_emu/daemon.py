@@ -9,12 +9,9 @@ process at once. In every case what was made is removed, by recorded names. Othe
 from __future__ import annotations
 
 import asyncio
-import gc
-import json
 import logging
 import os
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
@@ -25,12 +22,15 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 import uvloop
 
 from devmem.errors import DevmemError
+from netns.base.addresses import host_port_text
+from netns.base.collector import tune_collector
+from netns.base.http_server import HttpServer
 from nitro_emu.config import CardConfig
 from nitro_emu.control import ControlledCard, ControlServer
-from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit
+from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
-from nitro_emu.metrics import MetricsServer, Stats
+from nitro_emu.metrics import handler
 from nitro_emu.run_directory import CONTROL_SOCKET, RunDirectory
 from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
@@ -44,8 +44,6 @@ unresponsive, and little of the 90 s that systemd waits."""
 STOP_WITHIN_S: Final = 2.0
 """Longest time from the second signal to the end of the process."""
 
-STATS_TIMEOUT_S: Final = 5.0
-"""How long a scrape of the metrics waits for the event loop; Prometheus itself gives up after 10 s."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -158,7 +156,7 @@ async def _serve(
         for measure in card.confine():  # before threads start, which it would not bind
             _log.info("confined: %s", measure)
         await _open_doors(card, ring=ring, audit=audit, opened=opened)
-        _tune_collector()
+        tune_collector()
         _say_ready(config, as_json=as_json)
         if not await _done_before(card.failed, _first(stop.first, card.updating)):
             raise CardError(f"{config.name}: {card.failure}")
@@ -198,19 +196,10 @@ async def _open_doors(card: RunningCard, *, ring: LogRing, audit: AuditLog, open
         port = await control.serve_tcp(address)
         _log.info("mappings are accepted at %s port %d", address[0], port)
     if (address := card.config.metrics_address) is not None:
-        metrics = MetricsServer(address, stats=_stats_for_threads(card))
-        opened.push_async_callback(asyncio.to_thread, metrics.close)
-        _log.info("metrics at http://%s:%d/metrics", address[0], metrics.port)
-
-
-def _stats_for_threads(card: RunningCard) -> Callable[[], Stats]:
-    """Return a function for other threads that gets the statistics in the event loop's."""
-    loop = asyncio.get_running_loop()
-
-    async def stats() -> Stats:
-        return card.stats()
-
-    return lambda: asyncio.run_coroutine_threadsafe(stats(), loop).result(STATS_TIMEOUT_S)
+        routes = {"/metrics": handler(card.stats)}
+        metrics = await HttpServer.listen(address, routes=routes, option="metrics:", error=CardError)
+        opened.push_async_callback(metrics.close)
+        _log.info("metrics at http://%s/metrics", host_port_text(*metrics.address))
 
 
 async def _done_before(event: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
@@ -230,20 +219,9 @@ async def _done_before(event: asyncio.Event, work: Coroutine[Any, Any, object]) 
 
 
 def _say_ready(config: CardConfig, *, as_json: bool) -> None:
-    names = [vf.name for vf in config.vfs]
-    line = f"nitro-card: {config.name} serves VFs {', '.join(names)} in {config.run_dir}"
-    if as_json:
-        line = json.dumps({"event": "ready", "name": config.name, "vfs": names, "run_dir": str(config.run_dir)})
+    names, run_dir = [vf.name for vf in config.vfs], str(config.run_dir)
+    line = f"nitro-card: {config.name} serves VFs {', '.join(names)} in {run_dir}"
     try:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        say_ready(line, as_json=as_json, name=config.name, vfs=names, run_dir=run_dir)
     except OSError as error:
         raise CardError(f"stdout: cannot be written to: {error.strerror}") from error
-    sd_notify(f"READY=1\nSTATUS={line}")
-
-
-def _tune_collector() -> None:
-    """Exclude existing objects from garbage collection, and collect less often: packets form no reference cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)

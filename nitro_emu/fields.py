@@ -8,16 +8,15 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
 
-from netns.units import parse_count, parse_rate_bps, parse_size
+from netns.base.names import NAME
+from netns.base.units import parse_count, parse_rate_bps, parse_size
 
 PCR_BYTES: Final = 48
 """SHA-384."""
 
-_NAME: Final = r"[a-z0-9_-]{1,32}"
-
 
 def _of_text(parse: Callable[[str], int]) -> Callable[[object], object]:
-    """Return a validator of amounts in netns.units' notation; what is no text stays as it is, for pydantic to check."""
+    """Return a validator of amounts as netns.base.units has them; what is no text stays as it is, for pydantic."""
     return lambda value: parse(value) if isinstance(value, str) else value
 
 
@@ -52,7 +51,7 @@ def _pem_untrusted(value: object, info: ValidationInfo) -> object:
     return _file_untrusted(value, info)
 
 
-Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 Rate = Annotated[int, BeforeValidator(_of_text(parse_rate_bps))]
 Count = Annotated[int, BeforeValidator(_of_text(parse_count))]
 Pcr = Annotated[bytes, BeforeValidator(_pcr_untrusted), PlainSerializer(bytes.hex)]

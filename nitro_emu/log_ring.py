@@ -10,7 +10,8 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Final, TypedDict
 
-from srd.printable import printable
+from netns.base.logs import line_of
+from netns.base.printable import printable
 
 MAX_RECORDS: Final = 1000
 """Some hours of a card's life, in less than 1 MiB."""
@@ -75,15 +76,12 @@ class LogRing(logging.Handler):
 
 def record_of(record: logging.LogRecord, *, number: int = 0) -> Record:
     """Return a log record in this module's form, with the exception's last line if it has one."""
-    message = record.getMessage()
-    if record.exc_info and (error := record.exc_info[1]) is not None:
-        message += f": {type(error).__name__}: {error}"
     return Record(
         number=number,
         time_s=round(record.created, 6),
         level=record.levelname.lower(),
         logger=record.name,
-        message=printable(message)[:MAX_MESSAGE],
+        message=line_of(record)[:MAX_MESSAGE],
     )
 
 
@@ -93,7 +91,7 @@ def text_of(record: Record) -> str:
     return printable(f"{at} {record['level']:7} {record['logger']}: {record['message']}")
 
 
-class LineFormatter(logging.Formatter):
+class RecordFormatter(logging.Formatter):
     """Formats records as one line each, of text or of JSON."""
 
     def __init__(self, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""A card's counters for Prometheus, as text and over HTTP.
+"""A card's counters for Prometheus.
 
 Names are EFA's with the prefix efa_, as in efa_tx_bytes_total{vf="efa_0"}, ENA's with the prefix ena_, and nitro_ for
 what only this card counts. Counters of the device have no prefix of their own: no name is in both of EFA's groups.
@@ -6,19 +6,15 @@ what only this card counts. Counters of the device have no prefix of their own: 
 
 from __future__ import annotations
 
-import socket
-import threading
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from socketserver import TCPServer
 from typing import Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
-from nitro_emu.errors import CardError
+from netns.base.http_server import Handler, wants_openmetrics
+from netns.base.metrics import exposition
 
 Stats = Mapping[str, Any]
 """What `Card.stats` returns."""
@@ -35,15 +31,14 @@ _GROUPS: Final = {
 
 
 class VfCollector(Collector):
-    """Makes metrics of the statistics of the VFs, anew for each collection."""
+    """Makes metrics of the statistics of the VFs."""
 
-    def __init__(self, stats: Callable[[], Stats]) -> None:
+    def __init__(self, stats: Stats) -> None:
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        stats = self._stats()
-        vfs: dict[str, Mapping[str, Any]] = stats["vfs"]
+        vfs: dict[str, Mapping[str, Any]] = self._stats["vfs"]
         for group, (prefix, help_text) in _GROUPS.items():
             have = {vf: values[group] for vf, values in vfs.items() if group in values}
             for name in next(iter(have.values()), ()):
@@ -55,7 +50,7 @@ class VfCollector(Collector):
         yield from _of_devices({vf: values for vf, values in vfs.items() if "resources" in values})
         yield from _of_interfaces({vf: values for vf, values in vfs.items() if "ena_state" in values})
         alarms = CounterMetricFamily("nitro_alarms", "Alarms, by kind.", labels=["kind"])
-        for kind, count in stats.get("alarms", {}).items():
+        for kind, count in self._stats.get("alarms", {}).items():
             alarms.add_metric([kind], count)
         yield alarms
 
@@ -93,58 +88,13 @@ def _of_interfaces(vfs: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
 
 def metrics_text(stats: Stats) -> str:
     """Return the metrics in Prometheus' text format."""
-    return generate_latest(_registry(lambda: stats)).decode()
+    return exposition(VfCollector(stats), as_openmetrics=False)[1].decode()
 
 
-def _registry(stats: Callable[[], Stats]) -> CollectorRegistry:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(VfCollector(stats))
-    return registry
+def handler(stats: Callable[[], Stats]) -> Handler:
+    """Return what answers a scraper: `stats` is called in the event loop's thread, the text is made in another."""
 
+    async def answer(accept: str) -> tuple[str, bytes]:
+        return await asyncio.to_thread(exposition, VfCollector(stats()), as_openmetrics=wants_openmetrics(accept))
 
-class _Server(ThreadingWSGIServer):
-    """Serves requests in a thread each, and looks for no name of its address: a query would leave the host."""
-
-    def server_bind(self) -> None:
-        """Bind; the same as HTTPServer does it, but for socket.getfqdn."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-        self.setup_environ()
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
-
-
-class _SilentHandler(WSGIRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
-        """Log nothing."""
-
-
-class MetricsServer:
-    """Serves the metrics over HTTP, in threads of its own."""
-
-    def __init__(self, address: tuple[str, int], *, stats: Callable[[], Stats]) -> None:
-        """Listen. `stats` is called in another thread. Raises CardError."""
-        host, port = address
-        serve = make_wsgi_app(_registry(stats))
-        server_class = _Server6 if ":" in host else _Server
-        try:
-            self._server = make_server(host, port, serve, server_class, _SilentHandler)
-        except OSError as error:
-            raise CardError(
-                f"metrics: cannot listen at {host} port {port}: {error.strerror}; change metrics"
-            ) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """The port that it listens at."""
-        return int(self._server.server_address[1])
-
-    def close(self) -> None:
-        """End the server. May take as long as a request that is being served."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    return answer

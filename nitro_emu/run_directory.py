@@ -9,11 +9,8 @@ makes. So the next card knows which sockets a dead one has left, and removes the
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
-import re
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from netns.base.files import locked_file
+from netns.base.names import is_name
 from nitro_emu.errors import CardError
 
 CONTROL_SOCKET: Final = "control.sock"
@@ -30,8 +29,6 @@ LOCK_FILE: Final = "card.lock"
 
 MAX_RECORD_BYTES: Final = 64 << 10
 """Of a lock file: 256 names of 32 characters take 9 KiB."""
-
-_NAME: Final = re.compile(r"[a-z0-9_-]{1,32}")
 
 
 class RunDirectory:
@@ -52,7 +49,9 @@ class RunDirectory:
         """
         try:
             made = _make(path)
-            lock = _lock(path / LOCK_FILE)
+            lock = locked_file(path / LOCK_FILE)
+        except BlockingIOError:
+            raise CardError(f"{path}: a card serves it already; stop it, or set another run_dir") from None
         except OSError as error:
             raise CardError(f"{path}: cannot be used: {error.strerror}; set run_dir to another directory") from error
         try:
@@ -106,29 +105,6 @@ def _make(path: Path) -> bool:
     return True
 
 
-def _lock(path: Path) -> int:
-    """Return a descriptor of the locked file. Raises CardError if another process has locked it, and OSError."""
-    while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_same(lock, path):
-                return lock
-            os.close(lock)  # a card that ended meanwhile has removed it
-        except BaseException as error:
-            os.close(lock)
-            if isinstance(error, OSError) and error.errno == errno.EWOULDBLOCK:
-                raise CardError(f"{path.parent}: a card serves it already; stop it, or set another run_dir") from None
-            raise
-
-
-def _is_same(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except FileNotFoundError:
-        return False
-
-
 def _recorded_untrusted(lock: int) -> tuple[list[str], bool]:
     """Return the names of the sockets that the last card recorded, and whether it had made the directory.
 
@@ -140,7 +116,7 @@ def _recorded_untrusted(lock: int) -> tuple[list[str], bool]:
         return [], False
     if not isinstance(record, dict) or not isinstance(names := record.get("sockets"), list):
         return [], False
-    return [name for name in names if isinstance(name, str) and _NAME.fullmatch(name)], record.get("made") is True
+    return [name for name in names if isinstance(name, str) and is_name(name)], record.get("made") is True
 
 
 def _remove_socket(path: Path) -> None:

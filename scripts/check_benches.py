@@ -31,10 +31,11 @@ if __name__ == "__main__":
 import click
 
 from netns.programs import end_with
+from scripts.benches.case import Request
 from scripts.benches.outcome import Figures, Outcome, Round
-from scripts.benches.registry import CASES, SEEDS, Request
+from scripts.benches.registry import CASES
+from scripts.benches.scenarios import SEEDS
 from scripts.harness.errors import BenchError
-from srd.sim.errors import SimulationError
 
 LONGEST_FIRST: Final = (
     "wild", "incast-8192", "unequal", "long-fat", "loss", "fair", "blackhole", "incast", "ecn", "incast-1000",
@@ -77,8 +78,8 @@ def measure(name: str, seed: int) -> Run:
     """Run one seed of a case."""
     signal.alarm(LIMIT_S)
     try:
-        (round_,) = CASES[name].measure(Request(seed=seed))
-    except (BenchError, SimulationError) as error:
+        (round_,) = CASES[name].rounds(Request(seed=seed))
+    except BenchError as error:
         return Run(name, seed, {}, str(error))
     except Exception as error:  # noqa: BLE001 - an exception is a result, too; the other runs go on
         return Run(name, seed, {}, f"{type(error).__name__}: {error}")

@@ -31,7 +31,7 @@ from scripts.benches.cases import path, peers
 from scripts.benches.outcome import Figures
 from scripts.harness.environment import environment
 from scripts.harness.errors import BenchError
-from scripts.harness.loopback import Loopback
+from scripts.harness.two_hosts import Here
 from srd.build import BUILD
 
 RECORDED: Final = Path(__file__).with_name("weights.json")
@@ -55,7 +55,7 @@ def measure() -> dict[str, float]:
     """Return the figures of this build. Raises BenchError."""
     rounds = [each for _ in range(PAIRS) for each in path.messages(ROUNDS, SECONDS, workloads=["64b"])]
     ratios = {name: median(each.ours[name] for each in rounds) for name in GROWTH if name in rounds[0].ours}
-    return {**ratios, "bytes_per_peer": peers.bytes_per_peer(Loopback(), PEERS)}
+    return {**ratios, "bytes_per_peer": peers.bytes_per_peer(Here(), PEERS)}
 
 
 def complaints(measured: Figures, recorded: Mapping[str, Any]) -> Iterator[str]:

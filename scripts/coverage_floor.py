@@ -12,7 +12,8 @@ FLOOR_PERCENT = 95.0
 PURE = (
     "srd/proto/**",
     "srd/secure/*",
-    "netns/units.py",
+    "netns/base/units.py",
+    "netns/base/token_bucket.py",
     "devmem/*",
     "netns/netem/*",
     "netns/topology/model.py",

@@ -76,7 +76,7 @@ PURE: Final = tuple(
         "netns/lab/test_plan.py",
         "netns/netem",
         "netns/placement",
-        "netns/test_units.py",
+        "netns/base/test_units.py",
         "netns/topology",
         "srd/proto",
         "srd/secure",

@@ -16,6 +16,7 @@ from mypy_extensions import mypyc_attr
 
 from devmem.region import Region
 from devmem.registry import Access, Registration, Registry
+from netns.base.addresses import host_port_text
 from srd.batch import MessageBatch
 from srd.compaction import Waiting
 from srd.completion import CompletionQueue, WorkCompletion
@@ -24,7 +25,6 @@ from srd.engine import Engine
 from srd.errors import NoRouteError, PacketError, PeerError, SrdError
 from srd.first_answer import first_answer
 from srd.inbox import Inbox
-from srd.io.addresses import host_port_text
 from srd.io.syscalls import Address
 from srd.message import Message, WriteNotification
 from srd.names import reachable, resolve
@@ -333,7 +333,12 @@ class Endpoint:
     def _on_opened(self, event: PeerOpened) -> None:
         inbox = self._inboxes[event.peer] = Inbox()
         peer = self._peers[event.peer] = Peer(
-            self._engine, self._engine.peer(event.peer), inbox, incoming=event.incoming
+            self._engine,
+            number=event.peer,
+            address=event.address,
+            core=self._engine.peer(event.peer),
+            inbox=inbox,
+            incoming=event.incoming,
         )
         if event.incoming:
             self._incoming[event.peer] = peer

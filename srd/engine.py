@@ -26,9 +26,10 @@ from typing import Final
 
 from devmem.errors import RegionError
 from devmem.region import Region
+from netns.base.addresses import host_port_text
 from srd.config import EndpointConfig
 from srd.errors import NoRouteError, SrdError, UsageError
-from srd.io.addresses import canonical, host_port_text, host_text
+from srd.io.addresses import canonical, host_text
 from srd.io.allowance import AllowanceExceeded
 from srd.io.driver import Driver
 from srd.io.socket import IP_UDP_BYTES, is_wildcard, open_socket, route_to, socket_id

@@ -16,40 +16,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from netns.base.token_bucket import TokenBucket
+
 RECORDS_PER_S: Final = 10.0
 RECORD_BURST: Final = 50
 """Of one tenant's records: opening and closing a device with all its resources logs about 20."""
 
 Clock = Callable[[], float]
 """Seconds from any origin, never backwards."""
-
-
-class TokenBucket:
-    """Lets a burst pass, and then so many a second. Not for several threads at once."""
-
-    __slots__ = ("_burst", "_clock", "_per_s", "_tokens", "_updated_at")
-
-    def __init__(self, *, per_s: float, burst: int, clock: Clock = time.monotonic) -> None:
-        self._per_s = per_s
-        self._burst = float(burst)
-        self._clock = clock
-        self._tokens = self._burst
-        self._updated_at = clock()
-
-    def take(self) -> bool:
-        """Return whether one more may pass now; if so, it is counted."""
-        now = self._clock()
-        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._updated_at) * self._per_s)
-        self._updated_at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing has passed for so long that a new bucket would be the same."""
-        return self._tokens + max(0.0, self._clock() - self._updated_at) * self._per_s >= self._burst
 
 
 class RateLimit(logging.Filter):
@@ -59,7 +33,8 @@ class RateLimit(logging.Filter):
         self, *, per_s: float = RECORDS_PER_S, burst: int = RECORD_BURST, clock: Clock = time.monotonic
     ) -> None:
         super().__init__()
-        self._bucket = TokenBucket(per_s=per_s, burst=burst, clock=clock)
+        self._clock = clock
+        self._bucket = TokenBucket(per_s, depth_s=burst / per_s)
         self._guard = threading.Lock()
         self._unlogged = 0
         self._total = 0
@@ -67,7 +42,7 @@ class RateLimit(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is logged; the first one after others were not says how many."""
         with self._guard:
-            if not self._bucket.take():
+            if not self._bucket.take(now=self._clock()):
                 self._unlogged += 1
                 self._total += 1
                 return False

@@ -10,17 +10,18 @@ from typing import Any, Final, Self, SupportsIndex
 
 from devmem.region import Region
 from devmem.registry import Registration
+from netns.base.addresses import host_port_text
 from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.engine import Engine
 from srd.errors import PeerError, RequestError, UsageError
 from srd.handler import PeerHandler
 from srd.inbox import Inbox, end_use
-from srd.io.addresses import host_port_text, host_text
+from srd.io.addresses import host_text
 from srd.message import Message, WriteNotification
 from srd.proto.paths.path import Path, PathCounters, PathState
 from srd.proto.peer import PeerCore
 from srd.proto.security import SecurityMode
-from srd.proto.wire.data import Opcode
+from srd.proto.wire.data import Address, Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.request import Request
@@ -79,12 +80,26 @@ class Peer:
         "number",
     )
 
-    def __init__(self, engine: Engine, core: PeerCore, inbox: Inbox, *, incoming: bool, key: int = 0) -> None:
-        """`key`: of what `post` sends, for another end whose engine has an `srd.proto.memory.Inbox`."""
-        self.number = core.number
-        self.address: tuple[str, int] = (host_text(core.address), core.address[1])
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        number: int,
+        address: Address,
+        core: PeerCore | None,
+        inbox: Inbox,
+        incoming: bool,
+        key: int = 0,
+    ) -> None:
+        """`core`: None until `opened`, before which a peer can only be waited for: `attach`.
+
+        `key`: of what `post` sends, for another end whose engine has an `srd.proto.memory.Inbox`.
+        """
+        self.number = number
+        self.address: tuple[str, int] = (host_text(address), address[1])
         self._engine = engine
-        self._core = core  # its counters can still be read after the peer has ended
+        if core is not None:
+            self.opened(core)
         self._inbox = inbox
         self._key = key
         self._next_request = 0
@@ -96,6 +111,10 @@ class Peer:
         self._close_all: Callable[[], Coroutine[Any, Any, None]] | None = None
         self.is_first_contact = False
         """Whether its key was trusted because nothing was known of the host, and was added to the known hosts."""
+
+    def opened(self, core: PeerCore) -> None:
+        """Note that it is open."""
+        self._core = core  # its counters can still be read after the peer has ended
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -228,7 +247,7 @@ class Peer:
     @property
     def batch_bytes(self) -> int:
         """Longest message that `post_sends` accepts: the payload of one packet to this peer."""
-        return self._core.sender.segment_bytes if self._core.sender else 0
+        return self._core.sender.segment_bytes
 
     def _post(self, wr: WorkRequest, *, view: memoryview | None) -> asyncio.Future[Status]:
         """Post to the core, which checks the arguments, and keep `view` until the request completes."""
@@ -301,22 +320,22 @@ class Peer:
     @property
     def window_bytes(self) -> float:
         """Congestion window: how much may be in flight now; 0 after the peer has ended."""
-        return self._core.sender.controller.window_bytes if self._core.sender else 0.0
+        return self._core.sender.controller.window_bytes
 
     @property
     def inflight_bytes(self) -> int:
         """Bytes that were sent and are neither acknowledged nor lost, with headers."""
-        return self._core.sender.inflight_bytes if self._core.sender else 0
+        return self._core.sender.inflight_bytes
 
     @property
     def unsent_bytes(self) -> int:
         """Bytes that were posted and not sent yet, and that the receiver's credit allows."""
-        return self._core.sender.unsent_bytes if self._core.sender else 0
+        return self._core.sender.unsent_bytes
 
     @property
     def smoothed_rtt_s(self) -> float:
         """Smoothed round trip over the paths in use."""
-        return self._core.sender.rtt_s if self._core.sender else 0.0
+        return self._core.sender.rtt_s
 
     # -- messages that have arrived ---------------------------------------------------------------------------------
 
@@ -383,7 +402,7 @@ class Peer:
             self._streams = Streams(
                 is_acceptor=self.incoming,
                 window_bytes=config.stream_window_bytes,
-                piece_bytes=sender.max_message_bytes if sender else 1,
+                piece_bytes=sender.max_message_bytes,
                 post=self._post_of_stream,
                 extra={"peername": self.address, "sockname": self._engine.address, "peer": self},
             )
@@ -535,7 +554,7 @@ class Peer:
     @property
     def paths(self) -> list[PathStats]:
         """The paths to the peer, by number, as they are now."""
-        return [_stats(path) for path in self._core.sender.paths] if self._core.sender else []
+        return [_stats(path) for path in self._core.sender.paths]
 
     def stats(self) -> PeerStats:
         """Return its counters as they are now; also after it has ended."""

@@ -95,24 +95,24 @@ TOTALS = (
 def peer_stats(core: PeerCore, *, copied_bytes: int, streams: int) -> PeerStats:
     """Return a peer's counters."""
     sender, receiver = core.sender, core.receiver
-    counters = [path.counters for path in sender.paths] if sender else []
+    counters = [path.counters for path in sender.paths]
     return PeerStats(
-        tx_pkts=sender.packets if sender else 0,
+        tx_pkts=sender.packets,
         tx_bytes=sum(path.bytes for path in counters),
         rx_pkts=receiver.packets,
         rx_bytes=receiver.received_bytes,
         rx_duplicates=receiver.duplicates,
         recv_bytes=receiver.landed_bytes,
-        retrans_pkts=sender.retransmitted if sender else 0,
+        retrans_pkts=sender.retransmitted,
         retrans_bytes=sum(path.retransmitted_bytes for path in counters),
         retrans_timeout_events=sum(path.timeouts for path in counters),
         impaired_remote_conn_events=sum(path.quarantines for path in counters),
         ecn_ce_pkts=sum(path.ecn_ce for path in counters),
         copied_bytes=copied_bytes,
         streams=streams,
-        smoothed_rtt_s=sender.rtt_s if sender else 0.0,
-        cwnd_bytes=int(sender.controller.window_bytes) if sender else 0,
-        inflight_bytes=sender.inflight_bytes if sender else 0,
+        smoothed_rtt_s=sender.rtt_s,
+        cwnd_bytes=int(sender.controller.window_bytes),
+        inflight_bytes=sender.inflight_bytes,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
@@ -19,31 +20,23 @@ from srd.errors import SrdError
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("srd", "devmem", "nitro_emu", "netns")
 
-# What each package may import of this project's own code, besides itself. The longest matching prefix decides.
-# Imports go down; siblings do not import each other. Only srd.sim imports the core and the virtual fabric.
-MAY_IMPORT = {
-    "srd.proto": set(),
-    "srd.secure": {"srd.proto"},
-    "srd.io": {"srd.proto", "srd.secure", "devmem"},
-    "srd": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.units", "netns.standard_streams"},
-    "devmem": set(),
-    "nitro_emu": {
-        "srd",
-        "srd.proto",
-        "srd.secure",
-        "srd.io",
-        "devmem",
-        "netns.units",
-        "netns.standard_streams",
-        "netns.yaml_file",
-    },
-    "netns": {"netns.standard_streams", "netns.units", "netns.yaml_file"},
-    "netns.standard_streams": set(),
-    "netns.units": set(),
-    "netns.yaml_file": set(),
-    "srd.contrib": {"srd.proto"},
-    "srd.sim": {"srd", "srd.proto", "netns"},
-}
+PAGE = (ROOT / "docs/architecture.md").read_text()
+
+
+def block_of(name: str) -> list[str]:
+    """The lines of a fenced block of docs/architecture.md."""
+    text: str
+    (text,) = re.findall(rf"^```{name}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return text.splitlines()
+
+
+def arrows() -> dict[str, set[str]]:
+    """What each package may import of this project's own code, besides itself. The longest matching prefix decides."""
+    lines = [line.split("->") for line in block_of("imports")]
+    return {name.strip(): set(re.findall(r"[a-z_.]+", targets)) for name, targets in lines}
+
+
+MAY_IMPORT = arrows()
 
 # The core is sans-I/O: no clock, no random numbers of its own, no sockets, no blocking, no event loop.
 PROTO_MAY_IMPORT = {
@@ -65,9 +58,14 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     ),
     "pyroute2": ("netns", "srd.tunnel.interface"),
     "uvloop": ("srd", "nitro_emu.daemon"),
-    "prometheus_client": ("nitro_emu.metrics", "srd.metrics.exposition", "netns.observe.lab_metrics"),
-    "matplotlib": ("srd.qlog.plot", "netns.compare.plots"),
-    "jinja2": "netns.compare.page",
+    "prometheus_client": (
+        "netns.base.metrics",
+        "nitro_emu.metrics",
+        "srd.metrics.exposition",
+        "netns.observe.lab_metrics",
+    ),
+    "matplotlib": ("srd.qlog.plot", "srd.compare.plots"),
+    "jinja2": "srd.compare.page",
     "scapy": "srd.contrib.scapy",
 }
 
@@ -129,6 +127,25 @@ def may_import(module: str, imported: str) -> bool:
         return root not in {"scripts", "tests"}
     package, target = package_of(module), package_of(imported)
     return target == package or target in MAY_IMPORT[package]
+
+
+def test_every_arrow_is_used() -> None:
+    used = {
+        (package_of(module_of(path)), package_of(imported))
+        for path in SOURCES
+        for imported in imports_of(path)
+        if imported.split(".", maxsplit=1)[0] in PACKAGES
+    }
+    drawn = {(package, target) for package, targets in MAY_IMPORT.items() for target in targets}
+    assert not drawn - used
+
+
+def test_the_list_of_folders_is_the_trees() -> None:
+    listed = [line.split(maxsplit=1)[0].rstrip("/") for line in block_of("folders")]
+    folders = {str(path.parent.relative_to(ROOT)) for path in SOURCES}
+    assert set(listed) - {name for name in listed if name.startswith("scripts")} == folders
+    assert all((ROOT / name).is_dir() for name in listed)
+    assert len(listed) == len(set(listed))
 
 
 def test_no_module_depends_on_itself() -> None:

@@ -6,7 +6,6 @@ line on stderr. Commands that create or enter namespaces need root; `plan` does 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -16,13 +15,16 @@ from typing import Any
 import click
 
 from netns.backends.choice import Wanted, require_root
+from netns.base.options import json_option
+from netns.base.output import print_json
 from netns.cli.options import LAB_OPTION
 from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
 from netns.errors import BackendError
 from netns.examples import file_named
+from netns.lab.builder import dismantle, problems
 from netns.lab.lab import Lab
 from netns.lab.plan import Backend, plan
-from netns.lab.state import recorded_labs
+from netns.lab.state import LabDirectory, leftover_directories, locked, recorded_labs
 from netns.observe.route_probe import MAX_PORTS, hops_to_spines, probe_spines
 from netns.programs import tool
 from netns.topology.file import read_topology
@@ -62,15 +64,15 @@ def up(file: str, backend: Wanted) -> None:
 
 @click.command()
 @click.option("--lab", "name", metavar="NAME", help="Show this lab: its hosts, links and processes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes by keyword
     """List all labs, or show one of them with the current shapes of its links."""
     if name is None:
         labs = list(_readable(recorded_labs()))
-        click.echo(json.dumps({"labs": labs}, indent=2)) if as_json else show_labs(labs)
+        print_json({"labs": labs}) if as_json else show_labs(labs)
         return
     lab = Lab.find(name).status()
-    click.echo(json.dumps(lab, indent=2)) if as_json else show_lab(lab)
+    print_json(lab) if as_json else show_lab(lab)
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -162,3 +164,31 @@ def _far_hosts(topology: Topology) -> tuple[str, str]:
         if hops_to_spines(topology, source=first, destination=host) is not None:
             return first, host
     raise BackendError(f"{topology.name}: no spine lies between {first} and another host; there are no paths to verify")
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
+def cleanup(dry_run: bool) -> None:  # noqa: FBT001 - click passes by keyword
+    """Remove what crashed labs left behind; labs that are up and complete stay (srd-lab down --all removes those).
+
+    Only objects in a lab's record are touched. Each removed lab is printed on a line; it is no error if there is none.
+    """
+    require_root("srd-lab cleanup")
+    verb = "would remove" if dry_run else "removed"
+    with locked():
+        for name in recorded_labs():
+            directory = LabDirectory(name)
+            try:
+                state = directory.read()
+            except BackendError as error:
+                click.echo(f"srd-lab: {error}", err=True)
+                continue
+            if state is None or not (why := problems(state)):
+                continue
+            if not dry_run:
+                dismantle(directory, state)
+            click.echo(f"{verb} lab {name}: {'; '.join(why)}")
+        for directory in leftover_directories():
+            if not dry_run:
+                directory.remove()
+            click.echo(f"{verb} {directory.path}: it holds no record")

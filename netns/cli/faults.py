@@ -16,10 +16,11 @@ from typing import Literal
 import click
 
 from netns.backends.choice import require_root
+from netns.base.options import Duration, json_option
+from netns.base.tables import count
 from netns.cli.commands import lab_named
-from netns.cli.options import LAB_OPTION, Duration
+from netns.cli.options import LAB_OPTION
 from netns.cli.show import shape_text, show_paths
-from netns.cli.tables import count
 from netns.errors import BackendError
 from netns.faults.faults import active, fail, repair
 from netns.faults.runner import ScheduleRunner
@@ -169,7 +170,7 @@ def capture_command(
 @click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
 @click.option("-6", "ipv6", is_flag=True, help="Use IPv6.")
 @click.option("--counters", is_flag=True, help="Also check against the counters of the links to the spines.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.argument("source")
 @click.argument("destination")
 def discover(

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import click
 
+from netns.base.options import json_option
+from netns.base.output import print_json
 from netns.chart.branches import branches
 from netns.chart.mermaid import mermaid
 from netns.chart.page import page
@@ -27,11 +29,10 @@ from netns.inventory.layers import labelled, level_named, levels_of
 from netns.inventory.node_export import to_ec2, to_kubernetes
 from netns.inventory.node_files import read_nodes
 from netns.inventory.nodes import Node
-from netns.placement.hostfile import hostfile
 from netns.placement.job import Job, JobTopology, read_job
 from netns.placement.kueue import Kind, dump, manifests
 from netns.placement.model import DEFAULT_PROFILE, Profile
-from netns.placement.place import place, replace_hosts
+from netns.placement.place import hostfile, place, replace_hosts
 from netns.placement.running_pods import read_pods
 
 EXPORTS: Final = {"ec2": to_ec2, "kubernetes": to_kubernetes}
@@ -95,9 +96,9 @@ def topology_command(
             raise LabError(f"{html}: {error.strerror}") from None
         click.echo(f"wrote {html}")
     elif export is not None:
-        click.echo(json.dumps(EXPORTS[export](nodes), indent=2))
+        print_json(EXPORTS[export](nodes))
     elif form == "json":
-        click.echo(json.dumps(topology_dict(whole, levels_of(nodes)), indent=2))
+        print_json(topology_dict(whole, levels_of(nodes)))
     elif form == "mermaid":
         click.echo(mermaid(whole), nl=False)
     else:
@@ -115,7 +116,7 @@ def topology_command(
 @click.option(
     "--kind", type=click.Choice(["job", "pytorchjob"]), default="job", show_default=True, help="Kind of the manifest."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.option(
     "--hops", is_flag=True, help=f"With --json: the matrix of distances also of more than {JSON_MATRIX_RANKS} ranks."
 )

@@ -12,16 +12,17 @@ from typing import Any
 import click
 
 from netns.backends.choice import require_root
+from netns.base.options import Duration
+from netns.base.tables import count, print_table, table
+from netns.children import Output
 from netns.cli.commands import lab_named, topology_named
-from netns.cli.options import Duration
 from netns.cli.placement import overridden
-from netns.cli.tables import count, print_table, table
 from netns.errors import RankError
 from netns.examples import file_named
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import short_name
 from netns.lab.lab import Lab
-from netns.launcher import Launcher, Stream
+from netns.launcher import Launcher
 from netns.placement import Job, Placement, place, read_job
 from netns.signals import signals_raise
 
@@ -119,7 +120,7 @@ def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool =
     `place`, BackendError if a rank cannot be started, RankError if one fails.
     """
 
-    def on_line(rank: int, stream: Stream, line: str) -> None:
+    def on_line(rank: int, stream: Output, line: str) -> None:
         click.echo(f"[{rank}] {line}", err=quiet or stream == "stderr")
 
     placement = place(job, nodes_of(lab.topology), where=f"lab {lab.name}")
@@ -130,7 +131,7 @@ def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool =
             backend=lab.backend,
             placement=placement,
             addresses=tuple(lab.address(host) for host in placement.hosts),
-            pids=tuple(rank.process.pid for rank in ranks.ranks),
+            pids=tuple(rank.popen.pid for rank in ranks.ranks),
             ran_in=tuple(rank.ran_in for rank in ranks.ranks),
             iterations_s=tuple(ranks.iterations_s),
         )

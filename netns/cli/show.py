@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from netns.cli.tables import count, print_table, table
+from netns.base.tables import count, print_table, table
 from netns.lab.lab import Lab
 from netns.lab.operations import Operation, undo
 from netns.observe.route_probe import SpineMap

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
+from netns.base.tables import count, print_table, table
 from netns.chart.branches import Branch
-from netns.cli.tables import count, print_table, table
 from netns.inventory.layers import short_name
 from netns.inventory.nodes import HOSTNAME_LABEL
 from netns.placement.place import Placement

@@ -9,14 +9,15 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
 from netns.backends.choice import require_root
+from netns.base.options import Duration
+from netns.base.tables import console, print_table, table
 from netns.cli.commands import lab_named
-from netns.cli.options import LAB_OPTION, Duration
-from netns.cli.tables import table
+from netns.cli.options import LAB_OPTION
 from netns.lab.lab import Lab
 from netns.observe.link_rates import LinkRates, rates
 
@@ -49,12 +50,11 @@ def top(
         for found in seen:
             click.echo(json.dumps({"lab": lab.name, "links": [asdict(each) for each in _shown(found, busy=busy)]}))
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
+    if not (terminal := console()).is_terminal:
         for found in seen:
-            console.print(_screen(lab, _shown(found, busy=busy)))
+            print_table(_screen(lab, _shown(found, busy=busy)))
         return
-    with Live(console=console, auto_refresh=False, screen=count is None) as live:
+    with Live(console=terminal, auto_refresh=False, screen=count is None) as live:
         for found in seen:
             live.update(_screen(lab, _shown(found, busy=busy)), refresh=True)
 
@@ -78,7 +78,7 @@ def _shown(found: list[LinkRates], *, busy: bool) -> list[LinkRates]:
 
 
 def _screen(lab: Lab, found: list[LinkRates]) -> Group:
-    rows = table("link", "Mbit/s", "packets/s", "drops/s", "drops", "queue", "")
+    rows = table("link", "Mbit/s", "packets/s", "drops/s", "drops", "queue", "", text=("",))
     for each in found:
         rows.add_row(
             each.direction,

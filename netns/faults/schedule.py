@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from netns.base.units import UnitError, parse_duration_us
+from netns.base.yaml_file import load_mapping, validated
 from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
 from netns.topology.model import Topology
-from netns.units import UnitError, parse_duration_us
-from netns.yaml_file import Position, first_mistake, load_mapping
 
 Action = Literal["fail", "repair", "set"]
 MAX_SCHEDULE_S: Final = 30 * 86400
@@ -92,16 +92,14 @@ def read_schedule(path: Path, topology: Topology) -> tuple[ScheduledEvent, ...]:
         document = load_mapping(path, error=TopologyError, wanted="contains no schedule; give events")
         events = parse_events(document, base=path.parent)
         check_events(events, topology)
-    except ValidationError as error:
-        raise TopologyError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
     except (TopologyError, ShapeError) as error:
         raise type(error)(f"{path}: {error}") from None
     return in_order(events)
 
 
 def parse_events(document: Mapping[Hashable, Any], *, base: Path) -> tuple[ScheduledEvent, ...]:
-    """Return the events under the key `events`, in the order given. Raises TopologyError, or pydantic's error."""
-    listed = _File.model_validate(document).events
+    """Return the events under the key `events`, in the order given. Raises TopologyError."""
+    listed = validated(_File, document, error=TopologyError).events
     return tuple(_event(each, at=f"events[{index}]", base=base) for index, each in enumerate(listed))
 
 
@@ -165,7 +163,3 @@ def _check(event: ScheduledEvent, topology: Topology, *, at: str) -> None:
         topology.links_at(event.name)
     except TopologyError as error:
         raise TopologyError(f"{at}.{event.action}: {error}") from None
-
-
-def _known_keys(position: Position) -> list[str]:
-    return ["at", *ACTIONS, "for", "shape", "direction", "carrier"] if position else ["events"]

@@ -21,10 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from sys import intern
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from netns.base.yaml_file import mapping_of, validated
 from netns.errors import NodesError, QuantityError
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.nodes import (
@@ -40,7 +41,6 @@ from netns.inventory.nodes import (
 )
 from netns.inventory.quantity import parse_quantity
 from netns.topology.file import read_topology
-from netns.yaml_file import first_mistake, mapping_of
 
 MAX_FILE_BYTES: Final = 512 << 20
 """Ten thousand nodes of Kubernetes are some 200 MB."""
@@ -138,9 +138,6 @@ class _NodeList(Lenient):
     items: list[_Item]
 
 
-Model = TypeVar("Model", bound=Lenient)
-
-
 def read_nodes(
     path: Path, *, ranks_per_host: int | None = None, on_warning: Callable[[str], None] = lambda _: None
 ) -> tuple[Node, ...]:
@@ -236,16 +233,8 @@ def _documents(text: str) -> Iterator[object]:
             return
 
 
-def validated(model: type[Model], document: object) -> Model:
-    """Return a validated document. Raises NodesError with position and value."""
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        raise NodesError(first_mistake(error, known_keys=lambda _: ())) from None
-
-
 def _ec2(document: object, ranks_per_host: int | None) -> tuple[Node, ...]:
-    found = validated(_Ec2, document)
+    found = validated(_Ec2, document, error=NodesError)
     room = {PODS: ranks_per_host or 1}
     nodes = []
     for instance in found.Instances:
@@ -270,7 +259,7 @@ def _ec2(document: object, ranks_per_host: int | None) -> tuple[Node, ...]:
 
 
 def _kubernetes(document: object, ranks_per_host: int | None) -> tuple[Node, ...]:
-    found = validated(_NodeList, document)
+    found = validated(_NodeList, document, error=NodesError)
     rooms: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
     nodes = []
     for item in found.items:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from netns.base.files import write_whole
 from netns.errors import BackendError, LabError, TopologyError
 from netns.lab.plan import Backend, namespace
 from netns.netem.changes import AnyShape, shape_from_dict
@@ -169,7 +170,7 @@ class LabDirectory:
     def write(self, state: LabState) -> None:
         """Replace the record, atomically for any reader."""
         self.path.mkdir(parents=True, exist_ok=True)
-        _replace(self.path / "state.json", json.dumps(state.to_dict(), indent=1))
+        write_whole(self.path / "state.json", json.dumps(state.to_dict(), indent=1).encode())
 
     def shape(self, link: str, *, direction: str) -> AnyShape | None:
         """Return the current shape of a direction that was changed; None if it is as it was built."""
@@ -183,7 +184,7 @@ class LabDirectory:
     def write_shape(self, link: str, *, direction: str, shape: AnyShape) -> None:
         """Record a change, in a file of its own, so that concurrent changes of other links do not conflict."""
         path = self._shape_path(link, direction)
-        _replace(path, json.dumps(shape.to_dict()))
+        write_whole(path, json.dumps(shape.to_dict()).encode())
 
     def _shape_path(self, link: str, direction: str) -> Path:
         return self.path / f"shape.{link}.{direction}.json"
@@ -215,7 +216,7 @@ class LabDirectory:
     def write_failure(self, failure: Failure) -> None:
         """Record a failure, in a file of its own."""
         values = {"name": failure.name, "links": failure.links, "carrier": failure.carrier}
-        _replace(self._failure_path(failure), json.dumps(values))
+        write_whole(self._failure_path(failure), json.dumps(values).encode())
 
     def remove_failure(self, failure: Failure) -> None:
         """Remove the record of a failure, if there is one."""
@@ -227,12 +228,6 @@ class LabDirectory:
     def remove(self) -> None:
         """Remove the directory, after everything else of the lab."""
         shutil.rmtree(self.path, ignore_errors=True)
-
-
-def _replace(path: Path, content: str) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    temporary.write_text(content)
-    temporary.replace(path)
 
 
 def recorded_labs() -> list[str]:

@@ -24,11 +24,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from netns.base.units import UnitError, parse_duration_us, parse_percent, parse_rate_bps
 from netns.errors import ShapeError
 from netns.netem.distributions import BUILTIN, table
 from netns.netem.mahimahi import read_trace
 from netns.netem.params import FourStates, GilbertElliott, Slot
-from netns.units import UnitError, parse_duration_us, parse_percent, parse_rate_bps
 
 MAX_DIGITS: Final = 20
 """Of a whole number: enough for 64 bits."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+from netns.base.metrics import exposition
 from netns.lab.lab import Lab, LinkCounters
 
 _COUNTERS: Final = {
@@ -67,9 +66,5 @@ class LabCollector(Collector):
 
 def lab_metrics(lab: Lab, *, as_openmetrics: bool) -> tuple[str, bytes]:
     """Return content type and text of a lab's metrics. Raises LabError when it is gone."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(LabCollector(lab.counters(), dead=lab.dead_links(), relay=lab.relay_status()))
-    if as_openmetrics:
-        text: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
-        return openmetrics.CONTENT_TYPE_LATEST, text
-    return CONTENT_TYPE_LATEST, generate_latest(registry)
+    found = LabCollector(lab.counters(), dead=lab.dead_links(), relay=lab.relay_status())
+    return exposition(found, as_openmetrics=as_openmetrics)

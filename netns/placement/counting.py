@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from netns.inventory.nodes import PODS, Node
-from netns.placement.domain import UNBOUNDED, Fit, Hosts
+from netns.placement.domain import UNBOUNDED, Fit, HostContents
 from netns.placement.matching import score, why_not
 from netns.placement.model import Affinity, Toleration
 from netns.placement.tree import Tree
@@ -71,7 +71,7 @@ class _Counting:
         self._filters_nodes = bool(filters.selector) or filters.affinity is not None
         self._known: dict[int, tuple[Fit, str]] = {}
 
-    def fits(self, hosts: Hosts) -> list[Fit]:
+    def fits(self, hosts: HostContents) -> list[Fit]:
         """Return what fits on each of `hosts`. It is computed once for hosts with equal room."""
         self.excluded.nodes += len(hosts.nodes)
         within, known, found = self._filters.within, self._known, []

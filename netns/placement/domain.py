@@ -1,9 +1,9 @@
 """One domain of a topology: its room, and later its share.
 
 There are many domains of the lowest level, and most are never used individually. So a domain just above them keeps its
-`Hosts` as plain entries, sums up what fits on them by counting equal ones, and creates their domains at the first use
-of `children`. A host that gets nothing costs an entry in a dict and one in a list, and no object for the garbage
-collector.
+`HostContents` as plain entries, sums up what fits on them by counting equal ones, and creates their domains at the
+first use of `children`. A host that gets nothing costs an entry in a dict and one in a list, and no object for the
+garbage collector.
 
 A domain has no reference to the one above it: without cycles, a tree is freed when the call that built it returns.
 """
@@ -33,7 +33,7 @@ class Fit(NamedTuple):
     score: int
 
 
-class Hosts:
+class HostContents:
     """The contents of a domain just above the lowest level."""
 
     __slots__ = ("fits", "nodes", "path", "used")
@@ -61,7 +61,7 @@ class Domain:
         """Label values of the levels above."""
         self.name = name
         """Its own label value."""
-        self.hosts: Hosts | None = None
+        self.hosts: HostContents | None = None
         """Of a domain just above the lowest level."""
         self._children = _NONE  # one empty list, shared by all domains without children
         self.pods = 0

@@ -26,14 +26,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from netns.base.yaml_file import load_mapping, validated
 from netns.errors import JobError, QuantityError
 from netns.inventory.layers import level_named
 from netns.inventory.nodes import PODS
 from netns.inventory.quantity import parse_quantity
 from netns.placement.model import Affinity, Expression, Mode, Request, Slice, Term, Toleration
-from netns.yaml_file import Position, first_mistake, load_mapping
 
 MAX_RANKS: Final = 1_000_000
 WANTED: Final = "holds no job; give name, ranks and command"
@@ -236,27 +236,6 @@ class Job(_Strict):
 def read_job(path: Path) -> Job:
     """Return the job in a YAML file. Raises JobError with file, key, value and remedy."""
     try:
-        return Job.model_validate(load_mapping(path, error=JobError, wanted=WANTED))
-    except ValidationError as error:
-        raise JobError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
+        return validated(Job, load_mapping(path, error=JobError, wanted=WANTED), error=JobError)
     except JobError as error:
         raise JobError(f"{path}: {error}") from None
-
-
-def _known_keys(position: Position) -> list[str]:
-    model: type[_Strict] = Job
-    for key in position:
-        model = _PARTS.get(str(key), model)
-    return list(model.model_fields)
-
-
-_PARTS: Final[dict[str, type[_Strict]]] = {
-    "topology": JobTopology,
-    "slices": JobSlice,
-    "leader": JobLeader,
-    "node_affinity": JobNodeAffinity,
-    "required": JobTerm,
-    "preferred": JobPreferredTerm,
-    "match_expressions": JobExpression,
-    "tolerations": JobToleration,
-}

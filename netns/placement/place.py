@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -245,3 +245,22 @@ def _hosts(assignment: Assignment) -> Iterable[str]:
 def _assignment(hosts: Iterable[str]) -> Assignment:
     counts = Counter(hosts)
     return Assignment((HOSTNAME_LABEL,), tuple(DomainAssignment((host,), count) for host, count in counts.items()))
+
+
+def hostfile(placement: Placement) -> str:
+    """Return `HOST slots=N` lines, an MPI host file; Open MPI and others then number their ranks as the placement does.
+
+    A host file says how many ranks a host has, and which by the order of its lines. So it has no way to say that a host
+    has ranks before and after those of another, as a leader's host may, or one that takes the ranks of a lost host.
+
+    Raises JobError for a host with ranks that do not follow each other.
+    """
+    slots = [(host, len(list(ranks))) for host, ranks in groupby(placement.hosts)]
+    for host, times in Counter(host for host, _ in slots).items():
+        if times > 1:
+            ranks = ", ".join(str(rank) for rank, each in enumerate(placement.hosts) if each == host)
+            raise JobError(
+                f"job {placement.job.name}: {host} has the ranks {ranks}, with others between them, and a host file "
+                "cannot say so (Open MPI adds up a host's lines, so others run there); --json has the host of each rank"
+            )
+    return "".join(f"{host} slots={count}\n" for host, count in slots)

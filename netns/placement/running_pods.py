@@ -16,8 +16,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from netns.base.yaml_file import validated
 from netns.errors import NodesError, QuantityError
-from netns.inventory.node_files import Label, Lenient, listed, load_document, validated
+from netns.inventory.node_files import Label, Lenient, listed, load_document
 from netns.inventory.quantity import parse_quantity
 from netns.placement.model import Usage
 
@@ -81,7 +82,7 @@ def pods_untrusted(document: object) -> tuple[Usage, ...]:
     if (found := listed(document, key="items", one="metadata")) is None:
         raise NodesError(f"holds {WANTED}")
     pods: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
-    for item in validated(_PodList, found).items:
+    for item in validated(_PodList, found, error=NodesError).items:
         if item.kind == "Pod" and item.spec.node_name and item.status.phase not in ENDED:
             pods[item.spec.node_name, tuple(sorted(_requests(item.spec).items()))] += 1
     return tuple(Usage(dict(requests), count=count, node=node) for (node, requests), count in pods.items())

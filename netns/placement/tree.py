@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
-from netns.placement.domain import Domain, Hosts
+from netns.placement.domain import Domain, HostContents
 from netns.placement.model import Flavor, Usage
 
 _by_name = attrgetter("name")
@@ -25,9 +25,9 @@ class Tree:
         """Label keys, from the widest to the narrowest."""
         self.root = Domain((), "")
         """The whole topology: above the domains of the first level."""
-        self.holders: list[tuple[Domain, Hosts]] = []
+        self.holders: list[tuple[Domain, HostContents]] = []
         """The domains just above the lowest level (the whole, if there is one level), and their contents."""
-        self._hosts_by_name: dict[tuple[str, ...], Hosts] | None = None
+        self._hosts_by_name: dict[tuple[str, ...], HostContents] | None = None
 
     @property
     def of_nodes(self) -> bool:
@@ -60,7 +60,7 @@ class Tree:
             if hosts is not None and each.domain is not None:
                 use(hosts, each.domain[-1], each)
 
-    def _found(self) -> dict[tuple[str, ...], Hosts]:
+    def _found(self) -> dict[tuple[str, ...], HostContents]:
         if self._hosts_by_name is None:
             self._hosts_by_name = {
                 self.assignment_name((*hosts.path, name)): hosts for _, hosts in self.holders for name in hosts.nodes
@@ -75,7 +75,7 @@ def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage
     for each in usage:
         if each.node is not None:
             by_node.setdefault(each.node, []).append(each)
-    found: dict[tuple[str, ...], Hosts] = {}
+    found: dict[tuple[str, ...], HostContents] = {}
     above, lowest, wanted = tuple(levels[:-1]), levels[-1], tuple(flavor.node_labels.items())
     for node in nodes:
         labels = node.labels
@@ -87,7 +87,7 @@ def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage
             continue
         hosts = found.get(path)
         if hosts is None:
-            hosts = found[path] = Hosts(path)
+            hosts = found[path] = HostContents(path)
         hosts.nodes[name] = node if name not in hosts.nodes else _joined(hosts.nodes[name], node)
         if by_node:
             for each in by_node.get(node.name, ()):
@@ -98,7 +98,7 @@ def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage
     return tree
 
 
-def use(hosts: Hosts, name: str, usage: Usage) -> None:
+def use(hosts: HostContents, name: str, usage: Usage) -> None:
     """Add the usage of pods on the host `name`, their slots included."""
     used = hosts.used.setdefault(name, {})
     for resource, amount in usage.requests.items():
@@ -115,7 +115,7 @@ def _joined(first: Node, second: Node) -> Node:
     return replace(min(first, second, key=_by_name), allocatable=room)
 
 
-def _link(tree: Tree, found: dict[tuple[str, ...], Hosts]) -> None:
+def _link(tree: Tree, found: dict[tuple[str, ...], HostContents]) -> None:
     """Create the domains above the lowest level, in the order of their label paths, whatever that of the nodes."""
     known: dict[tuple[str, ...], Domain] = {(): tree.root}
     for path in sorted(found):

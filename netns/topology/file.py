@@ -66,8 +66,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from netns.base.yaml_file import load_mapping, validated
 from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
 from netns.topology.clos import ClosLinks, clos
@@ -85,7 +86,6 @@ from netns.topology.model import (
     fully_meshed,
     with_buffer,
 )
-from netns.yaml_file import Position, first_mistake, load_mapping
 
 FORMS: Final = "leaf_spine, clos, dumbbell, or hosts, switches and links"
 WANTED: Final = f"holds no topology; give {FORMS}"
@@ -190,10 +190,7 @@ def parse_topology(document: Mapping[Any, Any], *, default_name: str, base: Path
 
     Raises TopologyError or ShapeError with key, value and remedy.
     """
-    try:
-        file = _File.model_validate(document)
-    except ValidationError as error:
-        raise TopologyError(first_mistake(error, known_keys=_known_keys)) from None
+    file = validated(_File, document, error=TopologyError)
     captures = tuple(
         Capture(each.link, str((base / each.file).absolute()), each.overwrite) for each in file.captures or ()
     )
@@ -283,15 +280,3 @@ def _link(link: _Link, shapes: _Shapes, *, at: str) -> Link:
         shapes.roomy(link.shape_ab, at=f"{at}.shape_ab"),
         shapes.roomy(link.shape_ba, at=f"{at}.shape_ba"),
     )
-
-
-def _known_keys(position: Position) -> list[str]:
-    """Return the keys of the part of the file at `position`, where an unknown one was found."""
-    models: Mapping[str, type[_Strict]] = {
-        "leaf_spine": _LeafSpine,
-        "clos": _Clos,
-        "dumbbell": _Dumbbell,
-        "links": _Link,
-        "captures": _Capture,
-    }
-    return list((models[str(position[0])] if position else _File).model_fields)

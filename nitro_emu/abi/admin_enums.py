@@ -121,14 +121,6 @@ class ModifyMask(IntFlag):
     RNR_RETRY = 1 << 5
 
 
-class MrPermission(IntFlag):
-    """What may be done with a memory region besides reading it locally."""
-
-    LOCAL_WRITE = 1 << 0
-    REMOTE_WRITE = 1 << 1
-    REMOTE_READ = 1 << 2
-
-
 class MrValidity(IntFlag):
     """The fields of REG_MR's reply that name an interconnect."""
 

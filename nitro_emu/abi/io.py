@@ -11,6 +11,7 @@ last; a reader checks the phase bit before it reads the entry.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -136,10 +137,9 @@ SGE: Final = struct.Struct("<IIQ")
 """length, lkey, address: a local buffer; with the rkey as key, the remote memory."""
 RX_DESC: Final = struct.Struct("<QHHI")
 """address, req_id, length, lkey_ctrl."""
-TX_CQE: Final = struct.Struct("<HBBH3H4x")
-"""req_id, status, flags, qp_num, req_id_ex (3 x 16 bits)."""
-RX_CQE: Final = struct.Struct("<HBBHHHHI")
-"""req_id, status, flags, qp_num, length, ah, src_qp_num, imm. A wide completion appends 16 bytes."""
+CQE: Final = struct.Struct("<HBBHHHHI")
+"""req_id, status, flags, qp_num, length, ah, src_qp_num, imm; the last four are a receive request's, and 0 of others. A
+wide completion appends 16 bytes."""
 LENGTH_HI: Final = struct.Struct("<H")
 """In a wide completion of an RDMA WRITE, at 16: bits 31:16 of the length."""
 
@@ -194,27 +194,6 @@ RX_DESC_DTYPE: Final = _dtype(
     size_bytes=RX_DESC_BYTES,
 )
 """A receive descriptor."""
-_CQE_FIELDS: dict[str, tuple[object, int]] = {
-    "req_id": ("<u2", 0),
-    "status": ("u1", 2),
-    "flags": ("u1", 3),
-    "qp_num": ("<u2", 4),
-}
-_RX_CQE_FIELDS: dict[str, tuple[object, int]] = {
-    **_CQE_FIELDS,
-    "length": ("<u2", 6),
-    "ah": ("<u2", 8),
-    "src_qp_num": ("<u2", 10),
-    "imm": ("<u4", 12),
-}
-TX_CQE_DTYPE: Final = _dtype({**_CQE_FIELDS, "req_id_ex": (("<u2", 3), 6)}, size_bytes=CQE_BYTES)
-"""A completion of a send request."""
-RX_CQE_DTYPE: Final = _dtype(_RX_CQE_FIELDS, size_bytes=CQE_BYTES)
-"""A completion of a receive request."""
-RX_CQE_EX_DTYPE: Final = _dtype(
-    {**_RX_CQE_FIELDS, "length_hi": ("<u2", 16), "src_addr": (("u1", 16), 16)}, size_bytes=CQE_EX_BYTES
-)
-"""A wide completion of a receive request: the length's upper half for an RDMA WRITE, else the source's GID."""
 
 
 class Sge(NamedTuple):
@@ -252,17 +231,6 @@ class SendDescriptor(NamedTuple):
     hints: int
 
 
-class RxDescriptor(NamedTuple):
-    """A buffer of a receive request. A request of several buffers is consecutive descriptors, marked first and last."""
-
-    req_id: int
-    address: int
-    length: int
-    lkey: int
-    first: bool
-    last: bool
-
-
 class Cqe(NamedTuple):
     """A completion. Of a send request, only the fields up to `qp_num` mean something.
 
@@ -292,113 +260,47 @@ _HEAD: Final = struct.Struct("<HBBHHIHBxI12xIIQ")  # META without req_id_ex, and
 _CTRL1_FIXED: Final = META_DESC | META_EXTENSION
 _CTRL2: Final = FIRST | LAST
 _CTRL2_FIXED: Final = _CTRL2 | CTRL2_RESERVED
-_SEND_FLAGS, _RECV_FLAGS = QueueType.SEND << CQE_QUEUE_SHIFT, QueueType.RECV << CQE_QUEUE_SHIFT
 
 
-def pack_wqe(descriptor: SendDescriptor, *, wqe_bytes: int = WQE_BYTES) -> bytes:
-    """Return a send request's 64 or 128 bytes. Keys are cut to 24 bits, as EFA's driver does.
-
-    Raises AbiError for a value that does not fit. Whether the request makes sense is the card's business.
-    """
-    inline = descriptor.inline
-    ctrl1 = META_DESC | descriptor.op | (HAS_IMM if descriptor.has_imm else 0) | (INLINE_MSG if inline else 0)
-    ctrl2 = _CTRL2 | descriptor.phase & WQE_PHASE | (COMP_REQ if descriptor.comp_req else 0)
-    length = len(descriptor.data) if inline else len(descriptor.sges)
-    remote = descriptor.remote
-    try:
-        parts = [
-            META.pack(
-                descriptor.req_id,
-                ctrl1,
-                ctrl2,
-                descriptor.dest_qp_num,
-                length,
-                descriptor.immediate,
-                descriptor.ah,
-                descriptor.hints,
-                descriptor.qkey,
-                0,
-                0,
-                0,
-            )
-        ]
-        if remote is not None:
-            parts.append(SGE.pack(remote.length, remote.rkey, remote.address))
-        if inline:
-            parts.append(descriptor.data)
-        else:
-            parts += [SGE.pack(sge_bytes, lkey & MAX_KEY, address) for address, sge_bytes, lkey in descriptor.sges]
-    except struct.error as error:
-        raise AbiError(f"{descriptor}: {error}") from error
-    wqe = b"".join(parts)
-    if len(wqe) > wqe_bytes:
-        raise AbiError(f"length: {len(wqe)} bytes do not fit into an entry of {wqe_bytes}", field="length")
-    return wqe.ljust(wqe_bytes, b"\0")
-
-
-def pack_send(
+def pack_wqe(
+    op: SendOp = SendOp.SEND,
     *,
     req_id: int,
     phase: int,
     dest_qp_num: int,
     ah: int,
     qkey: int,
-    sges: tuple[tuple[int, int, int], ...] = (),
+    sges: Sequence[tuple[int, int, int]] = (),
     data: bytes | None = None,
+    remote: RemoteMemory | None = None,
     immediate: int | None = None,
+    hints: int = ProcessingHint.NONE,
     comp_req: bool = True,
     wqe_bytes: int = WQE_BYTES,
 ) -> bytes:
-    """Return a SEND's bytes: of the buffers `sges` (address, length, lkey), or of `data` inline."""
-    ctrl1 = META_DESC if immediate is None else META_DESC | HAS_IMM
+    """Return a send request's 64 or 128 bytes: of the buffers `sges` (address, length, lkey), or of `data` inline.
+
+    Keys are cut to 24 bits, as EFA's driver does. Raises AbiError for a value that does not fit. Whether the request
+    makes sense is the card's business.
+    """
+    ctrl1 = META_DESC | op if immediate is None else META_DESC | HAS_IMM | op
     ctrl2 = _CTRL2 | phase | COMP_REQ if comp_req else _CTRL2 | phase
-    length, payload = len(sges), b""
-    if data is not None:
-        ctrl1, length, payload = ctrl1 | INLINE_MSG, len(data), data
+    payload = b""
     try:
-        for address, sge_bytes, lkey in sges if data is None else ():
-            payload += SGE.pack(sge_bytes, lkey & MAX_KEY, address)
-        meta = META.pack(req_id, ctrl1, ctrl2, dest_qp_num, length, immediate or 0, ah, 0, qkey, 0, 0, 0)
+        if remote is not None:
+            payload = SGE.pack(remote.length, remote.rkey, remote.address)
+        if data is None:
+            length = len(sges)
+            for address, sge_bytes, lkey in sges:
+                payload += SGE.pack(sge_bytes, lkey & MAX_KEY, address)
+        else:
+            ctrl1, length, payload = ctrl1 | INLINE_MSG, len(data), payload + data
+        meta = META.pack(req_id, ctrl1, ctrl2, dest_qp_num, length, immediate or 0, ah, hints, qkey, 0, 0, 0)
     except struct.error as error:
         raise AbiError(f"send request {req_id}: {error}") from error
     if len(payload) > wqe_bytes - META_BYTES:
         raise AbiError(f"length: {len(payload)} bytes do not fit into an entry of {wqe_bytes}", field="length")
     return (meta + payload).ljust(wqe_bytes, b"\0")
-
-
-def pack_rdma(
-    op: SendOp,
-    *,
-    req_id: int,
-    phase: int,
-    dest_qp_num: int,
-    ah: int,
-    qkey: int,
-    remote: RemoteMemory,
-    sge: tuple[int, int, int] | None = None,
-    data: bytes | None = None,
-    immediate: int | None = None,
-    comp_req: bool = True,
-    wqe_bytes: int = WQE_BYTES,
-) -> bytes:
-    """Return the bytes of an RDMA READ or WRITE: of the buffer `sge` (address, length, lkey), or of `data` inline."""
-    descriptor = SendDescriptor(
-        op,
-        req_id,
-        phase,
-        immediate is not None,
-        data is not None,
-        comp_req,
-        dest_qp_num,
-        ah,
-        qkey,
-        immediate or 0,
-        () if sge is None else (Sge(*sge),),
-        data or b"",
-        remote,
-        0,
-    )
-    return pack_wqe(descriptor, wqe_bytes=wqe_bytes)
 
 
 def unpack_wqe_untrusted(data: bytes) -> SendDescriptor:
@@ -481,64 +383,11 @@ def pack_rx(*, req_id: int, address: int, length: int, lkey: int, first: bool = 
         raise AbiError(f"receive request {req_id}: {error}") from error
 
 
-def unpack_rx_untrusted(data: bytes) -> RxDescriptor:
-    """Take a receive descriptor apart. Raises AbiError for a wrong size and for reserved bits."""
-    if len(data) != RX_DESC_BYTES:
-        raise AbiError(f"entry: {len(data)} bytes are no receive descriptor", field="entry")
-    address, req_id, length, lkey_ctrl = RX_DESC.unpack(data)
-    if lkey_ctrl & RX_RESERVED:
-        raise AbiError(f"lkey_ctrl: {lkey_ctrl:#x} has reserved bits", field="lkey_ctrl")
-    first, last = bool(lkey_ctrl & RX_FIRST), bool(lkey_ctrl & RX_LAST)
-    return RxDescriptor(req_id, address, length, lkey_ctrl & MAX_KEY, first, last)
-
-
-def pack_tx_cqe(*, req_id: int, status: int, qp_num: int, op: int, phase: int, entry_bytes: int = CQE_BYTES) -> bytes:
-    """Return the completion of a send request, padded to the size of the queue's entries."""
-    flags = phase | _SEND_FLAGS | op << CQE_OP_SHIFT
-    return TX_CQE.pack(req_id, status, flags, qp_num, 0, 0, 0).ljust(entry_bytes, b"\0")
-
-
-def pack_rx_cqe(
-    *,
-    req_id: int,
-    status: int,
-    qp_num: int,
-    op: int,
-    phase: int,
-    length: int,
-    ah: int,
-    src_qp_num: int,
-    immediate: int | None = None,
-    unsolicited: bool = False,
-    src_addr: bytes = b"",
-    entry_bytes: int = CQE_BYTES,
-) -> bytes:
-    """Return the completion of a receive request, or of an RDMA WRITE with an immediate.
-
-    An entry of 32 bytes also has the upper half of the length of an RDMA WRITE, or else the GID `src_addr`.
-    """
-    flags = phase | _RECV_FLAGS | op << CQE_OP_SHIFT
-    if immediate is not None:
-        flags |= CQE_HAS_IMM
-    if unsolicited:
-        flags |= CQE_UNSOLICITED
-    cqe = RX_CQE.pack(req_id, status, flags, qp_num, length & 0xFFFF, ah, src_qp_num, immediate or 0)
-    if entry_bytes == CQE_BYTES:
-        return cqe
-    return (cqe + (LENGTH_HI.pack(length >> 16) if op == _WRITE else src_addr)).ljust(entry_bytes, b"\0")
-
-
-def store_cqe(ring: memoryview, *, offset: int, cqe: bytes) -> None:
-    """Store a completion so that whoever sees its phase bit sees all of it."""
-    ring[offset + CQE_PHASE_BYTES : offset + len(cqe)] = cqe[CQE_PHASE_BYTES:]
-    ring[offset : offset + CQE_PHASE_BYTES] = cqe[:CQE_PHASE_BYTES]
-
-
 def unpack_cqe_untrusted(data: bytes) -> Cqe:
     """Take a completion of 16 or 32 bytes apart. Raises AbiError for a wrong size and an unknown queue type."""
     if len(data) not in {CQE_BYTES, CQE_EX_BYTES}:
         raise AbiError(f"entry: {len(data)} bytes are no completion", field="entry")
-    req_id, status, flags, qp_num, length, ah, src_qp_num, imm = RX_CQE.unpack_from(data)
+    req_id, status, flags, qp_num, length, ah, src_qp_num, imm = CQE.unpack_from(data)
     queue = _QUEUES[(flags & CQE_QUEUE_MASK) >> CQE_QUEUE_SHIFT]
     if queue is None:
         raise AbiError(f"flags: {flags:#x} names no queue type", field="flags")

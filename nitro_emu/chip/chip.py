@@ -22,11 +22,10 @@ from typing import Any, Final
 
 from nitro_emu.chip.messages import SECRET_BYTES, one_line
 from nitro_emu.chip.nsm import Nsm, module_id
-from nitro_emu.chip.pcrs import BOOT_PCRS, MAX_DESCRIPTION, Event, PcrBank
+from nitro_emu.chip.pcrs import MAX_DESCRIPTION, Event, replay
 from nitro_emu.chip.states import Machine, State, Step
 from nitro_emu.chip.store import Contents, Store
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.bytecode import check_bytecode
 from nitro_emu.trust.manifest import (
     MAX_MANIFEST_BYTES,
     PCR_CARD,
@@ -103,7 +102,6 @@ class Chip:
 
     def _forget(self) -> None:
         """Begin without anything of the last boot."""
-        self._bank = PcrBank()
         self._events: list[Event] = []
         self._nsm: Nsm | None = None
         self._version = 0
@@ -133,7 +131,7 @@ class Chip:
     @property
     def pcrs(self) -> dict[int, bytes]:
         """Registers 0 to 15."""
-        return self._bank.boot()
+        return replay(self._events)
 
     @property
     def nsm(self) -> Nsm:
@@ -218,14 +216,12 @@ class Chip:
         _compare(measured, manifest, files=files, contents=contents, running=0)
         contents = self._contents = self._store.set_minimum_version(contents, version=manifest.version)
         self._store.unseal_into(secret, contents=contents)
-        self._bank.lock_first(BOOT_PCRS)
-        self._nsm = Nsm(self._bank, contents=contents, now=self._now)
+        self._nsm = Nsm(self.pcrs, contents=contents, now=self._now)
         self._version = manifest.version
         self._machine.step(Step.AS_SIGNED)
         _log.info("card %s runs, version %d", manifest.name, manifest.version)
 
     def _add(self, index: int, digest: bytes, description: str) -> None:
-        self._bank.extend(index, digest)
         self._events.append(Event(index, digest, one_line(description)[:MAX_DESCRIPTION]))
 
     def _seal(self, error: Exception) -> None:
@@ -234,7 +230,6 @@ class Chip:
             error = TrustError(f"internal error of the chip ({type(error).__name__}: {error}); see its log")
         self._machine.step(Step.FAULT)
         self._nsm, self._version = None, 0
-        self._bank.lock_first(BOOT_PCRS)
         self._reason = one_line(str(error))
         _log.warning("SEALED: %s", self._reason)
 
@@ -293,4 +288,3 @@ def _compare(measured: _Measured, manifest: Manifest, *, files: CardFiles, conte
     if measured.image != manifest.image:
         difference = first_difference(manifest.files, measured.files) if manifest.files else "its files are not listed"
         raise TrustError(f"the image {files.image_root} is not the signed one: {difference}; install it again")
-    check_bytecode(files.image_root, measured.files)

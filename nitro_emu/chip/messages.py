@@ -1,13 +1,13 @@
 """What card and chip send each other: one CBOR item a packet of a Unix SOCK_SEQPACKET connection.
 
-    [17, {"DescribePCR": {"index": 0}}]      ->   [17, {"DescribePCR": {"lock": true, "data": h'...'}}]
-    [18, "DescribeNSM"]                      ->   [18, {"DescribeNSM": {"module_id": "card-a-chip...", ...}}]
-    [19, {"ExtendPCR": {"index": 3, ...}}]   ->   [19, {"Error": "ReadOnlyIndex"}]
+    [17, {"Attestation": {"nonce": h'...'}}] ->   [17, {"Attestation": {"document": h'...'}}]
+    [18, "Status"]                           ->   [18, {"Status": {"state": "RUN", ...}}]
+    [19, {"Attestation": {"nonce": "text"}}] ->   [19, {"Error": "InvalidArgument"}]
     [20, {"CheckUpdate": {...}}]             ->   [20, {"Refused": "the version 3 is below 4 ..."}]
 
 A number is the sender's; the answer has the same, so that one that comes too late is not taken for another. Requests
-and answers are those of the Nitro Secure Module, with its limits, and Boot, CheckUpdate and Status. The answer to a
-Boot that succeeds is followed by one more packet: the card's secret, 32 bytes.
+are the Nitro Secure Module's Attestation, with its limits, and Boot, CheckUpdate and Status. The answer to a Boot that
+succeeds is followed by one more packet: the card's secret, 32 bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from netns.base.printable import printable
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.cose import dumps, loads_untrusted
 
@@ -72,5 +73,5 @@ def decode_untrusted(packet: bytes, *, name: str, max_bytes: int) -> Message:
 
 
 def one_line(text: str) -> str:
-    """Return a reason as it is sent: one line of at most 1,000 characters, of those that can be printed."""
-    return "".join(character if character.isprintable() else "?" for character in text)[:1000]
+    """Return a reason as it is sent: one printable line of at most 1,000 characters."""
+    return printable(text)[:1000]

@@ -8,30 +8,27 @@ Rules.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import logging
 import os
 import select
 import selectors
 import socket
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from netns.base.files import locked_file
+from netns.base.unix_sockets import listen, peer_credentials
 from nitro_emu.chip.chip import Chip
 from nitro_emu.chip.messages import MAX_REQUEST_BYTES, encode
 from nitro_emu.chip.service import Client, Service
-from nitro_emu.daemon_process import peer_credentials, refuse_descriptors
 from nitro_emu.errors import TrustError
 
 MAX_CLIENTS: Final = 32
 LOCK_FILE: Final = "chip.lock"
 
-_BACKLOG: Final = 64
 _log: Final = logging.getLogger(__name__)
 
 
@@ -167,56 +164,22 @@ def _refuse(connection: socket.socket, reason: str) -> None:
 
 def _listen(path: Path, *, mode: int) -> socket.socket:
     """Return a socket that listens; one that a dead chip has left is replaced. Raises TrustError."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.settimeout(0)
-    refuse_descriptors(listener)
-    before = os.umask(0o777 & ~mode)
     try:
-        _remove_left(path)
-        listener.bind(str(path))
-        listener.listen(_BACKLOG)
+        return listen(path, kind=socket.SOCK_SEQPACKET, mode=mode)
     except OSError as error:
-        listener.close()
         reason = error.strerror or str(error)  # a path that is too long has no strerror
         raise TrustError(f"{path}: cannot listen: {reason}; name another one with --socket") from error
-    finally:
-        os.umask(before)
-    return listener
-
-
-def _remove_left(path: Path) -> None:
-    """Remove a socket that nobody listens at. Raises OSError if there is anything else."""
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise FileExistsError(errno.EEXIST, "it is no socket")
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as trial:
-        trial.settimeout(0)
-        try:
-            trial.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-        except OSError as error:
-            if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
-                raise
-    raise FileExistsError(errno.EADDRINUSE, "a process listens there")
 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Keep other processes from serving the chip in a directory. Raises TrustError if one does."""
-    path = directory / LOCK_FILE
     try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        lock = locked_file(directory / LOCK_FILE)
+    except BlockingIOError as error:
+        raise TrustError(f"{directory}: a process serves this chip already; stop it first") from error
     except OSError as error:
         raise TrustError(f"{directory}: cannot be used: {error.strerror}; make a chip with: nitro-chip init") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise TrustError(f"{directory}: a process serves this chip already; stop it first") from error
     try:
         yield
     finally:

@@ -85,7 +85,7 @@ class Service:
             return self._chip.status()
         if request.name == "CheckUpdate":
             return {"version": self._chip.check_update(_files_untrusted(request))}
-        return self._chip.nsm.answer_untrusted(request.name, request.fields)
+        return self._chip.nsm.attest_untrusted(request.fields)
 
     def _boot(self, request: Message, *, client: Client) -> list[Packet]:
         files = _files_untrusted(request)

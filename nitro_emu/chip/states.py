@@ -64,17 +64,7 @@ ALWAYS: Final = frozenset({"Boot", "Status"})
 
 ANSWERED: Final[Mapping[State, frozenset[str]]] = {
     **dict.fromkeys(State, ALWAYS),
-    State.RUN: ALWAYS
-    | {
-        "Attestation",
-        "CheckUpdate",
-        "DescribeNSM",
-        "DescribePCR",
-        "ExtendPCR",
-        "GetRandom",
-        "LockPCR",
-        "LockPCRs",
-    },
+    State.RUN: ALWAYS | {"Attestation", "CheckUpdate"},
 }
 """Requests of the booted card that are answered, by state; those of others are in `ALWAYS`."""
 

@@ -25,7 +25,6 @@ import os
 import stat
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -39,6 +38,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from netns.base.files import synchronise, write_whole
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.manifest import check_card_name, vendor_fingerprint
 from nitro_emu.trust.measure import read_file
@@ -201,7 +201,7 @@ class Store:
 
     def _write(self, name: str, content: bytes) -> None:
         try:
-            _replace(self.path / name, content)
+            write_whole(self.path / name, content, mode=0o600, synchronised=True)
         except OSError as error:
             raise TrustError(f"{self.path / name} cannot be written: {error.strerror}; make room for it") from error
 
@@ -234,40 +234,15 @@ def _make_directory(path: Path, files: Mapping[str, bytes]) -> None:
         made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))  # of mode 0700
         try:
             for name, content in files.items():
-                _replace(made / name, content)
+                write_whole(made / name, content, mode=0o600, synchronised=True)
             made.rename(path)
         except BaseException:
             rmtree(made, ignore_errors=True)
             raise
-        _synchronise(path.parent)
+        synchronise(path.parent)
     except OSError as error:
         remedy = "it has files; name a new directory" if path.exists() else "name another directory"
         raise TrustError(f"{path} cannot be made: {error.strerror}; {remedy}") from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file as a whole, for its user alone. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    _synchronise(path.parent)
-
-
-def _synchronise(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # -- what is derived from the root's key ------------------------------------------------------------------------

@@ -7,11 +7,12 @@ is imported when the command is used: the card's own takes longer to import than
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 
-from nitro_emu.cli.failures import run_program
+from netns.base.program import Program
+from nitro_emu.command import STATUSES
 
 COMMANDS: Final = {
     "attest": "nitro_emu.cli.attest:attest",
@@ -42,14 +43,9 @@ class _Group(click.Group):
         return command
 
 
-@click.group(
-    cls=_Group,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.group("nitro-card", cls=Program, commands_at=COMMANDS, statuses=STATUSES)
 @click.version_option(package_name="open-srd", prog_name="nitro-card")
-@click.pass_context
-def cli(context: click.Context) -> None:
+def cli() -> None:
     """Run an emulated EFA card: RDMA devices that programs of this host open, as they open the hardware's.
 
     First steps:
@@ -59,10 +55,3 @@ def cli(context: click.Context) -> None:
       nitro-card status                        show the devices of a running card
       nitro-card env -- python my_program.py   run a program that imports pyverbs on them
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
-    if context.invoked_subcommand is None:
-        raise click.UsageError("no command given; nitro-card --help lists them")
-
-
-def main() -> NoReturn:
-    """Run the command line; the entry point of the console script."""
-    run_program(cli, name="nitro-card")

@@ -9,12 +9,15 @@ from typing import Any
 
 import click
 
-from nitro_emu.cli.options import json_option, run_dir_option
-from nitro_emu.cli.tables import print_fields, print_table, table, table_of
+from netns.base.options import json_option
+from netns.base.output import print_json
+from netns.base.printable import printable
+from netns.base.tables import print_table, table
+from nitro_emu.cli.options import run_dir_option
+from nitro_emu.cli.tables import print_fields, table_of
 from nitro_emu.control import MAX_WAIT_S, ControlClient, ask
 from nitro_emu.errors import CardError
 from nitro_emu.log_ring import Record, text_of
-from srd.printable import printable
 
 
 @click.command()
@@ -24,7 +27,7 @@ def status(*, run_dir: Path, as_json: bool) -> None:
     """Show the card and its virtual functions."""
     found = ask(run_dir, "status")
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     vfs, trust = found.pop("vfs", {}), found.pop("trust", {})
     print_fields({**found, **{name: value for name, value in trust.items() if value}})
@@ -43,7 +46,7 @@ def stats(*, run_dir: Path, as_json: bool, prometheus: bool, everything: bool) -
         raise click.UsageError("--json and --prometheus exclude each other; give one of them")
     found = ask(run_dir, "stats")
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
     elif prometheus:
         click.echo(_metrics_text(found), nl=False)
     else:
@@ -70,7 +73,7 @@ def _print_counters(vfs: Mapping[str, Mapping[str, Any]], *, everything: bool) -
         for group in (*groups, alone):
             for name, value in group.items():
                 rows.setdefault(name, {})[vf] = value
-    made = table("counter", *vfs)
+    made = table("counter", *vfs, text=())
     for name, row in rows.items():
         if everything or any(row.values()):
             made.add_row(name, *(str(row.get(vf, "")) for vf in vfs))

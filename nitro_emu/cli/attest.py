@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import click
 
+from netns.base.output import print_json
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.control import ask
 from nitro_emu.control_calls import MAX_NONCE_BYTES, bytes_untrusted
@@ -82,7 +82,7 @@ def _print_unsigned(found: dict[str, Any], *, output: Path | None) -> None:
         raise CardError(
             f"{output}: not written: there is no signed document ({reason}); leave out --output to see more"
         )
-    click.echo(json.dumps(found, indent=2))
+    print_json(found)
     click.echo(f"nitro-card: nothing proves this statement: {reason}", err=True)
 
 

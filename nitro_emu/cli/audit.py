@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import click
 
+from netns.base.options import json_option
+from netns.base.output import print_json
 from nitro_emu.cli.attest import document_untrusted, write_document
-from nitro_emu.cli.options import json_option, run_dir_option
+from nitro_emu.cli.options import run_dir_option
 from nitro_emu.cli.tables import print_fields
 from nitro_emu.control import ask
 from nitro_emu.errors import CardError
@@ -38,7 +39,7 @@ def head(*, run_dir: Path, as_json: bool, output: Path | None) -> None:
             raise CardError(f"{output}: not written: this card has no security chip, which signs heads")
         write_document(output, document_untrusted(document))
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
     else:
         print_fields(found)
 
@@ -59,6 +60,6 @@ def verify(*, as_json: bool, file: Path, wanted: str | None) -> None:
     if wanted is not None:
         shown["records_after_head"] = found.after_head
     if as_json:
-        click.echo(json.dumps(shown, indent=2))
+        print_json(shown)
     else:
         print_fields(shown)

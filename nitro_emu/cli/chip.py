@@ -6,7 +6,6 @@ Exit status 0: done; 1: it failed, or the log does not match; 2: wrong usage. Er
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import os
 import signal
@@ -14,10 +13,16 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
+from netns.base.files import write_whole
+from netns.base.options import json_option
+from netns.base.output import print_json
+from netns.base.printable import printable
+from netns.base.program import Program
+from netns.base.tables import print_table, table
 from nitro_emu.chip.chip import Chip, utc_now
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET
@@ -25,17 +30,15 @@ from nitro_emu.chip.pcrs import Event, event_untrusted, replay
 from nitro_emu.chip.server import ChipServer, locked
 from nitro_emu.chip.states import State
 from nitro_emu.chip.store import Store
-from nitro_emu.cli.failures import run_program
-from nitro_emu.cli.options import json_option
-from nitro_emu.cli.tables import print_fields, print_table, table
-from nitro_emu.daemon_process import logging_to_stderr
+from nitro_emu.cli.tables import print_fields
+from nitro_emu.command import STATUSES
+from nitro_emu.daemon_process import logging_to_stderr, say_ready
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.confinement import confine, forbid_dumps
 from nitro_emu.trust.key_files import make_key_files, read_private_key, read_public_key
 from nitro_emu.trust.manifest import MAX_VERSION, make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
 from nitro_emu.trust.pki import certificate_pem
-from srd.printable import printable
 from srd.sd_notify import sd_notify
 
 _log: Final = logging.getLogger(__name__)
@@ -43,13 +46,9 @@ _path: Final = click.Path(path_type=Path)
 _directory_argument: Final = click.argument("directory", metavar="DIR", type=_path)
 
 
-@click.group(
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.group("nitro-chip", cls=Program, statuses=STATUSES)
 @click.version_option(package_name="open-srd", prog_name="nitro-chip")
-@click.pass_context
-def cli(context: click.Context) -> None:
+def cli() -> None:
     """Run a card's security chip: it measures the card, and gives it its key only if all is as signed.
 
     First steps:
@@ -60,8 +59,6 @@ def cli(context: click.Context) -> None:
       nitro-chip sign-manifest --key vendor.pem --name card-a --version 1 --config card-a.yaml -o card-a.manifest
       nitro-chip run chip-a                           serve the chip, until a signal
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
-    if context.invoked_subcommand is None:
-        raise click.UsageError("no command given; nitro-chip --help lists them")
 
 
 # -- the vendor -------------------------------------------------------------------------------------------------
@@ -103,7 +100,7 @@ def sign_manifest_command(
     _write_file(output, sign_manifest(manifest, key=key))
     pcrs = {f"PCR{index}": value.hex() for index, value in sorted(manifest.pcrs(vendor=key.public_key()).items())}
     if as_json:
-        click.echo(json.dumps({"manifest": str(output), "name": name, "version": version, "pcrs": pcrs}, indent=2))
+        print_json({"manifest": str(output), "name": name, "version": version, "pcrs": pcrs})
         return
     click.echo(f"nitro-chip: {output}: card {name}, version {version}, {len(manifest.files)} files")
     print_fields(pcrs)
@@ -111,12 +108,9 @@ def sign_manifest_command(
 
 def _write_file(path: Path, content: bytes) -> None:
     """Replace a file as a whole. Raises TrustError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        write_whole(path, content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise TrustError(f"{path}: cannot be written: {error.strerror}; give another name") from error
 
 
@@ -184,10 +178,7 @@ def _stopped_by_signals(server: ChipServer) -> Iterator[None]:
 def _say_ready(chip: Chip, *, directory: Path, path: Path, as_json: bool) -> None:
     card = chip.status()["card"]
     line = f"nitro-chip: {card or 'a damaged chip'} is served at {path}"
-    sd_notify(f"READY=1\nSTATUS={line}")
-    if as_json:
-        line = json.dumps({"event": "ready", "card": card, "directory": str(directory), "socket": str(path)})
-    click.echo(line)
+    say_ready(line, as_json=as_json, card=card, directory=str(directory), socket=str(path))
 
 
 @cli.command()
@@ -197,7 +188,7 @@ def status(*, directory: Path, as_json: bool) -> None:
     """Show the state of the chip that serves DIR (or its socket): RUN, or SEALED and the reason, or RESET."""
     found = _ask_status(directory)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     pcrs = found.pop("pcrs")
     print_fields(found)
@@ -241,7 +232,7 @@ def log(*, directory: Path, as_json: bool) -> None:
     events = _events_untrusted(record)
     pcrs, source = _registers(directory, record)
     if as_json:
-        click.echo(json.dumps({**record, "registers": source}, indent=2))
+        print_json({**record, "registers": source})
     else:
         print_fields({name: record.get(name) for name in ("at", "state", "reason", "version")})
         click.echo()
@@ -280,10 +271,5 @@ def _print_events(events: list[Event]) -> None:
     print_table(made)
 
 
-def main() -> NoReturn:
-    """Run the command line; the entry point of the console script."""
-    run_program(cli, name="nitro-chip")
-
-
 if __name__ == "__main__":
-    main()
+    cli()

@@ -21,5 +21,3 @@ run_dir_option: Final = click.option(
     show_envvar=True,
     help="The card's directory of sockets.",
 )
-
-json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -9,6 +9,7 @@ import click
 from nitro_emu.config import load
 from nitro_emu.daemon import run
 from nitro_emu.examples import file_named
+from nitro_emu.trust.loaded import without_bytecode
 
 
 @click.command("run")
@@ -26,6 +27,8 @@ def run_command(*, config: Path, run_dir: Path | None, as_json: bool) -> int:
     requests may end. The second ends it at once, with exit status 1.
     """
     settings = load(file_named(config))
+    if settings.chip is not None:
+        without_bytecode()
     if run_dir is not None:
         settings = settings.with_run_dir(run_dir.absolute())
     from nitro_emu.device import Card  # noqa: PLC0415 - slow to load, and needed by nothing but a card

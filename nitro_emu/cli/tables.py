@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from srd.printable import printable
-
-PIPE_COLUMNS: Final = 1_000_000
-"""Output to another program is not wrapped at a terminal's width."""
-
-
-def table(*columns: str) -> Table:
-    """Return a table without lines; the first column is left aligned, numbers are not."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        made.add_column(column, justify="right" if index else "left", no_wrap=True)
-    return made
-
-
-def print_table(made: Table) -> None:
-    """Print without markup."""
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = PIPE_COLUMNS
-    console.print(made)
+from netns.base.printable import printable
+from netns.base.tables import table
 
 
 def table_of(rows: Mapping[str, Mapping[str, object]], *, first: str) -> Table:
     """Return a table of rows by name, with a column for each key that any of them has."""
     columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-    made = table(first, *columns)
+    made = table(first, *columns, text=())
     for name, row in rows.items():
         made.add_row(printable(name), *(cell(row.get(column, "")) for column in columns))
     return made

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from nitro_emu.cli.options import json_option, run_dir_option
+from netns.base.options import json_option
+from netns.base.output import print_json
+from nitro_emu.cli.options import run_dir_option
 from nitro_emu.cli.tables import print_fields
 from nitro_emu.control import ask
 
@@ -23,6 +24,6 @@ def update(*, run_dir: Path, as_json: bool, manifest: Path) -> None:
     """
     found = ask(run_dir, "update", manifest=str(manifest.absolute()))
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
     else:
         print_fields(found)

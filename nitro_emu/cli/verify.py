@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 from cryptography import x509
 
-from nitro_emu.cli.failures import run_program
-from nitro_emu.cli.options import json_option
+from netns.base.options import json_option
+from netns.base.output import print_json
+from netns.base.program import ProgramCommand
 from nitro_emu.cli.tables import print_fields
+from nitro_emu.command import STATUSES
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.chain import time_text
 from nitro_emu.trust.documents import MAX_PCRS, PCR_BYTES, AttestationDocument
@@ -37,7 +38,7 @@ _CBOR_STARTS: Final = (b"\x84", b"\xd2")
 """A COSE_Sign1 message's first byte, without and with a tag; base64 is ASCII, and has neither."""
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command("nitro-verify", cls=ProgramCommand, statuses=STATUSES)
 @click.argument("document", metavar="DOC")
 @click.option(
     "--root", required=True, metavar="PEM", help="File of the trusted root's certificate, or aws for AWS's own."
@@ -166,7 +167,7 @@ def _time(text: str) -> datetime:
 
 def _print(document: AttestationDocument, *, at: datetime, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(_as_json(document, at=at), indent=2))
+        print_json(_as_json(document, at=at))
         return
     made = datetime.fromtimestamp(document.timestamp_ms / 1000, UTC)
     chain = chain_untrusted(document)
@@ -231,6 +232,5 @@ def _as_json(document: AttestationDocument, *, at: datetime) -> dict[str, object
     }
 
 
-def main() -> NoReturn:
-    """Run the command line; the entry point of the console script."""
-    run_program(cli, name="nitro-verify")
+if __name__ == "__main__":
+    cli()

@@ -6,22 +6,23 @@ Exit status 0: done; 1: it failed, or a card has refused the map; 2: wrong usage
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
-from rich.table import Table
 
-from netns.standard_streams import is_output_error
-from nitro_emu.cli.failures import run_program
-from nitro_emu.cli.options import json_option
-from nitro_emu.cli.tables import print_fields, print_table
-from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit
+from netns.base.options import json_option
+from netns.base.output import emit, print_json
+from netns.base.printable import printable
+from netns.base.program import Program
+from netns.base.standard_streams import is_output_error
+from netns.base.tables import print_table, table
+from nitro_emu.cli.tables import print_fields
+from nitro_emu.command import STATUSES
+from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
 from nitro_emu.errors import VpcError
 from nitro_emu.examples import file_named
 from nitro_emu.trust.key_files import make_key_files, read_private_key
@@ -29,7 +30,6 @@ from nitro_emu.vpc.model import VpcMap, load
 from nitro_emu.vpc.push import State
 from nitro_emu.vpc.rules import Interface, Mapping
 from nitro_emu.vpc.server import PUSHES_PER_LIFETIME, ControlPlane, Report, Signer, push_once
-from srd.printable import printable
 from srd.sd_notify import sd_notify
 
 MAX_PAIRS: Final = 10_000
@@ -44,13 +44,9 @@ _key_option: Final = click.option(
 )
 
 
-@click.group(
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.group("nitro-vpc", cls=Program, statuses=STATUSES)
 @click.version_option(package_name="open-srd", prog_name="nitro-vpc")
-@click.pass_context
-def cli(context: click.Context) -> None:
+def cli() -> None:
     """Tell cards which interfaces there are, in which VPCs, and who may talk to whom.
 
     First steps:
@@ -60,8 +56,6 @@ def cli(context: click.Context) -> None:
       nitro-vpc make-key control.pem                  make the key that cards know the map by
       nitro-vpc serve vpc --key control.pem
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
-    if context.invoked_subcommand is None:
-        raise click.UsageError("no command given; nitro-vpc --help lists them")
 
 
 @cli.command("make-key")
@@ -95,7 +89,7 @@ def check(*, file: Path, source: str | None, destination: str | None, as_json: b
     pairs = [(a, b, mapping.refusal(a, b)) for a in sources for b in destinations if a is not b]
     if as_json:
         rows = [{"from": str(a), "to": str(b), "allowed": reason is None, "reason": reason} for a, b, reason in pairs]
-        click.echo(json.dumps({"file": str(file), "pairs": rows}, indent=2))
+        print_json({"file": str(file), "pairs": rows})
     else:
         _print_pairs(pairs)
 
@@ -114,9 +108,7 @@ def _named(mapping: Mapping, name: str | None, *, option: str) -> Sequence[Inter
 
 
 def _print_pairs(pairs: Sequence[tuple[Interface, Interface, str | None]]) -> None:
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("from", "to", "may talk", "reason"):
-        made.add_column(column, no_wrap=True)
+    made = table("from", "to", "may talk", "reason")
     for a, b, reason in pairs:
         made.add_row(str(a), str(b), "yes" if reason is None else "no", printable(reason or ""))
     if pairs:
@@ -130,7 +122,7 @@ def _explain(mapping: Mapping, source: Interface, destination: Interface, *, as_
     reason, grounds = mapping.refusal(source, destination), mapping.grounds(source, destination)
     ends = {"from": _described(source), "to": _described(destination)}
     if as_json:
-        click.echo(json.dumps({**ends, "allowed": reason is None, "reason": reason, "grounds": grounds}, indent=2))
+        print_json({**ends, "allowed": reason is None, "reason": reason, "grounds": grounds})
         return
     print_fields({name: " ".join(f"{key}={value}" for key, value in end.items()) for name, end in ends.items()})
     click.echo("may talk" if reason is None else f"may not talk: {printable(reason)}")
@@ -211,15 +203,13 @@ def _say_ready(vpc_map: VpcMap, *, file: Path, as_json: bool) -> None:
     every_s = vpc_map.lifetime_s / PUSHES_PER_LIFETIME
     listed = ", ".join(f"{count} {name}" for name, count in counts.items())
     line = f"nitro-vpc: serves {file}: {listed}, pushed every {every_s:g} s and at each change"
-    sd_notify(f"READY=1\nSTATUS={line}")
-    _print(json.dumps({"event": "ready", "file": str(file), **counts, "every_s": every_s}) if as_json else line)
+    say_ready(line, as_json=as_json, file=str(file), **counts, every_s=every_s)
 
 
 def _print_report(report: Report, *, as_json: bool) -> None:
     outcome = report.outcome
     if as_json:
         fields = {
-            "event": "card",
             "card": report.card,
             "push": report.address,
             "state": outcome.state.value,
@@ -227,22 +217,12 @@ def _print_report(report: Report, *, as_json: bool) -> None:
             "version": outcome.version,
             "reason": outcome.reason,
         }
-        _print(json.dumps(fields))
+        emit("card", **fields)
         return
     line = f"nitro-vpc: {report.card}: {outcome.state.value}"
     line += f" edition {report.edition} (version {outcome.version})" if outcome.state is State.ACCEPTED else ""
-    _print(line + (f": {printable(outcome.reason)}" if outcome.reason else ""))
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def main() -> NoReturn:
-    """Run the command line; the entry point of the console script."""
-    run_program(cli, name="nitro-vpc")
+    print(line + (f": {printable(outcome.reason)}" if outcome.reason else ""), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    cli()

@@ -15,10 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
+from netns.base.unix_sockets import listen, peer_credentials
 from nitro_emu.abi.admin import AenqGroup
 from nitro_emu.abi.memory import CardState
 from nitro_emu.config import CardConfig
-from nitro_emu.daemon_process import peer_credentials
 from nitro_emu.device.card_trust import CardTrust
 from nitro_emu.device.connection import Connection
 from nitro_emu.device.efa_function import EfaFunction
@@ -36,7 +36,6 @@ from srd.errors import UsageError
 
 KEEP_ALIVE_S: Final = 1.0
 """How often programs that want it get a keep-alive event, as from the hardware."""
-BACKLOG: Final = 16
 F = TypeVar("F", "Device", ExpressFunction)
 R = TypeVar("R")
 
@@ -50,14 +49,11 @@ class Device:
         self.path = path
         self.connections: set[Connection] = set()
         self._allowed = {0, os.getuid() if vf.config.uid is None else vf.config.uid}
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
-            self._sock.bind(str(path))
+            self._sock = listen(path, kind=socket.SOCK_SEQPACKET, takes_descriptors=True)  # memory of programs
             path.chmod(_mode_for(path, uid=vf.config.uid))  # the credentials are checked in any case
-            self._sock.listen(BACKLOG)
         except OSError as error:
-            self._sock.close()
-            raise CardError(f"{path}: cannot listen: {error.strerror}") from error
+            raise CardError(f"{path}: cannot listen: {error.strerror or error}") from error
         asyncio.get_running_loop().add_reader(self._sock.fileno(), self._on_connecting)
 
     @property

@@ -193,10 +193,8 @@ class CardTrust:
         if self.chip is None:
             raise TrustError("this card has no security chip")
         descriptor = self.chip.keep_over_exec()
-        guard = self.guard
 
         def replace() -> NoReturn:
-            guard.allow_exec()
             os.environ[CHIP_FD] = str(descriptor)
             try:
                 os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the same program again
@@ -208,7 +206,6 @@ class CardTrust:
     def confine(self) -> list[str]:
         """Confine this process to what a card needs; return what was applied. Raises TrustError."""
         config = self.config
-        self.guard.install()
         if not config.confine:
             return ["nothing: the settings have confine: false"]
         directories = {config.run_dir, config.audit_path.parent, key_directory()}
@@ -229,7 +226,6 @@ class CardTrust:
 
     def close(self) -> None:
         """Wipe the key, and end the connection to the chip."""
-        self.guard.close()
         self._opened.close()
 
     def __enter__(self) -> Self:

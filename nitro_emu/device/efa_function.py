@@ -403,8 +403,6 @@ def _add(total: PortCounters, core: PeerCore, *, is_incoming: bool) -> None:
     total.rx_bytes += core.receiver.landed_bytes
     if is_incoming:
         total.rdma_write_recv_bytes += core.receiver.written_bytes
-    if core.sender is None:
-        return
     for path in core.sender.paths:
         counters = path.counters
         total.tx_pkts += counters.packets

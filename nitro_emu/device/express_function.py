@@ -40,6 +40,8 @@ from srd.inbox import Inbox
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.events import Completion, Event, MessageReceived, MessagesReceived, PeerEnded, PeerOpened
+from srd.proto.peer import PeerCore
+from srd.proto.wire.data import Address
 from srd.proto.wire.status import Status
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.counters import Counters
@@ -194,18 +196,25 @@ class ExpressFunction:
     def _open(self, remote: Remote) -> None:
         """Open a peer, if that may be; packets wait in its member until it is let in."""
         remote.post(self._on_let_in, fail=_ignore)
-        if remote.peer is not None:
-            self._add(remote.peer, is_incoming=False)
+        if remote.peer is not None and (destination := remote.destination) is not None:
+            self._add(remote.peer, address=(destination.host, destination.port), core=None)
 
     def _on_let_in(self, peer: int) -> None:
         self._members[peer].join()
 
-    def _add(self, peer: int, *, is_incoming: bool) -> Member:
-        engine = self.endpoint.engine()
-        core, inbox = engine.peer(peer), Inbox()
-        self._inboxes[peer] = inbox
-        member = self.gateway.add(Peer(engine, core, inbox, incoming=is_incoming, key=PACKETS_KEY))
-        self._members[peer] = member
+    def _add(self, number: int, *, address: Address, core: PeerCore | None) -> Member:
+        """Make a member of a peer; `core`: None if this end opens it."""
+        inbox = self._inboxes[number] = Inbox()
+        peer = Peer(
+            self.endpoint.engine(),
+            number=number,
+            address=address,
+            core=core,
+            inbox=inbox,
+            incoming=core is not None,
+            key=PACKETS_KEY,
+        )
+        member = self._members[number] = self.gateway.add(peer)
         member.attach()
         return member
 
@@ -245,8 +254,11 @@ class ExpressFunction:
 
     def _on_opened(self, event: PeerOpened) -> None:
         self.endpoint.on_opened(event)
+        core = self.endpoint.engine().peer(event.peer)
         if event.incoming:
-            self._add(event.peer, is_incoming=True).join()  # nothing is admitted before it was let in
+            self._add(event.peer, address=event.address, core=core).join()  # nothing is admitted before it was let in
+        elif (member := self._members.get(event.peer)) is not None:
+            member.peer.opened(core)
 
     def _on_ended(self, event: PeerEnded) -> None:
         if (inbox := self._inboxes.pop(event.peer, None)) is not None:

@@ -15,7 +15,8 @@ import os
 import secrets
 from collections.abc import Callable
 
-from nitro_emu.abi.admin import AdminStatus, MrPermission
+from devmem.registry import Access
+from nitro_emu.abi.admin import AdminStatus
 from nitro_emu.abi.memory import PAGE_BYTES
 from nitro_emu.device.mapped_memory import MappedMemory
 from nitro_emu.device.objects import ProtectionDomain
@@ -116,7 +117,7 @@ def map_untrusted(fd: int, *, offset: int, length: int, permissions: int) -> Map
         raise AdminError(AdminStatus.ILLEGAL_PARAMETER, "memory: huge pages are not supported")
     if not has_range:
         raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"memory: {length} bytes from {offset} are not in the memfd")
-    writable = bool(permissions & (MrPermission.LOCAL_WRITE | MrPermission.REMOTE_WRITE))
+    writable = bool(permissions & (Access.LOCAL_WRITE | Access.REMOTE_WRITE))
     try:
         return MappedMemory(fd, length=length, offset=offset, writable=writable)
     except OSError as error:

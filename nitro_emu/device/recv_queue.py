@@ -12,19 +12,17 @@ Requests are tuples in a deque, not columns of NumPy: most come and go one at a 
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from nitro_emu.abi.io import RX_DESC_BYTES, RX_FIRST, RX_LAST, RX_RESERVED
+from nitro_emu.abi.io import RX_DESC, RX_DESC_BYTES, RX_FIRST, RX_LAST, RX_RESERVED
 from nitro_emu.abi.limits import MAX_KEY, MAX_RECV_SGES, MAX_RQ_DEPTH
 from nitro_emu.abi.memory import COUNTER_MASK
 from nitro_emu.errors import AbiError
 
 Buffer = tuple[int, int, int]
 """Address, length and lkey."""
-_DESCRIPTOR: Final = struct.Struct("<QHHI")
 _WHOLE: Final = RX_FIRST | RX_LAST
 
 
@@ -94,7 +92,7 @@ class RecvQueue:
         return taken
 
     def _add_untrusted(self, raw: bytes) -> None:
-        for address, req_id, length, control in _DESCRIPTOR.iter_unpack(raw):
+        for address, req_id, length, control in RX_DESC.iter_unpack(raw):
             if control & RX_RESERVED:
                 raise AbiError(f"lkey_ctrl: {control:#x} has reserved bits", field="lkey_ctrl")
             if control & _WHOLE == _WHOLE and not self._partial:

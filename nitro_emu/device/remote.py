@@ -19,13 +19,13 @@ from enum import Enum, auto
 import numpy as np
 import numpy.typing as npt
 
+from netns.base.addresses import host_port_text
 from nitro_emu.abi.gid import gid_text
 from nitro_emu.device.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST
 from nitro_emu.device.tenancy import Destination, Tenancy
 from nitro_emu.errors import TrustError, VpcError
 from srd.engine import Engine
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
 from srd.secure.keys import fingerprint
@@ -79,8 +79,7 @@ class Remote:
         """The payload of a packet to it; None while it is not open."""
         if self.state is not RemoteState.OPEN or self.peer is None:
             return None
-        sender = self._engine().peer(self.peer).sender
-        return None if sender is None else sender.segment_bytes
+        return self._engine().peer(self.peer).sender.segment_bytes
 
     @property
     def open_peer(self) -> int | None:

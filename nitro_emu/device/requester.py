@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from devmem.registry import Access
 from nitro_emu.abi import io
-from nitro_emu.abi.admin import MrPermission
 from nitro_emu.abi.limits import MAX_RDMA_BYTES, RNR_RETRY_FOREVER
 from nitro_emu.counters import PortCounters
 from nitro_emu.device.completion_queue import tx_lane
@@ -47,7 +47,7 @@ INDEX_MASK: Final = (1 << INDEX_BITS) - 1
 # Plain integers: an enum's member is looked up, combined and compared by functions in Python.
 _SEND: Final = int(io.SendOp.SEND)
 _READ: Final = int(io.SendOp.RDMA_READ)
-_LOCAL_WRITE: Final = int(MrPermission.LOCAL_WRITE)
+_LOCAL_WRITE: Final = int(Access.LOCAL_WRITE)
 _STATUS_OF_FIELD: Final = {
     "op": Status.LOCAL_ERROR_UNSUPPORTED_OP,
     "lkey": Status.LOCAL_ERROR_INVALID_LKEY,

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
+from devmem.registry import Access
 from nitro_emu.abi import io
-from nitro_emu.abi.admin import MrPermission
 from nitro_emu.counters import PortCounters
 from nitro_emu.device.completion_queue import rx_lane, rx_source_lane
 from nitro_emu.device.introduction import INTRODUCTION_KEY
@@ -36,9 +36,9 @@ from srd.proto.wire.status import Status
 # Plain integers: an enum's member is looked up, combined and compared by functions in Python.
 _SEND: Final = int(io.SendOp.SEND)
 _WRITE: Final = int(io.SendOp.RDMA_WRITE)
-_LOCAL_WRITE: Final = int(MrPermission.LOCAL_WRITE)
-_REMOTE_WRITE: Final = int(MrPermission.REMOTE_WRITE)
-_REMOTE_READ: Final = int(MrPermission.REMOTE_READ)
+_LOCAL_WRITE: Final = int(Access.LOCAL_WRITE)
+_REMOTE_WRITE: Final = int(Access.REMOTE_WRITE)
+_REMOTE_READ: Final = int(Access.REMOTE_READ)
 FETCHED: Final = 64
 """Descriptors that are fetched at once for messages: a segment train of these."""
 Arrival = MessageReceived | MessagesReceived | WriteReceived

@@ -15,7 +15,6 @@ refused are known by their hashes, and refused without being looked at.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from hashlib import sha384
@@ -24,6 +23,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
+from netns.base.files import write_whole
 from nitro_emu.errors import VpcError
 from nitro_emu.trust.alarms import Alarms
 from nitro_emu.vpc.document import MapDocument, StaleMapError, UntimelyMapError, open_map_untrusted
@@ -223,12 +223,7 @@ def _write_version(path: Path, *, version: int) -> None:
 
     It is not synchronised, which may take long: after a loss of power there may be an older version in it, or none.
     """
-    temporary = path.with_name(f".{path.name}.new")
     try:
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(b"%d\n" % version)
-        temporary.replace(path)
+        write_whole(path, b"%d\n" % version, mode=0o600)
     except OSError as error:
         raise VpcError(f"{path}: version {version} cannot be kept: {error.strerror}; make it writable") from None

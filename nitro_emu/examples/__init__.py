@@ -9,16 +9,14 @@ where the keys are.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+from netns.base.files import file_or_example
 
 DIRECTORY: Final = Path(__file__).parent
 NAMES: Final = tuple(sorted(path.stem for path in DIRECTORY.glob("*.yaml")))
 
-
-def file_named(name: str | Path) -> Path:
-    """Return the file `name`, or the example of that name if there is no such file; the file is not read."""
-    path = Path(name)
-    if str(name) in NAMES and not path.exists():
-        return DIRECTORY / f"{name}.yaml"
-    return path
+file_named: Final = partial(file_or_example, examples=DIRECTORY)
+"""The file of that name, or the example."""

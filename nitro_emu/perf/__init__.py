@@ -1,5 +1,5 @@
-"""Measurements between two devices: what `efa-pingpong` and `efa-bw` do.
+"""A carrier of `srd perf`'s sweep by a card's queue pairs: what `efa-pingpong` and `efa-bw` measure.
 
-The two ends meet over TCP (`exchange`), agree on a plan, and tell each other how their queue pairs are addressed. What
-is measured goes from card to card. The client decides and measures; the server does its part, size by size.
+Workload, clock, comparisons and figures are those of `srd.perf.sweep`. Here are a queue pair that one thread at a time
+uses (`end`), what client and server do with it for a size (`carrier`), and how the two meet over TCP (`session`).
 """

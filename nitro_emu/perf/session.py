@@ -1,143 +1,157 @@
-"""A measurement from its first line to its last, at the client and at the server.
+"""How the two ends of a measurement meet, over TCP, by the messages of `srd.perf.control`.
 
     client                                       server
-    {"plan": {...}, "address": {...}}
-                                                 {"address": {...}}
-    {"size": 64}                                     for each size
-                                                 {"ready": true}
-    ... messages between the cards ...
-    {"round": 8, "size": 64, "start": 0}             compare a round of WRITEs, with --check
-                                                 {"ok": true}
-    {"end": 64}
-                                                 {"ok": true}
-    {"bye": true}
+    TEST version, verb, sweep, address
+                                                 READY address
+                                                 START
+    ... sizes, as in srd.perf.sweep ...
 
-Instead of any line, {"error": "..."} ends both.
+Instead of any message, FAILED ends both. Whoever reaches the port can take part, as with rdma-core's and perftest's
+programs: use them in a trusted network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Final, Protocol
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from typing import Final
 
 from nitro_emu.errors import NitroError
-from nitro_emu.perf import bandwidth, latency
-from nitro_emu.perf.bandwidth import Stream
-from nitro_emu.perf.endpoint import PerfEndpoint
-from nitro_emu.perf.exchange import Exchange
-from nitro_emu.perf.latency import RoundTrips
-from nitro_emu.perf.plan import MAX_BYTES, MAX_ITERATIONS, Address, PerfError, Plan, Tool, number_untrusted
-from srd.perf.figures import BandwidthFigures, LatencyFigures
+from nitro_emu.perf.carrier import QueuePairCarrier, Verb, operation_of, room_of
+from nitro_emu.perf.end import Address, End, Room
+from srd.errors import SrdError
+from srd.perf.control import VERSION, Control, Fields, Kind
+from srd.perf.errors import PerfError
+from srd.perf.session import GOODBYE_WITHIN_S
+from srd.perf.sweep.client import Row, run_sizes
+from srd.perf.sweep.plan import Operation, Sweep, encode, sweep_untrusted
+from srd.perf.sweep.server import SizeServer
 
-Figures = LatencyFigures | BandwidthFigures
-OnConnected = Callable[[Address, Address], None]
-"""Called with the addresses of this end and of the other."""
+DEFAULT_PORT: Final = 18515
+"""As rdma-core's and perftest's."""
+CONNECT_WITHIN_S: Final = 10.0
+FIRST_WITHIN_S: Final = 10.0
+"""How long who has connected may send nothing; others wait meanwhile. A client begins at once."""
 
-_ROOMS: Final = {Tool.LATENCY: latency.room_for, Tool.BANDWIDTH: bandwidth.room_for}
-
-
-class End(Protocol):
-    """What a measurement does at either end; one class has both parts."""
-
-    def prepare(self, size_bytes: int) -> None:
-        """At the server: prepare for the messages of a size."""
-
-    def serve(self, size_bytes: int) -> None:
-        """At the server: receive them, and answer them if they are to be answered."""
-
-    def verify(self, count: int, *, size_bytes: int, start: int) -> None:
-        """At the server: compare what a round of WRITEs has written."""
-
-    def measure(self, size_bytes: int) -> Figures:
-        """At the client: send the messages of a size."""
+Open = Callable[[ExitStack, Room], End]
+"""Opens this end's device, which the stack closes."""
+OnStart = Callable[[End], None]
+"""Told this end when it is connected."""
 
 
-def _end(endpoint: PerfEndpoint, plan: Plan) -> End:
-    return RoundTrips(endpoint, plan) if plan.tool == Tool.LATENCY else Stream(endpoint, plan)
+async def run_client(
+    address: tuple[str, int],
+    sweep: Sweep,
+    verb: Verb,
+    *,
+    opened: Open,
+    on_start: OnStart,
+    on_row: Callable[[Row], None],
+) -> None:
+    """Measure. Raises SrdError, NitroError."""
+    with ExitStack() as stack:
+        end = opened(stack, room_of(sweep, verb))  # first: a server is not asked without it
+        memory = stack.enter_context(ExitStack())
+        async with _speaking(await _connect(*address)) as control:
+            await control.send(Kind.TEST, version=VERSION, verb=verb, sweep=encode(sweep), address=end.address.text)
+            _, fields = await control.receive(Kind.READY)
+            end.connect(Address.of_untrusted(fields.get("address")))
+            await control.receive(Kind.START)
+            on_start(end)
+            carrier = QueuePairCarrier(sweep, verb, end)
+            await run_sizes(_sizes(sweep, verb, end), carrier, control=control, memory=memory, on_row=on_row)
 
 
-def run_client(
-    exchange: Exchange, plan: Plan, *, device: str | None, run_dir: Path, events: bool, on_connected: OnConnected
-) -> Iterator[Figures]:
-    """Measure, and yield the figures of each size when they are there. Raises PerfError and VerbsError.
-
-    Sizes that are longer than a SEND may be are left out, unless no other is left.
-    """
-    with (
-        _telling_errors(exchange),
-        PerfEndpoint(
-            device, run_dir=run_dir, exchange=exchange, room=_ROOMS[plan.tool](plan), events=events
-        ) as endpoint,
-    ):
-        exchange.send(plan=plan.as_dict(), address=endpoint.address.as_dict())
-        remote = Address.of_untrusted(_part_untrusted(exchange.receive(), "address"))
-        endpoint.connect(remote)
-        on_connected(endpoint.address, remote)
-        plan = plan.within(min(endpoint.address.mtu_bytes, remote.mtu_bytes))
-        own = _end(endpoint, plan)
-        for size_bytes in plan.sizes:
-            exchange.send(size=size_bytes)
-            exchange.receive()
-            figures = own.measure(size_bytes)
-            exchange.send(end=size_bytes)
-            exchange.receive()
-            yield figures
-        exchange.send(bye=True)
+async def run_server(
+    port: int, *, latency: bool, opened: Open, on_listening: Callable[[int], None], on_start: OnStart
+) -> tuple[Sweep, Verb, list[int]]:
+    """Serve one client; return what it has asked for, and the messages of each size. Raises SrdError, NitroError."""
+    control, fields = await _accept(port, on_listening)
+    with ExitStack() as stack:
+        async with _speaking(control):
+            sweep, verb = _request_untrusted(fields, latency=latency)
+            remote = Address.of_untrusted(fields.get("address"))
+            end = opened(stack, room_of(sweep, verb))
+            end.connect(remote)
+            sizes = _sizes(sweep, verb, end)
+            await control.send(Kind.READY, address=end.address.text)
+            on_start(end)
+            served = SizeServer(sizes, QueuePairCarrier(sweep, verb, end), control=control)
+            try:
+                await served.serve()
+            finally:
+                await served.close()
+            await control.ended(within_s=GOODBYE_WITHIN_S)
+    return sweep, verb, served.counts
 
 
-def run_server(
-    exchange: Exchange, tool: Tool, *, device: str | None, run_dir: Path, events: bool, on_connected: OnConnected
-) -> Plan:
-    """Do what a client asks for, and return it. Raises PerfError and VerbsError."""
-    with _telling_errors(exchange):
-        first = exchange.receive()
-        plan = Plan.of_untrusted(_part_untrusted(first, "plan"))
-        remote = Address.of_untrusted(_part_untrusted(first, "address"))
-        if plan.tool != tool:
-            raise PerfError(f"the client measures {plan.tool}, the server {tool}; start the same command at both ends")
-        with PerfEndpoint(
-            device, run_dir=run_dir, exchange=exchange, room=_ROOMS[plan.tool](plan), events=events
-        ) as endpoint:
-            endpoint.connect(remote)
-            plan = plan.within(min(endpoint.address.mtu_bytes, remote.mtu_bytes))
-            own = _end(endpoint, plan)
-            exchange.send(address=endpoint.address.as_dict())
-            on_connected(endpoint.address, remote)
-            while "bye" not in (request := exchange.receive()):
-                _serve_untrusted(request, own, plan=plan, exchange=exchange)
-    return plan
-
-
-def _serve_untrusted(request: dict[str, Any], own: End, *, plan: Plan, exchange: Exchange) -> None:
-    if "end" not in request:
-        size_bytes = number_untrusted(request, "size", low=1, high=MAX_BYTES)
-        if size_bytes not in plan.sizes:
-            raise PerfError(f"the other end sent size: {size_bytes}, which is not in its plan")
-        if "round" not in request:
-            own.prepare(size_bytes)
-            exchange.send(ready=True)
-            own.serve(size_bytes)
-            return
-        count = number_untrusted(request, "round", low=1, high=MAX_ITERATIONS)
-        own.verify(count, size_bytes=size_bytes, start=number_untrusted(request, "start", low=0, high=MAX_ITERATIONS))
-    exchange.send(ok=True)
-
-
-def _part_untrusted(fields: dict[str, Any], name: str) -> dict[str, Any]:
-    part = fields.get(name)
-    if not isinstance(part, dict):
-        raise PerfError(f"the other end sent no {name}; both ends need the same version")
-    return part
-
-
-@contextmanager
-def _telling_errors(exchange: Exchange) -> Iterator[None]:
-    """Tell the other end why this one ends."""
+@asynccontextmanager
+async def _speaking(control: Control) -> AsyncIterator[Control]:
+    """Close the connection at the end; tell the other end why this one ends, and let it hear that."""
     try:
-        yield
-    except NitroError as error:
+        yield control
+    except (SrdError, NitroError) as error:
         with suppress(PerfError):
-            exchange.send(error=str(error))
+            await control.send(Kind.FAILED, reason=str(error))
+            await control.ended(within_s=GOODBYE_WITHIN_S)
         raise
+    finally:
+        control.close()
+
+
+async def _connect(host: str, port: int) -> Control:
+    try:
+        async with asyncio.timeout(CONNECT_WITHIN_S):
+            return Control(*await asyncio.open_connection(host, port))
+    except OSError as error:
+        where, reason = f"{host} port {port}", error.strerror or str(error) or "no answer"
+        raise PerfError(f"{where}: {reason}; start the same command there without a host, or check --port") from error
+
+
+def _sizes(sweep: Sweep, verb: Verb, end: End) -> list[int]:
+    """Return the sizes that the devices can send. Raises PerfError: there are none."""
+    most_bytes = min(end.address.mtu_bytes, end.remote.mtu_bytes)
+    if sizes := [size for size in sweep.sizes if verb is not Verb.SEND or size <= most_bytes]:
+        return sizes
+    raise PerfError(f"size: {min(sweep.sizes)} is more than a SEND may have, {most_bytes}; use less, or --write")
+
+
+async def _accept(port: int, on_listening: Callable[[int], None]) -> tuple[Control, Fields]:
+    """Wait for a client at a port, 0: any that is free, which `on_listening` is told. Raises PerfError.
+
+    What connects and sends no TEST, as a scanner of ports, is no client.
+    """
+    connected: asyncio.Queue[Control] = asyncio.Queue()
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    try:
+        listener = socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6)
+    except OSError as error:
+        raise PerfError(f"port {port}: cannot listen: {error.strerror}; choose another with --port") from error
+    server = await asyncio.start_server(lambda *streams: connected.put_nowait(Control(*streams)), sock=listener)
+    try:
+        on_listening(listener.getsockname()[1])
+        while True:
+            control = await connected.get()
+            with suppress(PerfError, TimeoutError):
+                async with asyncio.timeout(FIRST_WITHIN_S):
+                    _, fields = await control.receive(Kind.TEST)
+                return control, fields
+            control.close()
+    finally:
+        server.close()
+
+
+def _request_untrusted(fields: Fields, *, latency: bool) -> tuple[Sweep, Verb]:
+    """Return what a client asks for. Raises PerfError, and nothing else."""
+    if fields.get("version") != VERSION:
+        raise PerfError("client and server are of different versions; update one")
+    sweep = sweep_untrusted(fields.get("sweep"))
+    if (sweep.operation is Operation.LATENCY) is not latency:
+        asked, own = ("bandwidth", "latency") if latency else ("latency", "bandwidth")
+        raise PerfError(f"the client measures {asked}, the server {own}; start the same command at both ends")
+    verb = next((one for one in Verb if one == fields.get("verb")), None)
+    if verb is None or sweep.operation is not operation_of(verb, latency=latency) or sweep.peers != 1:
+        raise PerfError(f"the client asks for {fields.get('verb')!r:.100}; there are {', '.join(Verb)}")
+    return sweep, verb

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from srd.log_limit import Clock, TokenBucket, suppressed_text
+from netns.base.token_bucket import TokenBucket
+from srd.log_limit import Clock, suppressed_text
 
 ALARMS_PER_S: Final = 1.0
 ALARM_BURST: Final = 10
@@ -39,7 +40,7 @@ class Alarms:
 
     def __init__(self, *, per_s: float = ALARMS_PER_S, burst: int = ALARM_BURST, clock: Clock = time.monotonic) -> None:
         self._per_s = per_s
-        self._burst = burst
+        self._depth_s = burst / per_s
         self._clock = clock
         self._buckets: dict[str, TokenBucket] = {}
         self._counts: dict[str, int] = {}
@@ -53,8 +54,8 @@ class Alarms:
                 kind = OTHER_KINDS
             self._counts[kind] = self._counts.get(kind, 0) + 1
             if kind not in self._buckets:
-                self._buckets[kind] = TokenBucket(per_s=self._per_s, burst=self._burst, clock=self._clock)
-            if not self._buckets[kind].take():
+                self._buckets[kind] = TokenBucket(self._per_s, depth_s=self._depth_s)
+            if not self._buckets[kind].take(now=self._clock()):
                 self._unlogged[kind] = self._unlogged.get(kind, 0) + 1
                 return
             unlogged = self._unlogged.pop(kind, 0)

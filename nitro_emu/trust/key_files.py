@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
     generate_private_key,
 )
 
+from netns.base.files import write_whole
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.measure import read_file
 from nitro_emu.trust.pki import load_private_key_untrusted, load_public_key_untrusted, private_key_pem, public_key_pem
@@ -44,11 +45,7 @@ def make_key_files(path: Path) -> Path:
 
 def _write(path: Path, content: bytes, *, mode: int) -> None:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
+        write_whole(path, content, mode=mode, exclusive=True, synchronised=True)
     except OSError as error:
         raise TrustError(f"{path}: cannot be written: {error.strerror}; give another name") from error
 

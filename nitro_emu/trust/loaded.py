@@ -1,5 +1,6 @@
 """What this process may load: measured software, the interpreter's library, and installed distributions.
 
+    without_bytecode()                            # starts the program anew, so that sources are loaded
     LoadGuard(software_root(), on_refused=alarm)  # checks what is loaded, and from here on what is imported
 
 A measurement is of files; this is what makes it one of the process, as the measured software itself looks. A module is
@@ -10,7 +11,8 @@ loaded from
 3. a directory of site-packages, as a part of an installed distribution, which PCR1 has name and version of.
 
 Anything else ends the start, and later fails as an import: what lies in the working directory, in PYTHONPATH, or loose
-in site-packages; bytecode from a directory of its own (PYTHONPYCACHEPREFIX), which nobody compares with its source.
+in site-packages. Bytecode would be loaded in place of the source that is measured, so a card loads none: each start
+compiles what it loads.
 """
 
 from __future__ import annotations
@@ -34,6 +36,17 @@ _STANDARD: Final = ("stdlib", "platstdlib")
 _SITE: Final = ("purelib", "platlib")
 
 
+NO_BYTECODE: Final = os.devnull
+"""As the directory of all bytecode: there is nothing beneath, and nothing can be written there."""
+
+
+def without_bytecode() -> None:
+    """Replace this process by the same program without bytecode, unless it is that already."""
+    if sys.pycache_prefix != NO_BYTECODE:
+        options = ["-X", f"pycache_prefix={NO_BYTECODE}"]
+        os.execv(sys.executable, [sys.executable, *options, *sys.orig_argv[1:]])  # noqa: S606 - the same program
+
+
 class LoadRefusedError(TrustError, ImportError):
     """Code is not loaded, as nobody has measured it. For who tries an import it is an ImportError."""
 
@@ -46,8 +59,9 @@ class LoadGuard(MetaPathFinder):
 
         `root`: the directory of the measured packages.
         """
-        if sys.pycache_prefix is not None:
-            raise TrustError(f"bytecode is loaded from {sys.pycache_prefix}; unset PYTHONPYCACHEPREFIX")
+        if sys.pycache_prefix != NO_BYTECODE:
+            where = sys.pycache_prefix or "__pycache__"
+            raise TrustError(f"bytecode is loaded from {where}; start the card with nitro-card run")
         self._root = os.path.realpath(root)
         self._standard = {os.path.realpath(sysconfig.get_path(name)) for name in _STANDARD}
         places = [*site.getsitepackages(), *map(sysconfig.get_path, _SITE)]

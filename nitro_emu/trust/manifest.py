@@ -7,7 +7,6 @@ hash of each file, so that a refusal can name the file. A chip accepts no versio
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from netns.base.names import NAME_RULE, is_name
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.cose import dumps, loads_untrusted, parse_untrusted, sign1, verify1_untrusted
 from nitro_emu.trust.measure import (
@@ -42,8 +42,6 @@ PCR_CONFIGURATION: Final = 2
 PCR_VERSION: Final = 3
 PCR_CARD: Final = 4
 PCR_VENDOR: Final = 8
-
-_NAME: Final = re.compile(r"[a-z0-9_-]{1,32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +114,8 @@ def vendor_fingerprint(key: EllipticCurvePublicKey) -> bytes:
 
 def check_card_name(name: str) -> None:
     """Raise TrustError for what is no name of a card."""
-    if not _NAME.fullmatch(name):
-        raise TrustError(f"name: {name!r:.100} is no card's name; it has 1 to 32 of a-z, 0-9, _ and -")
+    if not is_name(name):
+        raise TrustError(f"name: {name!r:.100} is no card's name; {NAME_RULE}")
 
 
 def make_manifest(*, name: str, version: int, image_root: Path, configuration: Path, issued_at_s: int) -> Manifest:

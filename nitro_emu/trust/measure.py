@@ -7,7 +7,7 @@ Rules.
 1. A measurement is a SHA-384 hash, 48 bytes. A register (PCR) starts as zeros, and a measurement is added by `extend`.
 2. The image is every file that Python may load from the card's packages: sources, compiled modules, and bytecode that
    has no source. Bytecode in `__pycache__`, which is used in place of the source that it names, comes and goes. So it
-   is not measured, but `nitro_emu.trust.bytecode` compares it with the measured source.
+   is not measured, and a card loads none (`nitro_emu.trust.loaded`).
 3. Paths come from others. Only regular files of bounded size are read, symbolic links within an image are refused, and
    nothing that is opened can block.
 """
@@ -51,8 +51,8 @@ MAX_FILE_BYTES: Final = 256 << 20
 
 MAX_IMAGE_BYTES: Final = 1 << 30
 
-MAX_CONFIGURATION_BYTES: Final = 1 << 20
-"""The same as `nitro_emu.yaml_file` reads."""
+MAX_CONFIGURATION_BYTES: Final = 4 << 20
+"""As much as `netns.base.yaml_file` reads."""
 
 _COMPILED_GROUP: Final = "__mypyc."
 """In the name of what mypyc puts beside the packages: the code of all compiled modules, which only load it."""

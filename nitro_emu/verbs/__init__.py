@@ -5,17 +5,18 @@ with an errno. Payload lies in a `devmem.Region`, registered by `MemoryRegion`. 
 also released when nothing refers to it. All calls may be made from several threads.
 """
 
+from devmem.registry import Access
+from nitro_emu.abi.admin_enums import QpState
 from nitro_emu.abi.io import CompStatus, ProcessingHint, SendOp, Sge
 from nitro_emu.errors import VerbsError
-from nitro_emu.verbs.ah import AddressHandle
 from nitro_emu.verbs.comp_channel import CompletionChannel
 from nitro_emu.verbs.completions import COMPLETION, Completions, byte_lengths, wc_status
 from nitro_emu.verbs.context import Context, DeviceAttributes
 from nitro_emu.verbs.cq import CompletionQueue
 from nitro_emu.verbs.discovery import card_directory, device_names
-from nitro_emu.verbs.enums import Access, QpState, SendFlags, SendOps, WcFlags, WcOpcode, WcStatus, WrOpcode
+from nitro_emu.verbs.enums import SendFlags, SendOps, WcFlags, WcOpcode, WcStatus, WrOpcode
 from nitro_emu.verbs.mr import MemoryRegion
-from nitro_emu.verbs.pd import ProtectionDomain
+from nitro_emu.verbs.pd import AddressHandle, ProtectionDomain
 from nitro_emu.verbs.qp import QpOptions, QueuePair
 from nitro_emu.verbs.wr import RecvRequest, SendRequest, WorkCompletion
 

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 
 from nitro_emu.errors import VerbsError
 from nitro_emu.verbs.context import Context
-from nitro_emu.verbs.event_fd import take_events
+from nitro_emu.verbs.shared import take_events
 
 
 class Notified(Protocol):

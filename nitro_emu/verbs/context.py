@@ -12,7 +12,8 @@ from nitro_emu.abi import admin
 from nitro_emu.abi.admin import AenqEntry, DeviceCap
 from nitro_emu.verbs.discovery import socket_path
 from nitro_emu.verbs.link import Answer, Link, expect
-from nitro_emu.verbs.queues import Queues
+from nitro_emu.verbs.recv_queue import RecvQueue
+from nitro_emu.verbs.send_queue import SendQueue
 
 _EVENTS: Final = (
     admin.AenqGroup.FATAL_ERROR,
@@ -35,6 +36,14 @@ class DeviceAttributes:
     queue: admin.QueueAttr
     wide_inline_bytes: int
     """Inline data in a WQE of 128 bytes; 0 if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """A queue pair's queues. They hold no reference to it, so that a forgotten queue pair is collected."""
+
+    send: SendQueue
+    recv: RecvQueue
 
 
 class Context:

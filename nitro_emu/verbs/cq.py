@@ -24,8 +24,8 @@ from nitro_emu.verbs.comp_channel import CompletionChannel
 from nitro_emu.verbs.completions import COMPLETION, NONE, Completions, wc_opcode, wc_status
 from nitro_emu.verbs.context import Context
 from nitro_emu.verbs.enums import WcFlags, WcOpcode
-from nitro_emu.verbs.mapping import map_shared
 from nitro_emu.verbs.resource import Resource
+from nitro_emu.verbs.shared import map_shared
 from nitro_emu.verbs.wr import WorkCompletion
 
 _FLAGS_OFFSET: Final = 3  # of a CQE
@@ -192,7 +192,7 @@ class CompletionQueue(Resource):
         if ring[position + _FLAGS_OFFSET] & io.CQE_PHASE != memory.ring_phase(consumed, depth=self.depth):
             return None
         self._consumed = consumed + 1
-        req_id, status, flags, qp_num, length, ah, src_qp, immediate = io.RX_CQE.unpack_from(ring, position)
+        req_id, status, flags, qp_num, length, ah, src_qp, immediate = io.CQE.unpack_from(ring, position)
         if (kind := _KINDS[flags]) is None:
             raise VerbsError(errno.EINVAL, f"a completion with the flags {flags:#x}, which name no queue")
         wr_id = self._complete(req_id, qp_num=qp_num, kind=kind)

@@ -1,35 +1,11 @@
-"""Numbers of the verbs API: those of libibverbs, as far as an EFA device has them."""
+"""Numbers of the verbs API: those of libibverbs, as far as an EFA device has them.
+
+Access to memory is `devmem.registry.Access`, the state of a queue pair `nitro_emu.abi.admin_enums.QpState`.
+"""
 
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
-from typing import Final
-
-UNKNOWN_AH: Final = 0xFFFF
-"""Address handle of a receive completion whose sender this protection domain has no handle for."""
-
-UNSPECIFIED: Final = -1
-"""Of an attribute that `modify` leaves as it is."""
-
-
-class Access(IntFlag):
-    """What registered memory may be used for (ibv_access_flags). It may always be read locally."""
-
-    LOCAL_WRITE = 1
-    REMOTE_WRITE = 2
-    REMOTE_READ = 4
-
-
-class QpState(IntEnum):
-    """The states of a queue pair (ibv_qp_state)."""
-
-    RESET = 0
-    INIT = 1
-    RTR = 2
-    RTS = 3
-    SQD = 4
-    SQE = 5
-    ERR = 6
 
 
 class SendOps(IntFlag):

@@ -27,7 +27,7 @@ from weakref import WeakSet
 
 from nitro_emu.abi import admin, memory
 from nitro_emu.errors import AbiError, VerbsError
-from nitro_emu.verbs.mapping import map_shared, words_of
+from nitro_emu.verbs.shared import map_shared, words_of
 from nitro_emu.verbs.watcher import Watcher
 
 ADMIN_TIMEOUT_S: Final = 30.0

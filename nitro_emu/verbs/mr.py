@@ -8,14 +8,14 @@ from typing import Final, Self
 
 from devmem.errors import RegionError
 from devmem.region import Region
+from devmem.registry import Access
 from nitro_emu.abi import admin
 from nitro_emu.abi.memory import PAGE_BYTES
 from nitro_emu.errors import VerbsError
-from nitro_emu.verbs.backing import backing_of
-from nitro_emu.verbs.enums import Access
 from nitro_emu.verbs.link import expect
 from nitro_emu.verbs.pd import ProtectionDomain
 from nitro_emu.verbs.resource import Resource
+from nitro_emu.verbs.shared import backing_of
 
 _PAGE_SHIFT: Final = PAGE_BYTES.bit_length() - 1
 _ALLOWED: Final = int(Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ)
@@ -35,8 +35,12 @@ class MemoryRegion(Resource):
         offset: int = 0,
         length: int | None = None,
         access: Access = Access.LOCAL_WRITE,
+        iova: int | None = None,
     ) -> None:
-        """Register a part of a region, by default from `offset` to its end. Raises VerbsError."""
+        """Register a part of a region, by default from `offset` to its end. Raises VerbsError.
+
+        `iova`: the address of its first byte in requests, by default that in this process.
+        """
         length = region.size_bytes - offset if length is None else length
         if region.fd < 0:
             raise VerbsError(errno.EINVAL, "the region is closed")
@@ -45,7 +49,8 @@ class MemoryRegion(Resource):
                 errno.EINVAL, f"bytes {offset} to {offset + length} are not within a region of {region.size_bytes}"
             )
         self.region: Region | None = region
-        self._register(pd, region.fd, address=region.address + offset, offset=offset, length=length, access=access)
+        address = region.address + offset if iova is None else iova
+        self._register(pd, region.fd, address=address, offset=offset, length=length, access=access)
 
     @classmethod
     def allocate(cls, pd: ProtectionDomain, *, length: int, access: Access = Access.LOCAL_WRITE) -> Self:
@@ -58,7 +63,7 @@ class MemoryRegion(Resource):
 
     @classmethod
     def at(cls, pd: ProtectionDomain, *, address: int, length: int, access: Access = Access.LOCAL_WRITE) -> Self:
-        """Register memory by its address, which must be a shared mapping (see `backing`). Raises VerbsError.
+        """Register memory by its address, which must be a shared mapping (see `backing_of`). Raises VerbsError.
 
         The caller keeps the memory as long as the registration.
         """

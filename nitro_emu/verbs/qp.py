@@ -13,21 +13,20 @@ from typing import Final
 import numpy as np
 
 from nitro_emu.abi import admin, io, limits, memory
+from nitro_emu.abi.admin_enums import QpState
 from nitro_emu.errors import VerbsError
-from nitro_emu.verbs.ah import AddressHandle
+from nitro_emu.verbs.context import Queues
 from nitro_emu.verbs.cq import CompletionQueue
-from nitro_emu.verbs.enums import QpState, SendFlags, SendOps, WrOpcode
+from nitro_emu.verbs.enums import SendFlags, SendOps, WrOpcode
 from nitro_emu.verbs.link import expect
-from nitro_emu.verbs.mapping import map_shared
-from nitro_emu.verbs.pd import ProtectionDomain
-from nitro_emu.verbs.qp_states import check_transition
-from nitro_emu.verbs.queues import Queues
+from nitro_emu.verbs.pd import AddressHandle, ProtectionDomain
+from nitro_emu.verbs.qp_rules import SendRules, check_transition
 from nitro_emu.verbs.recv_queue import RecvQueue
 from nitro_emu.verbs.request_ids import Numbers, U64Array
 from nitro_emu.verbs.resource import Resource
 from nitro_emu.verbs.send_builder import SendBuilder
 from nitro_emu.verbs.send_queue import Destination, SendQueue
-from nitro_emu.verbs.send_rules import SendRules
+from nitro_emu.verbs.shared import map_shared
 from nitro_emu.verbs.wr import RecvRequest, SendRequest
 
 _NO_OPS: Final = SendOps(0)
@@ -188,7 +187,11 @@ class QueuePair(Resource):
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def post_send(self, *requests: SendRequest) -> None:
-        """Post SENDs. Raises VerbsError for the first that cannot be posted; those before it are posted."""
+        """Post SENDs with one doorbell, as `post_send_chain` does."""
+        self.post_send_chain(requests)
+
+    def post_send_chain(self, requests: Iterable[SendRequest]) -> None:
+        """Post SENDs, and ring once. Raises VerbsError for the first that cannot be posted; those before it are."""
         with self.send_queue.lock:
             try:
                 for request in requests:
@@ -218,7 +221,11 @@ class QueuePair(Resource):
         )
 
     def post_recv(self, *requests: RecvRequest) -> None:
-        """Post receive requests. Raises VerbsError for the first that cannot be; those before it are posted."""
+        """Post receive requests with one doorbell, as `post_recv_chain` does."""
+        self.post_recv_chain(requests)
+
+    def post_recv_chain(self, requests: Iterable[RecvRequest]) -> None:
+        """Post receive requests, and ring once. Raises VerbsError for the first that cannot be; those before it are."""
         self._check_receiving()
         queue = self.recv_queue
         with queue.lock:

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nitro_emu.abi import io
-from nitro_emu.abi.io import ProcessingHint, RemoteMemory, SendDescriptor, SendOp, Sge
+from nitro_emu.abi.io import ProcessingHint, RemoteMemory, SendOp, Sge
 from nitro_emu.abi.limits import MAX_RDMA_SGES
 from nitro_emu.errors import AbiError, VerbsError
-from nitro_emu.verbs.ah import AddressHandle
 from nitro_emu.verbs.enums import SendFlags, SendOps
+from nitro_emu.verbs.pd import AddressHandle
+from nitro_emu.verbs.qp_rules import SendRules
 from nitro_emu.verbs.send_queue import Destination, SendQueue
-from nitro_emu.verbs.send_rules import SendRules
 
 _NOWHERE = Destination(0, 0, 0)
 
@@ -49,22 +49,17 @@ class _Request:
         """Return the WQE. Raises AbiError."""
         length = sum(sge.length for sge in self.sges) if self.data is None else len(self.data)
         return io.pack_wqe(
-            SendDescriptor(
-                op=self.op,
-                req_id=self.req_id,
-                phase=self.phase,
-                has_imm=self.immediate is not None,
-                inline=self.data is not None,
-                comp_req=True,
-                dest_qp_num=self.destination.qp_num,
-                ah=self.destination.ah,
-                qkey=self.destination.qkey,
-                immediate=self.immediate or 0,
-                sges=self.sges,
-                data=self.data or b"",
-                remote=None if self.remote is None else RemoteMemory(*self.remote, length),
-                hints=self.hints,
-            ),
+            self.op,
+            req_id=self.req_id,
+            phase=self.phase,
+            dest_qp_num=self.destination.qp_num,
+            ah=self.destination.ah,
+            qkey=self.destination.qkey,
+            sges=self.sges,
+            data=self.data,
+            remote=None if self.remote is None else RemoteMemory(*self.remote, length),
+            immediate=self.immediate,
+            hints=self.hints,
             wqe_bytes=wqe_bytes,
         )
 

@@ -113,13 +113,13 @@ class SendQueue:
         """Write a SEND, without a doorbell. Raises VerbsError."""
         slot, phase, req_id = self.reserve(wr_id)
         try:
-            wqe = io.pack_send(
+            wqe = io.pack_wqe(
                 req_id=req_id,
                 phase=phase,
                 dest_qp_num=destination.qp_num,
                 ah=destination.ah,
                 qkey=destination.qkey,
-                sges=tuple(sges),
+                sges=sges,
                 data=inline,
                 immediate=immediate,
                 wqe_bytes=self.wqe_bytes,

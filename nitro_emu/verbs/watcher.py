@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from nitro_emu.verbs.event_fd import take_events
+from nitro_emu.verbs.shared import take_events
 
 _END = select.POLLHUP | select.POLLRDHUP | select.POLLERR
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nitro_emu.abi.io import Sge
-from nitro_emu.verbs.ah import AddressHandle
 from nitro_emu.verbs.enums import SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
+from nitro_emu.verbs.pd import AddressHandle
 
 __all__ = ["RecvRequest", "SendRequest", "Sge", "WorkCompletion"]
 

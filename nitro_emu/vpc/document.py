@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from netns.yaml_file import first_mistake
+from netns.base.yaml_file import validated
 from nitro_emu.errors import TrustError, VpcError
 from nitro_emu.trust.cose import sign1, verify1_untrusted
 from nitro_emu.vpc.fields import Strict
@@ -118,12 +118,11 @@ def open_map_untrusted(
 def _header_untrusted(line: bytes) -> _Header:
     if len(line) > MAX_HEADER_BYTES:
         raise VpcError(f"map: the header has {len(line)} bytes; at most {MAX_HEADER_BYTES} are read")
+    fields = _json_untrusted(line, name="the header")
     try:
-        return _Header.model_validate(_json_untrusted(line, name="the header"))
-    except ValidationError as error:
-        raise VpcError(
-            f"map: header: {first_mistake(error, known_keys=lambda _: list(_Header.model_fields))}"
-        ) from None
+        return validated(_Header, fields, error=VpcError)
+    except VpcError as error:
+        raise VpcError(f"map: header: {error}") from None
 
 
 def _document_untrusted(content: bytes, *, header: _Header, before: MapDocument | None) -> MapDocument:

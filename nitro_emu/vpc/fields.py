@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
+from netns.base.names import NAME, NAME_RULE, is_name
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.errors import AbiError
 
@@ -24,15 +25,14 @@ MAX_LABEL: Final = 63
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_NAME: Final = re.compile(r"[a-z0-9_-]{1,32}")
-_GROUP: Final = re.compile(r"(?:[a-z0-9_-]{1,32}/)?[a-z0-9_-]{1,32}")
+_GROUP: Final = re.compile(rf"(?:{NAME}/)?{NAME}")
 _HOST_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[a-zA-Z0-9.-]{1,253}):([0-9]{1,5})")
 _PORTS: Final = re.compile(r"(0|[1-9][0-9]{0,4})(?:-(0|[1-9][0-9]{0,4}))?")
 
 
 def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError(f"{value!r} is no name; use 1 to 32 of a-z, 0-9, _ and -")
+    if not is_name(value):
+        raise ValueError(f"{value!r} is no name; {NAME_RULE}")
     return value
 
 

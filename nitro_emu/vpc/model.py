@@ -22,18 +22,17 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from netns.yaml_file import Position, first_mistake
+from netns.base.yaml_file import MAX_FILE_BYTES, mapping_of, validated
 from nitro_emu.abi.gid import IPV6_PORT, gid_of
-from nitro_emu.errors import AbiError, ConfigError, VpcError
+from nitro_emu.errors import AbiError, VpcError
 from nitro_emu.vpc.fields import Address, Cidr, GroupReference, Name, Network, Ports, PublicKey, Push, Strict
-from nitro_emu.yaml_file import MAX_FILE_BYTES, mapping_of
 
 MAX_CARDS: Final = 1024
 MAX_VPCS: Final = 256
@@ -332,32 +331,12 @@ def load(path: Path) -> VpcMap:
 def parse(content: bytes, *, name: str) -> VpcMap:
     """Return the map in a YAML file's content. Raises VpcError. `name`: the file's, for messages."""
     try:
-        document = mapping_of(content, wanted="holds no map; give cards: and vpcs:")
+        document = mapping_of(content, error=VpcError, wanted="holds no map; give cards: and vpcs:")
         return checked_untrusted(document)
-    except (ConfigError, VpcError) as error:
+    except VpcError as error:
         raise VpcError(f"{name}: {error}") from None
 
 
 def checked_untrusted(document: Mapping[Any, Any]) -> VpcMap:
     """Return the map that a parsed file or document is. Raises VpcError with key, value and remedy."""
-    try:
-        return VpcMap.model_validate(document)
-    except ValidationError as error:
-        raise VpcError(first_mistake(error, known_keys=known_keys)) from None
-
-
-_PARTS: Final[Mapping[tuple[str, ...], type[Strict]]] = {
-    (): VpcMap,
-    ("cards", "*"): CardFields,
-    ("vpcs", "*"): VpcFields,
-    ("vpcs", "*", "groups", "*"): GroupFields,
-    ("vpcs", "*", "groups", "*", "ingress", "*"): RuleFields,
-    ("vpcs", "*", "groups", "*", "egress", "*"): RuleFields,
-    ("vpcs", "*", "interfaces", "*"): InterfaceFields,
-}
-
-
-def known_keys(position: Position) -> Sequence[str]:
-    """Return the keys of the part of the file at `position`; every second step down is a name or a number."""
-    part = tuple("*" if depth % 2 else str(step) for depth, step in enumerate(position))
-    return list(_PARTS[part].model_fields)
+    return validated(VpcMap, document, error=VpcError)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from netns.base.addresses import parse_host_port
+
 PUSH_TIMEOUT_S: Final = 5.0
 """How long a card may take to accept a connection, read a document and answer."""
 
@@ -111,8 +113,7 @@ def _request(document: bytes) -> bytes:
 async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if address.startswith("/"):
         return await asyncio.open_unix_connection(address, limit=MAX_REPLY_BYTES)
-    host, _, port = address.rpartition(":")
-    return await asyncio.open_connection(host.removeprefix("[").removesuffix("]"), int(port), limit=MAX_REPLY_BYTES)
+    return await asyncio.open_connection(*parse_host_port(address, example_port=7471), limit=MAX_REPLY_BYTES)
 
 
 def _reason(error: OSError) -> str:

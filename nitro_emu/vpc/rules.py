@@ -223,18 +223,6 @@ class Mapping:
         reason = self._refusals[key] = self._reason(source, destination)
         return reason
 
-    def allows(self, source: Interface, destination: Interface, *, protocol: str, port: int | None = None) -> bool:
-        """Whether IP traffic that source begins is allowed: the same as `refusal` without EFA's prerequisite.
-
-        `protocol`: tcp, udp, icmp, icmpv6, or another one, which only rules for all allow; `port`: the destination's,
-        or the type of icmp and icmpv6; None is allowed by rules for all ports only.
-        """
-        return (
-            self.unreachable(source, destination) is None
-            and self.permits(source, "egress", destination, protocol=protocol, port=port)
-            and self.permits(destination, "ingress", source, protocol=protocol, port=port)
-        )
-
     def permits(
         self, own: Interface, direction: Direction, peer: Interface, *, protocol: str, port: int | None = None
     ) -> bool:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from netns.base.yaml_file import MAX_FILE_BYTES
 from nitro_emu.errors import VpcError
-from nitro_emu.yaml_file import MAX_FILE_BYTES
 
 Status = tuple[int, int, int, int]
 """What changes with a file's content: by a write, or by another file in its place."""

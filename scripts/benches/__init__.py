@@ -1,1 +1,1 @@
-"""`scripts/bench`: cases/ has a module per case, registry.py lists them; srd.sim runs cores in virtual time."""
+"""`scripts/bench`: cases/ has what is measured, scenarios.py (virtual time) and registry.py (all) the tables of it."""

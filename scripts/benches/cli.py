@@ -14,34 +14,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from scripts.benches.cases import file, path
+from scripts.benches.case import Case, Request
+from scripts.benches.cases import file
 from scripts.benches.outcome import Outcome, Round, Wanted
 from scripts.benches.owners import owner_of
-from scripts.benches.registry import CASES, Case, Request
-from scripts.harness.environment import environment
+from scripts.benches.registry import CASES
 from scripts.harness.errors import BenchError
-from scripts.harness.needs import EVERYTHING, lacks
+from scripts.harness.needs import EVERYTHING
 from scripts.harness.unwinding import unwinding
-from srd.sim.errors import SimulationError
 
-
-class _Cases(click.Choice[str]):
-    """The names of the registry; the help lists them with their summaries."""
-
-    def __init__(self) -> None:
-        super().__init__(list(CASES))
-
-
-EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.values())
+REFUSALS: Final = {
+    "seconds": "{} lasts as long as its messages take",
+    "runs": "{} makes one round for each seed",
+    "packets": "{} sends what its messages need",
+    "plain": "{} has its own settings",
+    "seed": "{} draws no random numbers",
+    "directory": "{} stores no files",
+}
+"""Why a case does not take an option."""
+EPILOG: Final = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.values())
 
 
 @click.command(epilog=EPILOG)
-@click.argument("name", metavar="CASE", type=_Cases())
+@click.argument("name", metavar="CASE", type=click.Choice(list(CASES)))
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, one object on stdout's last line.")
 @click.option(
     "--seconds",
@@ -63,7 +64,6 @@ EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.v
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     help=f"Where `file` stores its files, and so on which file system.  [default: {file.DIRECTORY}]",
 )
-@click.option("--profile", is_flag=True, help="Of `path`: print where the processor time goes, as sampled by perf.")
 def main(
     *,
     name: str,
@@ -74,22 +74,16 @@ def main(
     packets: int | None,
     plain: bool,
     directory: Path | None,
-    profile: bool,
 ) -> None:
     """Run bench CASE and compare its figures with their requirements."""
     case = CASES[name]
     request = Request(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain, directory=directory)
     _check(case, request)
-    if profile and name != "path":
-        raise click.UsageError(f"--profile: only of path, not of {name}; for others run perf record beside it")
     console = Console(stderr=as_json, highlight=False)
     try:
         with unwinding(), _own_keys():
-            if profile:
-                _profile(console, seconds=seconds or path.SECONDS, as_json=as_json)
-                return
             outcome = _measure(case, request)
-    except (BenchError, SimulationError) as error:
+    except BenchError as error:
         click.echo(f"scripts/bench {name}: {error}", err=True)
         sys.exit(1)
     console.print(_figures(outcome))
@@ -104,35 +98,9 @@ def main(
 
 def _check(case: Case, request: Request) -> None:
     """Raise UsageError for an option that the case does not have."""
-    name = case.name
-    if request.seconds is not None and not case.timed:
-        raise click.UsageError(f"--seconds: {name} lasts as long as its messages take; leave it out")
-    if request.runs is not None and not case.counted:
-        raise click.UsageError(f"--runs: {name} makes one round for each seed; leave it out")
-    if request.packets is not None and not case.packeted:
-        raise click.UsageError(f"--packets: {name} sends what its messages need; leave it out")
-    if request.plain and not case.packeted:
-        raise click.UsageError(f"--plain: {name} has its own settings; leave it out")
-    if request.seed is not None and not case.seeded:
-        raise click.UsageError(f"--seed: {name} draws no random numbers; leave it out")
-    if request.directory is not None and not case.stores:
-        raise click.UsageError(f"--directory: {name} stores no files; leave it out")
-
-
-def _profile(console: Console, *, seconds: float, as_json: bool) -> None:
-    """Print where the processor time of each workload goes, in percent. Raises BenchError."""
-    if reason := lacks("perf"):
-        raise BenchError(reason)
-    found = dict(path.profile(seconds))
-    table = Table(title="path: processor time of the asking end, %", title_justify="left")
-    table.add_column("")
-    for workload in found:
-        table.add_column(workload, justify="right")
-    for room in dict.fromkeys(room for shares in found.values() for room in shares):
-        table.add_row(room, *(f"{100 * shares.get(room, 0):.1f}" for shares in found.values()))
-    console.print(table)
-    if as_json:
-        click.echo(json.dumps({"case": "path", "shares": found, "environment": environment()}))
+    for option, why in REFUSALS.items():
+        if getattr(request, option) not in (None, False) and option not in case.options:
+            raise click.UsageError(f"--{option}: {why.format(case.name)}; leave it out")
 
 
 @contextmanager
@@ -176,10 +144,14 @@ def _measure(case: Case, request: Request) -> Outcome:
     progress = Console(stderr=True, highlight=False)
     rounds: list[Round] = []
     with progress.status(case.name) as status:
-        for each in case.measure(request):
+        for each in case.rounds(request):
             rounds.append(each)
             status.update(f"{case.name}: {len(rounds)} done")
-    fabric = f"{case.fabric}, {file.file_system(request.directory or file.DIRECTORY)}" if case.stores else case.fabric
+    fabric = (
+        f"{case.fabric}, {file.file_system(request.directory or file.DIRECTORY)}"
+        if "directory" in case.options
+        else case.fabric
+    )
     return Outcome(case.name, fabric, tuple(rounds), case.wanted, missing)
 
 

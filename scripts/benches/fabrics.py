@@ -42,17 +42,6 @@ def clos(
     )
 
 
-def with_spine(topology: Topology, spine: str, shape: Shape) -> Topology:
-    """Return `topology` with another shape for every link of one spine."""
-    return replace(
-        topology,
-        links=tuple(
-            replace(link, shape_ab=shape, shape_ba=shape) if spine in (link.a, link.b) else link
-            for link in topology.links
-        ),
-    )
-
-
 def wire_bytes(payload_bytes: int, *, packet_payload_bytes: int, overhead_bytes: int) -> int:
     """Return a message's size on the wire: payload, and the headers of its packets."""
     packets = max(-(-payload_bytes // packet_payload_bytes), 1)

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from scripts.harness.environment import environment
 
 Figures = Mapping[str, float]
+Relation = Literal["<=", ">=", "<", ">"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Wanted:
     """A requirement: a figure and its bound."""
 
     figure: str
-    relation: Literal["<=", ">=", "<", ">"]
+    relation: Relation
     limit: float
     over: Literal["worst", "median"] = "worst"
     """Which of the rounds' values counts. In virtual time the worst, as every seed must meet the requirement. On real
@@ -48,6 +49,15 @@ class Wanted:
 
     def __str__(self) -> str:
         return f"{self.relation} {self.limit:g}"
+
+
+def wanted(*bounds: str) -> tuple[Wanted, ...]:
+    """Return requirements of every round, each written as `figure <= 1.5`."""
+    found = []
+    for bound in bounds:
+        figure, relation, limit = bound.split()
+        found.append(Wanted(figure, cast(Relation, relation), float(limit)))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

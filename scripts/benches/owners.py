@@ -16,8 +16,7 @@ LIGHT_PATH: Final = (
 OWNERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     LIGHT_PATH: {
         "clean": (
-            "tcp_ratio_mtu9000", "tcp_ratio_mtu1500", "plain_tcp_ratio_mtu9000", "probe_ratio_mtu9000",
-            "probe_ratio_mtu1500", "tcp_ratio_mtu9000_nogso", "cpu_per_gb_ratio_mtu9000",
+            "tcp_ratio_mtu9000", "tcp_ratio_mtu1500", "tcp_ratio_mtu9000_nogso", "cpu_per_gb_ratio_mtu9000",
         ),
         "latency": ("p50_64k_ratio", "p50_1m_ratio", "p50_4m_ratio", "loaded_bulk_ratio"),
         "path": ("cpu_ratio_64b", "p50_ratio_64b"),

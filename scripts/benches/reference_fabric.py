@@ -1,4 +1,4 @@
-"""The reference fabric: one sender and one receiver with several spines between them; and a bulk stream over it.
+"""The reference fabric: one sender and one receiver with several spines between them; and streams over any fabric.
 
 Links between leaves and spines have 250 Mbit/s, 0.5 ms and a buffer of one bandwidth-delay product; hosts' links are
 unshaped. The protocol runs with its defaults, which are made for such RTTs (2 ms).
@@ -6,10 +6,11 @@ unshaped. The protocol runs with its defaults, which are made for such RTTs (2 m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
+from netns.backends.virtual.virtual_link import VirtualLink
 from netns.netem.shape import Shape
 from netns.topology.model import Topology, leaf_spine, with_buffer
 from scripts.benches.fabrics import MTU, PACKET_BYTES
@@ -47,10 +48,41 @@ def fabric(*, spines: int, name: str, seed: int, change: Callable[[str, str], Sh
     )
 
 
+def shaped_upwards(shape: Shape, *, spines: int, name: str, seed: int) -> Topology:
+    """Return a fabric whose links from the leaves to the spines have this shape; those down have none."""
+    topology = leaf_spine(leaves=2, spines=spines, hosts_per_leaf=1, mtu=MTU, name=name, seed=seed)
+    return replace(
+        topology,
+        links=tuple(replace(link, shape_ab=shape) if link.a in topology.leaves else link for link in topology.links),
+    )
+
+
+def streams(
+    simulation: Simulation,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    message_bytes: int = MESSAGE_BYTES,
+    outstanding: int = OUTSTANDING,
+    messages: int = 0,
+) -> list[Stream]:
+    """Connect hosts, and return a stream for each pair, of `messages` messages (0: endless), that has not started."""
+    return [
+        Stream(
+            connection,
+            message_bytes=message_bytes,
+            outstanding=outstanding,
+            messages=messages,
+            now_ns=lambda: simulation.now_ns,
+        )
+        for connection in simulation.connect(pairs)
+    ]
+
+
 def bulk(
     topology: Topology,
     *,
     seed: int,
+    ends: tuple[str, str] = (SENDER, RECEIVER),
     message_bytes: int = MESSAGE_BYTES,
     outstanding: int = OUTSTANDING,
     config: ProtocolConfig | None = None,
@@ -63,10 +95,23 @@ def bulk(
     simulation = Simulation(topology, config=config or ProtocolConfig(), seed=seed)
     for host, clock in (clocks or {}).items():
         simulation.sim_host(host).clock = clock
-    (connection,) = simulation.connect([(SENDER, RECEIVER)])
-    stream = Stream(connection, message_bytes=message_bytes, outstanding=outstanding, now_ns=lambda: simulation.now_ns)
+    (stream,) = streams(simulation, [ends], message_bytes=message_bytes, outstanding=outstanding)
     stream.start()
-    return Bulk(simulation, connection)
+    return Bulk(simulation, stream.connection)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What came of a stream in some time."""
+
+    goodput_bps: float
+    """Payload that landed."""
+    resent_fraction: float
+    """Packets that were sent again, over all that were sent."""
+    lost_fraction: float
+    """Packets that were declared lost, over all that were sent."""
+    waits_ns: tuple[int, ...]
+    """How long a packet would have waited at the links that were looked at, at each step."""
 
 
 class Bulk:
@@ -76,10 +121,34 @@ class Bulk:
         self.simulation = simulation
         self.connection = connection
 
-    def goodput_bps(self, *, warm_up_s: float, seconds: float) -> float:
-        """Return the payload that lands in bit/s, after a warm-up. Raises BenchError if a request fails."""
+    @property
+    def resent_fraction(self) -> float:
+        """Packets that were sent again, over all that were sent since the start."""
+        return self.connection.sender.retransmitted / self.connection.sender.packets
+
+    def span(
+        self,
+        seconds: float,
+        *,
+        warm_up_s: float,
+        steps: int = 1,
+        links: Iterable[VirtualLink] = (),
+        after_step: Callable[[int], None] = lambda _step: None,
+    ) -> Span:
+        """Return what comes of so many seconds after a warm-up, in steps. Raises SimulationError if a request fails."""
         self.simulation.run(seconds=warm_up_s)
-        before_bytes = self.connection.receiver.landed_bytes
-        self.simulation.run(seconds=seconds)
+        before = self._counts()
+        waits_ns = list[int]()
+        for step in range(steps):
+            self.simulation.run(seconds=seconds / steps)
+            waits_ns += [link.wait_ns for link in links]
+            after_step(step)
         self.simulation.require_no_failures()
-        return (self.connection.receiver.landed_bytes - before_bytes) * 8 / seconds
+        landed_bytes, packets, resent, lost = (now - then for now, then in zip(self._counts(), before, strict=True))
+        return Span(8 * landed_bytes / seconds, resent / packets, lost / packets, tuple(waits_ns))
+
+    def _counts(self) -> tuple[int, int, int, int]:
+        """Return bytes that have landed, and packets that were sent, sent again and lost."""
+        sender = self.connection.sender
+        lost = sum(path.counters.lost for path in sender.paths)
+        return self.connection.receiver.landed_bytes, sender.packets, sender.retransmitted, lost

@@ -21,8 +21,6 @@ from typing import Any, Final
 
 import click
 
-from netns.compare.fabric import conditioned
-from netns.compare.grid import Condition
 from netns.errors import LabError
 from netns.lab.lab import Lab
 from netns.topology.model import Topology, reference
@@ -34,7 +32,10 @@ from scripts.card_demo.pattern import pattern
 from scripts.card_demo.stage import CHIPS, INTERFACES, Interface, Stage
 from scripts.card_demo.wire import Capture, captured
 from scripts.harness.errors import BenchError
-from scripts.harness.process import ManagedProcess, ProcessSet
+from scripts.harness.process import Process, ProcessGroup
+from scripts.harness.worker import worker
+from srd.compare.fabric import conditioned
+from srd.compare.grid import Condition
 from srd.errors import SrdError
 
 LAB_NAME: Final = "card-demo"
@@ -78,7 +79,7 @@ def command(*, loss_percent: float, share: float) -> None:
         lab = stack.enter_context(Lab.up(_fabric(loss_percent)))
         directory = Path(tempfile.mkdtemp(prefix="card-demo-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        processes = stack.enter_context(ProcessSet())
+        processes = stack.enter_context(ProcessGroup())
         click.echo(f"fabric: {lab.backend}, {len(lab.topology.spines)} paths, {loss_percent:g} % loss on each spine")
         stage = Stage(lab, directory=directory, processes=processes)
         stage.build()
@@ -117,9 +118,9 @@ def _show(stage: Stage, *, share: float) -> bool:
 # -- transfers ----------------------------------------------------------------------------------------------------
 
 
-def _tenant(stage: Stage, name: str, *arguments: str) -> ManagedProcess:
-    argv = [sys.executable, "-m", "scripts.card_demo.tenant", *arguments]
-    return stage.processes.add(ManagedProcess.start(name, command=argv))
+def _tenant(stage: Stage, interface: Interface, end: str, **arguments: str | int) -> Process:
+    place: dict[str, str | int] = {"device": interface.device, "directory": str(stage.run_dir(interface.card))}
+    return stage.processes.start(interface.name, worker("scripts.card_demo.tenant", end, **place, **arguments))
 
 
 def _run_tenants(stage: Stage, *, share: float) -> dict[str, dict[str, Any]]:
@@ -127,15 +128,11 @@ def _run_tenants(stage: Stage, *, share: float) -> dict[str, dict[str, Any]]:
     receivers, senders = {}, {}
     for work in WORKS:
         sender, receiver = work.ends
-        count = ("--count", str(work.count(share)))
-        receivers[work] = _tenant(stage, f"{receiver.name}", "receive", work.kind, *_device(stage, receiver), *count)
+        what: dict[str, str | int] = {"work": work.kind, "count": work.count(share)}
+        receivers[work] = _tenant(stage, receiver, "receive", **what)
         address = stage.wait_for(receivers[work], "listening")
-        where = [
-            word
-            for option in ("gid", "qp_num", "address", "rkey")
-            for word in (f"--{option.replace('_', '-')}", str(address[option]))
-        ]
-        senders[work] = _tenant(stage, f"{sender.name}", "send", work.kind, *_device(stage, sender), *count, *where)
+        where: dict[str, str | int] = {name: address[name] for name in ("gid", "qp_num", "address", "rkey")}
+        senders[work] = _tenant(stage, sender, "send", **what, **where)
     return {
         work.tenant: {
             **stage.wait_for(senders[work], "sent"),
@@ -145,10 +142,6 @@ def _run_tenants(stage: Stage, *, share: float) -> dict[str, dict[str, Any]]:
         }
         for work in WORKS
     }
-
-
-def _device(stage: Stage, interface: Interface) -> tuple[str, ...]:
-    return "--device", interface.device, "--directory", str(stage.run_dir(interface.card))
 
 
 # -- the wire -----------------------------------------------------------------------------------------------------
@@ -191,10 +184,10 @@ def _send_plainly(stage: Stage) -> None:
         "--once",
         "--json",
     ]
-    receiver = stage.processes.add(ManagedProcess.start("srd recv", command=stage.lab.command("h2", [*srd, *listen])))
+    receiver = stage.processes.start("srd recv", stage.lab.command("h2", [*srd, *listen]))
     port = stage.wait_for(receiver, "listening")["port"]
     send = ["send", "--plain", str(source), f"{stage.lab.address('h2')}:{port}", "--json"]
-    sender = stage.processes.add(ManagedProcess.start("srd send", command=stage.lab.command("h1", [*srd, *send])))
+    sender = stage.processes.start("srd send", stage.lab.command("h1", [*srd, *send]))
     stage.wait_for(sender, "sent")
 
 

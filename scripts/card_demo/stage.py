@@ -25,7 +25,7 @@ from nitro_emu.trust.manifest import Manifest, make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
 from nitro_emu.trust.pki import certificate_pem
 from scripts.harness.errors import BenchError
-from scripts.harness.process import ManagedProcess, ProcessSet
+from scripts.harness.process import Event, Process, ProcessGroup
 from srd.secure.keys import create
 from srd.secure.noise import public_bytes
 
@@ -79,12 +79,12 @@ CHIPS: Final = {"card-h1": "card-h2", "card-h2": "card-h1"}
 class Stage:
     """The files and processes of a demonstration; `build` makes it."""
 
-    def __init__(self, lab: Lab, *, directory: Path, processes: ProcessSet) -> None:
+    def __init__(self, lab: Lab, *, directory: Path, processes: ProcessGroup) -> None:
         self.lab = lab
         self.directory = directory
         self.processes = processes
         self.manifests: dict[str, Manifest] = {}
-        self.running: dict[str, ManagedProcess] = {}
+        self.running: dict[str, Process] = {}
         self._public_keys: dict[str, bytes] = {}
 
     # -- names ----------------------------------------------------------------------------------------------------
@@ -229,11 +229,11 @@ class Stage:
 
     # -- processes ------------------------------------------------------------------------------------------------
 
-    def start_chip(self, card: str) -> ManagedProcess:
+    def start_chip(self, card: str) -> Process:
         """Start the security chip of a card."""
         return self._start(f"chip of {card}", [*_CHIP, "run", str(self.chip(card)), "--json"], host=CARDS[card])
 
-    def start_card(self, card: str, *, settings: Path | None = None, before: Sequence[str] = ()) -> ManagedProcess:
+    def start_card(self, card: str, *, settings: Path | None = None, before: Sequence[str] = ()) -> Process:
         """Start a card, also with other settings, or with a command before its own (env)."""
         argv = [*before, *_CARD, "run", str(settings or self.settings(card)), "--json"]
         return self._start(card, argv, host=CARDS[card])
@@ -241,7 +241,7 @@ class Stage:
     def _start_control_plane(self) -> None:
         self._write_map(self._map())
         argv = [*_VPC, "serve", str(self.map_file), "--key", str(self.directory / "control.pem"), "--json"]
-        process = self.processes.add(ManagedProcess.start("nitro-vpc", command=argv))
+        process = self.processes.start("nitro-vpc", argv)
         for card in CARDS:
             found = self.wait_for(process, "card", card=card)
             if found["state"] != "accepted":
@@ -258,23 +258,14 @@ class Stage:
         temporary.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
         temporary.replace(self.map_file)
 
-    def _start(self, name: str, argv: Sequence[str], *, host: str) -> ManagedProcess:
-        return self.processes.add(ManagedProcess.start(name, command=self.lab.command(host, list(argv))))
+    def _start(self, name: str, argv: Sequence[str], *, host: str) -> Process:
+        return self.processes.start(name, self.lab.command(host, list(argv)))
 
-    def wait_for(self, process: ManagedProcess, kind: str, **fields: str) -> dict[str, Any]:
-        """Return the first event of this kind with these fields. Raises BenchError if the process ends before."""
-        give_up_at = time.monotonic() + BOUND_S
-        while time.monotonic() < give_up_at:
-            for event in process.events:
-                if event["event"] == kind and fields.items() <= event.items():
-                    return event
-            if process.exit_status is not None:
-                self.processes.stop(process)
-                break
-            self.processes.wait(until=time.monotonic() + _TICK_S)
-        raise BenchError(f"{process.name}: no {kind}: {process.last_error or 'no output'}")
+    def wait_for(self, process: Process, kind: str, **fields: str) -> Event:
+        """Return the next event of this kind with these fields. Raises BenchError if the process ends before."""
+        return self.processes.event(process, kind, bound_s=BOUND_S, **fields)
 
-    def ends_unready(self, process: ManagedProcess) -> bool:
+    def ends_unready(self, process: Process) -> bool:
         """Return whether a process ends before it serves anything; have all of its output, and end it if it serves."""
         give_up_at = time.monotonic() + BOUND_S
         while (is_running := process.exit_status is None) and not any(e["event"] == "ready" for e in process.events):

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-import click
 import numpy as np
 
 from devmem.region import Region
@@ -183,39 +182,26 @@ def emit_address(program: Program) -> None:
     )
 
 
-@click.command()
-@click.argument("end", type=click.Choice(["receive", "send"]))
-@click.argument("work", type=click.Choice(["messages", "writes"]))
-@click.option("--device", required=True)
-@click.option("--directory", type=click.Path(path_type=Path), required=True)
-@click.option("--count", type=int, required=True)
-@click.option("--gid", default="")
-@click.option("--qp-num", type=int, default=0)
-@click.option("--address", type=int, default=0)
-@click.option("--rkey", type=int, default=0)
-def main(
-    end: str, work: str, *, device: str, directory: Path, count: int, gid: str, qp_num: int, address: int, rkey: int
-) -> None:
-    """Be one END of a tenant's WORK."""
-    is_receiver, is_messages = end == "receive", work == "messages"
-    memory_bytes = DEPTH * MESSAGE_BYTES
-    if not is_messages:
-        memory_bytes = (count if is_receiver else WRITES_IN_FLIGHT) * WRITE_BYTES
-    program = Program(device, directory=directory, memory_bytes=memory_bytes)
-    size_bytes = count * (MESSAGE_BYTES if is_messages else WRITE_BYTES)
+def receive(*, work: str, device: str, directory: str, count: int) -> None:
+    """Be the receiving end of a tenant's `messages` or `writes`."""
+    is_messages = work == "messages"
+    memory_bytes = DEPTH * MESSAGE_BYTES if is_messages else count * WRITE_BYTES
+    program = Program(device, directory=Path(directory), memory_bytes=memory_bytes)
+    wrong = (receive_messages if is_messages else receive_writes)(program, count=count)
+    emit("received", bytes=count * (MESSAGE_BYTES if is_messages else WRITE_BYTES), wrong=wrong)
+
+
+def send(*, work: str, device: str, directory: str, count: int, gid: str, qp_num: int, address: int, rkey: int) -> None:
+    """Be the sending end."""
+    is_messages = work == "messages"
+    memory_bytes = DEPTH * MESSAGE_BYTES if is_messages else WRITES_IN_FLIGHT * WRITE_BYTES
+    program = Program(device, directory=Path(directory), memory_bytes=memory_bytes)
     started, cpu_started = time.monotonic(), time.process_time()
-    if is_receiver:
-        wrong = (receive_messages if is_messages else receive_writes)(program, count=count)
-        emit("received", bytes=size_bytes, wrong=wrong)
-        return
     handle = verbs.AddressHandle(program.pd, gid=bytes.fromhex(gid))
     if is_messages:
         send_messages(program, handle, qp_num, count=count)
     else:
         send_writes(program, handle, qp_num, count=count, remote=address, rkey=rkey)
-    seconds = time.monotonic() - started
-    emit("sent", bytes=size_bytes, seconds=seconds, cpu_s=time.process_time() - cpu_started)
-
-
-if __name__ == "__main__":
-    main()
+    size_bytes = count * (MESSAGE_BYTES if is_messages else WRITE_BYTES)
+    cpu_s = time.process_time() - cpu_started
+    emit("sent", bytes=size_bytes, seconds=time.monotonic() - started, cpu_s=cpu_s)

@@ -11,19 +11,20 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from devmem import RegionError
-from netns.standard_streams import is_output_error
-from srd.cli.options import Interrupted, emit
+from netns.base.addresses import host_port_text
+from netns.base.output import emit
+from netns.base.printable import printable
+from netns.base.standard_streams import is_output_error
+from srd.cli.options import Interrupted
 from srd.cli.progress import ProgressWatch
+from srd.endpoint import Endpoint
 from srd.errors import PeerError
 from srd.file_transfer.inbox import Inbox, NotStartedError
 from srd.file_transfer.leftovers import GRACE_S, Leftover
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.receiving import FileReceiver
-from srd.file_transfer.transport import Listener, Peer
 from srd.file_transfer.watcher import Received, Watcher
-from srd.io.addresses import host_port_text
-from srd.peer import Peer as EndpointPeer
-from srd.printable import printable
+from srd.peer import Peer
 
 NEXT_FILE_WITHIN_S = 30.0
 """Longest time that a sender which has announced more files may take to offer them: enough to connect anew on a bad
@@ -35,10 +36,10 @@ _LEVELS: Final = {"": logging.INFO, "failed": logging.ERROR}
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class RecvListener:
     """Where a daemon receives from."""
 
-    listener: Listener
+    listener: Endpoint
     title: str
     """What it listens on."""
     hint: str
@@ -49,11 +50,11 @@ class Opened:
     """Returns counters for the event `received`."""
 
 
-Source = Callable[[], AbstractAsyncContextManager[Opened]]
+OpenListener = Callable[[], AbstractAsyncContextManager[RecvListener]]
 """Opens it, and closes it behind the block. Raises SrdError."""
 
 
-class Outcome(Enum):
+class SessionEnd(Enum):
     """How a session ended."""
 
     DONE = auto()
@@ -75,9 +76,9 @@ class Daemon:
         self.failures = 0
         self._resumable = 0  # files lost by their senders, which may go on with them
         self._tasks: set[asyncio.Task[None]] = set()  # one per peer, and one per leftover partial file
-        self.outcomes: asyncio.Queue[Outcome | BaseException] = asyncio.Queue()  # of sessions, or a fatal error
+        self.outcomes: asyncio.Queue[SessionEnd | BaseException] = asyncio.Queue()  # of sessions, or a fatal error
 
-    async def serve(self, source: Source, *, once: bool) -> int:
+    async def serve(self, source: OpenListener, *, once: bool) -> int:
         """Listen until cancelled, or with `once` until one sender is done; return the exit status."""
         left = await self._leftovers()
         async with source() as opened:
@@ -101,7 +102,7 @@ class Daemon:
                 with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
                     self.inbox.close()
 
-    def _say_listening(self, opened: Opened) -> None:
+    def _say_listening(self, opened: RecvListener) -> None:
         if self.as_json:
             emit("listening", **opened.fields)
             return
@@ -135,8 +136,8 @@ class Daemon:
                 return 1
             if isinstance(outcome, BaseException):
                 raise outcome
-            if once and outcome is not Outcome.LOST:
-                return 1 if self.failures or outcome is Outcome.FAILED else 0
+            if once and outcome is not SessionEnd.LOST:
+                return 1 if self.failures or outcome is SessionEnd.FAILED else 0
             within_s = NEXT_FILE_WITHIN_S if once else None
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -151,13 +152,13 @@ class Daemon:
         self._tasks.add(task)
         task.add_done_callback(ended)
 
-    async def _accept(self, listener: Listener) -> None:
+    async def _accept(self, listener: Endpoint) -> None:
         while True:
             self._spawn(self._serve_peer(await listener.accept()))
 
     async def _serve_peer(self, peer: Peer) -> None:
         """Receive files from a peer until it closes. Errors are logged and affect no other peer."""
-        session = Session(self, peer)
+        session = SessionWatch(self, peer)
         _log.debug("%s: a peer is here", host_port_text(*peer.address))
         try:
             await FileReceiver(peer, inbox=self.inbox, watcher=session).receive()
@@ -168,7 +169,7 @@ class Daemon:
                 raise
             what = f"internal error: {type(error).__name__}: {error}"
             self.say(f"{host_port_text(*peer.address)}: {what}", event="failed")
-            self.outcomes.put_nowait(Outcome.FAILED)
+            self.outcomes.put_nowait(SessionEnd.FAILED)
         finally:
             session.end()
             await peer.close()
@@ -193,7 +194,7 @@ class Daemon:
             what = "its sender did not come back; what there was of it is removed"
             self.say(f"{leftover.name}: {what}", event="failed", name=leftover.name)
             if counts:
-                self.outcomes.put_nowait(Outcome.FAILED)
+                self.outcomes.put_nowait(SessionEnd.FAILED)
 
     def warn(self, text: str) -> None:
         """Say a problem that fails no file."""
@@ -206,7 +207,7 @@ class Daemon:
         _log.log(_LEVELS.get(event, logging.WARNING), "%s", text)
 
 
-class Session(Watcher):
+class SessionWatch(Watcher):
     """Says what happens in a session, and counts it."""
 
     def __init__(self, daemon: Daemon, peer: Peer) -> None:
@@ -280,12 +281,12 @@ class Session(Watcher):
             self._daemon.keep(offer)
         self._daemon.failures += len(files) - len(kept)
         has_parted = isinstance(error, PeerError) and error.status == 0
-        self._daemon.outcomes.put_nowait(Outcome.LOST if kept or not (files or has_parted) else Outcome.FAILED)
+        self._daemon.outcomes.put_nowait(SessionEnd.LOST if kept or not (files or has_parted) else SessionEnd.FAILED)
 
     def on_done(self) -> None:
         """Its sender has nothing more."""
         self.end()
-        self._daemon.outcomes.put_nowait(Outcome.DONE)
+        self._daemon.outcomes.put_nowait(SessionEnd.DONE)
 
     def warn(self, line: str) -> None:
         """Say it."""
@@ -308,8 +309,6 @@ class Session(Watcher):
 
 
 def _packet_figures(peer: Peer) -> dict[str, int]:
-    """Return what an endpoint of this process has counted."""
-    if not isinstance(peer, EndpointPeer):
-        return {}
+    """Return what the endpoint has counted."""
     stats = peer.stats()
     return {"packets": stats.rx_pkts, "duplicates": stats.rx_duplicates}

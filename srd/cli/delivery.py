@@ -13,19 +13,17 @@ from typing import Any
 
 import click
 
-from srd.cli.options import emit
+from netns.base.output import emit
+from netns.base.printable import printable
+from netns.base.token_bucket import TokenBucket
 from srd.cli.progress import TransferProgress, rate_text
 from srd.errors import PeerError, SrdError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.listing import Listing
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import CHUNK_BYTES
-from srd.file_transfer.sending import FileSender, Outcome, Sent
-from srd.file_transfer.token_bucket import TokenBucket
-from srd.file_transfer.transport import Peer
-from srd.peer import PathStats
-from srd.peer import Peer as EndpointPeer
-from srd.printable import printable
+from srd.file_transfer.sending import FileEnd, FileSender, Sent
+from srd.peer import PathStats, Peer
 
 RETRY_INTERVAL_S = 0.5
 """Time between two attempts; an attempt takes longer if the receiver does not answer."""
@@ -69,7 +67,7 @@ class Destination:
 
 
 @dataclass(slots=True)
-class Tally:
+class DeliveredCounts:
     """What became of the files."""
 
     delivered: int = 0
@@ -93,8 +91,8 @@ class Delivery:
         self._failure = ""  # of the single one
         self._sender = secrets.token_hex(16)
         rate_bps = options.limit_bps
-        self._bucket = None if rate_bps is None else TokenBucket(rate_bps, burst_bytes=CHUNK_BYTES)
-        self._tally = Tally()
+        self._bucket = None if rate_bps is None else _bucket(rate_bps)
+        self._tally = DeliveredCounts()
         self._done_bytes = self._acked_bytes = 0  # of files that have ended, and of those in flight
         self._best = (0, 0)  # files that have ended and bytes acknowledged, the most in any attempt
         self._is_begun = False  # whether a peer has ever been open
@@ -195,7 +193,7 @@ class Delivery:
         self._best = max(self._best, (len(self._listing.files) - len(self._waiting), done_bytes))
         self._progress.show(done_bytes)
 
-    def _on_end(self, file: Outgoing, outcome: Outcome) -> None:
+    def _on_end(self, file: Outgoing, outcome: FileEnd) -> None:
         self._acked_bytes -= file.acked_bytes
         file.acked_bytes = 0
         if isinstance(outcome, TransferInterruptedError):
@@ -273,7 +271,7 @@ def _fields(sent: Sent) -> dict[str, Any]:
     return {"name": sent.name, "bytes": sent.size, "hash": sent.file_hash, "digest": sent.digest, "verified": True}
 
 
-def _summary_text(tally: Tally, single: Sent | None, figures: str, *, file_hash: str) -> str:
+def _summary_text(tally: DeliveredCounts, single: Sent | None, figures: str, *, file_hash: str) -> str:
     if single is not None:
         took = "the receiver has the same, " if single.was_there else f"{single.size} bytes in {figures}"
         return f"{printable(single.name)}: {took}{single.file_hash.upper()} {single.digest} verified"
@@ -288,9 +286,7 @@ def _directories_text(name: str, *, count: int) -> str:
 
 
 def _endpoint_figures(peer: Peer, *, primary: int) -> tuple[dict[str, Any], str]:
-    """Return what an endpoint of this process has counted, for events and as text; `primary`: its number of paths."""
-    if not isinstance(peer, EndpointPeer):
-        return {}, ""
+    """Return what the endpoint has counted, for events and as text; `primary`: its number of paths."""
     stats = peer.stats()
     packets, retransmitted = stats.tx_pkts, stats.retrans_pkts
     fraction = retransmitted / packets if packets else 0.0
@@ -322,3 +318,11 @@ def _path_figures(paths: Sequence[PathStats], *, primary: int) -> list[dict[str,
         }
         for path in paths
     ]
+
+
+def _bucket(rate_bps: int) -> TokenBucket:
+    """Return the limit of payload, a chunk deep.
+
+    It is empty at first: a file of two chunks takes as long as its bytes at that rate, and not half of it.
+    """
+    return TokenBucket(rate_bps / 8, depth_s=8 * CHUNK_BYTES / rate_bps, empty_at=time.monotonic())

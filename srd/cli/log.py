@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
 import click
 
-from srd.printable import printable
+from netns.base import logs
+from netns.base.logs import line_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}
@@ -35,7 +36,7 @@ def log_level(*, verbose: bool, quiet: bool) -> int:
     return logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
 
 
-class LineFormatter(logging.Formatter):
+class NameFormatter(logging.Formatter):
     """`NAME: MESSAGE`, on one line and printable; for systemd's journal with its priority in front."""
 
     def __init__(self, name: str, *, for_journal: bool) -> None:
@@ -44,22 +45,9 @@ class LineFormatter(logging.Formatter):
         self._for_journal = for_journal
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line. Exceptions are in it without their traces."""
-        text = record.getMessage()
-        if record.exc_info and record.exc_info[1] is not None:
-            text = f"{text}: {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+        """Return the line."""
         priority = f"<{_PRIORITIES.get(record.levelno, 6)}>" if self._for_journal else ""
-        return f"{priority}{self._name}: {printable(text)}"
-
-
-class _StderrHandler(logging.StreamHandler[Any]):
-    """Writes to what is stderr now; a stderr without a reader ends no daemon."""
-
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as in logging
-        """Drop the record: there is nobody to tell."""
+        return f"{priority}{self._name}: {line_of(record)}"
 
 
 def journal_reads_stderr() -> bool:
@@ -71,16 +59,6 @@ def journal_reads_stderr() -> bool:
     return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
-@contextmanager
-def logging_to_stderr(name: str, *, level: int) -> Iterator[None]:
+def logging_to_stderr(name: str, *, level: int) -> AbstractContextManager[None]:
     """Log what has at least this level to stderr, as command `name`, until the end of the block."""
-    root, own, handler = logging.getLogger(), logging.getLogger("srd"), _StderrHandler()
-    handler.setFormatter(LineFormatter(name, for_journal=journal_reads_stderr()))
-    before = own.level
-    own.setLevel(level)  # libraries: warnings, as is logging's default
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        own.setLevel(before)
+    return logs.logging_to_stderr(NameFormatter(name, for_journal=journal_reads_stderr()), level=level, logger="srd")

@@ -7,11 +7,11 @@ from typing import Final
 
 import click
 
-from srd.cli.options import HostPort
+from netns.base.addresses import host_port_text
+from netns.base.printable import printable
+from srd.cli.options import ADDRESS
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
 from srd.metrics.serving import METRICS, OPTION
-from srd.printable import printable
 
 MAX_ANSWER_BYTES: Final = 16 << 20
 TIMEOUT_S: Final = 10.0
@@ -19,7 +19,7 @@ TIMEOUT_S: Final = 10.0
 metrics_option: Final = click.option(
     OPTION,
     "metrics",
-    type=HostPort(),
+    type=ADDRESS,
     metavar="ADDR:PORT",
     help="Serve metrics (OpenMetrics, Prometheus) over HTTP here, unencrypted, and what srd top shows.",
 )
@@ -53,7 +53,7 @@ def ask(address: tuple[str, int], path: str) -> str:
 
 
 @click.command()
-@click.argument("address", type=HostPort(), metavar="ADDR:PORT")
+@click.argument("address", type=ADDRESS, metavar="ADDR:PORT")
 def metrics(*, address: tuple[str, int]) -> int:
     """Print the metrics of a running srd once, as its --metrics ADDR:PORT gives them to a scraper.
 

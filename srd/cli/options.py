@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import uvloop
 
 from devmem.errors import DevmemError
-from netns.units import UnitError, parse_duration_us, parse_rate_bps, parse_size
+from netns.base.collector import tune_collector
+from netns.base.options import HostPort
+from netns.base.output import emit
+from netns.base.printable import printable
 from srd.errors import SrdError
-from srd.printable import printable
 from srd.proto.wire.data import DEFAULT_PORT
 
 STOP_WITHIN_S = 2.0
@@ -32,83 +32,8 @@ class Interrupted(click.ClickException):
     exit_code = 1
 
 
-class HostPort(click.ParamType[tuple[str, int]]):
-    """HOST:PORT, with an IPv6 address in brackets."""
-
-    name = "HOST:PORT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        """Return (host, port); fail with one line that describes the error."""
-        if isinstance(value, tuple):
-            return value
-        host, colon, port = str(value).rpartition(":")
-        number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
-        if not colon or not 0 <= number <= 65535:
-            self.fail(
-                f"{value!r} is not HOST:PORT with a port of 0 to 65535, such as 192.0.2.1:{DEFAULT_PORT}", param, ctx
-            )
-        if ":" in host and not (host.startswith("[") and host.endswith("]")):
-            self.fail(f"{value!r}: put an IPv6 address in brackets, such as [::1]:{DEFAULT_PORT}", param, ctx)
-        return host.removeprefix("[").removesuffix("]"), number
-
-
-class Size(click.ParamType[int]):
-    """A size such as 256M or 1.5G, as bytes (netns.units)."""
-
-    name = "SIZE"
-
-    def __init__(self, *, least: int = 0, most: int | None = None) -> None:
-        self._least, self._most = least, most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number of bytes; fail with one line that describes the error."""
-        try:
-            size = parse_size(value)
-        except UnitError as error:
-            self.fail(str(error), param, ctx)
-        if size < self._least:
-            self.fail(f"{value} is too small; at least {self._least} bytes", param, ctx)
-        if self._most is not None and size > self._most:
-            self.fail(f"{value} is too large; at most {self._most} bytes", param, ctx)
-        return size
-
-
-class Duration(click.ParamType[float]):
-    """A duration such as 4ms or 90s, as seconds (netns.units)."""
-
-    name = "DURATION"
-
-    def __init__(self, *, most_s: float) -> None:
-        self._most_s = most_s
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds; fail with one line that describes the error."""
-        try:
-            seconds = parse_duration_us(value) / 1e6
-        except UnitError as error:
-            self.fail(str(error), param, ctx)
-        if not 0 <= seconds <= self._most_s:
-            self.fail(f"{value} is out of range; give 0 to {self._most_s:.10g}s", param, ctx)
-        return seconds
-
-
-class Rate(click.ParamType[int]):
-    """A rate such as 500mbit or 10MBps, as bit/s (netns.units)."""
-
-    name = "RATE"
-
-    def __init__(self, *, least_bps: int) -> None:
-        self._least_bps = least_bps
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return bit/s; fail with one line that describes the error."""
-        try:
-            rate_bps = parse_rate_bps(value)
-        except UnitError as error:
-            self.fail(str(error), param, ctx)
-        if rate_bps < self._least_bps:
-            self.fail(f"{value} is too slow; give at least {self._least_bps // 1_000_000}mbit", param, ctx)
-        return rate_bps
+ADDRESS: Final = HostPort(example_port=DEFAULT_PORT)
+"""The type of an argument HOST:PORT."""
 
 
 def is_directory(path: Path) -> bool:
@@ -125,16 +50,6 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
-
-
-def _tune_collector() -> None:
-    """Exclude existing objects, which live as long as the process, from garbage collection, and collect less often.
-
-    Packets form no reference cycles, so reference counts free them, and collections would only cost time.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 def run(main: Coroutine[Any, Any, int], *, as_json: bool = False) -> int:
@@ -165,7 +80,7 @@ def run(main: Coroutine[Any, Any, int], *, as_json: bool = False) -> int:
                 raise
             raise Interrupted(f"stopped by {caught[0].name}") from None
 
-    _tune_collector()
+    tune_collector()
     running = supervised()
     try:
         return uvloop.run(running)
@@ -184,11 +99,6 @@ def _end(number: signal.Signals) -> None:
     """End the process from a thread, with the message and exit status of an orderly end."""
     os.write(sys.stderr.fileno(), f"srd: stopped by {number.name}\n".encode())
     os._exit(Interrupted.exit_code)
-
-
-def emit(event: str, **fields: object) -> None:
-    """Print one event as a JSON line."""
-    click.echo(json.dumps({"event": event, **fields}))
 
 
 busy_poll_option = click.option(

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import click
 
-from srd.cli.options import Size, run
+from netns.base.addresses import host_port_text
+from netns.base.options import Duration, Rate, Size
+from srd.cli.options import run
 from srd.cli.perf_options import (
     PORT,
     ClientSide,
     Common,
-    Rate,
-    Seconds,
     common_options,
     congestion_option,
     connect_timeout_option,
@@ -30,7 +30,6 @@ from srd.cli.security import authorized_keys_option, known_hosts_option, securit
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
 from srd.perf.errors import PerfError
 from srd.perf.iperf_json import document
 from srd.perf.meter import Interval
@@ -38,6 +37,7 @@ from srd.perf.opening import listen
 from srd.perf.parameters import (
     MAX_OMIT_S,
     MAX_PACED_BLOCK_S,
+    MAX_RATE_BPS,
     MAX_SECONDS,
     MAX_SRD_BLOCK_BYTES,
     MAX_STREAMS,
@@ -123,10 +123,24 @@ async def _listen(options: Common, config: EndpointConfig) -> Endpoint:
 @host_argument
 @common_options
 @interval_option
-@click.option("-t", "--time", "seconds", type=Seconds(most_s=MAX_SECONDS), help="How long.  [default: 10]")
+@click.option("-t", "--time", "seconds", type=Duration(most_s=MAX_SECONDS, bare_s=1.0), help="How long.  [default: 10]")
 @click.option("-n", "--bytes", "size_bytes", type=Size(least=1, most=MAX_TOTAL_BYTES), help="How much, instead.")
-@click.option("-O", "--omit", "omit_s", type=Seconds(most_s=MAX_OMIT_S), default="0", help="Time before -t to ignore.")
-@click.option("-b", "--bitrate", "rate_bps", type=Rate(), default="0", help="Limit of each stream, such as 250M.")
+@click.option(
+    "-O",
+    "--omit",
+    "omit_s",
+    type=Duration(most_s=MAX_OMIT_S, bare_s=1.0),
+    default="0",
+    help="Time before -t to ignore.",
+)
+@click.option(
+    "-b",
+    "--bitrate",
+    "rate_bps",
+    type=Rate(most_bps=MAX_RATE_BPS),
+    default="0",
+    help="Limit of each stream, such as 250M.",
+)
 @click.option(
     "-l",
     "--length",

@@ -10,23 +10,22 @@ from typing import Any, Final
 
 import click
 
-from netns.units import UnitError, parse_rate_bps
+from netns.base.addresses import host_port_text
+from netns.base.options import Duration
+from netns.base.printable import printable
 from srd.cli.metrics import metrics_option
-from srd.cli.options import Duration, busy_poll_option
+from srd.cli.options import busy_poll_option
 from srd.cli.security import security_config, split_fingerprint
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
 from srd.metrics.serving import serving
 from srd.peer import Peer
 from srd.perf.client import Client, Target
 from srd.perf.iperf_json import error_document
-from srd.perf.parameters import MAX_RATE_BPS
 from srd.perf.results import describe
 from srd.perf.server import INTERVAL_S
 from srd.perf.tcp_socket import BBR, CUBIC
-from srd.printable import printable
 from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.secure.config import Keys, SecurityConfig
 
@@ -34,41 +33,6 @@ PORT: Final = 5201
 """iperf3's, so that what a firewall allows for it is allowed for this."""
 MAX_CONNECT_S: Final = 600.0
 LEAST_INTERVAL_S: Final = 0.1
-
-
-class Seconds(Duration):
-    """A duration such as 500ms; as with iperf3 a bare number is seconds, or what `bare_s` says."""
-
-    name = "TIME"
-
-    def __init__(self, *, most_s: float, bare_s: float = 1.0) -> None:
-        super().__init__(most_s=most_s)
-        self._bare_s = bare_s
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds; fail with one line that describes the error."""
-        try:
-            seconds = float(value) * self._bare_s
-        except ValueError:
-            return super().convert(value, param, ctx)
-        return super().convert(f"{seconds:.9f}s", param, ctx)
-
-
-class Rate(click.ParamType[int]):
-    """A rate in bit/s such as 250mbit (netns.units), or 250M as with iperf3."""
-
-    name = "RATE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bits per second; fail with one line that describes the error."""
-        text = str(value)
-        try:
-            rate_bps = parse_rate_bps(f"{text}bit" if text[-1:].lower() in tuple("kmgt") else text)
-        except UnitError as error:
-            self.fail(str(error), param, ctx)
-        if not 0 <= rate_bps <= MAX_RATE_BPS:
-            self.fail(f"{value} is out of range; give 0 (no limit) to 10tbit", param, ctx)
-        return rate_bps
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,7 +119,7 @@ interval_option = click.option(
     "-i",
     "--interval",
     "interval_s",
-    type=Seconds(most_s=3600.0),
+    type=Duration(most_s=3600.0, bare_s=1.0),
     default=f"{INTERVAL_S:g}",
     show_default=True,
     callback=_interval,
@@ -165,7 +129,7 @@ host_argument = click.argument("host", metavar="HOST[#FINGERPRINT]")
 connect_timeout_option = click.option(
     "--connect-timeout",
     "connect_timeout_s",
-    type=Seconds(most_s=MAX_CONNECT_S, bare_s=0.001),
+    type=Duration(most_s=MAX_CONNECT_S, bare_s=0.001),
     default="10s",
     show_default=True,
     help="How long to try to connect; a bare number is milliseconds.",

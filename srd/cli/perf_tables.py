@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import click
 
-from srd.cli.options import Size, run
+from netns.base.options import Duration, Size
+from srd.cli.options import run
 from srd.cli.perf_options import (
     ClientSide,
-    Seconds,
     common_options,
     congestion_option,
     connect_timeout_option,
@@ -55,7 +55,9 @@ _sweep_options: Final = _with(
         type=click.IntRange(1, MAX_ITERATIONS),
         help=f"Iterations of each size.  [default: {ITERATIONS}]",
     ),
-    click.option("-D", "--duration", "seconds", type=Seconds(most_s=MAX_SECONDS), help="Time of each size, instead."),
+    click.option(
+        "-D", "--duration", "seconds", type=Duration(most_s=MAX_SECONDS, bare_s=1.0), help="Time of each size, instead."
+    ),
 )
 _peers_option: Final = click.option(
     "-q",

@@ -11,11 +11,13 @@ from typing import Final
 
 import click
 
+import netns.base.program
+
 GROUP: Final = "srd.commands"
 
 
-class Group(click.Group):
-    """A group with the commands of entry points beside its own."""
+class Program(netns.base.program.Program):
+    """A program with the commands of entry points beside its own."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from srd.file_transfer.transport import Peer
-from srd.printable import printable
+from netns.base.printable import printable
+from srd.peer import Peer
 
 PROGRESS_INTERVAL_S = 0.05
 """Sampling interval of a transfer: short enough to see a stall of a tenth of a second."""

@@ -15,23 +15,22 @@ from typing import Any, Final
 import click
 
 from devmem import RegionError
-from netns.standard_streams import was_closed
-from srd.cli.daemon import Daemon, Opened, Source
+from netns.base.addresses import host_port_text
+from netns.base.options import Size
+from netns.base.standard_streams import was_closed
+from srd.cli.daemon import Daemon, OpenListener, RecvListener
 from srd.cli.devmem import DeviceMemory
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
-from srd.cli.options import HostPort, Size, busy_poll_option, is_directory, run
+from srd.cli.options import ADDRESS, busy_poll_option, is_directory, run
 from srd.cli.security import authorized_keys_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
-from srd.cli.transports import card_option, card_transport, check_without
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.inbox import MAX_TRANSFERS, Inbox
 from srd.file_transfer.protocol import STANDARD_STREAM
 from srd.file_transfer.standard_output import StandardOutput
-from srd.file_transfer.transport import Transport
-from srd.io.addresses import host_port_text
 from srd.metrics.serving import serving
 from srd.sd_notify import notifying_systemd
 
@@ -39,8 +38,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option("--listen", type=HostPort(), help="Address to listen on; port 0 selects a free port.")
-@card_option
+@click.option("--listen", type=ADDRESS, help="Address to listen on; port 0 selects a free port.")
 @click.option(
     "-o",
     "--output",
@@ -67,7 +65,6 @@ _log: Final = logging.getLogger(__name__)
 def recv(
     *,
     listen: tuple[str, int] | None,
-    card: str | None,
     output: Path | None,
     once: bool,
     overwrite: bool,
@@ -77,7 +74,7 @@ def recv(
     as_json: bool,
     **endpoint: Any,
 ) -> int:
-    """Receive files into a directory until stopped; --listen or --card says where.
+    """Receive files into a directory until stopped.
 
     Prints the address and the fingerprint of its key: what srd send takes. All is encrypted.
 
@@ -90,21 +87,17 @@ def recv(
     srd recv --listen 0.0.0.0:19870 -o - | tar x. What is written is verified chunk by chunk and in order, and the
     status is 0 only if the whole is verified, too. The receiver waits for a slow reader, and the sender for it.
 
-    With --card the files come through the queues of a card's device, which encrypts as the card's settings say. The
-    address is then HOST:PORT/QPN/QKEY, of a queue pair: all that srd send --card needs. A restarted srd recv has
-    another one.
-
     The log goes to stderr: files that failed as errors; senders that were lost or refused, and what cannot be cleaned
     up, as warnings; the address and each received file as information; peers for debugging. Started by systemd it
     reports its state, and feeds the watchdog.
     """
     level = log_level(verbose=verbose, quiet=quiet)
     own = EndpointOptions(**endpoint)
-    if (listen is None) is (card is None):
-        raise click.UsageError("give --listen HOST:PORT or --card DEVICE, one of them")
+    if listen is None:
+        raise click.UsageError("give --listen HOST:PORT, where senders reach it")
     if output is None:
         raise click.UsageError("give --output DIRECTORY, where the files go, or --output - for standard output")
-    source = _by_endpoint(listen, own) if listen is not None else _by_card(card or "", own)
+    source = _by_endpoint(listen, own)
     if str(output) == STANDARD_STREAM:
         if as_json:
             raise click.UsageError("--json: prints events on standard output, where the file goes; leave it out")
@@ -116,7 +109,7 @@ def recv(
         return run(daemon.serve(_notifying(source), once=once), as_json=as_json)
 
 
-def _to_standard_output(source: Source) -> int:
+def _to_standard_output(source: OpenListener) -> int:
     if was_closed(1):
         raise click.UsageError("--output -: standard output is closed")
     place = StandardOutput(sys.stdout.fileno())
@@ -126,11 +119,11 @@ def _to_standard_output(source: Source) -> int:
         place.close()
 
 
-def _notifying(source: Source) -> Source:
+def _notifying(source: OpenListener) -> OpenListener:
     """Return the same, which tells systemd when it is open and when it closes."""
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Opened]:
+    async def opened() -> AsyncIterator[RecvListener]:
         async with source() as found, notifying_systemd(f"listening on {found.title}"):
             yield found
 
@@ -163,22 +156,8 @@ class EndpointOptions:
     trace_file: Path | None
     metrics: tuple[str, int] | None
 
-    def given(self) -> dict[str, bool]:
-        """Return which of them were given, by name."""
-        named = {
-            "--devmem": self.devmem,
-            "--psk-file": self.psk_file,
-            "--cert": self.cert,
-            "--ca": self.ca,
-            "--authorized-keys": self.authorized_keys,
-            "--trace": self.trace_file,
-            "--metrics": self.metrics,
-        }
-        flags = {"--plain": self.plain, "--busy-poll": self.busy_poll}
-        return {**{name: value is not None for name, value in named.items()}, **flags}
 
-
-def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
+def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> OpenListener:
     """Listen with an endpoint of this process. Raises click.UsageError for options that contradict each other."""
     check_trace_file(own.trace_file, inputs=[])
     security = security_config(
@@ -194,7 +173,7 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
     title = f"srd recv on {host_port_text(*listen)}"
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Opened]:
+    async def opened() -> AsyncIterator[RecvListener]:
         with tracing(own.trace_file, title=title, vantage_point="server") as trace:
             endpoint = await Endpoint.listen(listen[0], port=listen[1], config=config, trace=trace)
             try:
@@ -211,7 +190,9 @@ def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
     return opened
 
 
-def _described(endpoint: Endpoint, *, figures: Callable[[], dict[str, int]], metrics: tuple[str, int] | None) -> Opened:
+def _described(
+    endpoint: Endpoint, *, figures: Callable[[], dict[str, int]], metrics: tuple[str, int] | None
+) -> RecvListener:
     host, port = endpoint.address
     code = endpoint.identity.fingerprint
     reached_as = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
@@ -219,26 +200,4 @@ def _described(endpoint: Endpoint, *, figures: Callable[[], dict[str, int]], met
     fields: dict[str, object] = {"address": host, "port": port, "fingerprint": code}
     if metrics is not None:
         fields["metrics"] = host_port_text(*metrics)
-    return Opened(endpoint, host_port_text(host, port), hint, fields, figures)
-
-
-def _by_card(device: str, own: EndpointOptions) -> Source:
-    """Listen with a queue pair of a card. Raises click.UsageError."""
-    check_without(own.given())
-    transport: type[Transport] = card_transport()
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Opened]:
-        card = await transport.open(device)
-        try:
-            listener = await card.listen()
-            try:
-                title = f"{device}, {listener.target}"
-                hint = f"srd send --card DEVICE FILE {listener.target}"
-                yield Opened(listener, title, hint, {"card": device, "target": listener.target})
-            finally:
-                await listener.close()
-        finally:
-            await card.close()
-
-    return opened
+    return RecvListener(endpoint, host_port_text(host, port), hint, fields, figures)

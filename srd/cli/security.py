@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from srd.cli.options import HostPort
+from srd.cli.options import ADDRESS
 from srd.errors import UsageError
 from srd.secure.config import Cert, Keys, Plain, Psk, SecurityConfig
 from srd.secure.keys import (
@@ -42,7 +42,7 @@ class Target(click.ParamType[tuple[str, int, str | None]]):
         if isinstance(value, tuple):
             return value
         text, expected = split_fingerprint(str(value))
-        host, port = HostPort().convert(text, param, ctx)
+        host, port = ADDRESS.convert(text, param, ctx)
         return host, port, expected
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import click
 
-from netns.standard_streams import was_closed
+from netns.base.addresses import host_port_text
+from netns.base.options import Duration, Rate
+from netns.base.standard_streams import was_closed
 from srd.cli.delivery import Delivery, Destination, SendOptions
-from srd.cli.options import Duration, Rate, busy_poll_option, is_directory, is_file, run
+from srd.cli.options import busy_poll_option, is_directory, is_file, run
 from srd.cli.security import Target, known_hosts_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.cli.transfer_secret import transfer_secret
-from srd.cli.transports import card_option, card_transport, check_target, check_without
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.errors import TransferError
@@ -27,8 +28,7 @@ from srd.file_transfer.listing import Listing, list_all
 from srd.file_transfer.names import MAX_NAME_BYTES, path_untrusted
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import FILE_HASHES, MAX_RETRY_S, STANDARD_STREAM
-from srd.file_transfer.transport import Peer, Transport
-from srd.io.addresses import host_port_text
+from srd.peer import Peer
 from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.secure.config import Keys
 
@@ -40,7 +40,6 @@ LEAST_LIMIT_BPS = 1_000_000
 
 @click.command()
 @click.argument("arguments", metavar="PATH... HOST:PORT[#FINGERPRINT]", nargs=-1, required=True)
-@card_option
 @click.option(
     "--paths",
     type=click.IntRange(1, MAX_PATHS),
@@ -76,7 +75,6 @@ LEAST_LIMIT_BPS = 1_000_000
 def send(
     *,
     arguments: tuple[str, ...],
-    card: str | None,
     retry_for_s: float,
     name: str | None,
     skip_identical: bool,
@@ -100,9 +98,6 @@ def send(
     The exit status is 0 only if the receiver has verified every byte of every file. What it refuses is said, and the
     other files are sent. If the receiver is lost, the transfer is retried (--retry-for) and resumed: what it already
     has is not sent again. So it is by a second srd send, of the same files after the first one was killed.
-
-    With --card the files go through the queues of a card's device. The last argument is then what srd recv --card
-    prints, HOST:PORT/QPN/QKEY: address and UDP port of the other card, and number and key of a queue pair there.
     """
     if len(arguments) < 2:
         raise click.UsageError("give at least one PATH, and HOST:PORT last")
@@ -118,16 +113,11 @@ def send(
     )
     *paths, target = arguments
     pipe = _pipe(paths, name=name, devmem=devmem)
-    if card is None:
-        address = Target().convert(target, None, None)
-        listing = _listing(paths, pipe)
-        check_trace_file(own.trace_file, inputs=[file.path for file in listing.files])
-        config = own.config(target, options)
-        return run(_send(listing, address, config=config, options=options, trace_file=own.trace_file), as_json=as_json)
-    check_without({"--devmem": devmem, **own.given()})
-    transport = card_transport()
-    check_target(transport, target)
-    return run(_send_by(transport, card, _listing(paths, pipe), target, options=options), as_json=as_json)
+    address = Target().convert(target, None, None)
+    listing = _listing(paths, pipe)
+    check_trace_file(own.trace_file, inputs=[file.path for file in listing.files])
+    config = own.config(target, options)
+    return run(_send(listing, address, config=config, options=options, trace_file=own.trace_file), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +132,6 @@ class EndpointOptions:
     known_hosts: Path | None
     busy_poll: bool
     trace_file: Path | None
-
-    def given(self) -> dict[str, bool]:
-        """Return which of them were given, by name."""
-        named = {
-            "--paths": self.paths,
-            "--psk-file": self.psk_file,
-            "--cert": self.cert,
-            "--ca": self.ca,
-            "--known-hosts": self.known_hosts,
-            "--trace": self.trace_file,
-        }
-        flags = {"--plain": self.plain, "--busy-poll": self.busy_poll}
-        return {**{name: value is not None for name, value in named.items()}, **flags}
 
     def config(self, target: str, options: SendOptions) -> EndpointConfig:
         """Return the endpoint's settings. Raises click.UsageError for options that contradict each other."""
@@ -260,13 +237,3 @@ async def _send(
                 return peer
 
             return await Delivery(listing, Destination(name, connect), options=options).run()
-
-
-async def _send_by(
-    transport: type[Transport], device: str, listing: Listing, target: str, *, options: SendOptions
-) -> int:
-    opened = await transport.open(device)
-    try:
-        return await Delivery(listing, Destination(target, lambda: opened.connect(target)), options=options).run()
-    finally:
-        await opened.close()

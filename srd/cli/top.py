@@ -8,32 +8,31 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import click
-from rich.box import SIMPLE
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from netns.base.addresses import host_port_text
+from netns.base.options import Duration
+from netns.base.printable import printable
+from netns.base.tables import console, table
 from srd.cli.metrics import EndedError, ask
-from srd.cli.options import Duration, HostPort
+from srd.cli.options import ADDRESS
 from srd.cli.progress import rate_text
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
 from srd.metrics.sample import PathSample, PeerSample, Sample, parse_untrusted
 from srd.metrics.serving import PEERS
-from srd.printable import printable
 
-PIPE_COLUMNS: Final = 120
-"""Output width when stdout is not a terminal."""
 _ACTIVE: Final = "active"
 
 
 @click.command()
-@click.argument("address", type=HostPort(), metavar="ADDR:PORT")
+@click.argument("address", type=ADDRESS, metavar="ADDR:PORT")
 @click.option(
     "--interval",
     "interval_s",
-    type=Duration(most_s=86400.0),
+    type=Duration(least_s=0.1, most_s=86400.0),
     default="1s",
     show_default=True,
     help="Time between samples.",
@@ -49,17 +48,14 @@ def top(*, address: tuple[str, int], interval_s: float, count: int | None, with_
     Ends with that process, on Ctrl-C, or after --count samples. Rates are of the last interval. The first 64 peers are
     shown; in the column of paths, how many carry data, and how many do not.
     """
-    if interval_s < 0.1:
-        raise click.UsageError(f"--interval {interval_s:g}s: is too short; give at least 100ms")
-    console = Console(highlight=False, emoji=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, emoji=False, width=PIPE_COLUMNS)
+    terminal = console()
+    if not terminal.is_terminal:
         count = count or 1
     try:
         if as_json:
             _print_json(address, interval_s=interval_s, count=count)
         else:
-            _show(console, _pairs(address, interval_s=interval_s, count=count), with_paths=with_paths)
+            _show(terminal, _pairs(address, interval_s=interval_s, count=count), with_paths=with_paths)
     except EndedAfterwardsError:
         click.echo(f"srd top: {host_port_text(*address)}: has ended", err=True)
     except KeyboardInterrupt:
@@ -100,12 +96,12 @@ def _pairs(address: tuple[str, int], *, interval_s: float, count: int | None) ->
         before = sample
 
 
-def _show(console: Console, pairs: Iterator[tuple[Sample, Sample]], *, with_paths: bool) -> None:
-    if not console.is_terminal:
+def _show(terminal: Console, pairs: Iterator[tuple[Sample, Sample]], *, with_paths: bool) -> None:
+    if not terminal.is_terminal:
         for before, now in pairs:
-            console.print(screen(before, now, with_paths=with_paths))
+            terminal.print(screen(before, now, with_paths=with_paths))
         return
-    with Live(console=console, auto_refresh=False, screen=True) as live:
+    with Live(console=terminal, auto_refresh=False, screen=True) as live:
         for before, now in pairs:
             live.update(screen(before, now, with_paths=with_paths), refresh=True)
 
@@ -135,10 +131,12 @@ def headline(before: Sample, now: Sample, *, seconds: float) -> str:
 
 
 def _peers_table(peers: Sequence[PeerSample], earlier: dict[int, PeerSample], *, seconds: float) -> Table:
-    table = _table("peer", "sent", "received", "rtt ms", "cwnd KiB", "in flight", "resent/s", "resent", "paths")
+    rows = table(
+        "peer", "sent", "received", "rtt ms", "cwnd KiB", "in flight", "resent/s", "resent", "paths", text=("paths",)
+    )
     for peer in peers:
         known = earlier.get(peer.number, peer)
-        table.add_row(
+        rows.add_row(
             printable(peer.address),
             rate_text(8 * max(peer.tx_bytes - known.tx_bytes, 0) / seconds),
             rate_text(8 * max(peer.rx_bytes - known.rx_bytes, 0) / seconds),
@@ -149,7 +147,7 @@ def _peers_table(peers: Sequence[PeerSample], earlier: dict[int, PeerSample], *,
             str(peer.retrans_pkts),
             path_states(peer.paths),
         )
-    return table
+    return rows
 
 
 def path_states(paths: Sequence[PathSample]) -> str:
@@ -162,12 +160,20 @@ def path_states(paths: Sequence[PathSample]) -> str:
 
 
 def _paths_table(peer: PeerSample, earlier: dict[int, PathSample], *, seconds: float) -> Table:
-    table = _table(
-        f"{printable(peer.address)}, path", "sent", "rtt ms", "in flight", "resent", "lost", "timeouts", "state"
+    headings = (
+        f"{printable(peer.address)}, path",
+        "sent",
+        "rtt ms",
+        "in flight",
+        "resent",
+        "lost",
+        "timeouts",
+        "state",
     )
+    rows = table(*headings, text=("state",))
     for path in peer.paths:
         known = earlier.get(path.path, path)
-        table.add_row(
+        rows.add_row(
             str(path.path),
             rate_text(8 * max(path.bytes - known.bytes, 0) / seconds),
             "-" if path.smoothed_rtt_s is None else f"{1e3 * path.smoothed_rtt_s:.3f}",
@@ -177,11 +183,4 @@ def _paths_table(peer: PeerSample, earlier: dict[int, PathSample], *, seconds: f
             str(path.timeouts),
             printable(path.state),
         )
-    return table
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=SIMPLE, pad_edge=False, show_edge=False)
-    for index, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if index in {0, len(headings) - 1} else "right", no_wrap=True)
-    return table
+    return rows

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from netns.base.percentile import percentile
+from netns.base.printable import printable
+from netns.base.tables import table
 from srd.cli.progress import rate_text
-from srd.printable import printable
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
-from srd.qlog.summary import PeerSummary, ReceivedPath, SentPath, Stalls, percentile, summarise
+from srd.qlog.summary import PeerSummary, ReceivedPath, SentPath, Stalls, summarise
 from srd.qlog.timeline import timeline
 
 PIPE_COLUMNS = 120
@@ -65,7 +66,7 @@ def _print_peer(console: Console, number: int, peer: PeerSummary) -> None:
         requests = ", ".join(f"{count} {status}" for status, count in sorted(peer.completed.items())) or "none ended"
         print_line(console, f"requests: {requests}; acks taken: {peer.acks}")
         if peer.latencies_us:
-            shown = [f"{(percentile(peer.latencies_us, percent) or 0) / 1e3:.3f}" for percent in (0, 50, 99)]
+            shown = [f"{percentile(peer.latencies_us, percent) / 1e3:.3f}" for percent in (0, 50, 99)]
             print_line(
                 console, f"latency of those completed with OK: least {shown[0]}, median {shown[1]}, p99 {shown[2]} ms"
             )
@@ -81,19 +82,18 @@ def _print_peer(console: Console, number: int, peer: PeerSummary) -> None:
 
 
 def _sent_table(peer: PeerSummary) -> Table:
-    table = _table(
-        "path", "bursts", "packets", "MiB", "resent", "lost", "probes", "rtt min", "median", "p99 ms", "state"
-    )
+    headings = ("path", "bursts", "packets", "MiB", "resent", "lost", "probes", "rtt min", "median", "p99 ms", "state")
+    rows = table(*headings, text=("state",))
     for number, path in sorted(peer.sent.items()):
-        table.add_row(str(number), *_sent_cells([path]), _state(path))
-    table.add_section()
-    table.add_row("all", *_sent_cells(list(peer.sent.values())), "")
-    return table
+        rows.add_row(str(number), *_sent_cells([path]), _state(path))
+    rows.add_section()
+    rows.add_row("all", *_sent_cells(list(peer.sent.values())), "")
+    return rows
 
 
 def _sent_cells(paths: list[SentPath]) -> list[str]:
     rtts_us = [rtt_us for path in paths for rtt_us in path.rtt_us]
-    rtts = [percentile(rtts_us, percent) for percent in (0, 50, 99)]
+    rtts = [f"{percentile(rtts_us, percent) / 1e3:.3f}" if rtts_us else "-" for percent in (0, 50, 99)]
     return [
         str(sum(path.bursts for path in paths)),
         str(sum(path.packets for path in paths)),
@@ -101,7 +101,7 @@ def _sent_cells(paths: list[SentPath]) -> list[str]:
         str(sum(path.retransmitted for path in paths)),
         str(sum(path.lost for path in paths)),
         str(sum(path.probes for path in paths)),
-        *("-" if rtt_us is None else f"{rtt_us / 1e3:.3f}" for rtt_us in rtts),
+        *rtts,
     ]
 
 
@@ -111,12 +111,12 @@ def _state(path: SentPath) -> str:
 
 
 def _received_table(peer: PeerSummary) -> Table:
-    table = _table("path", "runs", "packets", "MiB", "of it again MiB")
+    rows = table("path", "runs", "packets", "MiB", "of it again MiB", text=())
     for number, path in sorted(peer.received.items()):
-        table.add_row(str(number), *_received_cells([path]))
-    table.add_section()
-    table.add_row("all", *_received_cells(list(peer.received.values())))
-    return table
+        rows.add_row(str(number), *_received_cells([path]))
+    rows.add_section()
+    rows.add_row("all", *_received_cells(list(peer.received.values())))
+    return rows
 
 
 def _received_cells(paths: list[ReceivedPath]) -> list[str]:
@@ -129,15 +129,15 @@ def _received_cells(paths: list[ReceivedPath]) -> list[str]:
 
 
 def _timeline_table(peer: PeerSummary) -> Table:
-    length_s, rows = timeline(peer)
-    table = _table("from s", "acknowledged", "received", "lost: reordering", "timeout", "resent")
-    for row in rows:
-        table.add_row(
+    length_s, parts = timeline(peer)
+    rows = table("from s", "acknowledged", "received", "lost: reordering", "timeout", "resent", text=())
+    for row in parts:
+        rows.add_row(
             f"{row.begin_s:.4f}",
             *(_rate(size_bytes, length_s) for size_bytes in (row.acked_bytes, row.landed_bytes)),
             *map(str, (row.reordered, row.timed_out, row.resent)),
         )
-    return table
+    return rows
 
 
 def _print_stalls(console: Console, stalls: Stalls, what: str) -> None:
@@ -155,13 +155,6 @@ def _draw(peers: dict[int, PeerSummary], *, title: str, out: Path) -> None:
             f"--plot {out}: needs matplotlib ({error}); install it: pip install 'open-srd[report]'"
         ) from error
     plot(peers, title=printable(title), out=out)
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=SIMPLE, pad_edge=False, show_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "state" else "right", no_wrap=True)
-    return table
 
 
 def _mib(size_bytes: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
+from netns.base.files import write_whole
 from srd.secure.keys import directory
 
 _BYTES = 32
@@ -26,17 +27,7 @@ def transfer_secret() -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Make the file, complete or not at all; leave one that another process has made meanwhile."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    """Make the file; leave one that another process has made meanwhile."""
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, secrets.token_bytes(_BYTES))
-        finally:
-            os.close(fd)
-        os.link(partial, path)
-    except OSError:
-        return
-    finally:
-        partial.unlink(missing_ok=True)
+        write_whole(path, secrets.token_bytes(_BYTES), mode=0o600, exclusive=True)

@@ -14,13 +14,14 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from netns.base.addresses import host_port_text
+from netns.base.options import json_option
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
 from srd.cli.options import busy_poll_option, run
 from srd.cli.security import Target, known_hosts_option, security_config, security_options
 from srd.config import EndpointConfig
 from srd.errors import UsageError
-from srd.io.addresses import host_port_text
 from srd.metrics.serving import serving
 from srd.sd_notify import notifying_systemd
 from srd.secure.config import Keys
@@ -321,7 +322,7 @@ async def _connect(options: Common, settings: Settings, target: tuple[str, int, 
 
 @tunnel.command()
 @click.argument("interface", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def stats(*, interface: str | None, as_json: bool) -> int:
     """Show what the tunnels of this network namespace have counted, or the one with INTERFACE.
 

@@ -49,8 +49,8 @@ import numpy.typing as npt
 import uvloop
 
 from devmem import Access, DevmemError, Region
+from netns.base.options import Duration, Size
 from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, RequestError, SrdError, Status
-from srd.cli.options import Duration, Size
 
 DEFAULT_PORT: Final = 29500  # torchrun's
 PIECE_BYTES: Final = 256 << 10

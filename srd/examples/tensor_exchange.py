@@ -35,8 +35,9 @@ import numpy.typing as npt
 import uvloop
 
 from devmem import Access, DevmemError, Region
+from netns.base.options import Size
 from srd import Endpoint, Peer, PeerError, SrdError, Status
-from srd.cli.options import Size
+from srd.cli.options import ADDRESS
 
 PATTERN: Final = 251
 """A prime, so that misplaced data is detected. The sum of the small integers is exact in float64."""
@@ -160,8 +161,8 @@ async def take_part(host: str, port: int, *, listening: bool, size_bytes: int) -
 
 
 @click.command()
-@click.option("--listen", metavar="HOST:PORT", help="Be the end that waits.")
-@click.option("--connect", metavar="HOST:PORT", help="Be the end that comes.")
+@click.option("--listen", type=ADDRESS, help="Be the end that waits.")
+@click.option("--connect", type=ADDRESS, help="Be the end that comes.")
 @click.option(
     "--bytes",
     "size_bytes",
@@ -170,17 +171,15 @@ async def take_part(host: str, port: int, *, listening: bool, size_bytes: int) -
     show_default=True,
     help="Size of the tensor; whole pages.",
 )
-def main(*, listen: str | None, connect: str | None, size_bytes: int) -> None:
+def main(*, listen: tuple[str, int] | None, connect: tuple[str, int] | None, size_bytes: int) -> None:
     """Exchange a tensor with another host; run one with --listen and one with --connect."""
     if (listen is None) == (connect is None):
         raise click.UsageError("give either --listen or --connect")
     if size_bytes % 4096:
         raise click.UsageError(f"--bytes: {size_bytes} is no multiple of 4096; round it")
-    host, colon, port = (listen or connect or "").rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise click.UsageError(f"{listen or connect}: is not HOST:PORT, such as 192.0.2.1:19870")
+    host, port = listen or connect or ("", 0)
     try:
-        done = uvloop.run(take_part(host.strip("[]"), int(port), listening=listen is not None, size_bytes=size_bytes))
+        done = uvloop.run(take_part(host, port, listening=listen is not None, size_bytes=size_bytes))
     except TimeoutError:
         click.echo(f"tensor_exchange: no peer connected within {PATIENCE_S:g} s", err=True)
         sys.exit(1)

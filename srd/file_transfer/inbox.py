@@ -29,7 +29,7 @@ class NotStartedError(TransferError):
     """No transfer was started: no valid offer arrived, or too many senders are served."""
 
 
-class Session(Protocol):
+class TransferSession(Protocol):
     """What receives from one peer."""
 
     ended: asyncio.Event
@@ -49,13 +49,13 @@ class Inbox:
         self.is_stopped = False
         self.slots = SendSlots()
         self._max_transfers = max_transfers
-        self._sessions: set[Session] = set()
-        self._owners: dict[str, Session] = {}  # by transfer
+        self._sessions: set[TransferSession] = set()
+        self._owners: dict[str, TransferSession] = {}  # by transfer
         self._open_files = 0
         self._arrived: OrderedDict[str, tuple[Offer, str, int]] = OrderedDict()
         self._kept: OrderedDict[str, tuple[Offer, Store, float]] = OrderedDict()  # by transfer, with the time of expiry
 
-    async def begin(self, session: Session, offers: Offers) -> None:
+    async def begin(self, session: TransferSession, offers: Offers) -> None:
         """Admit a session, after ending earlier ones of its files. Raises TransferError for what the place refuses.
 
         Raises NotStartedError for too many sessions.
@@ -67,19 +67,19 @@ class Inbox:
             raise NotStartedError(f"{name}the receiver is busy with {len(self._sessions)} transfers (--max-transfers)")
         self._sessions.add(session)
 
-    def end(self, session: Session) -> None:
+    def end(self, session: TransferSession) -> None:
         """Remove a session that has ended, and every file of it."""
         self._sessions.discard(session)
         session.ended.set()
 
-    async def claim(self, session: Session, offer: Offer) -> None:
+    async def claim(self, session: TransferSession, offer: Offer) -> None:
         """Have a transfer for one session. Raises TransferError if it has it already."""
         if self._owners.get(offer.transfer) is session:
             raise TransferError(f"{offer.name}: is offered twice at a time")
         await self._supersede(session, (offer,))
         self._owners[offer.transfer] = session
 
-    async def _supersede(self, session: Session, offers: tuple[Offer, ...]) -> None:
+    async def _supersede(self, session: TransferSession, offers: tuple[Offer, ...]) -> None:
         for offer in offers:
             while (earlier := self._owners.get(offer.transfer)) is not None and earlier is not session:
                 earlier.supersede()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.protocol import Offer
 from srd.file_transfer.store import Store
-from srd.file_transfer.transport import Message
+from srd.message import Message
 
 SYNC_ALL_FROM = 8
 """Files. With fewer, what others have written to the file system would cost more than the commits."""

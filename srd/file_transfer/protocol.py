@@ -62,9 +62,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
+from netns.base.printable import printable
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.names import path_untrusted
-from srd.printable import printable
 
 CONTROL_MESSAGE = 1 << 31
 """Immediate of a control message; smaller values are chunk numbers."""

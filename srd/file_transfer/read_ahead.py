@@ -39,7 +39,7 @@ class Chunk:
     digest: bytes
 
 
-Source = SourceFile | PipeSource
+ChunkSource = SourceFile | PipeSource
 
 
 class ReadAhead:
@@ -58,11 +58,11 @@ class ReadAhead:
         self._reading: deque[tuple[list[int], asyncio.Future[list[Chunk]]]] = (
             deque()
         )  # slots, and what is read into them
-        self._source: Source | None = None
+        self._source: ChunkSource | None = None
         self._next_index = 0
         self._end: int | None = None
 
-    def begin(self, source: Source, *, first: int, end: int | None = None) -> None:
+    def begin(self, source: ChunkSource, *, first: int, end: int | None = None) -> None:
         """Read `source` from chunk `first` to before `end`, or to its end."""
         self._end = end
         source.begin()
@@ -116,7 +116,7 @@ class ReadAhead:
             self._reading.append((slots, reading))
             reading.add_done_callback(lambda _: self._changed.notify())
 
-    def _read(self, source: Source, indices: Sequence[int], slots: Sequence[int]) -> list[Chunk]:
+    def _read(self, source: ChunkSource, indices: Sequence[int], slots: Sequence[int]) -> list[Chunk]:
         """In the thread."""
         chunks = []
         for index, slot in zip(indices, slots, strict=True):

@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from netns.standard_streams import is_output_error
+from netns.base.addresses import host_port_text
+from netns.base.standard_streams import is_output_error
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.inbox import Inbox, NotStartedError
@@ -45,11 +46,11 @@ from srd.file_transfer.protocol import (
 )
 from srd.file_transfer.stall import StallMeter
 from srd.file_transfer.store_queue import Failures, Item, StoreQueue
-from srd.file_transfer.transport import Message, Peer
 from srd.file_transfer.watcher import Received, Watcher
 from srd.file_transfer.worker import start_worker
-from srd.io.addresses import host_port_text
+from srd.message import Message
 from srd.notify import Notify
+from srd.peer import Peer
 from srd.proto.wire.status import Status
 
 OFFER_WITHIN_S = 10.0

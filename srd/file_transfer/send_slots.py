@@ -6,8 +6,8 @@ import asyncio
 
 from devmem.region import Region
 from srd.file_transfer.protocol import CONTROL_MESSAGE, MAX_CONTROL_BYTES
-from srd.file_transfer.transport import Peer
 from srd.notify import Notify
+from srd.peer import Peer
 from srd.proto.wire.status import Status
 
 COUNT = 64

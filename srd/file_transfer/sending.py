@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from devmem.errors import RegionError
 from devmem.region import Region
+from netns.base.token_bucket import TokenBucket
 from srd.errors import PeerError, UsageError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.outgoing import Outgoing
@@ -47,14 +49,13 @@ from srd.file_transfer.protocol import (
     ranges_untrusted,
     refusal,
 )
-from srd.file_transfer.read_ahead import SLOTS, Chunk, ReadAhead, Source
+from srd.file_transfer.read_ahead import SLOTS, Chunk, ChunkSource, ReadAhead
 from srd.file_transfer.runs import Kind, Range, Run, runs
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
-from srd.file_transfer.token_bucket import TokenBucket
-from srd.file_transfer.transport import Peer
 from srd.file_transfer.worker import start_worker
 from srd.notify import Notify
+from srd.peer import Peer
 from srd.proto.wire.status import Status
 
 _CONTROL_SLOTS = 2 + SLOTS
@@ -83,7 +84,7 @@ class Sent:
     """Whether the receiver had the same file before, so that nothing was sent."""
 
 
-Outcome = Sent | TransferError
+FileEnd = Sent | TransferError
 """How a file ended: of errors, a TransferInterruptedError may be tried again."""
 
 
@@ -166,11 +167,11 @@ class FileSender:
         self._open: dict[int, _Offered] = {}  # by number
         self._accepted: deque[_Offered] = deque()
         self._ends: list[dict[str, object]] = []
-        self._on_end: Callable[[Outgoing, Outcome], None] = lambda _file, _outcome: None
+        self._on_end: Callable[[Outgoing, FileEnd], None] = lambda _file, _outcome: None
 
     async def send(self, path: Path) -> Sent:
         """Send one file under its own name. Raises TransferError, or PeerError when the peer has ended."""
-        outcomes: list[Outcome] = []
+        outcomes: list[FileEnd] = []
         file = Outgoing(path, path.name, transfer=secrets.token_hex(16))
         try:
             await self.send_all([file], on_end=lambda _, outcome: outcomes.append(outcome))
@@ -181,7 +182,7 @@ class FileSender:
             raise outcome
         return outcome
 
-    async def send_all(self, files: Sequence[Outgoing], *, on_end: Callable[[Outgoing, Outcome], None]) -> None:
+    async def send_all(self, files: Sequence[Outgoing], *, on_end: Callable[[Outgoing, FileEnd], None]) -> None:
         """Send files and make directories; `on_end(file, outcome)` is called for each.
 
         Directories come after files, and a pipe comes last.
@@ -344,7 +345,7 @@ class FileSender:
         offered.taken = max(offered.taken, taken)
         _source_of(offered).take(offered.taken)
 
-    def _end(self, offered: _Offered, outcome: Outcome) -> None:
+    def _end(self, offered: _Offered, outcome: FileEnd) -> None:
         del self._open[offered.number]
         offered.has_ended = True
         if isinstance(outcome, Sent) and offered.file.source is not None:
@@ -352,7 +353,7 @@ class FileSender:
         self._unmap(offered)
         self._report(offered.file, outcome)
 
-    def _report(self, file: Outgoing, outcome: Outcome) -> None:
+    def _report(self, file: Outgoing, outcome: FileEnd) -> None:
         if not isinstance(outcome, TransferInterruptedError):
             file.close()
         self._on_end(file, outcome)
@@ -425,7 +426,7 @@ class FileSender:
             offered.is_cancelled = True
             future.cancel()
 
-    async def _send_runs(self, offered: _Offered, source: Source) -> None:
+    async def _send_runs(self, offered: _Offered, source: ChunkSource) -> None:
         """Send what the receiver does not have; a hole by its name, and to standard output as zeros."""
         if isinstance(source, PipeSource):
             await self._send_chunks(offered, source, first=offered.chunks_there, end=None)
@@ -454,7 +455,7 @@ class FileSender:
         if not offered.has_ended and source.digest.hexdigest() != sent:
             raise source.changed()
 
-    async def _send_chunks(self, offered: _Offered, source: Source, *, first: int, end: int | None) -> None:
+    async def _send_chunks(self, offered: _Offered, source: ChunkSource, *, first: int, end: int | None) -> None:
         if self._is_mapped and isinstance(source, SourceFile) and source.size and offered.mapping is None:
             offered.mapping = self._map(source)
             self._look_at_mapped(offered, source)
@@ -475,7 +476,9 @@ class FileSender:
                     self._post_hashes(offered, chunks)
                 for chunk in chunks:
                     if self._bucket is not None:
-                        await self._bucket.take(chunk.length)
+                        self._bucket.charge(chunk.length, now=time.monotonic())
+                        if delay_s := self._bucket.delay_s(time.monotonic()):
+                            await asyncio.sleep(delay_s)
                     self._post(offered, chunk)
         except _EndedError:
             return
@@ -611,12 +614,12 @@ def _is_count(value: object, *, most: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
-def _chunks_so_far(source: Source) -> int:
+def _chunks_so_far(source: ChunkSource) -> int:
     """Return the chunks of a file, or those of a pipe that were read."""
     return source.hashed_chunks if source.chunks is None else source.chunks
 
 
-def _source_of(offered: _Offered) -> Source:
+def _source_of(offered: _Offered) -> ChunkSource:
     """Return the open file. Raises TransferError for an answer that a directory cannot have."""
     if offered.file.source is None:
         raise TransferError(f"{offered.file.path}: the receiver takes the directory for a file; is it srd recv?")

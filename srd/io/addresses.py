@@ -36,8 +36,3 @@ def host_text(address: Address) -> str:
     except OSError:  # the interface was removed
         zone = str(address[3])
     return f"{address[0]}%{zone}"
-
-
-def host_port_text(host: str, port: int) -> str:
-    """Return HOST:PORT, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

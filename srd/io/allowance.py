@@ -29,6 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from netns.base.token_bucket import TokenBucket
 from srd.proto.errors import UsageError
 
 RESUME_S: Final = 0.001
@@ -86,30 +87,6 @@ class AllowanceExceeded:
     """In both directions."""
 
 
-class TokenBucket:
-    """A bucket as a point in time: when all that was charged would have been carried at the rate."""
-
-    __slots__ = ("_depth_s", "_done_at", "_per_s")
-
-    def __init__(self, per_s: float, *, depth_s: float) -> None:
-        """`per_s`: tokens per second; `depth_s`: the depth, as time at that rate. The bucket is full."""
-        self._per_s = per_s
-        self._depth_s = depth_s
-        self._done_at = 0.0
-
-    def charge(self, tokens: float, *, now: float) -> None:
-        """Take tokens, more than there are if need be."""
-        self._done_at = max(self._done_at, now) + tokens / self._per_s
-
-    def tokens(self, now: float) -> float:
-        """Return how many tokens there are; negative: a debt."""
-        return (now + self._depth_s - max(self._done_at, now)) * self._per_s
-
-    def ready_at(self, level_s: float) -> float:
-        """Return from when there are tokens for `level_s`, as time at the rate."""
-        return self._done_at - self._depth_s + level_s
-
-
 class DirectionLimit:
     """The allowance of one direction. Times are in seconds of one monotonic clock."""
 
@@ -146,10 +123,10 @@ class DirectionLimit:
         resume_s, bytes_at, packets_at = self._resume_s, 0.0, 0.0
         if self._bytes is not None:
             self._bytes.charge(size_bytes, now=now)
-            bytes_at = self._bytes.ready_at(0.0)
+            bytes_at = self._bytes.ready_at()
         if self._packets is not None:
             self._packets.charge(packets, now=now)
-            packets_at = self._packets.ready_at(0.0)
+            packets_at = self._packets.ready_at()
         latest_at = max(bytes_at, packets_at)
         if latest_at >= now:
             self._waits_for_bytes, self._waits_for_packets = bytes_at >= now, packets_at >= now

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+from netns.base import metrics
 from srd.build import BUILD
 from srd.metrics.snapshot import Family, PeerSnapshot, Snapshot
 from srd.proto.paths.path import PathState
@@ -105,10 +105,5 @@ def _metric(family: Family) -> Metric:
 
 def exposition(snapshot: Snapshot, *, as_openmetrics: bool) -> tuple[str, bytes]:
     """Return content type and text of the metrics, and of the process's own."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(SnapshotCollector(snapshot))
-    ProcessCollector(registry=registry)
-    if as_openmetrics:
-        text: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
-        return openmetrics.CONTENT_TYPE_LATEST, text
-    return CONTENT_TYPE_LATEST, generate_latest(registry)
+    own = ProcessCollector(registry=None)
+    return metrics.exposition(SnapshotCollector(snapshot), own, as_openmetrics=as_openmetrics)

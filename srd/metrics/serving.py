@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
+from netns.base.addresses import host_port_text
+from netns.base.http_server import HttpServer, wants_openmetrics
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
-from srd.metrics.http_server import HttpServer
 from srd.metrics.snapshot import Family, Snapshot, collect
 
 METRICS: Final = "/metrics"
@@ -47,7 +47,7 @@ class Source:
 
     async def metrics(self, accept: str) -> tuple[str, bytes]:
         """Return the metrics."""
-        wanted = "application/openmetrics-text" in accept
+        wanted = wants_openmetrics(accept)
         return await self._answer((METRICS, wanted), partial(self._render, as_openmetrics=wanted))
 
     async def peers(self, accept: str) -> tuple[str, bytes]:  # noqa: ARG002 - there is one format
@@ -97,7 +97,8 @@ async def serving(
         raise SrdError(f"{OPTION}: needs {error.name}; install it: pip install 'open-srd[cli]'") from error
     source = Source(endpoint, title=title, render=exposition, families=families)
     try:
-        server = await HttpServer.listen(address, routes={METRICS: source.metrics, PEERS: source.peers}, option=OPTION)
+        routes = {METRICS: source.metrics, PEERS: source.peers}
+        server = await HttpServer.listen(address, routes=routes, option=OPTION, error=SrdError)
         try:
             say(f"metrics at http://{host_port_text(*server.address)}{METRICS}")
             yield server.address

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from netns.base.addresses import host_port_text
 from srd.endpoint import Endpoint
-from srd.io.addresses import host_port_text
 from srd.peer import PathStats, Peer
 from srd.stats import EndpointStats, PeerStats, with_peers
 

@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from netns.base.addresses import host_port_text
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
-from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.perf.control import MAX_REPLY_BYTES, VERSION, Control, Fields, Kind, counts_untrusted
 from srd.perf.errors import PerfError

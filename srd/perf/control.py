@@ -13,10 +13,10 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
 
+from netns.base.printable import printable
 from srd.perf.errors import PerfError
-from srd.printable import printable
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the messages; another one is refused."""
 MAX_REQUEST_BYTES: Final = 64 << 10
 """Longest message to a server: figures of MAX_STREAMS streams."""

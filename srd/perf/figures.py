@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
+
+from netns.base.percentile import percentile
 
 LATENCY_HEAD: Final = (
     " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]"
@@ -92,11 +93,6 @@ class BandwidthFigures:
             f" {self.size_bytes:<10d} {self.iterations:<13d} {self.peak_mb_per_s:>16.2f} "
             f"{self.mean_mb_per_s:>20.2f} {self.million_messages_per_s:>16.6f}"
         )
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return a percentile by the nearest rank."""
-    return ordered[max(0, math.ceil(round(percent * len(ordered) / 100, 9)) - 1)]
 
 
 def peak_rate(progress: Sequence[tuple[int, int]], *, at_least: int) -> float:

@@ -11,7 +11,7 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.peer import Peer
 from srd.perf.errors import PerfError
-from srd.perf.pacing import Budget, TokenBucket
+from srd.perf.pacing import Budget, pace
 from srd.perf.parameters import Parameters, Protocol
 from srd.perf.payload import Source
 from srd.perf.srd_streams import SrdReceiver, SrdSender
@@ -51,7 +51,7 @@ class Opening:
 
     def _sender(self, number: int, connection: Peer | socket.socket, budget: Budget) -> Stream:
         rate_bps, block_bytes = self.parameters.rate_bps, self.parameters.block_bytes
-        work = Work(self.source, block_bytes, budget, TokenBucket(rate_bps, now=time.monotonic()) if rate_bps else None)
+        work = Work(self.source, block_bytes, budget, pace(rate_bps, now=time.monotonic()) if rate_bps else None)
         if isinstance(connection, Peer):
             return SrdSender(number, peer=connection, local=self.local, work=work, fail=self.fail)
         return TcpSender(number, sock=connection, work=work, fail=self.fail)

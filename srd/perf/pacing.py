@@ -1,29 +1,19 @@
-"""How fast, and how much: a token bucket for `-b`, and the bytes of `-n` that all streams share."""
+"""How fast a stream sends (`-b`), and the bytes of `-n` that all streams share."""
 
 from __future__ import annotations
 
 import threading
+from typing import Final
+
+from netns.base.token_bucket import TokenBucket
+
+BURST_S: Final = 0.1
+"""What idle time is worth at most: a stream that was stopped does not send all at once what it has missed."""
 
 
-class TokenBucket:
-    """Limits a stream to a rate. Time is an argument (seconds), so that it runs in virtual time.
-
-    What is sent is paid for afterwards: a block may go as soon as the one before it is paid for. Idle time is worth at
-    most `burst_s`, so that a stream that was stopped does not send all at once what it has missed.
-    """
-
-    def __init__(self, rate_bps: int, *, now: float, burst_s: float = 0.1) -> None:
-        self._rate_bps = rate_bps
-        self._burst_s = burst_s
-        self._paid_at = now  # when all that was sent is paid for
-
-    def delay_s(self, now: float) -> float:
-        """Return how long the next block has to wait; 0: it may go."""
-        return max(0.0, self._paid_at - now)
-
-    def spend(self, size_bytes: int, *, now: float) -> None:
-        """Take note that a block goes now."""
-        self._paid_at = max(self._paid_at, now - self._burst_s) + 8 * size_bytes / self._rate_bps
+def pace(rate_bps: int, *, now: float) -> TokenBucket:
+    """Return the bucket of a stream, of bytes: a block may go as soon as the one before it is paid for."""
+    return TokenBucket(rate_bps / 8, depth_s=BURST_S, empty_at=now)
 
 
 class Budget:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from netns.base.printable import printable
 from srd.perf.errors import PerfError
-from srd.printable import printable
 
 MAX_SECONDS: Final = 86_400.0
 """iperf3's."""

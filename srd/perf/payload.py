@@ -7,7 +7,7 @@ says where in the memory it lies. Both ends make the same bytes.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ SHIFT_BYTES: Final = 64
 """A cache line."""
 NUMBERS: Final = 1 << 32
 """Blocks are numbered modulo this: a message's immediate."""
+
+Number = TypeVar("Number", int, npt.NDArray[np.int64])
 
 
 class Source:
@@ -40,8 +42,8 @@ class Source:
         self.array: npt.NDArray[np.uint8] = self.region.array[: self.size_bytes]  # a region has whole pages
         self.array[:] = np.frombuffer(np.random.default_rng(SEED).bytes(self.size_bytes), np.uint8)
 
-    def offset(self, number: int) -> int:
-        """Return where in the region a block lies."""
+    def offset(self, number: Number) -> Number:
+        """Return where in the region a block lies, or blocks."""
         return number % NUMBERS % self._blocks * self._step_bytes
 
     def is_block(self, number: int, arrived: bytes) -> bool:

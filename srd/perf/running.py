@@ -41,7 +41,7 @@ class Failure:
     def __init__(self) -> None:
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def set(self, error: Exception) -> None:
+    def set(self, error: BaseException) -> None:
         """Note an error."""
         if not self._future.done():
             self._future.set_exception(error)

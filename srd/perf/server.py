@@ -12,10 +12,10 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
-from netns.standard_streams import is_output_error
+from netns.base.addresses import host_port_text
+from netns.base.standard_streams import is_output_error
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.perf.control import VERSION, Control, Fields, Kind, counts_untrusted
 from srd.perf.errors import PerfError
@@ -26,7 +26,7 @@ from srd.perf.parameters import Parameters, parameters_untrusted
 from srd.perf.payload import Source
 from srd.perf.results import Report, Results, Start, describe, encode, sendable_output
 from srd.perf.running import Failure, Running, first
-from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Session, Test, Write, heard_fields
+from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Test, TestSession, Write, heard_fields
 from srd.perf.stream import shown
 from srd.perf.sweep.plan import Sweep, sweep_untrusted
 from srd.perf.sweep.server import SweepTest
@@ -57,7 +57,7 @@ class Server:
         self._write, self._note = write, note
         self._as_json = as_json
         self._interval_s = interval_s
-        self._session: Session | None = None
+        self._session: TestSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # one accepts, the others have a peer each
         self._outcomes: asyncio.Queue[int | BaseException] = asyncio.Queue()  # per test, or a fatal error
 
@@ -129,7 +129,7 @@ class Server:
         except PerfError as error:
             await self._refuse(control, error)
             return
-        session = self._session = Session(wanted)
+        session = self._session = TestSession(wanted)
         test: Test
         if isinstance(wanted, Sweep):
             test = SweepTest(session, wanted, control=control, peer=peer, endpoint=self._endpoint)
@@ -226,7 +226,7 @@ class StreamTest(Test):
     asks = Kind.END
 
     def __init__(
-        self, session: Session, parameters: Parameters, *, control: Control, peer: Peer, endpoint: Endpoint
+        self, session: TestSession, parameters: Parameters, *, control: Control, peer: Peer, endpoint: Endpoint
     ) -> None:
         super().__init__(session, control=control, peer=peer, endpoint=endpoint)
         self._parameters = parameters

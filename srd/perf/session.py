@@ -33,7 +33,7 @@ Write = Callable[[str], None]
 """Prints text that may have several lines."""
 
 
-class Session:
+class TestSession:
     """A test that runs, or that is being opened."""
 
     def __init__(self, parameters: Connected) -> None:
@@ -87,7 +87,7 @@ class Test(ABC):
     asks: ClassVar[Kind]
     """The first message of the client once it was started."""
 
-    def __init__(self, session: Session, *, control: Control, peer: Peer, endpoint: Endpoint) -> None:
+    def __init__(self, session: TestSession, *, control: Control, peer: Peer, endpoint: Endpoint) -> None:
         self._session, self._control, self._peer, self._endpoint = session, control, peer, endpoint
 
     async def run(self, printer: Printer) -> None:

@@ -114,7 +114,7 @@ class SrdSender(Stream):
         self._posted_bytes += size_bytes
         future.add_done_callback(partial(self._completed, size_bytes))
         if self._work.pace is not None:
-            self._work.pace.spend(size_bytes, now=time.monotonic())
+            self._work.pace.charge(size_bytes, now=time.monotonic())
 
     def _completed(self, size_bytes: int, future: asyncio.Future[Status]) -> None:
         self._posted.discard(future)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from srd.perf.pacing import Budget, TokenBucket
+from netns.base.token_bucket import TokenBucket
+from srd.perf.pacing import Budget
 from srd.perf.payload import Source
 
 Address = tuple[str, int]

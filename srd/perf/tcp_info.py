@@ -1,8 +1,8 @@
 """Kernel counters of a TCP or MPTCP connection: bytes sent, bytes sent again, subflows, windows and round trips.
 
 Layouts: include/uapi/linux/tcp.h (struct tcp_info) and include/uapi/linux/mptcp.h (struct mptcp_info,
-mptcp_subflow_data, mptcp_subflow_addrs), Linux 6.18. All are append-only, and the kernel returns how much it wrote, so
-that an older kernel is detected instead of misread.
+mptcp_subflow_data), Linux 6.18. All are append-only, and the kernel returns how much it wrote, so that an older kernel
+is detected instead of misread.
 
 For MPTCP, `bytes_sent` is the sum over subflows, and what one subflow sends again *for another* (reinjection, counted
 by the MPTCP level in mptcpi_bytes_retrans) is a retransmission like what a subflow sends again by itself.
@@ -25,7 +25,6 @@ IPPROTO_MPTCP: Final = 262
 SOL_MPTCP: Final = 284
 MPTCP_INFO: Final = 1
 MPTCP_TCPINFO: Final = 2
-MPTCP_SUBFLOW_ADDRS: Final = 3
 
 _TCPI_BYTES_SENT_OFFSET: Final = 200  # tcpi_bytes_sent, tcpi_bytes_retrans: u64 each; Linux 4.19
 _TCP_INFO_BYTES: Final = 216
@@ -36,8 +35,8 @@ _OFFSETS: Final = {  # u32 each; tcpi_snd_wnd: Linux 5.4
 _MPTCPI_BYTES_RETRANS_OFFSET: Final = 48  # u64; Linux 6.5
 _MPTCP_INFO_BYTES: Final = 80
 _SUBFLOW_DATA: Final = struct.Struct("=4I")  # size_subflow_data, num_subflows, size_kernel, size_user
-_SOCKADDR_STORAGE_BYTES: Final = 128
 _MAX_SUBFLOWS: Final = 16
+_ITEM_BYTES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +49,12 @@ class Sent:
     bytes_retransmitted: int
     """Of these, the ones sent again."""
 
-    remote_addresses: tuple[str, ...] = ()
-    """MPTCP: the peer's address of each subflow. Empty for TCP and for MPTCP that fell back to TCP."""
-
-    local_addresses: tuple[str, ...] = ()
-    """MPTCP: our own address of each subflow, in the same order."""
-
-    @property
-    def retransmitted_fraction(self) -> float:
-        """Share of the bytes sent that had been sent before."""
-        return self.bytes_retransmitted / self.bytes_sent if self.bytes_sent else 0.0
+    subflows: int = 0
+    """MPTCP: how many it has. None for TCP and for MPTCP that fell back to TCP."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class FlowInfo:
     """A TCP connection, or a subflow of MPTCP, at one moment."""
 
     retransmits: int
@@ -79,18 +70,18 @@ class Flow:
     snd_mss_bytes: int
 
 
-def flows_of(sock: socket.socket) -> list[Flow]:
+def flows_of(sock: socket.socket) -> list[FlowInfo]:
     """Return the flows of a connected socket: one for TCP, and for MPTCP that fell back to it; else the subflows."""
     if sock.proto == IPPROTO_MPTCP:
         with suppress(OSError):  # fell back to TCP
-            return [_flow(part) for part in _subflow_array(sock, option=MPTCP_TCPINFO, item_bytes=256)]
+            return [_flow(part) for part in _subflows(sock)]
     return [_flow(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))]
 
 
-def _flow(info: bytes) -> Flow:
+def _flow(info: bytes) -> FlowInfo:
     padded = info.ljust(256, b"\0")  # what an older kernel does not count is 0
     field = {name: int.from_bytes(padded[at : at + 4], sys.byteorder) for name, at in _OFFSETS.items()}
-    return Flow(
+    return FlowInfo(
         retransmits=field["total_retrans"],
         cwnd_bytes=field["snd_cwnd"] * field["snd_mss"],
         snd_wnd_bytes=field["snd_wnd"],
@@ -116,13 +107,11 @@ def sent_by(sock: socket.socket) -> Sent:
     if len(info) < _MPTCP_INFO_BYTES:
         raise UnavailableError("mptcp: this kernel does not count retransmitted bytes; needs Linux 6.5")
     (reinjected,) = struct.unpack_from("=Q", info, _MPTCPI_BYTES_RETRANS_OFFSET)
-    flows = [_sent_by_tcp(part) for part in _subflow_array(sock, option=MPTCP_TCPINFO, item_bytes=256)]
-    ends = _subflow_array(sock, option=MPTCP_SUBFLOW_ADDRS, item_bytes=2 * _SOCKADDR_STORAGE_BYTES)
+    flows = [_sent_by_tcp(part) for part in _subflows(sock)]
     return Sent(
         bytes_sent=sum(flow.bytes_sent for flow in flows),
         bytes_retransmitted=reinjected + sum(flow.bytes_retransmitted for flow in flows),
-        local_addresses=tuple(_ipv4(pair[:_SOCKADDR_STORAGE_BYTES]) for pair in ends),
-        remote_addresses=tuple(_ipv4(pair[_SOCKADDR_STORAGE_BYTES:]) for pair in ends),
+        subflows=len(flows),
     )
 
 
@@ -133,23 +122,18 @@ def _sent_by_tcp(info: bytes) -> Sent:
     return Sent(bytes_sent=total, bytes_retransmitted=again)
 
 
-def _subflow_array(sock: socket.socket, *, option: int, item_bytes: int) -> list[bytes]:
-    """Return the records of one MPTCP option that is an array, each truncated to what the kernel wrote.
+def _subflows(sock: socket.socket) -> list[bytes]:
+    """Return the struct tcp_info of each subflow, truncated to what the kernel wrote.
 
     The kernel reads the caller's sizes from the buffer, which socket.getsockopt cannot give it.
     """
-    buffer = ctypes.create_string_buffer(_SUBFLOW_DATA.size + _MAX_SUBFLOWS * item_bytes)
-    _SUBFLOW_DATA.pack_into(buffer, 0, _SUBFLOW_DATA.size, 0, 0, item_bytes)
+    buffer = ctypes.create_string_buffer(_SUBFLOW_DATA.size + _MAX_SUBFLOWS * _ITEM_BYTES)
+    _SUBFLOW_DATA.pack_into(buffer, 0, _SUBFLOW_DATA.size, 0, 0, _ITEM_BYTES)
     length = ctypes.c_uint32(len(buffer))
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.getsockopt(sock.fileno(), SOL_MPTCP, option, buffer, ctypes.byref(length)) != 0:
+    if libc.getsockopt(sock.fileno(), SOL_MPTCP, MPTCP_TCPINFO, buffer, ctypes.byref(length)) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     _, flow_count, kernel_bytes, user_bytes = _SUBFLOW_DATA.unpack_from(buffer)
     starts = [_SUBFLOW_DATA.size + index * user_bytes for index in range(min(flow_count, _MAX_SUBFLOWS))]
     return [buffer.raw[start : start + min(kernel_bytes, user_bytes)] for start in starts]
-
-
-def _ipv4(sockaddr: bytes) -> str:
-    """Return the address of a struct sockaddr_in (family u16, port u16, address)."""
-    return socket.inet_ntoa(sockaddr[4:8])

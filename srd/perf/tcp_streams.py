@@ -261,7 +261,7 @@ class TcpSender(TcpStream):
                 at = (at + size) % end
                 self.size_bytes += size
                 if self._work.pace is not None:
-                    self._work.pace.spend(size, now=time.monotonic())
+                    self._work.pace.charge(size, now=time.monotonic())
         self._socket.shutdown(socket.SHUT_WR)  # counted and compared until here
 
     def stop(self) -> None:

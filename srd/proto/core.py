@@ -17,23 +17,20 @@ Peers are served round-robin: each `poll_transmit` returns one packet or burst o
 from __future__ import annotations
 
 import hmac
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 from random import Random
 from typing import Final
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.pacer import ActivePeers
 from srd.proto.errors import PacketError, UsageError
-from srd.proto.events import Completion, Event, EventQueue, PeerEnded, ReceiveResult, TargetCopy
-from srd.proto.handshake import Initiator, accept
+from srd.proto.events import Completion, Event, PeerEnded, ReceiveResult
+from srd.proto.handshake import Opening, accept, refusal_of
 from srd.proto.memory import Inbox, Memory
-from srd.proto.peer import PeerCore
+from srd.proto.peer import PeerCore, Shared
 from srd.proto.peer_state import PeerState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.admission import Admission
-from srd.proto.recv.pulls import Pulls
 from srd.proto.security import CredentialCheck, PacketProtection, Secured, Security
 from srd.proto.stateless import StatelessResponder
 from srd.proto.timers import Timers
@@ -109,16 +106,17 @@ class EndpointCore:
             secret=secret, accepting=accepting, paths=config.paths, datagram_bytes=datagram_bytes, security=security
         )
         self._security = security
-        self._new_context, self._rng = new_context, rng
-        self._memory, self._inbox = memory, inbox
-        self._copies: list[TargetCopy] = []  # of the batch that is being processed
         self._admissions: dict[int, Admission] = {}  # by region
-        self._trace, self._read = trace, read
+        self._trace = trace
         self._acks: list[tuple[PeerCore, Ack, float]] = []  # that came with the data of the batch
+        self._openings: dict[int, Opening] = {}  # by number: peers that this end opens, until they are made
+        self._opening_contexts: dict[int, Opening] = {}  # these, by the context id that this end chose
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
-        self._active_peers = ActivePeers(self._peers)
-        self._pulls = Pulls(config)
+        self._shared = shared = Shared(
+            config, peers=self._peers, new_token=new_context, rng=rng, memory=memory, inbox=inbox, read=read
+        )
+        self._copies, self._events, self._pulls = shared.copies, shared.events, shared.pulls
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
         self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
         self._by_reset: dict[int, list[PeerCore]] = {}  # with keys, likewise: two other ends may choose the same
@@ -130,8 +128,7 @@ class EndpointCore:
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, round-robin
         # Likewise, of those whose data `poll_transmit` held back, and that had none when it looked for data only.
         self._held, self._without_data = dict[int, None](), dict[int, None]()
-        self._events: EventQueue = deque()
-        self._traced = 0  # how many of these, from the first on, are in the trace
+        self._traced = 0  # how many events, from the first on, are in the trace
         self._timers = Timers()
         self._next_number = 0
 
@@ -155,9 +152,10 @@ class EndpointCore:
             raise UsageError(f"sizes: {sizes} needs sizes of at least {MIN_DATAGRAM_BYTES} bytes")
         if max(sizes) > self._datagram_bytes:  # the other end would use more than this one
             raise UsageError(f"sizes: {sizes} has more than the {self._datagram_bytes} bytes that this end receives")
-        peer = self._add(address, now=now)
-        peer.initiator = Initiator(
-            own_context=peer.own_context,
+        opening = Opening(
+            self._take_number(address),
+            address=address,
+            own_context=self._shared.new_token(),
             config=self._config,
             sizes=sizes,
             sources=sources,
@@ -165,7 +163,9 @@ class EndpointCore:
             check_credential=check_credential,
             now=now,
         )
-        return peer.number
+        self._openings[opening.number] = self._opening_contexts[opening.own_context] = opening
+        self._ready[opening.number] = None
+        return opening.number
 
     def post(self, peer: int, wr: WorkRequest) -> None:
         """Post a work request. It ends with a Completion for `wr.request`, whatever happens.
@@ -176,11 +176,13 @@ class EndpointCore:
         """
         core = self._peers.get(peer)
         if core is None:
+            if peer in self._openings:
+                raise UsageError(f"peer {peer} is not open for sending")
             self._events.append(Completion(peer, wr.request, Status.LOCAL_ERROR_INVALID_AH))
             return
         sender = core.open_sender()
         wr.check()
-        status = wr.refusal(max_send_bytes=sender.max_message_bytes, memory=self._memory)
+        status = wr.refusal(max_send_bytes=sender.max_message_bytes, memory=self._shared.memory)
         if status is not None:
             self._events.append(Completion(peer, wr.request, status))
             return
@@ -218,6 +220,8 @@ class EndpointCore:
         if (core := self._peers.get(peer)) is not None:
             core.end(status, reason=reason)
             self._after(core, now=now)
+        elif (opening := self._openings.get(peer)) is not None:
+            self._end_opening(opening, status, reason=reason, now=now)
 
     def on_deregistered(self, is_withdrawn: Callable[[int], bool], *, now: float) -> None:
         """Note that registrations of this end no longer exist, by key: their users end in error, at both ends."""
@@ -237,6 +241,9 @@ class EndpointCore:
 
     def close(self, peer: int, *, now: float) -> None:
         """Close a peer in an orderly way, after what was posted; ends with PeerEnded."""
+        if (opening := self._openings.get(peer)) is not None:
+            self._end_opening(opening, Status.FLUSHED, reason="closed before it was open", now=now)
+            return
         core = self.peer(peer)
         core.close(now=now)
         self._after(core, now=now)
@@ -246,10 +253,10 @@ class EndpointCore:
         self._unaccepted.discard(peer)
 
     def peer(self, number: int) -> PeerCore:
-        """Return a peer, until its PeerEnded was delivered. Raises UsageError if it no longer exists."""
+        """Return a peer, until its PeerEnded was delivered. Raises UsageError if it is not made yet, or has ended."""
         peer = self._peers.get(number) or self._ended.get(number)
         if peer is None:
-            raise UsageError(f"peer {number} has ended")
+            raise UsageError(f"peer {number} {'is not open yet' if number in self._openings else 'has ended'}")
         return peer
 
     @property
@@ -260,7 +267,7 @@ class EndpointCore:
     @property
     def open_peers(self) -> list[int]:
         """Numbers of the peers that have not ended, whether open yet or not."""
-        return list(self._peers)
+        return [*self._openings, *self._peers]
 
     @property
     def contexts(self) -> Container[int]:
@@ -329,7 +336,7 @@ class EndpointCore:
             self.malformed += 1
             return None
         peer = self._by_context.get(burst.context)
-        if peer is None or peer.sender is None or peer.state is PeerState.ENDED:
+        if peer is None or peer.state is PeerState.ENDED:
             return None
         if burst.flags & WITH_ACK and not self._take_ack_untrusted(burst, peer):
             self.malformed += 1
@@ -343,9 +350,9 @@ class EndpointCore:
             return False
         burst.flags &= ~WITH_ACK
         burst.payload_bytes = burst.segment_bytes = burst.length
-        if self._read is not None:
+        if self._shared.read is not None:
             try:
-                ack = decode_untrusted(self._read(burst.payload_offset + burst.length, ack_bytes))
+                ack = decode_untrusted(self._shared.read(burst.payload_offset + burst.length, ack_bytes))
             except PacketError:
                 return False
             if not isinstance(ack, Ack) or ack.context != burst.context:
@@ -409,17 +416,18 @@ class EndpointCore:
             return
         peer = self._by_context.get(packet.context)
         if peer is None:
-            self._stateless.on_unknown_context(packet, address)
+            if (opening := self._opening_contexts.get(packet.context)) is not None:
+                self._handle_answer(opening, packet, now=now)
+            else:
+                self._stateless.on_unknown_context(packet, address)
             return
-        if isinstance(packet, Probe | Close | Closed | Reset) and not peer.has_remote_context(packet.own_context):
+        if isinstance(packet, Probe | Close | Closed | Reset) and packet.own_context != peer.remote_context:
             return  # its sender knows only one of the two contexts, and so is not the other end
         match packet:
             case Close() | Closed() | Reset():
                 self._handle_end(peer, packet, address, now=now)
-            case Retry() | Accept() | SecureAccept() | Refuse():
-                self._handle_answer(peer, packet, now=now)
-            case Protected():
-                pass  # there are no keys to open it
+            case Retry() | Accept() | SecureAccept() | Refuse() | Protected():
+                pass  # too late: the peer is open; or there are no keys to open it
             case _:
                 peer.handle_control(packet, address, now=now, received_at=received_at)
         self._after(peer, now=now)
@@ -442,17 +450,45 @@ class EndpointCore:
         else:
             peer.handle_reset()
 
-    def _handle_answer(self, peer: PeerCore, packet: Retry | Accept | SecureAccept | Refuse, *, now: float) -> None:
-        """Process the answer to a HELLO of this end; for a peer that is open it comes too late."""
-        if peer.initiator is None:
-            return
+    def _handle_answer(self, opening: Opening, packet: Control, *, now: float) -> None:
+        """Process the answer to a HELLO of this end. All else is none: there is no peer yet."""
         if isinstance(packet, Retry):
-            peer.initiator.retry(packet, now=now)
+            opening.retry(packet, now=now)
+            self._ready[opening.number] = None
         elif isinstance(packet, Refuse):
-            peer.handle_refuse(packet)
-        else:
-            accepted, secured = peer.initiator.accepted_untrusted(packet, now=now)
-            self._opened(peer, accepted, secured=secured, now=now)
+            status, reason = refusal_of(packet)
+            if opening.failure:  # what an answer before it was ignored for
+                reason = f"{reason}; {opening.failure}"
+            self._end_opening(opening, status, reason=reason, now=now)
+        elif isinstance(packet, Accept | SecureAccept):
+            try:
+                accepted, secured = opening.accepted_untrusted(packet, now=now)
+            finally:
+                self._ready[opening.number] = None  # a failure ends the attempt sooner
+            self._forget_opening(opening)
+            peer = self._make(
+                opening.number,
+                address=opening.address,
+                own_context=opening.own_context,
+                packet=accepted,
+                secured=secured,
+                opening=opening,
+                now=now,
+            )
+            self._after(peer, now=now)
+
+    def _forget_opening(self, opening: Opening) -> None:
+        del self._openings[opening.number], self._opening_contexts[opening.own_context]
+
+    def _end_opening(self, opening: Opening, status: Status, *, reason: str, now: float) -> None:
+        """End an attempt to open a peer."""
+        self._events.append(PeerEnded(opening.number, status, reason, ()))
+        if self._trace is not None:
+            self._trace_events(now=now)
+        self._forget_opening(opening)
+        self._leave_host(opening.address)
+        self._ready.pop(opening.number, None)
+        self._timers.arm(opening.number, at=None)
 
     def _handle_hello(self, hello: Hello, address: Address, *, now: float) -> None:
         peer = self._by_remote.get(hello.own_context)
@@ -483,23 +519,25 @@ class EndpointCore:
             return None
         if displaced is not None:
             self.abandon(displaced, status=Status.LOCAL_ERROR_UNREACH_REMOTE, reason="not confirmed in time", now=now)
-        peer = self._by_remote[hello.own_context] = self._add(address, now=now)
-        self._unaccepted.add(peer.number)
-        secured, size_bytes = None, self._datagram_bytes
-        packet = accept(hello, address, context=peer.own_context, config=self._config, datagram_bytes=size_bytes)
-        peer.accept = packet.encode()
+        number, context, secured = self._take_number(address), self._shared.new_token(), None
+        packet = accept(hello, address, context=context, config=self._config, datagram_bytes=self._datagram_bytes)
+        answer = packet.encode()
         if response is not None:
-            message, secured = response.write(packet.body, context=peer.own_context, now=now)
-            peer.accept = SecureAccept(hello.own_context, message).encode()
-            self._unconfirmed.add(peer.number, address=address)
-        self._opened(peer, hello, secured=secured, now=now)
+            message, secured = response.write(packet.body, context=context, now=now)
+            answer = SecureAccept(hello.own_context, message).encode()
+            self._unconfirmed.add(number, address=address)
+        self._unaccepted.add(number)
+        peer = self._by_remote[hello.own_context] = self._make(
+            number, address=address, own_context=context, packet=hello, secured=secured, opening=None, now=now
+        )
+        peer.accept = answer
         self._after(peer, now=now)
         return peer
 
     def _has_room(self, address: Address) -> bool:
         """Whether one more peer may be opened from `address`."""
         return (
-            len(self._peers) < self._config.max_peers
+            len(self._peers) + len(self._openings) < self._config.max_peers
             and len(self._unaccepted) < self._config.max_unaccepted_peers
             and self._hosts.get(host_of(address), 0) < self._config.max_peers_per_address
         )
@@ -508,28 +546,21 @@ class EndpointCore:
         """Whether one more peer from `address` may take the place of another, as far as that is found out quickly."""
         return bool(self._unconfirmed) and self._hosts.get(host_of(address), 0) < self._config.max_peers_per_address
 
-    def _opened(self, peer: PeerCore, packet: Hello | Accept, *, secured: Secured | None = None, now: float) -> None:
-        if secured is not None:
-            peer.secure(secured, remote_context=packet.own_context)
-            self.protections[peer.own_context] = secured.protection
-            self._by_reset.setdefault(packet.own_context, []).append(peer)
-        peer.opened(packet, datagram_bytes=min(packet.datagram_bytes, self._datagram_bytes), now=now)
-
     def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
         """Process ICMP "port unreachable" from `address`. It has an effect only while a peer is being opened."""
-        for peer in list(self._peers.values()):
-            if peer.initiator is not None and peer.address == address:
-                peer.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason="nothing listens there (port unreachable)")
-                self._after(peer, now=now)
+        for opening in list(self._openings.values()):
+            if opening.address == address:
+                status, reason = Status.LOCAL_ERROR_UNREACH_REMOTE, "nothing listens there (port unreachable)"
+                self._end_opening(opening, status, reason=reason, now=now)
 
     def handle_icmp_too_big(self, address: Address, *, size_bytes: int) -> None:
         """Process ICMP "packet too big" about `address`: a link on the way passes datagrams of `size_bytes` at most.
 
         It has an effect only while a peer is being opened: later a size that does not pass shows by its losses.
         """
-        for peer in self._peers.values():
-            if peer.initiator is not None and peer.address == address:
-                peer.initiator.add_size(size_bytes)
+        for opening in self._openings.values():
+            if opening.address == address:
+                opening.add_size(size_bytes)
 
     def handle_timeout(self, now: float) -> None:
         """Process the timeouts that are due."""
@@ -537,6 +568,11 @@ class EndpointCore:
             if peer := self._peers.get(number):
                 peer.handle_timeout(now=now)
                 self._after(peer, now=now)
+            elif opening := self._openings.get(number):
+                self._ready[number] = None
+                if now >= opening.give_up_at:
+                    reason = opening.failure or f"no answer within {self._config.handshake_timeout_s:g} s"
+                    self._end_opening(opening, Status.LOCAL_ERROR_UNREACH_REMOTE, reason=reason, now=now)
         if self._pulls.is_crowded:
             self._take_turns(now=now)
 
@@ -558,26 +594,39 @@ class EndpointCore:
         while self._ready:
             number = next(iter(self._ready))
             del self._ready[number]
-            peer = self._peers.get(number)
-            if peer is None:
-                continue
-            out: Burst | Datagram | None = None
-            if data_only or not peer.control_due or peer.acks_wait_for_data:
-                out = peer.poll_burst(now=now, most_packets=most_packets)
-            if out is None and peer.control_due and not data_only:
-                out = peer.poll_control(now=now)
-                peer.control_due = out is not None
-                out = out or peer.poll_burst(now=now, most_packets=most_packets)
+            if (peer := self._peers.get(number)) is None:
+                out: Burst | Datagram | None = None if data_only else self._poll_hello(number, now=now)
+            else:
+                out = self._poll_peer(peer, data_only=data_only, most_packets=most_packets, now=now)
             if out is not None:
                 self._ready[number] = None  # to the end of the queue
                 return out
             if data_only:
                 self._without_data[number] = None  # looked at again when control packets go, too
-                continue
-            if not most_packets and peer.is_held:
-                self._held[number] = None
-            self._timers.arm(number, at=peer.poll_timeout(now=now))
+            elif peer is not None:
+                if not most_packets and peer.is_held:
+                    self._held[number] = None
+                self._timers.arm(number, at=peer.poll_timeout(now=now))
         return None
+
+    def _poll_peer(self, peer: PeerCore, *, data_only: bool, most_packets: int, now: float) -> Burst | Datagram | None:
+        """Return the next thing to send to a peer."""
+        if data_only or not peer.control_due or peer.acks_wait_for_data:
+            burst = peer.poll_burst(now=now, most_packets=most_packets)
+            if burst is not None or data_only or not peer.control_due:
+                return burst
+        packet = peer.poll_control(now=now)
+        peer.control_due = packet is not None
+        return packet or peer.poll_burst(now=now, most_packets=most_packets)
+
+    def _poll_hello(self, number: int, *, now: float) -> Datagram | None:
+        """Return the next HELLO of a peer that this end opens."""
+        if (opening := self._openings.get(number)) is None:
+            return None  # it has ended
+        if (hello := opening.poll_hello(now=now)) is None:
+            self._timers.arm(number, at=opening.wake_at)
+            return None
+        return Datagram(opening.address, hello.path, hello.encode())
 
     @property
     def awaits_rest(self) -> bool:
@@ -595,7 +644,7 @@ class EndpointCore:
         After a peer has ended any burst may read that memory.
         """
         core = self._peers.get(peer)
-        if core is None or core.sender is None:
+        if core is None:
             return False
         if core.remote_context != burst.context:
             return True
@@ -617,30 +666,51 @@ class EndpointCore:
 
     # -- peers --------------------------------------------------------------------------------------------------
 
-    def _add(self, address: Address, *, now: float) -> PeerCore:
-        peer = PeerCore(
-            self._next_number,
-            config=self._config,
-            address=address,
-            own_context=self._new_context(),
-            new_token=self._new_context,
-            rng=self._rng,
-            memory=self._memory,
-            inbox=self._inbox,
-            copies=self._copies,
-            events=self._events,
-            active_peers=self._active_peers,
-            pulls=self._pulls,
-            now=now,
-            trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
-        )
-        peer.acks_go_with_data = self._read is not None
-        self._next_number += 1
-        self._peers[peer.number] = self._by_context[peer.own_context] = peer
+    def _take_number(self, address: Address) -> int:
+        """Return the number of a new peer, and count it for its host."""
         host = host_of(address)
         self._hosts[host] = self._hosts.get(host, 0) + 1
+        self._next_number += 1
+        return self._next_number - 1
+
+    def _leave_host(self, address: Address) -> None:
+        """Count a peer that has ended for its host."""
+        host = host_of(address)
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
+
+    def _make(
+        self,
+        number: int,
+        *,
+        address: Address,
+        own_context: int,
+        packet: Hello | Accept,
+        secured: Secured | None,
+        opening: Opening | None,
+        now: float,
+    ) -> PeerCore:
+        """Make a peer by the packet that completed the handshake at this end."""
+        if secured is not None:
+            secured.protection.on_contexts(own=own_context, remote=packet.own_context)
+        peer = PeerCore(
+            number,
+            shared=self._shared,
+            address=address,
+            own_context=own_context,
+            packet=packet,
+            datagram_bytes=min(packet.datagram_bytes, self._datagram_bytes),
+            secured=secured,
+            opening=opening,
+            trace=None if self._trace is None else PeerTrace(self._trace, number=number),
+            now=now,
+        )
+        if secured is not None:
+            self.protections[own_context] = secured.protection
+            self._by_reset.setdefault(packet.own_context, []).append(peer)
+        self._peers[number] = self._by_context[own_context] = peer
         self._pulls.on_peers(self._peers)
-        self._ready[peer.number] = None
         return peer
 
     def _after(self, peer: PeerCore, *, now: float) -> None:
@@ -654,10 +724,7 @@ class EndpointCore:
             self._ready[peer.number] = None
         elif self._peers.pop(peer.number, None):
             self._ended[peer.number] = peer
-            host = host_of(peer.address)
-            self._hosts[host] -= 1
-            if not self._hosts[host]:
-                del self._hosts[host]
+            self._leave_host(peer.address)
             del self._by_context[peer.own_context]
             self._forget_remote(peer)
             self.protections.pop(peer.own_context, None)
@@ -665,7 +732,7 @@ class EndpointCore:
                 self._unaccepted.discard(peer.number)
             self._ready.pop(peer.number, None)
             self._held.pop(peer.number, None)
-            self._active_peers.busy.discard(peer.number)
+            self._shared.active_peers.busy.discard(peer.number)
             self._pulls.forget(peer.number, left=self._peers)
             self._timers.arm(peer.number, at=None)
 
@@ -685,4 +752,7 @@ class EndpointCore:
             peer = self._peers.get(event.peer)
             if peer is not None and peer.trace is not None:
                 peer.trace.event(event, datagram_bytes=peer.datagram_bytes, paths=self._config.paths, now=now)
+            elif self._trace is not None and event.peer in self._openings:
+                trace = PeerTrace(self._trace, number=event.peer)
+                trace.event(event, datagram_bytes=0, paths=self._config.paths, now=now)
         self._traced = len(self._events)

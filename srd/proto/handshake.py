@@ -180,12 +180,14 @@ MIN_RTT_S: Final = 1e-6
 """Smallest round trip, as for a path's samples: the pacing rate divides by it, and the clock may not have advanced."""
 
 
-class Initiator:
-    """The state of an opening peer at the initiator: what to send next, and when the attempt ends."""
+class Opening:
+    """A peer that this end opens: what to send next, and when the attempt ends."""
 
     def __init__(
         self,
+        number: int,
         *,
+        address: Address,
         own_context: int,
         config: ProtocolConfig,
         sizes: tuple[int, ...],
@@ -194,13 +196,15 @@ class Initiator:
         check_credential: CredentialCheck | None = None,
         now: float,
     ) -> None:
+        self.number = number
+        self.address = address
+        self.own_context = own_context
         self.failure = ""  # why an answer was ignored, if one was
         self._security = security
         self._mode = SecurityMode.PLAIN if security is None else security.mode
         self._check_credential = check_credential
         self._credential = b""  # the responder's
         self._initiations: dict[tuple[bytes, int], Initiation] = {}  # by cookie and size proposed, the oldest first
-        self._own_context = own_context
         self._config = config
         self._sizes = sizes
         self._sources = sources  # the addresses of this end's paths, if they are known
@@ -262,7 +266,7 @@ class Initiator:
         self.send_at = now + max(min(interval_s, MAX_HELLO_INTERVAL_S), config.initial_rtt_s)
         self._repeats += 1
         hello = Hello(
-            self._own_context,
+            self.own_context,
             config.receive_window_bytes,
             config.receive_window_messages,
             config.max_message_bytes,
@@ -271,7 +275,7 @@ class Initiator:
             self._cookie,
             path,
             self._mode,
-            source_digest=source_digest(self._sources[path], context=self._own_context) if self._sources else 0,
+            source_digest=source_digest(self._sources[path], context=self.own_context) if self._sources else 0,
             paths=config.paths,
         )
         return (
@@ -298,7 +302,7 @@ class Initiator:
         initiation = self._initiations.get(key)
         if initiation is None:
             initiation = security.initiate_untrusted(
-                self._credential, transcript=hello.transcript, context=self._own_context
+                self._credential, transcript=hello.transcript, context=self.own_context
             )
             if len(self._initiations) >= MAX_INITIATIONS:
                 del self._initiations[next(iter(self._initiations))]

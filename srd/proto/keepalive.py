@@ -53,11 +53,21 @@ class Keepalive:
         "_receiver", "_rounds", "_sender", "_unanswered_since", "last_packet_at",
     )  # fmt: skip
 
-    def __init__(self, config: ProtocolConfig, *, receiver: Receiver, active_peers: ActivePeers, now: float) -> None:
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        *,
+        receiver: Receiver,
+        sender: Sender,
+        active_peers: ActivePeers,
+        max_rtt_s: float,
+        now: float,
+    ) -> None:
+        """Begin when the handshake is complete at this end, which bounds the round trip; infinite: it does not."""
         self.last_packet_at = now
         self._config = config
         self._receiver = receiver
-        self._sender: Sender | None = None  # until the handshake is complete
+        self._sender = sender
         self._active_peers = active_peers  # all peers of the endpoint
         self._unanswered_since = now  # start of the timeout that the unanswered probes belong to
         self._probed_at = now  # time of the last sign of life, or probe sent
@@ -65,14 +75,8 @@ class Keepalive:
         self._probes_due = 0  # probes of the current round that are still to be sent
         self._asks = False  # whether only an answer is a sign of life, though all data is acknowledged
         self._awaits_packet = False  # whether the responder's first packet is still to come
-        self._opened_at = math.inf  # when the handshake was complete
-        self._max_rtt_s = math.inf  # the longest that the round trip can be; infinite before a packet has shown it
-
-    def on_handshake(self, sender: Sender, *, max_rtt_s: float, now: float) -> None:
-        """Note that the handshake is complete at this end, and bounds the round trip; infinite: it does not."""
-        self._sender, self._max_rtt_s = sender, max_rtt_s
-        self.on_packet(is_answer=True, now=now)
         self._opened_at = now
+        self._max_rtt_s = max_rtt_s  # the longest that the round trip can be; infinite before a packet has shown it
 
     def confirm(self) -> None:
         """Send one probe now, and again soon until a packet arrives: it confirms the keys to the responder."""
@@ -85,7 +89,7 @@ class Keepalive:
     def on_packet(self, *, is_answer: bool = False, now: float) -> None:
         """Note that a packet arrived. `is_answer`: it shows that the other end receives what is sent to it."""
         self.last_packet_at = now
-        if not is_answer and (sender := self._sender) is not None and (self._asks or sender.awaits_ack):
+        if not is_answer and (self._asks or self._sender.awaits_ack):
             return
         if self._max_rtt_s == math.inf and now > self._opened_at:
             self._max_rtt_s = now - self._opened_at
@@ -142,10 +146,10 @@ class Keepalive:
             interval_s = self._config.initial_rtt_s
         elif self._asks:
             interval_s = interval_s if self._rounds else 0.0
-        elif self._sender is not None and self._sender.idle and not self._receiver.incomplete:
+        elif self._sender.idle and not self._receiver.incomplete:
             if not self._rounds:
                 interval_s = max(interval_s, min(IDLE_PROBE_S * len(self._active_peers), MAX_IDLE_PROBE_S))
-        elif self._sender is not None and self._sender.credit_blocked:
+        elif self._sender.credit_blocked:
             interval_s = min(interval_s, self._sender.retry_s * (1 << min(self._rounds, MAX_DOUBLINGS)))
         ask_at = self._probed_at + interval_s
         if self._rounds < PROBES_BEFORE_END:
@@ -156,7 +160,7 @@ class Keepalive:
     @property
     def _longest_rtt_s(self) -> float:
         """The round trip, or before one was measured what bounds it; infinite before anything does."""
-        rtt_s = math.inf if self._sender is None else self._sender.measured_rtt_s
+        rtt_s = self._sender.measured_rtt_s
         return self._max_rtt_s if rtt_s == math.inf else rtt_s
 
     @property
@@ -169,13 +173,13 @@ class Keepalive:
 
     # -- probes -------------------------------------------------------------------------------------------------
 
-    def poll_round(self, sender: Sender, *, now: float) -> bool:
+    def poll_round(self, *, now: float) -> bool:
         """Begin the next round of probes, if it is due; return whether it was."""
         if now < self.probe_at():
             return False
         if not self._rounds:  # an idle peer has the same timeout from here on
             self._unanswered_since = max(self._probed_at, now - self._probe_after_s)
-        spread = PROBES_SPREAD**self._rounds if sender.has_active_path else 1
+        spread = PROBES_SPREAD**self._rounds if self._sender.has_active_path else 1
         self._probes_due = min(spread, self._config.paths)
         self._rounds += 1
         self._probed_at = now

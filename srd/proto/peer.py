@@ -1,4 +1,4 @@
-"""The state kept for one remote endpoint: handshake, sending and receiving halves, keepalive, closing.
+"""The state kept for one remote endpoint: sending and receiving halves, keepalive, closing.
 
 Its states and their transitions are in `proto.peer_state`.
 
@@ -12,7 +12,8 @@ Keepalive probes, and when a peer is unresponsive, are in `proto.keepalive`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Final
 
@@ -26,7 +27,7 @@ from srd.proto.events import (
     PeerOpened,
     TargetCopy,
 )
-from srd.proto.handshake import Initiator, is_translated, refusal_of
+from srd.proto.handshake import Opening, is_translated
 from srd.proto.keepalive import Keepalive
 from srd.proto.memory import Inbox, Memory
 from srd.proto.paths.mappings import Mappings
@@ -41,7 +42,6 @@ from srd.proto.recv.responder import Responder
 from srd.proto.security import PacketProtection, Secured
 from srd.proto.send.sender import Sender
 from srd.proto.wire.control import (
-    NO_ACK_PATH,
     Accept,
     Ack,
     Close,
@@ -54,7 +54,6 @@ from srd.proto.wire.control import (
     Probe,
     Pull,
     PullRequest,
-    Refuse,
 )
 from srd.proto.wire.data import (
     ABORTED,
@@ -78,123 +77,137 @@ CONFIRM_S: Final = 4.0
 `max_unaccepted_peers` until then, so this is short: two round trips over a satellite behind full buffers."""
 
 
+class Shared:
+    """What all peers of an endpoint share."""
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        *,
+        peers: Collection[int],
+        new_token: Callable[[], int],
+        rng: Random,
+        memory: Memory | None,
+        inbox: Inbox | None,
+        read: Callable[[int, int], bytes] | None,
+    ) -> None:
+        """Take a live view of their numbers, a source of unguessable 64-bit numbers, and what the core was given."""
+        self.config, self.new_token, self.rng = config, new_token, rng
+        self.memory, self.inbox = memory, inbox
+        self.read = read
+        self.copies: list[TargetCopy] = []  # of the batch that is being processed
+        self.events: EventQueue = deque()
+        self.active_peers = ActivePeers(peers)
+        self.pulls = Pulls(config)
+
+
 class PeerCore:
-    """One peer. Driven by `EndpointCore`, which finds it by its context id."""
+    """One peer, from the packet that completed the handshake at this end. Driven by `EndpointCore`."""
 
     def __init__(
         self,
         number: int,
         *,
-        config: ProtocolConfig,
+        shared: Shared,
         address: Address,
         own_context: int,
-        new_token: Callable[[], int],
-        rng: Random,
-        memory: Memory | None,
-        inbox: Inbox | None,
-        copies: list[TargetCopy],
-        events: EventQueue,
-        active_peers: ActivePeers,
-        pulls: Pulls,
+        packet: Hello | Accept,
+        datagram_bytes: int,
+        secured: Secured | None,
+        opening: Opening | None,
+        trace: PeerTrace | None,
         now: float,
-        trace: PeerTrace | None = None,
     ) -> None:
+        """Take the packet that completed the handshake, its keys, and its attempt at the initiator, None: incoming."""
+        config = shared.config
         self.number = number
         self.trace = trace
         self.address = address
-        self.own_context = own_context
-        self.remote_context = self.datagram_bytes = 0
+        self.own_context, self.remote_context = own_context, packet.own_context
+        self.datagram_bytes = datagram_bytes
         self.state = PeerState.OPENING
         self._timers = TIMERS[self.state]
-        self.addresses = AddressValidation(address, paths=config.paths, may_move=config.may_move, new_token=new_token)
-        self.acks = Acks(config, addresses=self.addresses)
-        self.receiver = Receiver(config, acks=self.acks)
-        self.sender: Sender | None = None
-        self._responder: Responder | None = None
-        self.initiator: Initiator | None = None
         self.protection: PacketProtection | None = None  # None: plain text
-        self.credential = b""  # the other end's public key or certificate, where it proves something
-        self.reset_token = b""  # of the other end
+        self.credential = self.reset_token = b""
+        if secured is not None:
+            self.protection = secured.protection
+            self.credential = secured.credential  # the other end's public key or certificate, if it proves something
+            self.reset_token = secured.reset_token  # of the other end
         self.accept = b""  # the ACCEPT that a HELLO gets; with keys until the peer is confirmed
         self.ended: tuple[Status, str] | None = None  # how and why it has ended
-        self.acks_go_with_data = False  # whether its owner can carry them, and the other end's
+        self.acks_go_with_data = shared.read is not None  # whether the other end can carry them, too
         self.control_due = True  # an event occurred since `poll_control` last returned None
-        self._config = config
-        self._pulls = pulls
-        self._active_peers = active_peers  # all peers of the endpoint
-        self._rng = rng
-        self._memory = memory
-        self._inbox = inbox
-        self._copies = copies
-        self._events = events
-        self._keepalive = Keepalive(config, receiver=self.receiver, active_peers=active_peers, now=now)
+        self._config, self._pulls, self._events = config, shared.pulls, shared.events
         self._closes = 0
         self._ack_way: tuple[Address, int] | None = None  # address and path of the last ack, which CLOSE follows
         self._close_at = 0.0
-        self._is_incoming = False
+        self._is_incoming = opening is None
         self._confirm_by = math.inf  # when an incoming peer that was not confirmed ends
         self._responses: dict[int, int] = {}  # by path of this end: tokens to be returned over it
         self._mappings: Mappings | None = None  # of a NAT in front of this end
-
-    # -- opening ------------------------------------------------------------------------------------------------
-
-    def secure(self, secured: Secured, *, remote_context: int) -> None:
-        """Note the keys of the peer, before it is `opened`."""
-        self.protection, self.credential, self.reset_token = secured.protection, secured.credential, secured.reset_token
-        self.protection.on_contexts(own=self.own_context, remote=remote_context)
-
-    def opened(self, packet: Hello | Accept, *, datagram_bytes: int, now: float) -> None:
-        """Process the packet that completes the handshake at this end."""
-        initiator, self.initiator = self.initiator, None
-        self.remote_context = packet.own_context
-        self.datagram_bytes = datagram_bytes
-        plain_bytes = datagram_bytes - TAG_BYTES * self._is_secure  # of header and payload
-        self.receiver.segment_bytes = plain_bytes - HEADER_BYTES
-        self.acks.overhead_bytes = CONTROL_OVERHEAD_BYTES * self._is_secure
+        self._make_halves(shared, packet)
         self._note_nat(packet, now=now)
+        max_rtt_s = math.inf if opening is None else self._note_round_trip(opening, now=now)
+        self._keepalive = Keepalive(
+            config,
+            receiver=self.receiver,
+            sender=self.sender,
+            active_peers=shared.active_peers,
+            max_rtt_s=max_rtt_s,
+            now=now,
+        )
+        if secured is not None and self._is_incoming:
+            self._confirm_by = now + min(CONFIRM_S, config.handshake_timeout_s)
+            return
+        if secured is not None:
+            self._keepalive.confirm()
+        self._open()
+
+    def _make_halves(self, shared: Shared, packet: Hello | Accept) -> None:
+        """Make the sending and the receiving half."""
+        config = shared.config
+        is_secure = self.protection is not None
+        plain_bytes = self.datagram_bytes - TAG_BYTES * is_secure  # of header and payload
+        overhead_bytes = CONTROL_OVERHEAD_BYTES * is_secure
+        self.addresses = AddressValidation(
+            self.address, paths=config.paths, may_move=config.may_move, new_token=shared.new_token
+        )
+        self.acks = Acks(config, addresses=self.addresses, overhead_bytes=overhead_bytes)
+        self.receiver = Receiver(config, acks=self.acks, segment_bytes=plain_bytes - HEADER_BYTES)
         self.sender = Sender(
             self.number,
-            config=self._config,
-            events=self._events,
+            config=config,
+            events=shared.events,
             addresses=self.addresses,
-            context=packet.own_context,
+            context=self.remote_context,
             datagram_bytes=plain_bytes,
-            ack_bytes=datagram_bytes - self.acks.overhead_bytes,
-            burst_bytes=STAGE_BYTES if self._is_secure else None,
+            ack_bytes=self.datagram_bytes - overhead_bytes,
+            burst_bytes=STAGE_BYTES if is_secure else None,
             protection=self.protection,
             credit_bytes=packet.credit_bytes,
             credit_messages=packet.credit_messages,
             max_message_bytes=packet.max_message_bytes,
             window_packets=packet.window_packets,
             inflight_limit=InflightLimit(
-                self._config.min_inflight_limit_bytes,
+                config.min_inflight_limit_bytes,
                 datagram_bytes=plain_bytes,
-                active_peers=self._active_peers,
+                active_peers=shared.active_peers,
                 number=self.number,
             ),
-            rng=self._rng,
+            rng=shared.rng,
             trace=self.trace,
         )
-        max_rtt_s = math.inf if initiator is None else self._note_round_trip(initiator, self.sender, now=now)
-        self._responder = Responder(
+        self.responder = Responder(
             self.number,
-            config=self._config,
+            config=config,
             receiver=self.receiver,
             send_queue=self.sender.queue,
-            memory=self._memory,
-            inbox=self._inbox,
-            copies=self._copies,
-            events=self._events,
+            memory=shared.memory,
+            inbox=shared.inbox,
+            copies=shared.copies,
+            events=shared.events,
             trace=self.trace,
         )
-        self._keepalive.on_handshake(self.sender, max_rtt_s=max_rtt_s, now=now)
-        self._is_incoming = initiator is None
-        if self._is_secure and self._is_incoming:
-            self._confirm_by = now + min(CONFIRM_S, self._config.handshake_timeout_s)
-            return
-        if self._is_secure:
-            self._keepalive.confirm()
-        self._open()
 
     def _note_nat(self, packet: Hello | Accept, *, now: float) -> None:
         """Note whether the initiator is behind a NAT."""
@@ -210,18 +223,14 @@ class PeerCore:
         """Whether a NAT is in front of the initiator, which is this end or the other one."""
         return self._mappings is not None or self.addresses.behind_nat
 
-    def _note_round_trip(self, initiator: Initiator, sender: Sender, *, now: float) -> float:
+    def _note_round_trip(self, opening: Opening, *, now: float) -> float:
         """Note what the handshake tells of the round trip, at the initiator; return the longest that it can be."""
-        max_rtt_s = initiator.max_round_trip_s(now=now)
-        if (round_trip_s := initiator.round_trip_s(now=now)) is not None:
-            sender.on_handshake_rtt(round_trip_s, now=now)
+        max_rtt_s = opening.max_round_trip_s(now=now)
+        if (round_trip_s := opening.round_trip_s(now=now)) is not None:
+            self.sender.on_handshake_rtt(round_trip_s, now=now)
         elif max_rtt_s > LONG_START_RTTS * self._config.initial_rtt_s:
-            sender.paths_start_with(max_rtt_s)
+            self.sender.paths_start_with(max_rtt_s)
         return max_rtt_s
-
-    @property
-    def _is_secure(self) -> bool:
-        return self.protection is not None
 
     @property
     def is_confirmed(self) -> bool:
@@ -230,7 +239,7 @@ class PeerCore:
 
     def confirm(self) -> None:
         """Note that an authentic packet arrived."""
-        if self.state is PeerState.OPENING and self.sender is not None:
+        if self.state is PeerState.OPENING:
             self.accept = b""
             self._open()
         self._keepalive.on_confirmed()
@@ -250,10 +259,8 @@ class PeerCore:
     def handle_burst(self, burst: ReceivedBurst, *, now: float) -> list[Extent]:
         """Process received data; return the pieces of memory that are kept."""
         self._keepalive.on_packet(now=now)
-        if self._responder is None:
-            return []
         before_bytes = self.receiver.landed_bytes
-        kept = self._responder.handle(burst, now=now)
+        kept = self.responder.handle(burst, now=now)
         if self._pulls.is_crowded:
             received_bytes = self.receiver.received_bytes
             self._pulls.on_data(self.number, burst_bytes=burst.payload_bytes, received_bytes=received_bytes, now=now)
@@ -284,8 +291,7 @@ class PeerCore:
 
     def discard(self, messages: Iterable[int], *, now: float) -> None:
         """Discard incomplete sends of the peer: their memory is freed, and the peer gets an RNR refusal."""
-        if self._responder is not None:
-            self._responder.discard(messages, now=now)
+        self.responder.discard(messages, now=now)
 
     def handle_control(self, packet: Inner, address: Address, *, now: float, received_at: float) -> None:
         """Process a control packet, unless it ends the peer. Raises PacketError if it cannot be true."""
@@ -296,7 +302,7 @@ class PeerCore:
                 self._handle_nack(packet, now=now)
             case Probe():
                 self._handle_probe(packet, address=address, now=now, received_at=received_at)
-            case PathChallenge() if self.sender is not None and self.sender.has_used(packet.remote_path):
+            case PathChallenge() if self.sender.has_used(packet.remote_path):
                 self._responses[packet.remote_path] = packet.token
                 if self._mappings is not None:
                     self._mappings.on_challenge(now=now)
@@ -309,7 +315,7 @@ class PeerCore:
 
     def _handle_response(self, response: PathResponse, *, address: Address, now: float) -> None:
         """Process the answer to a challenge."""
-        if self.sender is None or not self.addresses.on_response(response.path, token=response.token, address=address):
+        if not self.addresses.on_response(response.path, token=response.token, address=address):
             return
         self.sender.on_valid_address(response.path, now=now)
         if self.addresses.other_address is not None:
@@ -317,8 +323,6 @@ class PeerCore:
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
         """Process an ack. Raises PacketError if it cannot be true."""
-        if self.sender is None:
-            return
         is_answer = self.sender.handle_ack(ack, now=now, received_at=received_at)
         if self.protection is not None:
             self.protection.rtt_s = self.sender.rtt_s
@@ -337,31 +341,18 @@ class PeerCore:
     def _handle_pull(self, pull: Pull, *, now: float) -> None:
         """Process a PULL."""
         self._keepalive.on_packet(now=now)
-        if self.sender is not None:
-            self.sender.handle_pull(pull, now=now)
+        self.sender.handle_pull(pull, now=now)
 
     def open_sender(self) -> Sender:
         """Return the sending half. Raises UsageError for a peer that is not open."""
-        if self.sender is None or self.state is not PeerState.OPEN:
+        if self.state is not PeerState.OPEN:
             raise UsageError(f"peer {self.number} is not open for sending")
         return self.sender
 
     def _handle_nack(self, nack: Nack, *, now: float) -> None:
         """Process a refusal of a message."""
         self._keepalive.on_packet(is_answer=True, now=now)
-        if self.sender is not None:
-            self.sender.queue.on_nack(nack.message, status=refusal_untrusted(nack.status))
-
-    def handle_refuse(self, refuse: Refuse) -> None:
-        """Process a REFUSE: end the peer with a status that depends on the packet's."""
-        status, reason = refusal_of(refuse)
-        if self.initiator is not None and self.initiator.failure:  # what an answer before it was ignored for
-            reason = f"{reason}; {self.initiator.failure}"
-        self.end(status, reason=reason)
-
-    def has_remote_context(self, remote_context: int) -> bool:
-        """Whether that is the context that the other end chose. An off-path attacker would have to guess it."""
-        return self.sender is not None and remote_context == self.remote_context
+        self.sender.queue.on_nack(nack.message, status=refusal_untrusted(nack.status))
 
     def handle_closed(self) -> None:
         """Process a CLOSED: the other end does not know this peer, which is what the CLOSE requested."""
@@ -375,25 +366,23 @@ class PeerCore:
         may be lost. The next CLOSE is answered, with CLOSED. With keys that answer is this RESET.
         """
         if self.state is PeerState.CLOSING:
-            if self._is_secure:
+            if self.protection is not None:
                 self.end(Status.OK, reason="closed")
         else:
             self.end(Status.REMOTE_ERROR_UNKNOWN_PEER, reason="the other end has no state of this peer any more")
 
     def cancel(self, request: int) -> None:
         """End a request with FLUSHED, if it is open."""
-        if self.sender is not None and (message := self.sender.queue.by_request(request)) is not None:
+        if (message := self.sender.queue.by_request(request)) is not None:
             self.sender.queue.abort(message, status=Status.FLUSHED)
 
     def flush(self) -> None:
         """End every open request with FLUSHED."""
-        if self.sender is not None:
-            self.sender.queue.flush(status=Status.FLUSHED)
+        self.sender.queue.flush(status=Status.FLUSHED)
 
     def on_deregistered(self, is_withdrawn: Callable[[int], bool]) -> None:
         """End what uses a registration of this end that no longer exists."""
-        if self.sender is not None:
-            self.sender.queue.on_deregistered(is_withdrawn)
+        self.sender.queue.on_deregistered(is_withdrawn)
 
     def _handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Process a probe: the ack that it requests is due."""
@@ -407,8 +396,7 @@ class PeerCore:
         self._apply(PeerEvent.END)
         self.ended = (status, reason)
         failed = Status.REMOTE_ERROR_ABORT if status is Status.OK else status
-        if self.sender is not None:
-            self.sender.queue.flush(status=failed)
+        self.sender.queue.flush(status=failed)
         self._events.append(PeerEnded(self.number, status, reason, self.receiver.release_all()))
 
     def close(self, *, now: float) -> None:
@@ -423,13 +411,9 @@ class PeerCore:
 
     def handle_timeout(self, *, now: float) -> None:
         """Process the timeouts that are due."""
-        if self.initiator is not None and now >= self.initiator.give_up_at:
-            seconds = self._config.handshake_timeout_s
-            reason = self.initiator.failure or f"no answer within {seconds:g} s"
-            self.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason=reason)
         if self.state is PeerState.OPENING and now >= self._confirm_by:
             self.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason="the initiator did not show that it has the keys")
-        if self.sender is None or self.state is PeerState.ENDED:
+        if self.state is PeerState.ENDED:
             return
         self.sender.handle_timeout(now=now)
         self.discard(self.receiver.overdue(now=now), now=now)
@@ -447,8 +431,8 @@ class PeerCore:
 
     def poll_timeout(self, *, now: float) -> float | None:
         """When to check again, if nothing arrives before."""
-        if self.sender is not None and self.state is not PeerState.ENDED:
-            self._start_timers(self.sender, now=now)
+        if self.state is not PeerState.ENDED:
+            self._start_timers(now=now)
         earliest_at = math.inf
         for timer in self._timers:
             earliest_at = min(earliest_at, self.deadline(timer, now=now))
@@ -457,7 +441,7 @@ class PeerCore:
     def deadline(self, timer: Timer, *, now: float) -> float:
         """When a timer fires; infinite while it waits for nothing."""
         if timer is Timer.HANDSHAKE:
-            return self._confirm_by if self.initiator is None else self.initiator.wake_at
+            return self._confirm_by
         if timer is Timer.ACK:
             return math.inf if self.acks.due_at is None else self.acks.due_at
         if timer is Timer.REASSEMBLY:
@@ -465,16 +449,14 @@ class PeerCore:
         if timer is Timer.KEEPALIVE:
             mappings_at = math.inf if self._mappings is None else self._mappings.due_at
             return min(self._keepalive.probe_at(), mappings_at)
-        if self.sender is None:
-            return math.inf
         if timer is Timer.SEND:
             at = self.sender.poll_timeout(now=now)
             return math.inf if at is None else at
         return self._close_at if self.state is PeerState.CLOSING or self.sender.idle else math.inf
 
-    def _start_timers(self, sender: Sender, *, now: float) -> None:
+    def _start_timers(self, *, now: float) -> None:
         """Start the deadlines of what was posted since the last turn."""
-        requests = sender.queue
+        requests = self.sender.queue
         if (new := requests.start_timers(deadline_at=now + self._config.request_timeout_s)) and len(
             new
         ) == requests.count:
@@ -487,13 +469,10 @@ class PeerCore:
 
     def poll_control(self, *, now: float) -> Datagram | None:
         """Return the next control packet that is due."""
-        if self.initiator is not None:
-            hello = self.initiator.poll_hello(now=now)
-            return Datagram(self.address, hello.path, hello.encode()) if hello else None
-        if self.sender is None or self._responder is None or self.state in (PeerState.OPENING, PeerState.ENDED):
+        if self.state in (PeerState.OPENING, PeerState.ENDED):
             return None
-        self._start_timers(self.sender, now=now)
-        owed = self._poll_urgent_control(self._responder, now=now) or self._poll_pull(self.sender, now=now)
+        self._start_timers(now=now)
+        owed = self._poll_urgent_control(now=now) or self._poll_pull(now=now)
         if owed is not None:
             return owed
         if self.acks.due_at is not None and now >= self.acks.due_at:
@@ -507,31 +486,32 @@ class PeerCore:
                 return self.control(address, path, ack.encode(), now=now)
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
-        if self._keepalive.poll_round(self.sender, now=now):
-            self._begin_round(self.sender, now=now)
+        if self._keepalive.poll_round(now=now):
+            self._begin_round(now=now)
         if self._keepalive.take_probe():
             return self._probe(*self.sender.probe_any(round_robin=not self._keepalive.is_last_of_round), now=now)
         if self._mappings is not None and (number := self._mappings.poll(now=now)) is not None:
             return self._probe(*self.sender.probe_path(number), now=now)
-        return self._poll_close(self.sender, now=now)
+        return self._poll_close(now=now)
 
-    def _begin_round(self, sender: Sender, *, now: float) -> None:
+    def _begin_round(self, *, now: float) -> None:
         """Begin a round of keepalive probes, at another address if the peer seems to be there."""
-        if sender.credit_blocked:
-            sender.queue.credit.on_credit_probe()
+        if self.sender.credit_blocked:
+            self.sender.queue.credit.on_credit_probe()
         if self._keepalive.seems_elsewhere(now=now) and self.addresses.move():
-            sender.on_moved(now=now)
+            self.sender.on_moved(now=now)
             self._keepalive.on_moved(now=now)
 
     @property
     def is_held(self) -> bool:
         """Whether the last call of `poll_burst` would have returned a burst, had it been allowed a packet."""
-        return self.sender is not None and self.state is not PeerState.ENDED and self.sender.is_held
+        return self.state is not PeerState.ENDED and self.sender.is_held
 
     def poll_burst(self, *, now: float, most_packets: int = MAX_BURST_PACKETS) -> Burst | None:
         """Return the next burst of data, of `most_packets` at most; 0: only find out whether there is one."""
-        if (sender := self.sender) is None or self.state not in (PeerState.OPEN, PeerState.DRAINING):
+        if self.state not in (PeerState.OPEN, PeerState.DRAINING):
             return None
+        sender = self.sender
         resent = sender.retransmitted
         if (burst := sender.poll_burst(now=now, most_packets=most_packets)) and self.trace is not None:
             again = sender.retransmitted > resent
@@ -544,7 +524,7 @@ class PeerCore:
     def acks_wait_for_data(self) -> bool:
         """Whether a message goes before the control packets that are due, since the ack goes with it."""
         due = self.acks_go_with_data and self.acks.due_at is not None
-        return due and self.sender is not None and self.sender.has_short_message
+        return due and self.sender.has_short_message
 
     def _add_ack(self, burst: Burst, *, room_bytes: int, now: float) -> None:
         """Let the ack that is due go with a message of one packet."""
@@ -558,24 +538,24 @@ class PeerCore:
             if self.trace is not None:
                 self.trace.ack_sent(ack, now=now)
 
-    def _poll_close(self, sender: Sender, *, now: float) -> Datagram | None:
-        if self.state is PeerState.DRAINING and sender.idle:
+    def _poll_close(self, *, now: float) -> Datagram | None:
+        if self.state is PeerState.DRAINING and self.sender.idle:
             self._apply(PeerEvent.DRAINED)
         if self.state is not PeerState.CLOSING or now < self._close_at or self._closes >= CLOSE_ATTEMPTS:
             return None
-        wait_s = max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
+        wait_s = max(2 * self.sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._close_at = now + min(wait_s, self._config.handshake_timeout_s)  # the round trip is what the peer says
         self._closes += 1
         close = Close(self.remote_context, self.own_context).encode()
         if self._closes == 1 and self._ack_way is not None:
             return self.control(*self._ack_way, close, now=now)  # or what the ack acknowledges would fail there
-        path, _ = sender.probe_any()
+        path, _ = self.sender.probe_any()
         return self._control_over(path.index, close, now=now)
 
-    def _poll_urgent_control(self, responder: Responder, *, now: float) -> Datagram | None:
+    def _poll_urgent_control(self, *, now: float) -> Datagram | None:
         """Return what goes before an ack: a NACK, a PATH_RESPONSE, a PATH_CHALLENGE."""
-        if responder.nacks:
-            message, status = responder.nacks.popitem()
+        if self.responder.nacks:
+            message, status = self.responder.nacks.popitem()
             return self._control_over(0, Nack(self.remote_context, message, status).encode(), now=now)
         if self._responses:
             path, token = self._responses.popitem()
@@ -589,12 +569,12 @@ class PeerCore:
                 return self.control(address, path, challenge.encode(), now=now)
         return None
 
-    def _poll_pull(self, sender: Sender, *, now: float) -> Datagram | None:
+    def _poll_pull(self, *, now: float) -> Datagram | None:
         """Return the PULL that the other end gets, or the request for one that this end needs."""
         if self._pulls.due and self.number in self._pulls.due:
             pull = self._pulls.poll(self.number, context=self.remote_context)
             return self._control_over(pull.path, pull.encode(), now=now)
-        if (request := sender.poll_request(now=now)) is not None:
+        if (request := self.sender.poll_request(now=now)) is not None:
             return self._control_over(request.path, request.encode(), now=now)
         return None
 
@@ -609,7 +589,7 @@ class PeerCore:
         return Datagram(address, path, packet)
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
-        ack_path = self.sender.queueing.ack_paths.best if self.sender is not None else NO_ACK_PATH
+        ack_path = self.sender.queueing.ack_paths.best
         size_bytes = self.datagram_bytes - self.acks.overhead_bytes if sequence in path.full_probes else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)

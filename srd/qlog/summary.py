@@ -9,8 +9,7 @@ not over when the trace ends lasts to that end.
 from __future__ import annotations
 
 import heapq
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from srd.proto.trace import (
@@ -35,14 +34,6 @@ from srd.qlog.reader import Record
 
 STALLS = 5
 """Number of the longest stalls that are kept."""
-
-
-def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return the nearest-rank percentile; None if there are no values."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[max(math.ceil(percent / 100 * len(ordered)) - 1, 0)]
 
 
 @dataclass(slots=True)

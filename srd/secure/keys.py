@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from netns.base.files import write_whole
 from srd.proto.errors import UsageError
 from srd.proto.security import PUBLIC_KEY_BYTES
 
@@ -171,24 +172,11 @@ def _write_secret(path: Path, text: str) -> None:
     """Write a file that must not exist, for its user alone. Raises UsageError."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Written whole under another name, so that whoever finds the file finds a key in it.
-        temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with open(descriptor, "w") as file:  # noqa: PTH123 - a descriptor
-                file.write(text)
-            _link(temporary, path)
-        finally:
-            temporary.unlink()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}; set SRD_HOME to another directory") from error
-
-
-def _link(temporary: Path, path: Path) -> None:
-    try:
-        os.link(temporary, path)
+        write_whole(path, text.encode(), mode=0o600, exclusive=True)
     except FileExistsError as error:
         raise UsageError(f"{path}: exists; remove it first, or give another name") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; set SRD_HOME to another directory") from error
 
 
 def user_key_path() -> Path:

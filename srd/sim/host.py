@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from mypy_extensions import mypyc_attr
 
 from netns.backends.virtual.fabric import VirtualFabric
-from netns.backends.virtual.virtual_link import Flow, Packet
+from netns.backends.virtual.virtual_link import Packet, PacketFlow
 from srd.proto.config import ProtocolConfig
 from srd.proto.core import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
@@ -96,7 +96,7 @@ class SimHost:
         self._registered = memory
         self._rng = Random(f"{seed}/{host}")  # noqa: S311 - a simulation's random numbers, reproducible
         self.core = self._new_core()
-        self._flows: dict[tuple[SocketAddress, int], Flow] = {}
+        self._flows: dict[tuple[SocketAddress, int], PacketFlow] = {}
         self._requests = 0
         self._wake_at_ns = 0  # time of the earliest wake-up in the event queue; 0: none
         fabric.attach(host, self._receive)
@@ -190,7 +190,7 @@ class SimHost:
 
     # -- packets ------------------------------------------------------------------------------------------------
 
-    def _flow(self, address: SocketAddress, path: int) -> Flow:
+    def _flow(self, address: SocketAddress, path: int) -> PacketFlow:
         flow = self._flows.get((address, path))
         if flow is None:
             source, port = self.address

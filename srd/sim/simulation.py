@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from netns.backends.virtual.fabric import VirtualFabric
-from netns.backends.virtual.virtual_link import Record
+from netns.backends.virtual.virtual_link import PacketEvent
 from netns.topology.model import Topology
 from srd.proto.config import ProtocolConfig
 from srd.proto.recv.receiver import Receiver
@@ -57,7 +57,7 @@ class Simulation:
         *,
         config: ProtocolConfig,
         seed: int,
-        observe: Callable[[Record], None] | None = None,
+        observe: Callable[[PacketEvent], None] | None = None,
     ) -> None:
         """Create the fabric; `seed` is that of the cores, and the fabric's own seed is in the topology."""
         self.fabric = VirtualFabric(topology, observe=observe)

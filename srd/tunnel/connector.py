@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from netns.base.addresses import host_port_text
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
-from srd.io.addresses import host_port_text
 from srd.io.syscalls import Address
 from srd.names import MAPPED, resolve
 from srd.peer import Peer

@@ -27,8 +27,8 @@ import struct
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from netns.base.addresses import host_port_text
 from srd.io import syscalls
-from srd.io.addresses import host_port_text
 from srd.io.syscalls import Address
 from srd.tunnel import vnet
 from srd.tunnel.allowed import AllowedAddresses, host_network

@@ -50,7 +50,7 @@ _MIN_HEAP: Final = 64  # outdated entries are sorted out of no shorter heap
 _NO_BOUND: Final = -1  # less than any backlog: the flow has no entry in the heap
 
 
-class _Flow(Generic[T]):
+class _QueuedFlow(Generic[T]):
     """A bucket: its packets, its place in the round, and the state of its CoDel, named as in RFC 8289."""
 
     __slots__ = (
@@ -119,9 +119,9 @@ class FairQueue(Generic[T]):
         self._mark = mark
         self._drop = drop
         self._packets = 0
-        self._flows: dict[int, _Flow[T]] = {}
-        self._new: deque[_Flow[T]] = deque()
-        self._old: deque[_Flow[T]] = deque()
+        self._flows: dict[int, _QueuedFlow[T]] = {}
+        self._new: deque[_QueuedFlow[T]] = deque()
+        self._old: deque[_QueuedFlow[T]] = deque()
         self._fattest: list[tuple[int, int]] = []  # a heap: minus the bound, bucket; see the module's text
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class FairQueue(Generic[T]):
         index = flow % self._buckets
         queue = self._flows.get(index)
         if queue is None:
-            queue = self._flows[index] = _Flow[T](index)
+            queue = self._flows[index] = _QueuedFlow[T](index)
         queue.packets.append((item, size_bytes, now))
         queue.backlog_bytes += size_bytes
         self.backlog_bytes += size_bytes
@@ -175,7 +175,7 @@ class FairQueue(Generic[T]):
             for item, _, _ in flow.packets:
                 self._drop(item)
 
-    def _end_turn(self, flow: _Flow[T]) -> None:
+    def _end_turn(self, flow: _QueuedFlow[T]) -> None:
         """Move the first flow behind the old ones. One that is alone gets all the turns at once that it needs."""
         if self._new:
             self._new.popleft()
@@ -186,7 +186,7 @@ class FairQueue(Generic[T]):
         flow.deficit_bytes += turns * quantum
         self._old.append(flow)
 
-    def _take(self, flow: _Flow[T]) -> tuple[T, int, float]:
+    def _take(self, flow: _QueuedFlow[T]) -> tuple[T, int, float]:
         packet = flow.packets.popleft()
         flow.backlog_bytes -= packet[1]
         self.backlog_bytes -= packet[1]
@@ -195,7 +195,7 @@ class FairQueue(Generic[T]):
 
     # -- CoDel (RFC 8289, section 5) --------------------------------------------------------------------------------
 
-    def _dequeue(self, flow: _Flow[T], now: float) -> tuple[T, int, float] | None:
+    def _dequeue(self, flow: _QueuedFlow[T], now: float) -> tuple[T, int, float] | None:
         """The RFC's deque(): return the flow's next packet, marked if that is due, or with those before it dropped."""
         packet = self._next(flow, now)
         if now < flow.first_above_at:
@@ -215,7 +215,7 @@ class FairQueue(Generic[T]):
                     flow.drop_next_at += self._interval_s / math.sqrt(flow.count)
         return packet
 
-    def _next(self, flow: _Flow[T], now: float) -> tuple[T, int, float] | None:
+    def _next(self, flow: _QueuedFlow[T], now: float) -> tuple[T, int, float] | None:
         """The RFC's dodequeue(). The packet may be dropped if `now` is at least `first_above_at` afterwards."""
         if not flow.packets:
             flow.first_above_at = math.inf
@@ -228,7 +228,7 @@ class FairQueue(Generic[T]):
         return packet
 
     def _enter_dropping(
-        self, flow: _Flow[T], packet: tuple[T, int, float] | None, now: float
+        self, flow: _QueuedFlow[T], packet: tuple[T, int, float] | None, now: float
     ) -> tuple[T, int, float] | None:
         """Signal for the first time, with the count of the last dropping state if that was not long ago."""
         if packet is not None and not self._marked(packet):
@@ -265,7 +265,7 @@ class FairQueue(Generic[T]):
                 if flow.backlog_bytes <= enough_bytes:
                     break
 
-    def _fattest_flow(self) -> _Flow[T]:
+    def _fattest_flow(self) -> _QueuedFlow[T]:
         """Return the flow with the most bytes; something must be queued."""
         heap = self._fattest
         while True:
@@ -282,7 +282,7 @@ class FairQueue(Generic[T]):
                 flow.bound_bytes = flow.backlog_bytes
                 heapq.heapreplace(heap, (-flow.bound_bytes, index))
 
-    def _raise_bound(self, flow: _Flow[T]) -> None:
+    def _raise_bound(self, flow: _QueuedFlow[T]) -> None:
         flow.bound_bytes = 2 * flow.backlog_bytes
         if len(self._fattest) < 2 * len(self._flows) + _MIN_HEAP:
             heapq.heappush(self._fattest, (-flow.bound_bytes, flow.index))

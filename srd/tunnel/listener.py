@@ -17,9 +17,9 @@ import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
+from netns.base.addresses import host_port_text
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
 from srd.log_limit import RateLimit
 from srd.tunnel.allowed import Admission, AllowedAddresses
 from srd.tunnel.device import Device

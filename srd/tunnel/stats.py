@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from netns.base.addresses import host_port_text
 from srd.errors import SrdError
-from srd.io.addresses import host_port_text
 from srd.metrics.snapshot import Family
 from srd.tunnel.running import Running
 

@@ -33,7 +33,7 @@ PROGRAM = re.compile(r"(make|srd|srd-lab|nitro-\w+|efa-\w+) ")
 COMMENT = re.compile(r" +# .*")
 KEY = r"srd-x25519 \S+"
 EXEMPT = {
-    "make": "installs packages and measures for minutes, or runs this; tests/netns/compare, tests/scripts/card_demo",
+    "make": "installs packages and measures for minutes, or runs this; tests/srd/compare, tests/scripts/card_demo",
     "srd-lab run": "sixteen processes; tests/netns/cli/test_run.py",
     "efa-bw": "two ends; tests/nitro_emu/perf",
     "nitro-vpc": "needs a key; tests/nitro_emu/cli/test_vpc.py",

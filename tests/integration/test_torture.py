@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.benches.cases.torture import WANTED, measure
+from scripts.benches.case import Request
+from scripts.benches.cases.torture import WANTED, rounds
 
 pytestmark = pytest.mark.root
 
 
-def missed(*, seed: int | None, seconds: float, runs: int | None) -> list[str]:
-    figures = measure(seed=seed, seconds=seconds, runs=runs).ours
+def missed(request: Request) -> list[str]:
+    (round_,) = rounds(request)
+    figures = round_.ours
     return [f"{wanted}: {figures[wanted.figure]}" for wanted in WANTED if not wanted.met(figures[wanted.figure])]
 
 
 def test_torture__fixed_seeds() -> None:
-    assert missed(seed=1, seconds=0, runs=2) == []
+    assert missed(Request(seed=1, runs=2)) == []
 
 
 @pytest.mark.long
 def test_torture__a_minute_of_fresh_seeds() -> None:
-    assert missed(seed=None, seconds=60, runs=None) == []
+    assert missed(Request(seconds=60)) == []

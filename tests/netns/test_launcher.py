@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from netns.children import GRACE_S, Output
 from netns.errors import BackendError, RankError, TopologyError
 from netns.lab.lab import Lab
-from netns.launcher import GRACE_S, Launcher, Rank, Stream, _iteration
+from netns.launcher import Launcher, Rank, _iteration
 from netns.processes import processes_in
 from netns.topology.model import leaf_spine
 from tests.patience import PATIENCE_S
@@ -27,8 +28,8 @@ def still_running(lab: Lab) -> list[str]:
     return [process.command for process in processes_in(lab.netns(node) for node in lab.topology.nodes)]
 
 
-class RecordedLines(list[tuple[int, Stream, str]]):
-    def __call__(self, rank: int, stream: Stream, line: str) -> None:
+class RecordedLines(list[tuple[int, Output, str]]):
+    def __call__(self, rank: int, stream: Output, line: str) -> None:
         self.append((rank, stream, line))
 
 
@@ -59,7 +60,7 @@ def test_iteration__is_one_form_of_line_only(line: str, reported: tuple[int, flo
 def test_rank__failure_message() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    rank = Rank(2, "h7", process, status=3, last_error="out of luck")
+    rank = Rank(process, number=2, host="h7", status=3, last_error="out of luck")
     assert rank.failure == "rank 2 on h7 failed with status 3: out of luck"
     rank.status, rank.last_error = -9, ""
     assert rank.failure == "rank 2 on h7 was ended by SIGKILL"

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nitro_emu.cli.failures import run_program
+from netns.base.program import ProgramCommand
+from nitro_emu.command import STATUSES
 from nitro_emu.config import CardConfig, load
 from nitro_emu.counters import DeviceCounters, PortCounters
 from nitro_emu.daemon import run
@@ -117,11 +118,11 @@ def maker(behaviour: str) -> Callable[[CardConfig], FakeCard]:
 if __name__ == "__main__":
     import click
 
-    @click.command()
+    @click.command("nitro-card", cls=ProgramCommand, statuses=STATUSES)
     @click.argument("config", type=click.Path(path_type=Path))
     @click.argument("behaviour")
     @click.option("--json", "as_json", is_flag=True)
     def main(config: Path, behaviour: str, *, as_json: bool) -> int:
         return run(load(config), make_card=maker(behaviour), as_json=as_json)
 
-    run_program(main, name="nitro-card")
+    main()

@@ -33,8 +33,8 @@ def nitro_card(*arguments: str) -> Process:
 
 
 def efa_tool(name: str, *arguments: str) -> Process:
-    """`efa-pingpong` or `efa-bw`, by the module's name."""
-    return Process([sys.executable, "-m", f"nitro_emu.cli.{name}", *arguments])
+    """`efa-pingpong` or `efa-bw`."""
+    return Process([sys.executable, "-c", f"from nitro_emu.command import efa_{name}; efa_{name}()", *arguments])
 
 
 def loopback_address() -> str:

@@ -24,6 +24,7 @@ from srd.proto.config import ProtocolConfig
 from srd.secure.config import Keys, Plain, Psk
 from srd.secure.keys import create, create_psk, public_text
 from srd.secure.noise import public_bytes
+from tests.nitro_emu.vpc.maps import allows
 
 VF = "{name: efa_0, address: 127.0.0.1}"
 
@@ -58,8 +59,8 @@ def test_examples_of_interfaces_fit_their_vpc() -> None:
     there, back = (mapping.find("red", str(card.vfs[0].private_address)) for card in (server, client))
     assert there is not None
     assert back is not None
-    assert mapping.allows(back, there, protocol="tcp", port=5201)
-    assert not mapping.allows(there, back, protocol="tcp", port=5201)
+    assert allows(mapping, back, there, protocol="tcp", port=5201)
+    assert not allows(mapping, there, back, protocol="tcp", port=5201)
 
 
 def test_examples__by_name_unless_there_is_a_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +133,9 @@ def test_defaults(tmp_path: Path) -> None:
         (f"vfs: [{VF}]\npoll_s: 2", "poll_s: 2 should be less than or equal to 1"),
         (f"vfs: [{VF}]\nbusy_poll: 1", "busy_poll: 1 should be a valid boolean"),
         (f"vfs: [{VF}]\nlog_level: loud", "log_level: 'loud' should be 'debug', 'info', 'warning' or 'error'"),
-        (f"vfs: [{VF}]\nmetrics: localhost", "metrics: 'localhost' is not ADDR:PORT"),
-        (f"vfs: [{VF}]\nmetrics: 127.0.0.1:70000", "metrics: '127.0.0.1:70000' is not ADDR:PORT"),
-        (f"vfs: [{VF}]\nmetrics: ::1:9100", "metrics: '::1:9100' is not ADDR:PORT"),
+        (f"vfs: [{VF}]\nmetrics: localhost", "metrics: 'localhost' is not HOST:PORT"),
+        (f"vfs: [{VF}]\nmetrics: 127.0.0.1:70000", "metrics: '127.0.0.1:70000' is not HOST:PORT"),
+        (f"vfs: [{VF}]\nmetrics: ::1:9100", "metrics: '::1:9100': put an IPv6 address in brackets, such as [::1]:9100"),
         (f"vfs: [{VF}]\ncolour: 1", "colour: no such key; the known ones here are name, run_dir, vfs"),
         (f"1: 2\nvfs: [{VF}]", ": 1 Keys should be strings"),
         (in_vpc("kind: ena-express"), "vfs[0]: kind ena-express needs interface: with its subnet"),

@@ -229,7 +229,7 @@ def test_ask_without_a_card(tmp_path: Path) -> None:
     ("reply", "error"),
     [
         (b"", "the card has ended"),
-        (b'{"ok": {}}', "a reply was cut off"),
+        (b'{"ok": {}}', "the card has ended"),
         (b"hello\n", "what answers there is no card"),
         (b'{"ok": 1}\n', "what answers there is no card"),
         (b'{"error": "why"}\n', "why"),

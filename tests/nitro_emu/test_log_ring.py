@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 
-from nitro_emu.log_ring import MAX_MESSAGE, MAX_RECORDS, LineFormatter, LogRing, record_of, text_of
+from nitro_emu.log_ring import MAX_MESSAGE, MAX_RECORDS, LogRing, RecordFormatter, record_of, text_of
 
 
 def record(message: str = "text", **fields: object) -> logging.LogRecord:
@@ -56,6 +56,6 @@ def test_text_of_record() -> None:
 
 
 def test_formatter_json() -> None:
-    line = LineFormatter(as_json=True).format(record("a\nb"))
+    line = RecordFormatter(as_json=True).format(record("a\nb"))
     assert json.loads(line) == {"time_s": 1.5, "level": "info", "logger": "nitro_emu.device", "message": "a\\nb"}
-    assert LineFormatter(as_json=False).format(record()).endswith("nitro_emu.device: text")
+    assert RecordFormatter(as_json=False).format(record()).endswith("nitro_emu.device: text")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import urllib.request
 from dataclasses import asdict
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from nitro_emu.counters import AllowanceCounters, DeviceCounters, PortCounters
-from nitro_emu.errors import CardError
-from nitro_emu.metrics import MetricsServer, Stats, metrics_text
-from tests.patience import PATIENCE_S
+from nitro_emu.metrics import Stats, handler, metrics_text
 
 
 def interface_stats() -> Stats:
@@ -90,38 +85,11 @@ def test_card_without_vfs_has_no_samples() -> None:
     assert samples(metrics_text({"vfs": {}})) == {}
 
 
-def test_server_answers_with_the_counters_of_now() -> None:
+async def test_handler__answers_with_the_counters_of_now_in_the_format_asked_for() -> None:
     now = stats()
-    server = MetricsServer(("127.0.0.1", 0), stats=lambda: now)
-    try:
-        now["vfs"]["efa_0"]["port"]["tx_bytes"] = 7
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE_S) as page:
-            assert samples(page.read().decode())["efa_tx_bytes_total", "efa_0"] == 7
-    finally:
-        server.close()
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_server_asks_for_no_name(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        pytest.fail("a query leaves the host")
-
-    for name in ("getfqdn", "gethostbyaddr", "gethostbyname", "getnameinfo", "getaddrinfo"):
-        monkeypatch.setattr(socket, name, refuse)
-    server = MetricsServer((host, 0), stats=stats)
-    try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as client:
-            client.settimeout(PATIENCE_S)
-            client.connect((host, server.port))
-            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-            assert b"efa_tx_bytes_total" in client.makefile("rb").read()
-    finally:
-        server.close()
-
-
-def test_server_without_a_port_is_an_error() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(CardError, match=r"metrics: cannot listen at 127\.0\.0\.1 port"):
-            MetricsServer(taken.getsockname(), stats=stats)
+    answer = handler(lambda: now)
+    now["vfs"]["efa_0"]["port"]["tx_bytes"] = 7
+    for accept in ("text/plain", "application/openmetrics-text"):
+        content_type, text = await answer(accept)
+        assert content_type.startswith(accept)
+        assert b'efa_tx_bytes_total{vf="efa_0"} 7.0' in text

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from scripts import check_benches
+from scripts.benches.case import Case, Request
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.registry import CASES, Case, Request
+from scripts.benches.registry import CASES
 from scripts.harness.errors import BenchError
 from tests.dying import assert_leaves_nothing
 

@@ -18,7 +18,8 @@ from tests.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = """
 import sys
-from scripts.benches.registry import CASES, Request
+from scripts.benches.case import Request
+from scripts.benches.registry import CASES
 from srd.build import BUILD
 print(BUILD, file=sys.stderr)
 for measured in CASES[sys.argv[1]].measure(Request(seed=7, seconds=0.1)):

@@ -365,7 +365,6 @@ async def test_close__cancelled_releases_everything_at_once() -> None:
             futures = [here.post_send(region, offset=0, length=4 << 20) for _ in range(4)]
             closing = [asyncio.ensure_future(one.close()) for _ in range(2)]
             sender = here._core.sender
-            assert sender is not None
             await until(lambda: sender.credit_blocked)  # otherwise the only CLOSE may find a full socket buffer
             closing[0].cancel()
             async with asyncio.timeout(PATIENCE_S):

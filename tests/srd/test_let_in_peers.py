@@ -72,7 +72,6 @@ class Stage:
         """What is readable in the honest peer's data."""
         core = self.honest._core
         sender = core.sender
-        assert sender is not None
         psn, message, key = sender._inflight.next_psn, sender.queue._next_message, self.registration.remote_key
         return [Overheard(core.remote_context, psn, message & 0xFFFFFFFF, key, core.own_context)]
 

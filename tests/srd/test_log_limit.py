@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from srd.log_limit import RateLimit, TokenBucket
+from srd.log_limit import RateLimit
 
 
 class Clock:
@@ -17,27 +17,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def test_bucket_lets_a_burst_pass_and_then_so_many_a_second() -> None:
-    clock = Clock()
-    bucket = TokenBucket(per_s=2, burst=3, clock=clock)
-    assert [bucket.take() for _ in range(5)] == [True, True, True, False, False]
-    clock.now += 0.5
-    assert [bucket.take(), bucket.take()] == [True, False]
-    clock.now += 3600
-    assert bucket.is_full
-    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
-
-
-def test_bucket_survives_a_clock_that_goes_back() -> None:
-    clock = Clock()
-    bucket = TokenBucket(per_s=1, burst=1, clock=clock)
-    assert bucket.take()
-    clock.now -= 50
-    assert not bucket.take()
-    clock.now += 1
-    assert bucket.take()
 
 
 def test_records_of_a_tenant_are_limited_over_all_its_loggers(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,11 +10,9 @@ If the starting process is killed before that, the relay reads the end of its in
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from netns.backends.relay.spec import load_spec
+from netns.base.unix_sockets import LineClient
 from netns.errors import BackendError
 
 START_SECONDS: Final = 10.0
@@ -124,17 +123,12 @@ def start_time_ticks(pid: int) -> int | None:
 def request(control_path: Path, message: dict[str, Any]) -> dict[str, Any]:
     """Send one request to a relay and return its reply; BackendError if there is none, or if it is an error."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(REQUEST_SECONDS)
-            connection.connect(str(control_path))
-            connection.sendall(json.dumps(message).encode() + b"\n")
-            with connection.makefile("rb") as answers:
-                line = answers.readline()
+        with LineClient(control_path, timeout_s=REQUEST_SECONDS) as client:
+            answer = client.ask_untrusted(message)
+    except EOFError:
+        raise BackendError(f"the relay at {control_path} ended without an answer") from None
     except OSError as error:
         raise BackendError(f"no relay answers at {control_path}: {error.strerror or error}") from None
-    if not line.endswith(b"\n"):
-        raise BackendError(f"the relay at {control_path} ended without an answer")
-    answer: dict[str, Any] = json.loads(line)
     if "error" in answer:
         raise BackendError(answer["error"])
     return answer

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import select
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
+from netns.base.unix_sockets import listen
 from netns.errors import BackendError, LabError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_REQUEST_BYTES: Final = 65536
-_BACKLOG: Final = 16
 
 
 class ControlServer:
@@ -92,26 +91,11 @@ class ControlServer:
 
 
 def _listen(path: Path) -> socket.socket:
-    """Listen at `path`; replace the socket of a crashed relay, but not that of a running one."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    before = os.umask(0o077)  # only the owner may reshape a fabric
     try:
-        if path.is_socket() and not _is_served(path):
-            path.unlink()
-        listener.bind(str(path))
-        listener.listen(_BACKLOG)
+        return listen(path)  # for the owner alone, who may reshape a fabric
     except OSError as error:
-        listener.close()
         remedy = "; take its lab down first" if error.errno == errno.EADDRINUSE else ""
         raise BackendError(f"{path}: cannot listen: {error.strerror or error}{remedy}") from None
-    finally:
-        os.umask(before)
-    return listener
-
-
-def _is_served(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        return probe.connect_ex(str(path)) == 0
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ turn scans all directions for those that are due, because a heap would cost more
 
 Time. After a turn that carried frames the relay sleeps for the coalescing time: the kernel queues frames meanwhile,
 which costs less than a wake-up for each. Reading late does not change the emulation, because the departure of a frame
-follows from its arrival, which is estimated (arrival_times.py), as long as it is read before it is due. So the next
+follows from its arrival, which is estimated (relay_link.py), as long as it is read before it is due. So the next
 turn starts MAX_COALESCE_NS after this one, or sooner if any link's delay is shorter. Writing late does delay frames,
 by half a coalescing time on average, but the delay does not add up over the links of a path: frames that one turn
 wrote to a link, and the next turn reads from it, are taken to have arrived evenly over the time since the turn before,
@@ -50,7 +50,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from netns.backends.relay.control_server import ControlServer
 from netns.backends.relay.relay_link import BATCH_FRAMES, RelayLinkDirection
-from netns.backends.relay.sched_delay import SchedDelay
 from netns.backends.relay.spec import load_spec
 from netns.backends.relay.tap import attach, identity_of
 from netns.errors import BackendError, LabError
@@ -74,6 +73,30 @@ NICENESS: Final = -15  # netem runs in the kernel's soft interrupts, ahead of ev
 PR_SET_TIMERSLACK: Final = 29  # linux/prctl.h
 M_TRIM_THRESHOLD: Final = -1  # malloc.h
 HELD_HEAP_BYTES: Final = 256 << 20
+
+
+SCHEDSTAT: Final = Path("/proc/self/schedstat")
+_LINE_BYTES: Final = 128
+
+
+class SchedDelay:
+    """The time for which this process was runnable but waited for a CPU: it makes wake-ups late.
+
+    The kernel's statistics (Documentation/scheduler/sched-stats.rst). Without them, the delay counts as zero.
+    """
+
+    def __init__(self, path: Path = SCHEDSTAT) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path.exists() else None
+
+    def waited_ns(self) -> int:
+        """Return the ns for which the process was runnable and did not run, since it started."""
+        return int(os.pread(self._fd, _LINE_BYTES, 0).split()[1]) if self._fd is not None else 0
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
 
 class Relay:

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from netns.backends.virtual.event_queue import Action, EventQueue
 from netns.backends.virtual.forwarding import Forwarding
-from netns.backends.virtual.virtual_link import Flow, Inbox, Packet, Record, VirtualLink
+from netns.backends.virtual.virtual_link import Inbox, Packet, PacketEvent, PacketFlow, VirtualLink
 from netns.errors import BackendError
 from netns.faults.schedule import ScheduledEvent
 from netns.lab.plan import shape_seed
@@ -45,8 +45,8 @@ class VirtualFabric:
     `too_long` counts packets longer than the MTU; everything else is counted at the virtual link where it happened.
     """
 
-    def __init__(self, topology: Topology, *, observe: Callable[[Record], None] | None = None) -> None:
-        """`observe` is called for each event of a packet at a virtual link: see `event_log.JsonLines`."""
+    def __init__(self, topology: Topology, *, observe: Callable[[PacketEvent], None] | None = None) -> None:
+        """`observe` is called for each event of a packet at a virtual link: see `JsonLines`."""
         self.topology = topology
         self.too_long = 0
         self._events = EventQueue()
@@ -54,7 +54,7 @@ class VirtualFabric:
         self._forwarding = Forwarding(topology)
         self._filled: list[Inbox] = []
         self._inboxes = {host: Inbox(self._filled) for host in topology.hosts}
-        self._flows: dict[tuple[str, int, str, int], Flow] = {}
+        self._flows: dict[tuple[str, int, str, int], PacketFlow] = {}
         self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
         self._sent = 0
         self._failures: list[_Failure] = []
@@ -124,16 +124,16 @@ class VirtualFabric:
             raise BackendError(f"host {host}: has a simulated host already; attach one for all sockets")
         inbox.receive = receive
 
-    def flow(self, source: str, *, source_port: int, destination: str, destination_port: int) -> Flow:
+    def flow(self, source: str, *, source_port: int, destination: str, destination_port: int) -> PacketFlow:
         """The flow with this 4-tuple, for `send`. Raises TopologyError if an address belongs to no host."""
         key = (source, source_port, destination, destination_port)
         flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[key] = Flow(*key, inbox=self._inboxes[self._forwarding.host_of(destination)])
+            flow = self._flows[key] = PacketFlow(*key, inbox=self._inboxes[self._forwarding.host_of(destination)])
             self._route(flow)
         return flow
 
-    def _route(self, flow: Flow) -> None:
+    def _route(self, flow: PacketFlow) -> None:
         """Look up the virtual links for the flow's next packets."""
         route = self._forwarding.route(
             flow.source,
@@ -143,7 +143,7 @@ class VirtualFabric:
         )
         flow.links = tuple(self._links[ends] for ends in pairwise(route))
 
-    def send(self, flow: Flow, *, length_bytes: int, content: Any) -> None:
+    def send(self, flow: PacketFlow, *, length_bytes: int, content: Any) -> None:
         """Send a packet now. `length_bytes` is its size on the wire, Ethernet header included."""
         if length_bytes > self._max_length_bytes:
             self.too_long += 1

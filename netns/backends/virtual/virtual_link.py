@@ -12,9 +12,10 @@ and no rate a later packet may overtake and schedule an earlier entry. The repla
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TextIO
 
 from netns.backends.virtual.event_queue import EventQueue
 from netns.netem.changes import AnyShape, effective
@@ -27,7 +28,7 @@ NEVER_NS: Final = 2**63
 Fate = Literal["queued", "left", "lost", "overlimit", "blackholed"]
 
 
-class Record(NamedTuple):
+class PacketEvent(NamedTuple):
     """An event of one packet at one virtual link, for the event log."""
 
     at_ns: int
@@ -42,8 +43,24 @@ class Record(NamedTuple):
     marked: bool
 
 
+class JsonLines:
+    """The event log: writes a JSON object for each event as a line of `file`; pass it to `VirtualFabric` as `observe`.
+
+    The same run writes the same bytes, so that two logs can be compared with cmp(1).
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def __call__(self, record: PacketEvent) -> None:
+        """Write one line: the fields of `PacketEvent` by name."""
+        self._file.write(json.dumps(record._asdict(), separators=(",", ":")) + "\n")
+
+
 @dataclass(slots=True, eq=False)
-class Flow:
+class PacketFlow:
     """All packets with one 4-tuple: they take one route until a link loses or regains its carrier."""
 
     source: str
@@ -95,7 +112,7 @@ class Packet:
 
     __slots__ = ("content", "corrupted", "flow", "hop", "length_bytes", "links", "marked", "number")
 
-    def __init__(self, flow: Flow, *, number: int, length_bytes: int, content: Any) -> None:
+    def __init__(self, flow: PacketFlow, *, number: int, length_bytes: int, content: Any) -> None:
         self.flow = flow
         self.links = flow.links  # a copy: the packet keeps its route when the flow gets another
         self.number = number
@@ -161,7 +178,7 @@ class VirtualLink:
     def __init__(self, name: str, *, shape: Shape | None, seed: int, events: EventQueue) -> None:
         self.name = name
         self.netem: Netem[Packet] | None = None
-        self.observe: Callable[[Record], None] | None = None
+        self.observe: Callable[[PacketEvent], None] | None = None
         self.failures = 0
         """The number of failures that hold it down: its own and those of its ends."""
         self.longest_bytes: int | None = None
@@ -261,5 +278,7 @@ class VirtualLink:
         if self.observe is not None:
             now_ns = self._events.now_ns
             self.observe(
-                Record(now_ns, fate, self.name, packet.number, str(packet.flow), packet.length_bytes, packet.marked)
+                PacketEvent(
+                    now_ns, fate, self.name, packet.number, str(packet.flow), packet.length_bytes, packet.marked
+                )
             )

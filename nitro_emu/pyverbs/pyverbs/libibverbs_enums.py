@@ -9,7 +9,9 @@ in pyverbs: `IBV_QPT_DRIVER` is `ibv_qp_type.IBV_QPT_DRIVER`.
 from __future__ import annotations
 
 from enum import Enum, IntEnum, IntFlag
-from typing import Final
+from typing import Any, Final
+
+from nitro_emu import verbs
 
 IBV_LINK_LAYER_UNSPECIFIED: Final = 0
 IBV_LINK_LAYER_INFINIBAND: Final = 1
@@ -23,18 +25,34 @@ _IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE: Final = 1
 _IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: Final = 2
 
 
-class ibv_access_flags(IntFlag):
-    IBV_ACCESS_LOCAL_WRITE = 1
-    IBV_ACCESS_REMOTE_WRITE = 2
-    IBV_ACCESS_REMOTE_READ = 4
-    IBV_ACCESS_REMOTE_ATOMIC = 8
-    IBV_ACCESS_MW_BIND = 16
-    IBV_ACCESS_ZERO_BASED = 32
-    IBV_ACCESS_ON_DEMAND = 64
-    IBV_ACCESS_HUGETLB = 128
-    IBV_ACCESS_FLUSH_GLOBAL = 256
-    IBV_ACCESS_FLUSH_PERSISTENT = 512
-    IBV_ACCESS_RELAXED_ORDERING = 1 << 20
+def _named(name: str, known: type[IntEnum | IntFlag], *, prefix: str, **more: int) -> Any:
+    """Return an enumeration of the driver's by libibverbs' names, and `more` members, which EFA does not have."""
+    kind: Any = IntFlag if issubclass(known, IntFlag) else IntEnum
+    values = {member: each.value for member, each in known.__members__.items()} | more
+    return kind(name, {prefix + member: value for member, value in values.items()}, module=__name__)
+
+
+ibv_access_flags: Final = _named(
+    "ibv_access_flags", verbs.Access, prefix="IBV_ACCESS_", REMOTE_ATOMIC=8, MW_BIND=16, ZERO_BASED=32, ON_DEMAND=64,
+    HUGETLB=128, FLUSH_GLOBAL=256, FLUSH_PERSISTENT=512, RELAXED_ORDERING=1 << 20,
+)  # fmt: skip
+ibv_qp_create_send_ops_flags: Final = _named(
+    "ibv_qp_create_send_ops_flags", verbs.SendOps, prefix="IBV_QP_EX_WITH_", ATOMIC_CMP_AND_SWP=1 << 5,
+    ATOMIC_FETCH_AND_ADD=1 << 6, LOCAL_INV=1 << 7, BIND_MW=1 << 8, SEND_WITH_INV=1 << 9, TSO=1 << 10, FLUSH=1 << 11,
+    ATOMIC_WRITE=1 << 12,
+)  # fmt: skip
+ibv_wr_opcode: Final = _named(
+    "ibv_wr_opcode", verbs.WrOpcode, prefix="IBV_WR_", ATOMIC_CMP_AND_SWP=5, ATOMIC_FETCH_AND_ADD=6, LOCAL_INV=7,
+    BIND_MW=8, SEND_WITH_INV=9, TSO=10, DRIVER1=11, FLUSH=14, ATOMIC_WRITE=15,
+)  # fmt: skip
+ibv_send_flags: Final = _named("ibv_send_flags", verbs.SendFlags, prefix="IBV_SEND_", FENCE=1, SOLICITED=4, IP_CSUM=16)
+ibv_wc_status: Final = _named("ibv_wc_status", verbs.WcStatus, prefix="IBV_WC_", TM_ERR=22, TM_RNDV_INCOMPLETE=23)
+ibv_wc_opcode: Final = _named(
+    "ibv_wc_opcode", verbs.WcOpcode, prefix="IBV_WC_", COMP_SWAP=3, FETCH_ADD=4, BIND_MW=5, LOCAL_INV=6, TSO=7,
+    FLUSH=8, ATOMIC_WRITE=9,
+)  # fmt: skip
+ibv_wc_flags: Final = _named("ibv_wc_flags", verbs.WcFlags, prefix="IBV_WC_", GRH=1, IP_CSUM_OK=4, WITH_INV=8)
+ibv_qp_state: Final = _named("ibv_qp_state", verbs.QpState, prefix="IBV_QPS_", UNKNOWN=7)
 
 
 class ibv_qp_type(IntEnum):
@@ -63,107 +81,6 @@ class ibv_qp_create_flags(IntFlag):
     IBV_QP_CREATE_CVLAN_STRIPPING = 1 << 9
     IBV_QP_CREATE_SOURCE_QPN = 1 << 10
     IBV_QP_CREATE_PCI_WRITE_END_PADDING = 1 << 11
-
-
-class ibv_qp_create_send_ops_flags(IntFlag):
-    IBV_QP_EX_WITH_RDMA_WRITE = 1 << 0
-    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM = 1 << 1
-    IBV_QP_EX_WITH_SEND = 1 << 2
-    IBV_QP_EX_WITH_SEND_WITH_IMM = 1 << 3
-    IBV_QP_EX_WITH_RDMA_READ = 1 << 4
-    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP = 1 << 5
-    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD = 1 << 6
-    IBV_QP_EX_WITH_LOCAL_INV = 1 << 7
-    IBV_QP_EX_WITH_BIND_MW = 1 << 8
-    IBV_QP_EX_WITH_SEND_WITH_INV = 1 << 9
-    IBV_QP_EX_WITH_TSO = 1 << 10
-    IBV_QP_EX_WITH_FLUSH = 1 << 11
-    IBV_QP_EX_WITH_ATOMIC_WRITE = 1 << 12
-
-
-class ibv_wr_opcode(IntEnum):
-    IBV_WR_RDMA_WRITE = 0
-    IBV_WR_RDMA_WRITE_WITH_IMM = 1
-    IBV_WR_SEND = 2
-    IBV_WR_SEND_WITH_IMM = 3
-    IBV_WR_RDMA_READ = 4
-    IBV_WR_ATOMIC_CMP_AND_SWP = 5
-    IBV_WR_ATOMIC_FETCH_AND_ADD = 6
-    IBV_WR_LOCAL_INV = 7
-    IBV_WR_BIND_MW = 8
-    IBV_WR_SEND_WITH_INV = 9
-    IBV_WR_TSO = 10
-    IBV_WR_DRIVER1 = 11
-    IBV_WR_FLUSH = 14
-    IBV_WR_ATOMIC_WRITE = 15
-
-
-class ibv_send_flags(IntFlag):
-    IBV_SEND_FENCE = 1
-    IBV_SEND_SIGNALED = 2
-    IBV_SEND_SOLICITED = 4
-    IBV_SEND_INLINE = 8
-    IBV_SEND_IP_CSUM = 16
-
-
-class ibv_wc_status(IntEnum):
-    IBV_WC_SUCCESS = 0
-    IBV_WC_LOC_LEN_ERR = 1
-    IBV_WC_LOC_QP_OP_ERR = 2
-    IBV_WC_LOC_EEC_OP_ERR = 3
-    IBV_WC_LOC_PROT_ERR = 4
-    IBV_WC_WR_FLUSH_ERR = 5
-    IBV_WC_MW_BIND_ERR = 6
-    IBV_WC_BAD_RESP_ERR = 7
-    IBV_WC_LOC_ACCESS_ERR = 8
-    IBV_WC_REM_INV_REQ_ERR = 9
-    IBV_WC_REM_ACCESS_ERR = 10
-    IBV_WC_REM_OP_ERR = 11
-    IBV_WC_RETRY_EXC_ERR = 12
-    IBV_WC_RNR_RETRY_EXC_ERR = 13
-    IBV_WC_LOC_RDD_VIOL_ERR = 14
-    IBV_WC_REM_INV_RD_REQ_ERR = 15
-    IBV_WC_REM_ABORT_ERR = 16
-    IBV_WC_INV_EECN_ERR = 17
-    IBV_WC_INV_EEC_STATE_ERR = 18
-    IBV_WC_FATAL_ERR = 19
-    IBV_WC_RESP_TIMEOUT_ERR = 20
-    IBV_WC_GENERAL_ERR = 21
-    IBV_WC_TM_ERR = 22
-    IBV_WC_TM_RNDV_INCOMPLETE = 23
-
-
-class ibv_wc_opcode(IntEnum):
-    IBV_WC_SEND = 0
-    IBV_WC_RDMA_WRITE = 1
-    IBV_WC_RDMA_READ = 2
-    IBV_WC_COMP_SWAP = 3
-    IBV_WC_FETCH_ADD = 4
-    IBV_WC_BIND_MW = 5
-    IBV_WC_LOCAL_INV = 6
-    IBV_WC_TSO = 7
-    IBV_WC_FLUSH = 8
-    IBV_WC_ATOMIC_WRITE = 9
-    IBV_WC_RECV = 128
-    IBV_WC_RECV_RDMA_WITH_IMM = 129
-
-
-class ibv_wc_flags(IntFlag):
-    IBV_WC_GRH = 1
-    IBV_WC_WITH_IMM = 2
-    IBV_WC_IP_CSUM_OK = 4
-    IBV_WC_WITH_INV = 8
-
-
-class ibv_qp_state(IntEnum):
-    IBV_QPS_RESET = 0
-    IBV_QPS_INIT = 1
-    IBV_QPS_RTR = 2
-    IBV_QPS_RTS = 3
-    IBV_QPS_SQD = 4
-    IBV_QPS_SQE = 5
-    IBV_QPS_ERR = 6
-    IBV_QPS_UNKNOWN = 7
 
 
 class ibv_qp_attr_mask(IntFlag):

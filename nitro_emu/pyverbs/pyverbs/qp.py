@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 from nitro_emu import verbs
 from pyverbs.addr import AH
@@ -233,27 +233,11 @@ class QP(PyverbsCM):
 
     def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
         """Post receive requests: `wr` and those that follow it. Copies the first that fails into `bad_wr`."""
-        current: RecvWR | None = wr
-        while current is not None:
-            try:
-                with translated("Failed to post recv"):
-                    self.qp.post_recv(current.verbs())
-            except PyverbsError:
-                _copy(current, bad_wr)
-                raise
-            current = current.next_wr
+        _post_chain(self.qp.post_recv_chain, wr, bad_wr, what="recv")
 
     def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
         """Post SENDs: `wr` and those that follow it. Copies the first that fails into `bad_wr`."""
-        current: SendWR | None = wr
-        while current is not None:
-            try:
-                with translated("Failed to post send"):
-                    self.qp.post_send(current.verbs())
-            except PyverbsError:
-                _copy(current, bad_wr)
-                raise
-            current = current.next_wr
+        _post_chain(self.qp.post_send_chain, wr, bad_wr, what="send")
 
 
 class QPEx(QP):
@@ -343,6 +327,22 @@ class QPEx(QP):
             self.qp.builder.set_inline_data(ctypes.string_at(addr, length))
 
 
-def _copy(failed: RecvWR | SendWR, target: RecvWR | SendWR | None) -> None:
-    if target is not None:
-        vars(target).update(vars(failed))
+def _post_chain(
+    post: Callable[[Iterator[Any]], None], first: RecvWR | SendWR, bad_wr: RecvWR | SendWR | None, *, what: str
+) -> None:
+    """Post a request and those that follow it, with one doorbell; copy the first that fails."""
+    current: RecvWR | SendWR | None = first
+
+    def chain() -> Iterator[Any]:
+        nonlocal current
+        while current is not None:
+            yield current.verbs()
+            current = current.next_wr
+
+    try:
+        with translated(f"Failed to post {what}"):
+            post(chain())
+    except PyverbsError:
+        if current is not None and bad_wr is not None:
+            vars(bad_wr).update(vars(current))
+        raise

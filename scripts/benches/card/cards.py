@@ -21,8 +21,8 @@ from nitro_emu.errors import NitroError
 from nitro_emu.vf_config import DEFAULT_PORT
 from scripts.harness.client_server import python
 from scripts.harness.errors import BenchError
-from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
+from scripts.harness.process import Process, ProcessGroup
+from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
 
 WORKER: Final = "scripts.benches.card.worker"
 """The module of all applications."""
@@ -50,7 +50,7 @@ class CardOptions:
 class RunningCard:
     """One card."""
 
-    process: ManagedProcess
+    process: Process
     run_dir: Path
 
     @property
@@ -75,7 +75,7 @@ class RunningCard:
 class TwoCards:
     """Both cards, and where they run."""
 
-    pair: VethPair
+    pair: TwoHosts
     a: RunningCard
     b: RunningCard
 
@@ -120,7 +120,7 @@ def settings(options: CardOptions, *, name: str, address: str, directory: Path) 
 
 
 @contextmanager
-def two_cards(pair: VethPair, options: CardOptions) -> Iterator[TwoCards]:
+def two_cards(pair: TwoHosts, options: CardOptions) -> Iterator[TwoCards]:
     """Run both cards until the end of the block.
 
     Raises BenchError if one does not start, has logged an error, or does not end in an orderly way.
@@ -129,7 +129,7 @@ def two_cards(pair: VethPair, options: CardOptions) -> Iterator[TwoCards]:
         directory = Path(name)
         (directory / "psk").touch(mode=0o600)
         (directory / "psk").write_text(PSK + "\n")
-        with ProcessSet() as pipes:
+        with ProcessGroup() as pipes:
             a = _start(pipes, pair, SENDER, options=options, address=pair.sender, directory=directory)
             b = _start(pipes, pair, RECEIVER, options=options, address=pair.receiver, directory=directory)
             for card in (a, b):
@@ -140,20 +140,20 @@ def two_cards(pair: VethPair, options: CardOptions) -> Iterator[TwoCards]:
 
 
 def _start(
-    pipes: ProcessSet, pair: VethPair, node: str, *, options: CardOptions, address: str, directory: Path
+    pipes: ProcessGroup, pair: TwoHosts, node: str, *, options: CardOptions, address: str, directory: Path
 ) -> RunningCard:
     name = {SENDER: "card-a", RECEIVER: "card-b"}[node]
     config = directory / f"{name}.yaml"
     config.write_text(settings(options, name=name, address=address, directory=directory))
     command = pair.command(node, python("nitro_emu.cli", "run", str(config), "--json"))
-    return RunningCard(pipes.add(ManagedProcess.start(name, command=command)), directory / name)
+    return RunningCard(pipes.add(Process.start(name, command=command)), directory / name)
 
 
-def _await_ready(pipes: ProcessSet, process: ManagedProcess) -> None:
+def _await_ready(pipes: ProcessGroup, process: Process) -> None:
     await_event(pipes, process, "ready", bound_s=START_BOUND_S)
 
 
-def await_event(pipes: ProcessSet, process: ManagedProcess, kind: str, *, bound_s: float) -> dict[str, Any]:
+def await_event(pipes: ProcessGroup, process: Process, kind: str, *, bound_s: float) -> dict[str, Any]:
     """Return the first event of a kind. Raises BenchError when the process ends, or none comes in time."""
     give_up_at = time.monotonic() + bound_s
     while time.monotonic() < give_up_at:
@@ -167,6 +167,6 @@ def await_event(pipes: ProcessSet, process: ManagedProcess, kind: str, *, bound_
     raise BenchError(f"{process.name} sent no {kind!r} within {bound_s:g} s: {process.last_error or 'no output'}")
 
 
-def _require_orderly_end(process: ManagedProcess) -> None:
+def _require_orderly_end(process: Process) -> None:
     if process.exit_status != 0 or process.last_error:
         raise BenchError(f"{process.name} ended with status {process.exit_status}: {process.last_error or 'no error'}")

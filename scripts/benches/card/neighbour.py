@@ -9,8 +9,8 @@ from typing import Final
 from scripts.benches.card.cards import START_BOUND_S, WORKER, TwoCards, await_event, device
 from scripts.harness.client_server import LISTEN_BOUND_S, Event, python
 from scripts.harness.errors import BenchError
-from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER
+from scripts.harness.process import Process, ProcessGroup
+from scripts.harness.two_hosts import RECEIVER, SENDER
 
 VF: Final = 1
 """Its virtual function; the tenant that is measured has the first."""
@@ -23,12 +23,12 @@ def neighbour(cards: TwoCards, kind: str) -> Iterator[Callable[[], float]]:
     Raises BenchError if it does not begin, or has ended before the block has.
     """
     pair, name, options = cards.pair, device(VF), ("--kind", kind)
-    with ProcessSet() as pipes:
+    with ProcessGroup() as pipes:
         argv = python(WORKER, "flood-receive", str(cards.b.run_dir), name, *options)
-        server = pipes.add(ManagedProcess.start("neighbour's server", command=pair.command(RECEIVER, argv)))
+        server = pipes.add(Process.start("neighbour's server", command=pair.command(RECEIVER, argv)))
         port = await_event(pipes, server, "listening", bound_s=LISTEN_BOUND_S)["port"]
         argv = python(WORKER, "flood-send", str(cards.a.run_dir), name, pair.receiver, str(port), *options)
-        client = pipes.add(ManagedProcess.start("neighbour", command=pair.command(SENDER, argv)))
+        client = pipes.add(Process.start("neighbour", command=pair.command(SENDER, argv)))
         await_event(pipes, client, "flooding", bound_s=START_BOUND_S)
         yield lambda: requests_per_second(client.events)
         for process in (client, server):

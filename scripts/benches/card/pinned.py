@@ -12,31 +12,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from scripts.harness.veth_pair import SENDER, VethPair
+from scripts.harness.two_hosts import TwoHosts
 
 ROUND_ROBIN: Final = ("chrt", "--rr", "1")
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedPair(VethPair):
-    """Two hosts that are up, each with its share of this machine's processors."""
-
-    def command(self, node: str, argv: Sequence[str]) -> list[str]:
-        """Return the command line that runs `argv` at one end, on that end's processors."""
-        first, second = halves(sorted(os.sched_getaffinity(0)))
-        processors = first if node == SENDER else second
-        # not super(): a dataclass with slots is another class than the one that super() refers to
-        return VethPair.command(
-            self, node, [*ROUND_ROBIN, "taskset", "--cpu-list", ",".join(map(str, processors)), *argv]
-        )
-
-
-def pinned(pair: VethPair) -> PinnedPair:
+def pinned(pair: TwoHosts) -> TwoHosts:
     """Return a pair with processors of their own for its ends."""
-    return PinnedPair(pair.lab, pair.sender, pair.receiver)
+    first, second = (
+        (*ROUND_ROBIN, "taskset", "--cpu-list", ",".join(map(str, processors)))
+        for processors in halves(sorted(os.sched_getaffinity(0)))
+    )
+    return pair.on((first, second))
 
 
 def halves(processors: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -73,14 +73,23 @@ class Forge:
             sges = sges[:1]
             remote = self._remote(target, length=sum(sge.length for sge in sges))
         room = wqe_bytes - io.META_BYTES - (0 if remote is None else io.SGE_BYTES)
-        data = rng.randbytes(rng.randrange(room + 1)) if inline and op is not io.SendOp.RDMA_READ else b""
-        descriptor = io.SendDescriptor(
-            op, rng.getrandbits(16), self.maybe(phase, bits=1, share=0.98), rng.random() < 0.3,
-            inline and op is not io.SendOp.RDMA_READ, rng.random() < 0.9,
-            self.maybe(self._qp_num(target), bits=16), self.maybe(self._ah(target), bits=16),
-            self.maybe(target.qkey, bits=32), rng.getrandbits(32), sges, data, remote, self.maybe(0, bits=1),
-        )  # fmt: skip
-        return self.mutated(io.pack_wqe(descriptor, wqe_bytes=wqe_bytes))
+        data = rng.randbytes(rng.randrange(room + 1)) if inline and op is not io.SendOp.RDMA_READ else None
+        raw = io.pack_wqe(
+            op,
+            req_id=rng.getrandbits(16),
+            phase=self.maybe(phase, bits=1, share=0.98),
+            dest_qp_num=self.maybe(self._qp_num(target), bits=16),
+            ah=self.maybe(self._ah(target), bits=16),
+            qkey=self.maybe(target.qkey, bits=32),
+            sges=sges,
+            data=data,
+            remote=remote,
+            immediate=rng.getrandbits(32) if rng.random() < 0.3 else None,
+            hints=self.maybe(0, bits=1),
+            comp_req=rng.random() < 0.9,
+            wqe_bytes=wqe_bytes,
+        )
+        return self.mutated(raw)
 
     def _qp_num(self, target: Target) -> int:
         rng = self._rng

@@ -7,8 +7,7 @@ import random
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +15,9 @@ from typing import Any, Final
 from nitro_emu.abi.gid import gid_of
 from nitro_emu.control import ask
 from nitro_emu.errors import NitroError
-from scripts.benches.hostile.run import Worker, worker
+from scripts.harness.client_server import python
 from scripts.harness.errors import BenchError
+from scripts.harness.process import Event, Process, ProcessGroup
 
 HOSTILE: Final = "bad"
 GOOD: Final = ("good_0", "good_1")
@@ -60,27 +60,25 @@ def free_place() -> Place:
         return Place(host, sock.getsockname()[1])
 
 
-@contextmanager
-def fuzzed_card(directory: Path) -> Iterator[Worker]:
-    """Run a card with the three devices until the end of the block; its sockets are in `directory`/run."""
+def start_card(group: ProcessGroup, directory: Path) -> Process:
+    """Start a card with the three devices; its sockets are in `directory`/run. Raises BenchError."""
     lines = []
     for name in (HOSTILE, *GOOD):
         place = free_place()
         lines.append(f"  - {{name: {name}, address: {place.host}, port: {place.port}, security: {{mode: plain}}}}\n")
     config = directory / "card.yaml"
     config.write_text(f"run_dir: {directory / 'run'}\nlog_level: warning\nvfs:\n{''.join(lines)}")
-    with worker("card", "nitro_emu.cli", "run", str(config), "--json") as card:
-        card.event("ready", bound_s=START_BOUND_S)
-        yield card
+    card = group.start("card", python("nitro_emu.cli", "run", str(config), "--json"))
+    group.event(card, "ready", bound_s=START_BOUND_S)
+    return card
 
 
-def complaints(card: Worker) -> int:
+def complaints(card: Process) -> int:
     """Return how many errors of its own a card has logged."""
-    text = card.stderr_text
-    return sum(text.count(each) for each in _COMPLAINTS)
+    return sum(card.errors.count(each) for each in _COMPLAINTS)
 
 
-def descriptors(card: Worker) -> int:
+def descriptors(card: Process) -> int:
     """Return how many descriptors the card has open, but for its UDP sockets.
 
     Engines open sockets for standby paths where a path does not answer, and keep them: they are bounded, and nobody's.
@@ -113,38 +111,40 @@ def gids_of(run_dir: Path) -> list[str]:
     return [gid.hex() for gid in (own, own, own, own, *others, gid_of(_UNREACHABLE, port=9))]
 
 
-def _rest(card: Worker, run_dir: Path, *, wanted_descriptors: int) -> tuple[int, int]:
+def _rest(group: ProcessGroup, card: Process, run_dir: Path, *, wanted_descriptors: int) -> tuple[int, int]:
     """Wait until the card has cleaned up; return what is left of objects and descriptors."""
     give_up_at = time.monotonic() + REST_BOUND_S
     while True:
         left = _leftovers(run_dir), descriptors(card) - wanted_descriptors
         if (left[0] <= 0 and left[1] <= 0) or time.monotonic() > give_up_at:
             return left
-        time.sleep(0.05)
+        group.wait(until=time.monotonic() + 0.05)
 
 
 def measure(entries: int, *, seed: int) -> dict[str, float]:
     """Let a hostile program write so many entries beside good ones. Raises BenchError if it cannot be measured."""
-    with tempfile.TemporaryDirectory(prefix="card-fuzz-") as name, fuzzed_card(Path(name)) as card:
-        run_dir = Path(name) / "run"
+    with tempfile.TemporaryDirectory(prefix="card-fuzz-") as name, ProcessGroup() as group:
+        run_dir, card = Path(name) / "run", start_card(group, Path(name))
         neighbours = ("scripts.benches.card_fuzz.neighbours", str(run_dir), *GOOD)
         fuzzer = ("scripts.benches.card_fuzz.host", str(run_dir / f"{HOSTILE}.sock"), str(seed), *gids_of(run_dir))
-        with worker("neighbours", *neighbours) as good:
-            good.event("ready", bound_s=START_BOUND_S)
-            descriptors_before = descriptors(card)  # `gids_of` has asked it: uvloop keeps a spare one from then on
-            try:
-                with worker("hostile program", *fuzzer) as bad:
-                    took, growth_bytes = _attack(card, bad, entries=entries)
-                left = _rest(card, run_dir, wanted_descriptors=descriptors_before)
-                total = good.request("", "total")
-            except (NitroError, BenchError):
-                if card.process.poll() is None:
-                    raise
-                return {**dict.fromkeys(FIGURES, math.inf), "card_lives": 0, "internal_errors": complaints(card)}
+        good = group.start("neighbours", python(*neighbours))
+        group.event(good, "ready", bound_s=START_BOUND_S)
+        descriptors_before = descriptors(card)  # `gids_of` has asked it: uvloop keeps a spare one from then on
+        try:
+            bad = group.start("hostile program", python(*fuzzer))
+            took, growth_bytes = _attack(group, card, bad, entries=entries)
+            bad.process.kill()
+            group.stop(bad)
+            left = _rest(group, card, run_dir, wanted_descriptors=descriptors_before)
+            total = group.request(good, "", "total")
+        except (NitroError, BenchError):
+            if card.exit_status is None:
+                raise
+            return {**dict.fromkeys(FIGURES, math.inf), "card_lives": 0, "internal_errors": complaints(card)}
         return {
             "entries": took["entries"],
             "connections": took["connections"],
-            "card_lives": int(card.process.poll() is None),
+            "card_lives": int(card.exit_status is None),
             "internal_errors": complaints(card),
             "neighbour_messages": total["messages"],
             "neighbour_wrong_bytes": total["wrong_bytes"],
@@ -156,17 +156,16 @@ def measure(entries: int, *, seed: int) -> dict[str, float]:
         }
 
 
-def _attack(card: Worker, bad: Worker, *, entries: int) -> tuple[dict[str, Any], int]:
+def _attack(group: ProcessGroup, card: Process, bad: Process, *, entries: int) -> tuple[Event, int]:
     """Take steps until so many entries were written; return the last event, and how much the card has grown.
 
     Its memory is compared from the first tenth on, when all tables and pools have been used once.
     """
-    took: dict[str, Any] = {"entries": 0}
+    took: Event = {"entries": 0}
     before = 0
     while took["entries"] < entries:
-        bad.command(str(SLICE_STEPS))
-        took = bad.event("took", bound_s=SLICE_BOUND_S)
+        took = group.request(bad, str(SLICE_STEPS), "took", bound_s=SLICE_BOUND_S)
         if not before and took["entries"] >= entries / 10:
             before = card.anonymous_bytes
-    bad.request("leave", "left")
+    group.request(bad, "leave", "left")
     return took, card.anonymous_bytes - before

@@ -1,1 +1,1 @@
-"""The cases of `scripts/bench`, one module per case; registry.py lists them."""
+"""What the cases of `scripts/bench` do; scenarios.py and registry.py list them."""

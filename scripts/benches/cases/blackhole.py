@@ -20,16 +20,11 @@ from typing import Final
 
 from netns.backends.virtual.virtual_link import VirtualLink
 from scripts.benches.fabrics import PACKET_BYTES
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round
 from scripts.benches.reference_fabric import RTT_S, Bulk, bulk, fabric
 from srd.proto.wire.status import Status
 from srd.sim.simulation import NS_PER_S
 
-WANTED: Final = (
-    Wanted("stall_rtts", "<=", 3),
-    Wanted("failed_requests", "<=", 0),
-    Wanted("repaired_s", "<=", 1),
-)
 SPINES: Final = 4
 MESSAGE_BYTES: Final = 64 << 10
 OUTSTANDING: Final = 384

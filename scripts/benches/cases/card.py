@@ -35,13 +35,14 @@ from scripts.benches.card.cards import WORKER, CardOptions, TwoCards, device, tw
 from scripts.benches.card.neighbour import neighbour
 from scripts.benches.card.pinned import pinned
 from scripts.benches.card.worker import flood
-from scripts.benches.cases.clean import START_S, ours_flow
 from scripts.benches.cases.fair import jain_index
-from scripts.benches.cases.latency import SMALL_SIZES, ours_latency
+from scripts.benches.cases.latency import SMALL_SIZES, SPINNING, round_trips
 from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.veth import iperf
 from scripts.harness.client_server import Event, python, run_both
 from scripts.harness.drops import Drops
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import TwoHosts, veth_pair
 from srd.perf.sweep.span import WARM_UP
 
 WANTED: Final = (
@@ -73,7 +74,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
             yield _round(pinned(pair), number=number, seconds=seconds)
 
 
-def _round(two: VethPair, *, number: int, seconds: float) -> Round:
+def _round(two: TwoHosts, *, number: int, seconds: float) -> Round:
     found: dict[str, dict[str, float]] = {OURS: {}, IN_PROCESS: {}}
     for name, measure in _parts(two, seconds=seconds, backwards=bool(number % 2)):
         before = Drops.read(two.namespaces)
@@ -84,7 +85,7 @@ def _round(two: VethPair, *, number: int, seconds: float) -> Round:
     return Round(number + 1, ours | ratios(ours, in_process), {IN_PROCESS: in_process})
 
 
-def _parts(two: VethPair, *, seconds: float, backwards: bool) -> list[tuple[str, Callable[[], Figures]]]:
+def _parts(two: TwoHosts, *, seconds: float, backwards: bool) -> list[tuple[str, Callable[[], Figures]]]:
     """Return whose figures are measured, and how, in the order of a round."""
     polling, encrypted = CardOptions(busy_poll=True), CardOptions(encrypted=True)
     parts: list[tuple[str, Callable[[], Figures]]] = [
@@ -118,17 +119,16 @@ def ratios(ours: Figures, in_process: Figures) -> dict[str, float]:
 # -- in process -------------------------------------------------------------------------------------------------------
 
 
-def _in_process_round_trips(two: VethPair, *, seconds: float) -> Figures:
-    measured = ours_latency(two, "--plain", "--busy-poll", sizes=SMALL_SIZES, seconds=seconds)
-    return _round_trip_figures(measured["figures"][SMALL])
+def _in_process_round_trips(two: TwoHosts, *, seconds: float) -> Figures:
+    return round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=seconds)
 
 
 def _round_trip_figures(percentiles: dict[str, float], *, prefix: str = "") -> dict[str, float]:
     return {f"{prefix}{name.removesuffix('_us')}_{SMALL}_us": value for name, value in percentiles.items()}
 
 
-def _in_process_bulk(two: VethPair, *, seconds: float) -> Figures:
-    flow = ours_flow(two, seconds=seconds, plain=True)
+def _in_process_bulk(two: TwoHosts, *, seconds: float) -> Figures:
+    flow = iperf.ours(two, seconds=seconds, plain=True)
     return {"bulk_gbps": flow.gbps, "host_cpu_s_per_gb": flow.cpu_s_per_gb}
 
 
@@ -162,7 +162,7 @@ def _applications(
     return found
 
 
-def _card_round_trips(two: VethPair, options: CardOptions, *, seconds: float, prefix: str = "") -> Figures:
+def _card_round_trips(two: TwoHosts, options: CardOptions, *, seconds: float, prefix: str = "") -> Figures:
     with two_cards(two, options) as cards:
         return _round_trip_figures(_round_trips(cards, seconds=seconds), prefix=prefix)
 
@@ -174,7 +174,7 @@ def _round_trips(cards: TwoCards, *, seconds: float, warm_up: int = WARM_UP) -> 
     return figures
 
 
-def _writes(two: VethPair, options: CardOptions, *, seconds: float, prefix: str = "") -> Figures:
+def _writes(two: TwoHosts, options: CardOptions, *, seconds: float, prefix: str = "") -> Figures:
     with two_cards(two, options) as cards:
         cpu_before_s = cards.cpu_s
         received, sent = _applications(cards, "write", seconds=seconds, bound_s=START_S + 10 * seconds)
@@ -186,7 +186,7 @@ def _writes(two: VethPair, options: CardOptions, *, seconds: float, prefix: str 
     }
 
 
-def _rate(two: VethPair, *, seconds: float) -> Figures:
+def _rate(two: TwoHosts, *, seconds: float) -> Figures:
     with two_cards(two, CardOptions()) as cards:
         received, sent = _applications(cards, "rate", seconds=seconds, bound_s=START_S + 10 * seconds)
     return {
@@ -195,7 +195,7 @@ def _rate(two: VethPair, *, seconds: float) -> Figures:
     }
 
 
-def _shares(two: VethPair, *, seconds: float) -> Figures:
+def _shares(two: TwoHosts, *, seconds: float) -> Figures:
     with two_cards(two, CardOptions(vfs=VFS)) as cards:
         _, sent = _applications(
             cards, "shares", "--vfs", str(VFS), vf=None, seconds=seconds, bound_s=2 * START_S + seconds
@@ -211,7 +211,7 @@ def _shares(two: VethPair, *, seconds: float) -> Figures:
 # -- neighbours -------------------------------------------------------------------------------------------------------
 
 
-def _neighbours(two: VethPair, *, seconds: float, backwards: bool) -> Figures:
+def _neighbours(two: TwoHosts, *, seconds: float, backwards: bool) -> Figures:
     """Measure a tenant alone, and beside each kind of neighbour."""
     found: dict[str, float] = {}
     kinds: list[str | None] = [None, *flood.KINDS]

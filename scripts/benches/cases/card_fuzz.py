@@ -12,9 +12,11 @@ left; `rss_growth_mb`: of the card, from the first tenth of a run to its end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.card_fuzz.run import measure as measure_entries
+from scripts.benches.card_fuzz.run import measure
+from scripts.benches.case import Request
 from scripts.benches.outcome import Round, Wanted
 
 RUNS: Final = 10
@@ -31,6 +33,8 @@ WANTED: Final = (
 )
 
 
-def measure(seed: int) -> Round:
-    """Make one run."""
-    return Round(seed, measure_entries(ENTRIES, seed=seed))
+def rounds(request: Request) -> Iterator[Round]:
+    """Make so many runs, each with a seed of its own; a single one if a seed is given."""
+    first, runs = (1, request.runs or RUNS) if request.seed is None else (request.seed, request.runs or 1)
+    for seed in range(first, first + runs):
+        yield Round(seed, measure(ENTRIES, seed=seed))

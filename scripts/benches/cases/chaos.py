@@ -12,30 +12,31 @@ exception.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
 import click
 
+from scripts.benches.case import Request
 from scripts.benches.chaos.run import Report, run_scenario
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round
 
-WANTED: Final = (Wanted("violations", "<=", 0),)
 RUNS: Final = 300
 SHOWN: Final = 5
 """Maximum of printed violations per seed."""
 
 
-def measure(seeds: Iterable[int]) -> Round:
-    """Make all runs, as one round."""
+def measure(request: Request) -> Iterator[Round]:
+    """Make all runs, as one round; a single one if a seed is given, but for more that are asked for."""
+    first, runs = (1, request.runs or RUNS) if request.seed is None else (request.seed, request.runs or 1)
     reports = []
-    for seed in seeds:
+    for seed in range(first, first + runs):
         report = run_scenario(seed)
         if report.violations:
             _print_violations(report)
         reports.append(report)
-    return Round(
-        reports[0].seed,
+    yield Round(
+        first,
         {
             "violations": sum(len(report.violations) for report in reports),
             "runs": len(reports),

@@ -1,66 +1,49 @@
-"""Clean: bulk data over a veth pair without loss: SRD in plain text, iperf3, the UDP probe, plain TCP and UDP in C.
+"""Clean: bulk data over a veth pair without loss: SRD in plain text, and iperf3.
 
-MTU 9000 and 1500, segmentation offload on and off (see veth/veth_pair.py), one flow, in turn within each round.
-iperf3 runs with TCP cubic and with bbr; the plain pairs are C without a transport on top (veth/plain.py).
-`*_gbps` is payload that arrived (the probe's: with its headers); `*_cpu_s_per_gb` is the CPU time of both processes,
-user and system, per 10^9 bytes. `tcp_ratio_*`: SRD over the faster of iperf3's two TCPs of the same round;
-`cpu_per_gb_ratio_*`: SRD over that same TCP; `probe_ratio_*`, `plain_tcp_ratio_*`, `plain_udp_ratio_*`: SRD over each
-of these. SRD's data is checked byte by byte between the timed turns (veth/worker/bulk.py).
+MTU 9000 and 1500, segmentation offload on and off (see harness/two_hosts.py), one flow, in turn within each round.
+iperf3 runs with TCP cubic and with bbr. `*_gbps` is payload that arrived; `*_cpu_s_per_gb` is the CPU time of both
+processes, user and system, per 10^9 bytes. `tcp_ratio_*`: SRD over the faster of iperf3's two TCPs of the same round;
+`cpu_per_gb_ratio_*`: SRD over that same TCP. SRD is `srd perf client`, which compares every byte of a flow of 64 MiB
+before the one that is timed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
 from scripts.benches.outcome import Figures, Round, Wanted
-from scripts.benches.veth import iperf, plain
-from scripts.harness.client_server import Event, python, run_both
+from scripts.benches.veth import iperf
 from scripts.harness.drops import Drops
-from scripts.harness.errors import BenchError
 from scripts.harness.needs import Need, lacks
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.two_hosts import TwoHosts, veth_pair
 
 WANTED: Final = (
     Wanted("tcp_ratio_mtu9000", ">=", 1.15, over="median"),
     Wanted("tcp_ratio_mtu1500", ">=", 0.9, over="median"),
-    Wanted("plain_tcp_ratio_mtu9000", ">=", 0.9, over="median"),
-    Wanted("probe_ratio_mtu9000", ">=", 0.75, over="median"),
-    Wanted("probe_ratio_mtu1500", ">=", 0.9, over="median"),
     Wanted("tcp_ratio_mtu9000_nogso", ">=", 0.9, over="median"),
     Wanted("tcp_ratio_mtu1500_nogso", ">=", 0.7, over="median"),
     Wanted("cpu_per_gb_ratio_mtu9000", "<=", 0.95, over="median"),
 )
-NEEDS: Final = (
-    Need("iperf3", ("tcp_ratio_*", "cpu_per_gb_ratio_*")),
-    Need("cc", ("plain_tcp_ratio_*", "plain_udp_ratio_*")),
-)
+NEEDS: Final = (Need("iperf3", ("tcp_ratio_*", "cpu_per_gb_ratio_*")),)
 SECONDS: Final = 2.0
 LINKS: Final = ((9000, True), (1500, True), (9000, False), (1500, False))
-START_S: Final = 40.0
-"""Additional time of the processes: to start, and to make and check their data."""
-WORKER: Final = "scripts.benches.veth.worker"
-PROBE_WORKER: Final = "scripts.benches.veth.windowed_udp"
 OURS: Final = "ours"
-PROBE: Final = "probe"
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds of all links and all contestants."""
-    with ExitStack() as stack:
-        pairs = None if lacks("cc") else stack.enter_context(plain.plain_pairs())
-        for number in range(count):
-            yield _round(number + 1, seconds, pairs)
+    for number in range(count):
+        yield _round(number + 1, seconds)
 
 
-def _round(number: int, seconds: float, pairs: plain.PlainPairs | None) -> Round:
+def _round(number: int, seconds: float) -> Round:
     found: dict[str, dict[str, float]] = {}
     for mtu, offload in LINKS:
         link = f"mtu{mtu}" if offload else f"mtu{mtu}_nogso"
         with veth_pair(mtu=mtu, offload=offload) as two:
-            for name, flow in _flows(two, pairs, mtu=mtu, seconds=seconds):
+            for name, flow in _flows(two, seconds=seconds):
                 figures = {f"{link}_gbps": flow.gbps, f"{link}_cpu_s_per_gb": flow.cpu_s_per_gb}
                 found.setdefault(name, {}).update(figures)
     ours = found.pop(OURS)
@@ -72,61 +55,19 @@ def _round(number: int, seconds: float, pairs: plain.PlainPairs | None) -> Round
 def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) -> dict[str, float]:
     """Return SRD's figures over those of the baselines that there are, on one link."""
     gbps, cpu = f"{link}_gbps", f"{link}_cpu_s_per_gb"
-    others = [name for name in (PROBE, plain.TCP, plain.UDP) if name in baselines]
-    found = {f"{name}_ratio_{link}": ours[gbps] / baselines[name][gbps] for name in others}
-    if tcps := [baselines[name] for name in (f"tcp_{each}" for each in iperf.ALGORITHMS) if name in baselines]:
-        tcp = max(tcps, key=lambda figures: figures[gbps])
-        found |= {f"tcp_ratio_{link}": ours[gbps] / tcp[gbps], f"cpu_per_gb_ratio_{link}": ours[cpu] / tcp[cpu]}
-    return found
+    if not baselines:
+        return {}
+    tcp = max(baselines.values(), key=lambda figures: figures[gbps])
+    return {f"tcp_ratio_{link}": ours[gbps] / tcp[gbps], f"cpu_per_gb_ratio_{link}": ours[cpu] / tcp[cpu]}
 
 
-def _flows(
-    two: VethPair, pairs: plain.PlainPairs | None, *, mtu: int, seconds: float
-) -> Iterator[tuple[str, iperf.Flow]]:
+def _flows(two: TwoHosts, *, seconds: float) -> Iterator[tuple[str, iperf.Flow]]:
     """Run the contestants, one after the other."""
-    runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(ours_flow, two, seconds=seconds, plain=True)}
+    runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(iperf.ours, two, seconds=seconds, plain=True)}
     for algorithm in () if lacks("iperf3") else iperf.ALGORITHMS:
         runs[f"tcp_{algorithm}"] = partial(iperf.run, two, algorithm=algorithm, seconds=seconds)
-    runs[PROBE] = partial(_probe, two, mtu=mtu, seconds=seconds)
-    runs |= {} if pairs is None else pairs.runs(two, mtu=mtu, seconds=seconds)
     for name, run in runs.items():
         before = Drops.read(two.namespaces)
         flow = run()
         Drops.read(two.namespaces).require_none_since(before, during=name)
         yield name, flow
-
-
-def ours_flow(two: VethPair, *, seconds: float, plain: bool) -> iperf.Flow:
-    """Run the SRD flow, in plain text or encrypted.
-
-    Raises BenchError for a damaged byte, or a datagram that a host dropped.
-    """
-    options = ["--plain"] if plain else []
-    received, sent = run_both(
-        two,
-        server=python(WORKER, "bulk-receive", two.receiver, *options),
-        client=lambda host, port: python(WORKER, "bulk-send", host, str(port), "--seconds", str(seconds), *options),
-        bound_s=START_S + 5 * seconds,
-    )
-    if not received["intact"]:
-        raise BenchError("ours: the receiver found other bytes than were sent")
-    if dropped := received["dropped"] + sent["dropped"]:
-        raise BenchError(f"ours: the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
-    return _flow(received, sent, byte_count=sent["bytes"], seconds=sent["seconds"])
-
-
-def _probe(two: VethPair, *, mtu: int, seconds: float) -> iperf.Flow:
-    received, sent = run_both(
-        two,
-        server=python(PROBE_WORKER, "receive", two.receiver, "--mtu", str(mtu)),
-        client=lambda host, port: python(
-            PROBE_WORKER, "send", host, str(port), "--mtu", str(mtu), "--seconds", str(seconds)
-        ),
-        bound_s=START_S + seconds,
-    )
-    return _flow(received, sent, byte_count=sent["bytes"], seconds=sent["seconds"])
-
-
-def _flow(received: Event, sent: Event, *, byte_count: int, seconds: float) -> iperf.Flow:
-    cpu_s = received["cpu_s"] + sent["cpu_s"]
-    return iperf.Flow(8 * byte_count / seconds / 1e9, cpu_s / (byte_count / 1e9))

@@ -21,7 +21,7 @@ from scripts.benches.devmem.run import Transfer, is_killed, transfer
 from scripts.benches.devmem.shaped import MTU, PAYLOAD_RATE_BPS, shaped_veth_pair
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.two_hosts import TwoHosts, veth_pair
 
 WANTED: Final = (
     Wanted("line_fraction", ">=", 0.966),
@@ -29,20 +29,20 @@ WANTED: Final = (
     Wanted("classic_ratio", ">=", 0.9),
     Wanted("cpu_per_gb_ratio", "<=", 0.8),
 )
-ROUNDS: Final = 3
+NEEDS: Final = ()
 SECONDS: Final = 4.0
 METHODS: Final = ("srd", "classic", "gather")
 
 
-def rounds(seconds: float) -> Iterator[Round]:
-    """Make rounds of all contestants, one after the other. Raises BenchError if no valid measurement is possible."""
+def rounds(count: int, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds of all contestants, in turn. Raises BenchError if the guard does not work here."""
     with shaped_veth_pair(name="bench-shaped") as shaped, veth_pair(mtu=MTU, offload=True, name="bench-bare") as bare:
         _verify_guard(bare)
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, count + 1):
             yield _round(number, shaped, bare, seconds=seconds)
 
 
-def _verify_guard(bare: VethPair) -> None:
+def _verify_guard(bare: TwoHosts) -> None:
     """Verify with the guard that nothing is copied, and first that the guard detects a copy. Raises BenchError."""
     if not is_killed("guarded-gather", bare):
         raise BenchError("the guard does not work here: it did not detect a consumer that copies every message")
@@ -50,7 +50,7 @@ def _verify_guard(bare: VethPair) -> None:
         raise BenchError("the guard detected no copy, but the transport counted one")
 
 
-def _round(number: int, shaped: VethPair, bare: VethPair, *, seconds: float) -> Round:
+def _round(number: int, shaped: TwoHosts, bare: TwoHosts, *, seconds: float) -> Round:
     over = {
         method: (transfer(method, shaped, seconds=seconds), transfer(method, bare, seconds=seconds))
         for method in METHODS

@@ -15,12 +15,11 @@ from statistics import median
 from typing import Final
 
 from scripts.benches.cases import incast
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round
 from scripts.benches.presets import MICROSECOND_FABRIC
+from scripts.benches.reference_fabric import streams
 from srd.sim.simulation import NS_PER_S, Simulation
-from srd.sim.stream import Stream
 
-WANTED: Final = (Wanted("jain_index", ">=", 0.95), Wanted("median_queue_bdp", "<=", 1))
 FLOWS: Final = (2, 8, 32)
 SENDERS: Final = 32
 RTT_S: Final = 2 * incast.HOPS * incast.LINK_US / 1e6
@@ -28,8 +27,6 @@ LATER_RTTS: Final = 50
 SETTLING_RTTS: Final = 100
 MEASURED_RTTS: Final = 100
 SAMPLES_PER_RTT: Final = 4
-MESSAGE_BYTES: Final = 1 << 20
-OUTSTANDING: Final = 24
 
 
 def measure(seed: int, _seconds: float) -> Round:
@@ -49,26 +46,23 @@ def _share(flows: int, *, seed: int) -> dict[str, float]:
     simulation = Simulation(topology, config=MICROSECOND_FABRIC, seed=seed)
     sink = topology.hosts[-1]
     every = SENDERS // flows  # spread over the leaves
-    connections = simulation.connect((topology.hosts[n * every], sink) for n in range(flows))
-    streams = [
-        Stream(each, message_bytes=MESSAGE_BYTES, outstanding=OUTSTANDING, now_ns=lambda: simulation.now_ns)
-        for each in connections
-    ]
-    for stream in streams[::2]:
+    started = streams(simulation, [(topology.hosts[n * every], sink) for n in range(flows)])
+    for stream in started[::2]:
         stream.start()
     simulation.run(seconds=LATER_RTTS * RTT_S)
-    for stream in streams[1::2]:
+    for stream in started[1::2]:
         stream.start()
     simulation.run(seconds=SETTLING_RTTS * RTT_S)
     port = simulation.fabric.links[topology.switch_of(sink), sink]
-    before = [each.receiver.landed_bytes for each in connections]
+    receivers = [stream.connection.receiver for stream in started]
+    before = [each.landed_bytes for each in receivers]
     port_before_bytes = port.bytes
     waits_ns = []
     for _ in range(MEASURED_RTTS * SAMPLES_PER_RTT):
         simulation.run(seconds=RTT_S / SAMPLES_PER_RTT)
         waits_ns.append(port.wait_ns)
     simulation.require_no_failures()
-    shares = [each.receiver.landed_bytes - start for each, start in zip(connections, before, strict=True)]
+    shares = [each.landed_bytes - start for each, start in zip(receivers, before, strict=True)]
     return {
         "jain_index": jain_index(shares),
         "median_queue_bdp": median(waits_ns) / NS_PER_S / RTT_S,

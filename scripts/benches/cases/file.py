@@ -3,7 +3,7 @@
 Over a veth pair with segmentation offload, MTU 9000, in plain text and encrypted. `*_gbps`: the file's bytes over the
 time of `srd send` from its connect to the VERDICT: with the handshake, both ends' hashes and the receiver's fsync, but
 without the start of the processes. `*_line_gbps`: goodput of bulk messages from memory to memory in the same round
-(veth/worker/bulk.py). `*_over_line_ratio`: the one over the other; 0.25 to 0.40 were measured in plain text on two
+(`srd perf`). `*_over_line_ratio`: the one over the other; 0.25 to 0.40 were measured in plain text on two
 processors, which the hashes and the file system share with both loops, and the bound is below that. `cpu_s_per_gb`:
 CPU time of both processes, user and system, with their start, per 10^9 bytes.
 
@@ -27,18 +27,21 @@ from typing import Final
 
 import numpy as np
 
-from scripts.benches.cases.clean import START_S, ours_flow
+from scripts.benches.case import Request
 from scripts.benches.outcome import Round, Wanted
+from scripts.benches.veth import iperf
 from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import TwoHosts, veth_pair
 from scripts.harness.warm_memory import warm_memory
 
 WANTED: Final = (
     Wanted("file_over_line_ratio", ">=", 0.2, over="median"),
     Wanted("small_files_s", "<=", 2.0, over="median"),
 )
+ROUNDS: Final = 3
 SECONDS: Final = 2.0
 """Of the bulk messages."""
 FILE_BYTES: Final = 1 << 30
@@ -54,7 +57,17 @@ _MODES: Final = {"file": True, "secure_file": False}
 """Prefix of the figures, and whether in plain text."""
 
 
-def rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
+def rounds(request: Request) -> Iterator[Round]:
+    """Make so many rounds; BenchError is raised for what the file system refuses."""
+    try:
+        yield from _rounds(
+            request.runs or ROUNDS, directory=request.directory or DIRECTORY, seconds=request.seconds or SECONDS
+        )
+    except OSError as error:
+        raise BenchError(str(error)) from None
+
+
+def _rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
     """Make `count` rounds. Plain and encrypted take turns, and change who is first in each round."""
     with (
         veth_pair(mtu=9000, offload=True) as two,
@@ -69,7 +82,7 @@ def rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
             figures = dict[str, float]()
             for name, plain in sorted(_MODES.items(), reverse=bool(number % 2)):
                 before = Drops.read(two.namespaces)
-                line_gbps = ours_flow(two, seconds=seconds, plain=plain).gbps
+                line_gbps = iperf.ours(two, seconds=seconds, plain=plain).gbps
                 gbps, cpu_s_per_gb = _transfer(two, source, plain=plain)
                 Drops.read(two.namespaces).require_none_since(before, during=name)
                 figures |= {
@@ -110,7 +123,7 @@ def _write_small(directory: Path) -> None:
         (directory / f"{number}.bin").write_bytes(random.bytes(int(random.integers(_SMALL_BYTES))))
 
 
-def _transfer_small(two: VethPair, source: Path) -> float:
+def _transfer_small(two: TwoHosts, source: Path) -> float:
     """Return the time for a directory of small files. Raises BenchError for a damaged or missing one."""
     with TemporaryDirectory(prefix="received-", dir=source.parent) as output:
         _, sent = run_both(
@@ -128,7 +141,7 @@ def _transfer_small(two: VethPair, source: Path) -> float:
     return float(sent["seconds"])
 
 
-def _transfer(two: VethPair, source: Path, *, plain: bool) -> tuple[float, float]:
+def _transfer(two: TwoHosts, source: Path, *, plain: bool) -> tuple[float, float]:
     """Return the goodput, and the CPU time per GB. Raises BenchError for a damaged byte."""
     options = ["--json", *(["--plain"] if plain else [])]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

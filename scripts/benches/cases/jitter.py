@@ -10,19 +10,15 @@ each duplicate is a spurious retransmission.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from netns.netem.shape import Shape
-from netns.topology.model import Topology, leaf_spine
-from scripts.benches.fabrics import MTU
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round
+from scripts.benches.reference_fabric import RECEIVER, SENDER, shaped_upwards
 from scripts.harness.errors import BenchError
 from srd.proto.config import ProtocolConfig
 from srd.sim.simulation import NS_PER_S, Connection, Simulation
 
-WANTED: Final = (Wanted("spurious_fraction", "<", 0.01),)
-SECONDS: Final = 2.0
 WARM_UP_S: Final = 0.5
 DRAIN_S: Final = 1.0
 DELAY_US: Final = 50_000.0
@@ -40,19 +36,11 @@ def measure(seed: int, seconds: float) -> Round:
     return Round(seed, {"spurious_fraction": worst} | figures)
 
 
-def fabric(jitter_us: float, *, seed: int) -> Topology:
-    """Return a fabric with delayed links up to the spines, and links down without delay."""
-    shape = Shape(delay_us=DELAY_US, jitter_us=jitter_us, limit_packets=1_000_000)
-    topology = leaf_spine(leaves=2, spines=4, hosts_per_leaf=1, mtu=MTU, name="jitter", seed=seed)
-    return replace(
-        topology,
-        links=tuple(replace(link, shape_ab=shape) if link.a in topology.leaves else link for link in topology.links),
-    )
-
-
 def _spurious(jitter_us: float, *, seed: int, seconds: float) -> dict[str, float]:
-    simulation = Simulation(fabric(jitter_us, seed=seed), config=ProtocolConfig(), seed=seed)
-    (connection,) = simulation.connect([("h1", "h2")])
+    shape = Shape(delay_us=DELAY_US, jitter_us=jitter_us, limit_packets=1_000_000)
+    topology = shaped_upwards(shape, spines=4, name="jitter", seed=seed)
+    simulation = Simulation(topology, config=ProtocolConfig(), seed=seed)
+    (connection,) = simulation.connect([(SENDER, RECEIVER)])
     messages = _offer(simulation, connection, seconds=WARM_UP_S + seconds)
     simulation.run(seconds=WARM_UP_S + seconds + DRAIN_S)
     simulation.require_no_failures()

@@ -1,6 +1,6 @@
 """Latency: round trips of messages of 64 B to 4 MiB, compared with kernel TCP with TCP_NODELAY.
 
-A veth pair with segmentation offload, MTU 9000, one round trip at a time (veth/worker/pingpong.py), in plain text. Each
+A veth pair with segmentation offload, MTU 9000, one round trip at a time (`srd perf latency`), in plain text. Each
 end has a core of its own, as two hosts have: on a shared core the scheduler hands it from one end to the other, which
 takes a quarter of the time of a wake-up on another core, and an end that polls gets in the way of the other.
 Idle: SRD with its defaults (adaptive polling), SRD with `busy_poll` at both ends (`busy_poll_*`), and TCP with blocking
@@ -16,14 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
-from scripts.harness.client_server import ANY_CORES, Cores, Event, Pair, own_cores, python, run_both
+from scripts.benches.veth.worker.pingpong import name_of
+from scripts.harness import perf
+from scripts.harness.client_server import Event, Pair, require_no_drops, run_both
 from scripts.harness.drops import Drops
-from scripts.harness.errors import BenchError
 from scripts.harness.needs import Need, lacks
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.two_hosts import TwoHosts, own_cores, veth_pair
+from scripts.harness.worker import worker
 from srd.perf.tcp_socket import CUBIC
 
 WANTED: Final = (
@@ -40,26 +41,29 @@ NEEDS: Final = (Need("iperf3", ("p50_loaded_ratio", "p999_loaded_ratio")),)
 SECONDS: Final = 5.0
 SMALL_SIZES: Final = (64,)
 SIZES: Final = (64, 4 << 10, 64 << 10, 1 << 20, 4 << 20)
+PERCENTILES: Final = {"p50": "typical_us", "p99": "p99_us", "p999": "p999_us"}
+"""Of a round trip, and the name of half of it in the rows of `srd perf`."""
+SPINNING: Final = ("--plain", "--busy-poll")
+TCP: Final = ("--tcp", "-C", CUBIC, "--plain")
+WORKER: Final = "scripts.benches.veth.worker.pingpong"
 MARGIN_S: Final = 3.0
 """Additional time of iperf3, so that it begins before the measurement and ends after it."""
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds."""
-    cores = own_cores()
-    with veth_pair(mtu=9000, offload=True) as two:
+    with veth_pair(mtu=9000, offload=True) as pair:
+        two = pair.on(own_cores())
         for number in range(count):
             before = Drops.read(two.namespaces)
-            ours = figures(ours_latency(two, "--plain", sizes=SIZES, seconds=seconds, cores=cores))
-            spinning = ours_latency(
-                two, "--plain", "--busy-poll", sizes=SMALL_SIZES, seconds=seconds / len(SIZES), cores=cores
-            )
-            ours |= figures(spinning, prefix="busy_poll_")
-            tcp = figures(tcp_latency(two, sizes=SIZES, seconds=seconds, cores=cores))
-            loaded = ours_latency(two, "--plain", sizes=SMALL_SIZES, seconds=seconds, loaded=True, cores=cores)
+            ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
+            share_s = seconds / len(SIZES)
+            ours |= round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=share_s, prefix="busy_poll_")
+            tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
+            loaded = ours_loaded(two, seconds=seconds)
             ours |= figures(loaded, prefix="loaded_")
             ours |= {"loaded_bulk_gbps": loaded["bulk_gbps"], "alone_bulk_gbps": loaded["bulk_alone_gbps"]}
-            tcp |= {} if lacks("iperf3") else _loaded_tcp(two, seconds=seconds, cores=cores)
+            tcp |= {} if lacks("iperf3") else _loaded_tcp(two, seconds=seconds)
             Drops.read(two.namespaces).require_none_since(before, during="latency")
             yield Round(number + 1, ours | ratios(ours, tcp), {"tcp": tcp})
 
@@ -90,54 +94,32 @@ def figures(measured: Event, *, prefix: str = "") -> dict[str, float]:
     }
 
 
-def _sizes(sizes: Sequence[int]) -> list[str]:
-    return [word for size in sizes for word in ("--bytes", str(size))]
+def round_trips(two: Pair, *options: str, sizes: Sequence[int], seconds: float, prefix: str = "") -> dict[str, float]:
+    """Run `srd perf latency`, over SRD or, with `--tcp`, over kernel TCP; return the percentiles of round trips."""
+    words = [word for size in sizes for word in ("-s", str(size))]
+    share_s = f"{seconds / len(sizes):g}"
+    found = perf.rows(two, "latency", "-D", share_s, "--verify", *words, *options, bound_s=2 * seconds)
+    return {
+        f"{prefix}{name}_{name_of(row['size_bytes'])}_us": 2 * row[of_one_way]
+        for row in found
+        for name, of_one_way in PERCENTILES.items()
+    }
 
 
-def ours_latency(
-    two: Pair,
-    *options: str,
-    sizes: Sequence[int],
-    seconds: float,
-    loaded: bool = False,
-    cores: Cores = ANY_CORES,
-) -> Event:
-    """Run ping-pong over SRD; return its measurements. Raises BenchError for a dropped datagram."""
-    more = ["--loaded"] if loaded else []
-    both = [*options, *_sizes(sizes)]
-    near, far = cores
+def ours_loaded(two: Pair, *, seconds: float) -> Event:
+    """Run ping-pong beside a bulk flow of the same endpoints; return the measurements. Raises BenchError."""
     received, measured = run_both(
         two,
-        server=[*far, *python(WORKER, "ping-receive", two.receiver, *both)],
-        client=lambda host, port: [
-            *near,
-            *python(WORKER, "ping-send", host, str(port), "--seconds", str(seconds), *both, *more),
-        ],
-        bound_s=START_S + 2 * seconds,
+        server=worker(WORKER, "receive", host=two.receiver),
+        client=lambda host, port: worker(WORKER, "send", host=host, port=port, seconds=seconds),
+        bound_s=perf.START_S + 2 * seconds,
     )
-    if dropped := received["dropped"] + measured["dropped"]:
-        raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
+    require_no_drops(received, measured)
     return measured
 
 
-def tcp_latency(two: Pair, *, sizes: Sequence[int], seconds: float, cores: Cores = ANY_CORES) -> Event:
-    """Run ping-pong over kernel TCP; return its measurements."""
-    both = _sizes(sizes)
-    near, far = cores
-    _, measured = run_both(
-        two,
-        server=[*far, *python(WORKER, "tcp-ping-receive", two.receiver, *both)],
-        client=lambda host, port: [
-            *near,
-            *python(WORKER, "tcp-ping-send", host, str(port), "--seconds", str(seconds), *both),
-        ],
-        bound_s=START_S + 2 * seconds,
-    )
-    return measured
-
-
-def _loaded_tcp(two: VethPair, *, seconds: float, cores: Cores) -> dict[str, float]:
+def _loaded_tcp(two: TwoHosts, *, seconds: float) -> dict[str, float]:
     """Measure beside iperf3, which begins before and ends after."""
-    with iperf.running(two, algorithm=CUBIC, seconds=seconds + MARGIN_S, cores=cores) as ended:
-        measured = tcp_latency(two, sizes=SMALL_SIZES, seconds=seconds, cores=cores)
-        return figures(measured, prefix="loaded_") | {"loaded_bulk_gbps": ended().gbps}
+    with iperf.running(two, algorithm=CUBIC, seconds=seconds + MARGIN_S) as ended:
+        found = round_trips(two, *TCP, sizes=SMALL_SIZES, seconds=seconds, prefix="loaded_")
+        return found | {"loaded_bulk_gbps": ended().gbps}

@@ -13,14 +13,13 @@ from __future__ import annotations
 from statistics import median
 from typing import Final
 
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round
 from scripts.benches.reference_fabric import RECEIVER, SENDER, fabric
 from scripts.harness.errors import BenchError
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.data import Burst
 from srd.sim.simulation import Simulation
 
-WANTED: Final = (Wanted("undisturbed_ratio", "<=", 1.05),)
 MESSAGES: Final = 1000
 MESSAGE_BYTES: Final = 32 << 10
 EVERY: Final = 10

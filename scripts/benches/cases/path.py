@@ -16,8 +16,6 @@ Bulk, as root: one flow over a veth pair of MTU 9000 and 1500, with segmentation
 encrypted, and iperf3 (cubic) in turns. `cpu_ratio_bulk_*` and `gbps_ratio_bulk_*`: ours over iperf3's processor time of
 both ends a byte, and over its goodput.
 
-`--profile` prints instead where the asking end's processor time goes (scripts/harness/rooms.py), by workload.
-
 Messages: both ends share a core. On cores of their own they wake each other up: then TCP's processor time is 10 to 35
 us, as the machine is busy or idle. So wall time (`p50_*`) is that of the work of both ends.
 """
@@ -28,17 +26,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from scripts.benches.cases.clean import LINKS, START_S, WORKER, ours_flow
+from scripts.benches.cases.clean import LINKS
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.benches.veth.worker.path import KINDS, PLAIN, SECURE, STREAMS, WORKLOADS
-from scripts.harness.client_server import Event, one_core, python, run_both
+from scripts.harness.client_server import require_no_drops, run_both
 from scripts.harness.drops import Drops
-from scripts.harness.errors import BenchError
-from scripts.harness.loopback import Loopback
 from scripts.harness.needs import Need, lacks
-from scripts.harness.rooms import Profile
-from scripts.harness.veth_pair import veth_pair
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import LOOPBACK, Here, one_core, veth_pair
+from scripts.harness.worker import worker
 from srd.perf.tcp_socket import CUBIC
 
 WANTED: Final = (
@@ -51,6 +48,7 @@ WANTED: Final = (
     Wanted("gbps_ratio_bulk_mtu1500", ">=", 0.65, over="median"),
     Wanted("gbps_ratio_bulk_mtu1500_nogso", ">=", 0.65, over="median"),
 )
+WORKER: Final = "scripts.benches.veth.worker.path"
 IPERF: Final = f"tcp_{CUBIC}"
 
 
@@ -77,31 +75,20 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 def messages(count: int, seconds: float, *, workloads: Sequence[str] = tuple(WORKLOADS)) -> Iterator[Round]:
     """Measure `count` turns of each kind of messages."""
-    answered, measured = _run(
-        ["--turns", str(count), "--seconds", str(seconds), *workloads],
-        workloads,
-        bound_s=(START_S + 3 * seconds * len(KINDS) * len(workloads) * (count + 1)),
+    answered, measured = run_both(
+        Here(before=one_core()),
+        server=worker(WORKER, "answer", host=LOOPBACK, workloads=workloads),
+        client=lambda host, port: worker(
+            WORKER, "ask", host=host, port=port, turns=count, seconds=seconds, workloads=workloads
+        ),
+        bound_s=START_S + 3 * seconds * len(KINDS) * len(workloads) * (count + 1),
     )
-    if dropped := answered["dropped"] + measured["dropped"]:
-        raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
+    require_no_drops(answered, measured)
     for number, turn in enumerate(measured["turns"], start=1):
         streams = {
             f"{figure}_{name}_us": value for name, kinds in turn.items() for figure, value in kinds[STREAMS].items()
         }
         yield Round(number, ours(turn), {STREAMS: streams})
-
-
-def _run(
-    options: Sequence[str], workloads: Sequence[str], *, bound_s: float, prefix: Sequence[str] = ()
-) -> tuple[Event, Event]:
-    """Run both ends; `prefix`: what precedes the asking one."""
-    near, far = one_core()
-    return run_both(
-        Loopback(),
-        server=[*far, *python(WORKER, "path-answer", Loopback().receiver, *workloads)],
-        client=lambda host, port: [*near, *prefix, *python(WORKER, "path-ask", host, str(port), *options)],
-        bound_s=bound_s,
-    )
 
 
 def ours(turn: Mapping[str, Mapping[str, Figures]]) -> dict[str, float]:
@@ -123,9 +110,9 @@ def bulk(seconds: float) -> tuple[dict[str, float], dict[str, float]]:
         link = f"bulk_mtu{mtu}" if offload else f"bulk_mtu{mtu}_nogso"
         with veth_pair(mtu=mtu, offload=offload) as two:
             before = Drops.read(two.namespaces)
-            plain = ours_flow(two, seconds=seconds, plain=True)
+            plain = iperf.ours(two, seconds=seconds, plain=True)
             tcp = iperf.run(two, algorithm=CUBIC, seconds=seconds)
-            secure = ours_flow(two, seconds=seconds, plain=False)
+            secure = iperf.ours(two, seconds=seconds, plain=False)
             Drops.read(two.namespaces).require_none_since(before, during=link)
         theirs |= {f"gbps_{link}": tcp.gbps, f"cpu_s_per_gb_{link}": tcp.cpu_s_per_gb}
         for flow, suffix in ((plain, ""), (secure, "_secure")):
@@ -136,13 +123,3 @@ def bulk(seconds: float) -> tuple[dict[str, float], dict[str, float]]:
                 f"cpu_ratio_{link}{suffix}": flow.cpu_s_per_gb / tcp.cpu_s_per_gb,
             }
     return found, theirs
-
-
-def profile(seconds: float) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each workload, plain and encrypted, and where the asking end's processor time goes: room -> share."""
-    for name in WORKLOADS:
-        for kind in (PLAIN, SECURE):
-            with Profile.made() as made:
-                options = ["--kind", kind, "--control", str(made.control), "--turns", "1", "--seconds", str(seconds)]
-                _run([*options, name], [name], bound_s=START_S + 5 * seconds, prefix=made.prefix)
-                yield f"{name}, {kind}", made.shares()

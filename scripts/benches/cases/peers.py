@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Round, Wanted
-from scripts.harness.client_server import Event, Pair, python, run_both
+from scripts.harness.client_server import Event, Pair, require_no_drops, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import veth_pair
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import veth_pair
+from scripts.harness.worker import worker
 
 WANTED: Final = (
     Wanted("bytes_per_peer", "<=", 8192, over="median"),
@@ -25,6 +26,7 @@ WANTED: Final = (
 NEEDS: Final = ()
 SECONDS: Final = 0.0
 COUNTS: Final = (1, 100, 1000, 10_000)
+WORKER: Final = "scripts.benches.veth.worker.peers"
 BOUND_S: Final = 120.0
 """Timeout of a run: handshakes are slow while memory allocations are traced."""
 
@@ -44,18 +46,17 @@ def rounds(count: int, _seconds: float) -> Iterator[Round]:
 
 def bytes_per_peer(pair: Pair, peers: int) -> float:
     """Return the growth of Python's allocations per peer, with so many peers."""
-    return float(_measure(pair, peers, "--trace-memory")["bytes_per_peer"])
+    return float(_measure(pair, peers, trace_memory=True)["bytes_per_peer"])
 
 
-def _measure(pair: Pair, peers: int, *options: str) -> Event:
+def _measure(pair: Pair, peers: int, *, trace_memory: bool = False) -> Event:
     received, measured = run_both(
         pair,
-        server=python(WORKER, "peers-receive", pair.receiver),
-        client=lambda host, port: python(WORKER, "peers-send", host, str(port), "--peers", str(peers), *options),
+        server=worker(WORKER, "receive", host=pair.receiver),
+        client=lambda host, port: worker(WORKER, "send", host=host, port=port, peers=peers, trace_memory=trace_memory),
         bound_s=START_S + BOUND_S,
     )
     if not received["intact"]:
         raise BenchError("the receiver found other bytes than were sent")
-    if dropped := received["dropped"] + measured["dropped"]:
-        raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
+    require_no_drops(received, measured)
     return measured

@@ -17,16 +17,14 @@ from typing import Final
 
 from netns.topology.model import Topology
 from scripts.benches.fabrics import PACKET_BYTES, buffered, clos, wire_bytes
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round
 from scripts.benches.presets import MICROSECOND_FABRIC
+from scripts.benches.reference_fabric import streams
 from scripts.harness.errors import BenchError
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.data import HEADER_BYTES
 from srd.sim.host import WIRE_OVERHEAD_BYTES
 from srd.sim.simulation import Simulation
-from srd.sim.stream import Stream
-
-WANTED: Final = (Wanted("median_over_ideal_ratio", "<=", 1.10), Wanted("max_over_ideal_ratio", "<=", 1.5))
 
 PAIRS: Final = 8
 SPINES: Final = 8
@@ -68,29 +66,20 @@ def _times_us(*, seed: int, pairs: int, config: ProtocolConfig) -> list[float]:
     """Completion times of all messages."""
     topology = fabric(seed=seed)
     simulation = Simulation(topology, config=config, seed=seed)
-    connections = simulation.connect((topology.hosts[n], topology.hosts[PAIRS + n]) for n in range(pairs))
-    streams = [
-        Stream(
-            connection,
-            message_bytes=MESSAGE_BYTES,
-            outstanding=1,
-            messages=MESSAGES,
-            now_ns=lambda: simulation.now_ns,
-        )
-        for connection in connections
-    ]
-    for stream in streams:
+    ends = [(topology.hosts[n], topology.hosts[PAIRS + n]) for n in range(pairs)]
+    started = streams(simulation, ends, message_bytes=MESSAGE_BYTES, outstanding=1, messages=MESSAGES)
+    for stream in started:
         stream.start()
 
     def delivered() -> bool:
-        return all(len(connection.destination.deliveries) == MESSAGES for connection in connections)
+        return all(len(stream.connection.destination.deliveries) == MESSAGES for stream in started)
 
     if not simulation.run(seconds=TIMEOUT_S, done=delivered):
         raise BenchError(f"not every message was delivered in {TIMEOUT_S:g} s of virtual time")
     simulation.require_no_failures()
     return [
         (delivery.at_ns - stream.posted_at_ns[delivery.immediate]) / 1000
-        for stream in streams
+        for stream in started
         for delivery in stream.connection.destination.deliveries
     ]
 

@@ -36,12 +36,13 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from netns.children import Output
 from netns.errors import LabError
 from netns.examples import file_named
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import level_named
 from netns.lab.lab import Lab
-from netns.launcher import Launcher, Stream
+from netns.launcher import Launcher
 from netns.placement import Job, place
 from netns.placement.job import JobTopology
 from netns.placement.model import Usage
@@ -169,5 +170,5 @@ def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
     return iterations_s
 
 
-def _ignore_output(_rank: int, _stream: Stream, _line: str) -> None:
+def _ignore_output(_rank: int, _stream: Output, _line: str) -> None:
     """Ignore the ranks' other output; a wrong sum shows in the exit status."""

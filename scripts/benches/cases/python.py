@@ -11,16 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.cases.clean import START_S, WORKER, ours_flow
 from scripts.benches.outcome import Round, Wanted
-from scripts.harness.client_server import python, run_both
+from scripts.benches.veth import iperf
+from scripts.harness.client_server import run_both
 from scripts.harness.drops import Drops
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import TwoHosts, veth_pair
+from scripts.harness.worker import worker
 
 WANTED: Final = (Wanted("aioquic_ratio", ">=", 5, over="median"),)
 NEEDS: Final = (Need("aioquic", EVERYTHING, lacks_library),)
 SECONDS: Final = 2.0
+WORKER: Final = "scripts.benches.veth.worker.quic"
 SUFFIXES: Final = {9000: "", 1500: "_mtu1500"}
 """MTU, and the suffix of its figures."""
 
@@ -32,7 +35,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
         for mtu, suffix in SUFFIXES.items():
             with veth_pair(mtu=mtu, offload=True) as two:
                 before = Drops.read(two.namespaces)
-                ours_gbps = ours_flow(two, seconds=seconds, plain=False).gbps
+                ours_gbps = iperf.ours(two, seconds=seconds, plain=False).gbps
                 theirs_gbps = aioquic_gbps(two, mtu=mtu, seconds=seconds)
                 Drops.read(two.namespaces).require_none_since(before, during="ours and aioquic")
             ours[f"payload_gbps{suffix}"] = ours_gbps
@@ -41,14 +44,12 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
         yield Round(number + 1, ours, {"aioquic": theirs})
 
 
-def aioquic_gbps(two: VethPair, *, mtu: int, seconds: float) -> float:
+def aioquic_gbps(two: TwoHosts, *, mtu: int, seconds: float) -> float:
     """Run the flow of aioquic; return its goodput."""
     _, sent = run_both(
         two,
-        server=python(WORKER, "quic-receive", two.receiver, "--mtu", str(mtu)),
-        client=lambda host, port: python(
-            WORKER, "quic-send", host, str(port), "--mtu", str(mtu), "--seconds", str(seconds)
-        ),
+        server=worker(WORKER, "receive", host=two.receiver, mtu=mtu),
+        client=lambda host, port: worker(WORKER, "send", host=host, port=port, mtu=mtu, seconds=seconds),
         bound_s=START_S + 5 * seconds,
     )
     return float(8 * sent["bytes"] / sent["seconds"] / 1e9)

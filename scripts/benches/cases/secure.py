@@ -1,6 +1,6 @@
 """Secure: encrypted peers compared with peers in plain text, aioquic (QUIC) and WireGuard, over a veth pair.
 
-Bulk: one flow with segmentation offload, MTU 9000 and 1500, plain and encrypted in turn (veth/worker/bulk.py);
+Bulk: one flow with segmentation offload, MTU 9000 and 1500, plain and encrypted in turn (`srd perf`);
 `secure_over_plain_ratio_*` is the ratio of their goodputs, `aioquic_ratio` that of the encrypted flow and aioquic's at
 MTU 1500, `wireguard_ratio_*` that of the encrypted flow and kernel TCP (cubic) through wireguard-go. Latency:
 `p50_64b_added_us` is what encryption adds to the median round trip of a message of 64 B.
@@ -13,16 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.cases.clean import START_S, WORKER, ours_flow
-from scripts.benches.cases.latency import SMALL_SIZES, ours_latency
+from scripts.benches.cases.latency import SMALL_SIZES, round_trips
 from scripts.benches.cases.python import aioquic_gbps
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.benches.veth.wireguard import tunnel
-from scripts.harness.client_server import python, run_both
+from scripts.harness.client_server import run_both
 from scripts.harness.drops import Drops
 from scripts.harness.needs import Need, lacks, lacks_library
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import TwoHosts, veth_pair
+from scripts.harness.worker import worker
 from srd.perf.tcp_socket import CUBIC
 
 WANTED: Final = (
@@ -38,7 +39,7 @@ NEEDS: Final = (
 )
 SECONDS: Final = 2.0
 MTUS: Final = (9000, 1500)
-SMALL: Final = "64b"
+WORKER: Final = "scripts.benches.veth.worker.handshakes"
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
@@ -52,7 +53,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
             with veth_pair(mtu=mtu, offload=True) as two:
                 before = Drops.read(two.namespaces)
                 for plain in order:
-                    flow = ours_flow(two, seconds=seconds, plain=plain)
+                    flow = iperf.ours(two, seconds=seconds, plain=plain)
                     figures = {f"gbps_mtu{mtu}": flow.gbps, f"cpu_s_per_gb_mtu{mtu}": flow.cpu_s_per_gb}
                     found[plain] |= figures
                 if mtu == min(MTUS) and not lacks_library("aioquic"):
@@ -87,23 +88,15 @@ def over_wireguard(ours: dict[str, float], tunnelled: dict[str, float]) -> dict[
     return {name.replace("gbps", "wireguard_ratio"): ours[name] / gbps for name, gbps in tunnelled.items()}
 
 
-def _options(*, plain: bool) -> list[str]:
-    return ["--plain"] if plain else []
+def _round_trips(two: TwoHosts, *, seconds: float, plain: bool) -> dict[str, float]:
+    return round_trips(two, *(["--plain"] if plain else []), sizes=SMALL_SIZES, seconds=seconds)
 
 
-def _round_trips(two: VethPair, *, seconds: float, plain: bool) -> dict[str, float]:
-    measured = ours_latency(two, *_options(plain=plain), sizes=SMALL_SIZES, seconds=seconds)
-    return {f"{name.removesuffix('_us')}_{SMALL}_us": value for name, value in measured["figures"][SMALL].items()}
-
-
-def _handshakes(two: VethPair, *, seconds: float, plain: bool) -> dict[str, float]:
-    options = _options(plain=plain)
+def _handshakes(two: TwoHosts, *, seconds: float, plain: bool) -> dict[str, float]:
     _, measured = run_both(
         two,
-        server=python(WORKER, "handshakes-receive", two.receiver, *options),
-        client=lambda host, port: python(
-            WORKER, "handshakes-send", host, str(port), "--seconds", str(seconds), *options
-        ),
+        server=worker(WORKER, "receive", host=two.receiver, plain=plain),
+        client=lambda host, port: worker(WORKER, "send", host=host, port=port, seconds=seconds, plain=plain),
         bound_s=START_S + seconds,
     )
     return {name: measured[name] for name in ("handshakes_per_s", "handshake_cost_us", "hello_cost_us")}

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.cases.latency import figures, ours_latency, tcp_latency
+from scripts.benches.cases.latency import TCP, round_trips
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth.worker.pingpong import name_of
-from scripts.harness.client_server import own_cores
 from scripts.harness.drops import Drops
-from scripts.harness.veth_pair import veth_pair
+from scripts.harness.two_hosts import own_cores, veth_pair
 
 WANTED: Final = (Wanted("worst_ratio", "<=", 2, over="median"),)
 NEEDS: Final = ()
@@ -24,12 +23,12 @@ SIZES: Final = tuple(4**power for power in range(13))
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds of all sizes."""
-    cores = own_cores()
-    with veth_pair(mtu=9000, offload=True) as two:
+    with veth_pair(mtu=9000, offload=True) as pair:
+        two = pair.on(own_cores())
         for number in range(count):
             before = Drops.read(two.namespaces)
-            ours = figures(ours_latency(two, "--plain", sizes=SIZES, seconds=seconds, cores=cores))
-            tcp = figures(tcp_latency(two, sizes=SIZES, seconds=seconds, cores=cores))
+            ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
+            tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
             Drops.read(two.namespaces).require_none_since(before, during="sizes")
             yield Round(number + 1, ours | {"worst_ratio": worst_ratio(ours, tcp)}, {"tcp": tcp})
 

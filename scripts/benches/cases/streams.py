@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth.iperf import Flow
 from scripts.benches.veth.worker.streams import KINDS, MESSAGE, STREAM, TCP
-from scripts.harness.client_server import python, run_both
+from scripts.harness.client_server import run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import TwoHosts, veth_pair
+from scripts.harness.worker import worker
 
 WANTED: Final = (
     Wanted("stream_over_message_ratio", ">=", 0.7, over="median"),
@@ -26,6 +27,7 @@ WANTED: Final = (
 )
 NEEDS: Final = ()
 SECONDS: Final = 1.0
+WORKER: Final = "scripts.benches.veth.worker.streams"
 COUNTS: Final = {"": 1, "_16": 16}
 
 
@@ -53,12 +55,11 @@ def ratios(ours: Figures, baselines: Mapping[str, Figures]) -> dict[str, float]:
     }
 
 
-def _flow(two: VethPair, *, kind: str, count: int, seconds: float) -> Flow:
-    options = ["--kind", kind, "--count", str(count)]
+def _flow(two: TwoHosts, *, kind: str, count: int, seconds: float) -> Flow:
     received, sent = run_both(
         two,
-        server=python(WORKER, "streams-receive", two.receiver, *options),
-        client=lambda host, port: python(WORKER, "streams-send", host, str(port), *options, "--seconds", str(seconds)),
+        server=worker(WORKER, "receive", host=two.receiver, kind=kind, count=count),
+        client=lambda host, port: worker(WORKER, "send", host=host, port=port, kind=kind, count=count, seconds=seconds),
         bound_s=START_S + 10 * seconds,
     )
     if not received["intact"]:

@@ -17,20 +17,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
-from netns.compare.errors import CellError
-from netns.compare.subflows import allow_subflows
 from netns.lab.lab import Lab
 from netns.topology.model import reference
-from scripts.benches.cases.clean import START_S, WORKER
-from scripts.benches.cases.latency import SMALL_SIZES, figures, ours_latency, tcp_latency
+from scripts.benches.cases.latency import SMALL_SIZES, TCP, figures, ours_loaded, round_trips
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.reference_fabric import RECEIVER, SENDER
-from scripts.harness.client_server import python, running
-from scripts.harness.veth_pair import SENDER as SENDING_END
+from scripts.benches.veth.iperf import Flow
+from scripts.harness import perf
+from scripts.harness.errors import BenchError
+from scripts.harness.two_hosts import TwoHosts
+from srd.compare.counters import Reading
+from srd.compare.errors import CellError
+from srd.compare.subflows import allow_subflows
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 
 WANTED: Final = (Wanted("p999_fabric_ratio", "<=", 0.3, over="median"),)
@@ -39,21 +41,11 @@ SECONDS: Final = 10.0
 """Some 4,000 round trips beside bulk: the p99.9 is the fourth of them."""
 WARM_UP_S: Final = 1.0
 """Time of TCP's bulk flow before the measurement: its slow start is over."""
+BULK_PORT: Final = perf.PORT + 1
+BEGUN_BYTES: Final = 1_000_000
+"""What has crossed links when the bulk flow has begun: more than its handshakes."""
 MARGIN_S: Final = 3.0
 """Time of TCP's bulk flow after it, as the processes start at different speeds."""
-
-
-@dataclass(frozen=True, slots=True)
-class LabPair:
-    """The fabric's two hosts, as the workers' harness takes them."""
-
-    lab: Lab
-    receiver: str
-    """The address that clients connect to."""
-
-    def command(self, node: str, argv: Sequence[str]) -> list[str]:
-        """Return the command line that runs `argv` at one end."""
-        return self.lab.command(SENDER if node == SENDING_END else RECEIVER, argv)
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
@@ -62,9 +54,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
         multipath = has_mptcp(lab)
         for number in range(count):
             baselines = {"mptcp": measure_tcp(lab, seconds=seconds, mptcp=True)} if multipath else {}
-            measured = ours_latency(
-                LabPair(lab, lab.address(RECEIVER)), "--plain", sizes=SMALL_SIZES, seconds=seconds, loaded=True
-            )
+            measured = ours_loaded(TwoHosts.of_lab(lab, SENDER, RECEIVER), seconds=seconds)
             ours = figures(measured) | {"bulk_mbps": 1e3 * measured["bulk_gbps"]}
             baselines["cubic"] = measure_tcp(lab, seconds=seconds, mptcp=False)
             ours |= ratios(ours, baselines) | {"relay": int(lab.backend == "relay")}
@@ -95,19 +85,29 @@ def has_mptcp(lab: Lab) -> bool:
 def measure_tcp(lab: Lab, *, seconds: float, mptcp: bool) -> dict[str, float]:
     """Measure TCP's small flow over the first spine, beside a bulk flow that uses this spine, too."""
     spine = lab.topology.spines[0]
-    pinned = LabPair(lab, lab.pinned_addresses(RECEIVER)[spine])
-    options = ["--mptcp"] if mptcp else []
-    bulk = LabPair(lab, lab.address(RECEIVER)) if mptcp else pinned
-    bind = ["--bind", lab.pinned_addresses(SENDER)[spine]]
-    bulk_s = str(WARM_UP_S + seconds + MARGIN_S)
-    with running(
-        bulk,
-        server=python(WORKER, "tcp-bulk-receive", bulk.receiver, *options),
-        client=lambda host, port: python(
-            WORKER, "tcp-bulk-send", host, str(port), "--seconds", bulk_s, *bind, *options
-        ),
-    ) as ended:
+    whole = TwoHosts.of_lab(lab, SENDER, RECEIVER)
+    pinned = replace(whole, receiver=lab.pinned_addresses(RECEIVER)[spine])
+    protocol = "--mptcp" if mptcp else "--tcp"
+    bulk_s = WARM_UP_S + seconds + MARGIN_S
+    options = (protocol, "-C", CUBIC, "-B", lab.pinned_addresses(SENDER)[spine], "-t", f"{bulk_s:g}", "--plain")
+    before = _sent_bytes(lab)
+    with perf.running(whole if mptcp else pinned, "client", *options, bound_s=bulk_s, port=BULK_PORT) as ended:
+        _await_bytes(lab, before)
         time.sleep(WARM_UP_S)
-        found = figures(tcp_latency(pinned, sizes=SMALL_SIZES, seconds=seconds))
-        received, _ = ended(START_S)
-    return found | {"bulk_mbps": 1e3 * received["gbps"]}
+        found = round_trips(pinned, *TCP, sizes=SMALL_SIZES, seconds=seconds)
+        bulk = Flow.of(ended())
+    return found | {"bulk_mbps": 1e3 * bulk.gbps}
+
+
+def _sent_bytes(lab: Lab) -> int:
+    """Return what the fabric has sent so far."""
+    return sum(Reading.take(lab).sent_bytes.values())
+
+
+def _await_bytes(lab: Lab, before: int) -> None:
+    """Wait until the bulk flow has begun."""
+    give_up_at = time.monotonic() + perf.START_S
+    while _sent_bytes(lab) - before < BEGUN_BYTES:
+        if time.monotonic() >= give_up_at:
+            raise BenchError(f"no bulk flow within {perf.START_S:g} s")
+        time.sleep(0.05)

@@ -21,11 +21,13 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 
+from scripts.benches.case import Request
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.torture.plans import Scenario
 from scripts.benches.torture.result import Result
@@ -63,11 +65,11 @@ def _is_compiled() -> bool:
     return installed and any(Path(ROOT, ".venv", "lib").glob("python*/site-packages/srd/proto/peer.*.so"))
 
 
-def measure(*, seed: int | None, seconds: float, runs: int | None) -> Round:
-    """Run scenarios until the time is up, or `runs` of them; `seed` is that of the first one."""
-    first = random.SystemRandom().randrange(1 << 31) if seed is None else seed
-    available, results = capabilities(), list[Result]()
-    give_up_at = time.monotonic() + seconds
+def rounds(request: Request) -> Iterator[Round]:
+    """Make one round: scenarios until the time is up, or so many runs; the seed is that of the first one."""
+    first = random.SystemRandom().randrange(1 << 31) if request.seed is None else request.seed
+    available, results, runs = capabilities(), list[Result](), request.runs
+    give_up_at = time.monotonic() + (request.seconds or SECONDS)
     while not results or (time.monotonic() < give_up_at if runs is None else len(results) < runs):
         what = scenario(first + len(results), capabilities=available, seconds=SCENARIO_S)
         click.echo(f"seed {what.seed}: {what.describe()}", err=True)
@@ -75,7 +77,7 @@ def measure(*, seed: int | None, seconds: float, runs: int | None) -> Round:
         results.append(result)
         if result.faults:
             print_faults(result)
-    return Round(first, _figures(results))
+    yield Round(first, _figures(results))
 
 
 def _figures(results: list[Result]) -> dict[str, float]:

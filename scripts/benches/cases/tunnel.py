@@ -32,15 +32,16 @@ from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.reference_fabric import RECEIVER, SENDER
 from scripts.benches.tunnel import redis
 from scripts.benches.tunnel.carriers import Usage, openvpn, srd_tunnel, wireguard_go
-from scripts.benches.tunnel.ends import Ends
 from scripts.benches.tunnel.fabric import dead, loss, uplink_bytes
-from scripts.benches.tunnel.streams import OMIT_S, START_S, WORKER, Sockets, stream
+from scripts.benches.tunnel.streams import OMIT_S, WORKER, Sockets, stream
 from scripts.benches.veth import iperf
-from scripts.harness.client_server import python, run_both
+from scripts.harness.client_server import run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import EVERYTHING, Need, lacks
-from scripts.harness.veth_pair import veth_pair
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import TwoHosts, veth_pair
+from scripts.harness.worker import worker
 from srd.perf.tcp_socket import CUBIC
 
 WANTED: Final = (
@@ -94,10 +95,10 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
         found: Found = {}
         before = Drops.read(())
         with veth_pair(mtu=MTU, offload=True, name=f"bench-tunnel-{os.getpid()}") as pair:
-            bare(Ends.of_veth(pair), found, seconds=seconds)
+            bare(pair, found, seconds=seconds)
         Drops.read(()).require_none_since(before, during="tunnel")
         with Lab.up(reference(name=f"bench-tunnel-{os.getpid()}")) as lab:
-            four_paths(Ends.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
+            four_paths(TwoHosts.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
             _require_relay(lab)
             relay = int(lab.backend == "relay")
         ours = found.pop(OURS)
@@ -115,7 +116,7 @@ def ratios(ours: Figures, others: Mapping[str, Figures]) -> dict[str, float]:
     return found | {"ping_added_ms": ours["ping_ms"] - tcp["ping_ms"]}
 
 
-def bare(ends: Ends, found: Found, *, seconds: float) -> None:
+def bare(ends: TwoHosts, found: Found, *, seconds: float) -> None:
     """Measure over the veth pair."""
     found["tcp"] = {"ping_ms": ends.ping_ms(count=PINGS)} | _flow(ends, seconds=seconds)
     with srd_tunnel(ends) as inner:
@@ -129,14 +130,14 @@ def bare(ends: Ends, found: Found, *, seconds: float) -> None:
             found[name] = {"ping_ms": inner.ping_ms(count=PINGS)} | _carried_flow(inner, seconds=seconds)
 
 
-def _flow(ends: Ends, *, seconds: float) -> dict[str, float]:
+def _flow(ends: TwoHosts, *, seconds: float) -> dict[str, float]:
     if lacks("iperf3"):
         return {}
     flow = iperf.run(ends, algorithm=CUBIC, seconds=seconds)
     return {"gbps": flow.gbps, "cpu_s_per_gb": flow.cpu_s_per_gb}
 
 
-def _carried_flow(inner: Ends, *, seconds: float) -> dict[str, float]:
+def _carried_flow(inner: TwoHosts, *, seconds: float) -> dict[str, float]:
     """Measure a flow, and what the processes that carry it used for it, its start included."""
     before = Usage.of(inner)
     found = _flow(inner, seconds=seconds)
@@ -147,19 +148,19 @@ def _carried_flow(inner: Ends, *, seconds: float) -> dict[str, float]:
     return found | {"peak_rss_bytes": after.peak_rss_bytes}
 
 
-def connections(ends: Ends) -> dict[str, float]:
+def connections(ends: TwoHosts) -> dict[str, float]:
     """Have many connections at once."""
     served, exchanged = run_both(
         ends,
-        server=python(WORKER, "connections-receive", ends.receiver),
-        client=lambda host, port: python(WORKER, "connections-send", host, str(port), "--count", str(CONNECTIONS)),
+        server=worker(WORKER, "connections_receive", host=ends.receiver),
+        client=lambda host, port: worker(WORKER, "connections_send", host=host, port=port, count=CONNECTIONS),
         bound_s=START_S + CONNECTIONS_BOUND_S,
     )
     right = min(served["at_once"], exchanged["right"])
     return {"connections": right, "connections_seconds": exchanged["seconds"]}
 
 
-def four_paths(ends: Ends, found: Found, *, seconds: float) -> None:
+def four_paths(ends: TwoHosts, found: Found, *, seconds: float) -> None:
     """Measure over the reference fabric. Raises BenchError where this kernel has no MPTCP."""
     lab, spines = ends.lab, ends.lab.topology.spines
     if not has_mptcp(lab):
@@ -174,7 +175,7 @@ def four_paths(ends: Ends, found: Found, *, seconds: float) -> None:
         found[OURS] |= beside_bulk(inner, [inner] * len(spines))
 
 
-def one_flow(ends: Ends, sockets: Sockets, *, seconds: float) -> dict[str, float]:
+def one_flow(ends: TwoHosts, sockets: Sockets, *, seconds: float) -> dict[str, float]:
     """Measure a stream without loss and with it."""
     found = {}
     for name, percent in (("one_flow_mbps", 0.0), ("one_flow_loss_mbps", LOSS_PERCENT)):
@@ -183,7 +184,7 @@ def one_flow(ends: Ends, sockets: Sockets, *, seconds: float) -> dict[str, float
     return found
 
 
-def stall(ends: Ends, sockets: Sockets) -> dict[str, float]:
+def stall(ends: TwoHosts, sockets: Sockets) -> dict[str, float]:
     """Let the first spine drop everything under a stream; return the longest time without data, before and after."""
     with stream(ends, sockets, seconds=OMIT_S + BEFORE_FAULT_S + AFTER_FAULT_S) as ended:
         _await_bytes(ends.lab)
@@ -206,7 +207,7 @@ def _await_bytes(lab: Lab) -> None:
         time.sleep(0.02)
 
 
-def beside_bulk(ends: Ends, bulk: Sequence[Ends]) -> dict[str, float]:
+def beside_bulk(ends: TwoHosts, bulk: Sequence[TwoHosts]) -> dict[str, float]:
     """Measure redis beside bulk flows; return its latencies, and what all together sent; nothing without redis."""
     if lacks("redis-server") or lacks("redis-benchmark"):
         return {}

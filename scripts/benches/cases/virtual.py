@@ -12,12 +12,11 @@ from time import perf_counter, process_time
 from typing import Final
 
 from netns.backends.virtual.fabric import VirtualFabric
-from netns.backends.virtual.virtual_link import Flow
+from netns.backends.virtual.virtual_link import PacketFlow
 from netns.netem.shape import Shape
 from scripts.benches.fabrics import PACKET_BYTES, clos
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round
 
-WANTED: Final = (Wanted("packet_hops_per_second", ">=", 100_000),)
 HOSTS: Final = 4
 PORTS: Final = 16
 LINK: Final = Shape(delay_us=5, rate_bps=100_000_000_000)
@@ -45,7 +44,7 @@ def measure(seed: int, _seconds: float) -> Round:
     )
 
 
-def _flow(fabric: VirtualFabric, source: str, destination: str, *, port: int) -> Flow:
+def _flow(fabric: VirtualFabric, source: str, destination: str, *, port: int) -> PacketFlow:
     return fabric.flow(
         fabric.address(source), source_port=port, destination=fabric.address(destination), destination_port=1
     )
@@ -54,7 +53,7 @@ def _flow(fabric: VirtualFabric, source: str, destination: str, *, port: int) ->
 class _Source:
     """Sends at a constant rate, over its flows in turn."""
 
-    def __init__(self, fabric: VirtualFabric, flows: list[Flow]) -> None:
+    def __init__(self, fabric: VirtualFabric, flows: list[PacketFlow]) -> None:
         self._fabric = fabric
         self._flows = cycle(flows)
         fabric.at(0, self._send)

@@ -26,26 +26,26 @@ from statistics import median
 from typing import Final
 
 from netns.topology.model import Topology
-from scripts.benches.outcome import Round, Wanted
+from scripts.benches.outcome import Round
+from scripts.benches.reference_fabric import Bulk, bulk, streams
 from scripts.benches.wild.controllers import CONTROLLERS
 from scripts.benches.wild.links import PACKET_BYTES, PAYLOAD_FRACTION, bottleneck
 from scripts.benches.wild.tcp import TcpFlow
 from scripts.harness.errors import BenchError
 from srd.proto.config import ProtocolConfig
 from srd.sim.simulation import NS_PER_S, Simulation
-from srd.sim.stream import Stream
 
-WANTED: Final = (
-    Wanted("tcp_share_cubic", ">=", 0.5),
-    Wanted("own_share_cubic", ">=", 0.5),
-    Wanted("resent_fraction_cubic", "<=", 0.03),
-    Wanted("own_share_bbr", ">=", 0.05),
-    Wanted("queue_ms_20ms_path", "<=", 9),
-    Wanted("jitter_capacity_fraction", ">=", 0.9),
-    Wanted("jitter_20ms_capacity_fraction", ">=", 0.9),
-    Wanted("wan_capacity_fraction", ">=", 0.9),
-    Wanted("wan_loss_capacity_fraction", ">=", 0.85),
-    Wanted("satellite_ok", ">=", 1),
+BOUNDS: Final = (
+    "tcp_share_cubic >= 0.5",
+    "own_share_cubic >= 0.5",
+    "resent_fraction_cubic <= 0.03",
+    "own_share_bbr >= 0.05",
+    "queue_ms_20ms_path <= 9",
+    "jitter_capacity_fraction >= 0.9",
+    "jitter_20ms_capacity_fraction >= 0.9",
+    "wan_capacity_fraction >= 0.9",
+    "wan_loss_capacity_fraction >= 0.85",
+    "satellite_ok >= 1",
 )
 """A share of ours of half of the fair one is one of TCP's of 1.5, and the other way round."""
 SETTLING_S: Final = 5.0
@@ -57,7 +57,7 @@ ALONE_WARM_UP_S: Final = 3.0
 ALONE_S: Final = 5.0
 TRANSFER_BYTES: Final = 60_000_000
 MESSAGE_BYTES: Final = 1_000_000
-OUTSTANDING: Final = 24
+ENDS: Final = ("h1", "h3")
 LIMIT_S: Final = 120.0
 """Within which a transfer must end: three times what it takes at half of the satellite's rate."""
 
@@ -77,84 +77,52 @@ def measure(seed: int, _seconds: float) -> Round:
     return Round(seed, figures)
 
 
-def _stream(simulation: Simulation, *, messages: int = 0) -> Stream:
-    (connection,) = simulation.connect([("h1", "h3")])
-    return Stream(
-        connection,
-        message_bytes=MESSAGE_BYTES,
-        outstanding=OUTSTANDING,
-        messages=messages,
-        now_ns=lambda: simulation.now_ns,
-    )
+def _bulk(topology: Topology, *, seed: int) -> Bulk:
+    """Start a stream over a dumbbell."""
+    return bulk(topology, seed=seed, ends=ENDS, message_bytes=MESSAGE_BYTES)
 
 
 def beside(tcp: str, *, seed: int) -> dict[str, float]:
     """One flow of ours beside one of TCP."""
-    topology = bottleneck(rate_bps=SHARED_BPS, rtt_s=SHARED_RTT_S, seed=seed)
-    simulation = Simulation(topology, config=ProtocolConfig(), seed=seed)
-    stream = _stream(simulation)
-    other = TcpFlow(simulation.fabric, "h2", "h4", controller=CONTROLLERS[tcp]())
-    stream.start()
-    simulation.run(seconds=1)
+    running = _bulk(bottleneck(rate_bps=SHARED_BPS, rtt_s=SHARED_RTT_S, seed=seed), seed=seed)
+    other = TcpFlow(running.simulation.fabric, "h2", "h4", controller=CONTROLLERS[tcp]())
+    running.simulation.run(seconds=1)
     other.start()
-    simulation.run(seconds=SETTLING_S)
-    receiver, sender = stream.connection.receiver, stream.connection.sender
-    ours_bytes, theirs = receiver.landed_bytes, other.delivered
-    simulation.run(seconds=SHARED_S)
-    simulation.require_no_failures()
-    ours_bps = (receiver.landed_bytes - ours_bytes) * 8 / PAYLOAD_FRACTION / SHARED_S
+    running.simulation.run(seconds=SETTLING_S)
+    theirs = other.delivered
+    ours_bps = running.span(SHARED_S, warm_up_s=0.0).goodput_bps / PAYLOAD_FRACTION
     theirs_bps = (other.delivered - theirs) * 8 * PACKET_BYTES / SHARED_S
     return {
         f"tcp_share_{tcp}": theirs_bps / (SHARED_BPS / 2),
         f"own_share_{tcp}": ours_bps / (SHARED_BPS / 2),
-        f"resent_fraction_{tcp}": sender.retransmitted / sender.packets,
+        f"resent_fraction_{tcp}": running.resent_fraction,
         f"tcp_lost_fraction_{tcp}": other.lost / other.sent,
     }
 
 
 def alone(*, seed: int) -> dict[str, float]:
     """The queue that a flow of ours builds by itself."""
-    simulation, stream = _running(bottleneck(rate_bps=SHARED_BPS, rtt_s=SHARED_RTT_S, seed=seed), seed=seed)
-    before_bytes = stream.connection.receiver.landed_bytes
-    port = simulation.fabric.links["left", "right"]
-    waits_ns = []
-    for _ in range(round(ALONE_S / SAMPLE_S)):
-        simulation.run(seconds=SAMPLE_S)
-        waits_ns.append(port.wait_ns)
+    running = _bulk(bottleneck(rate_bps=SHARED_BPS, rtt_s=SHARED_RTT_S, seed=seed), seed=seed)
+    port = running.simulation.fabric.links["left", "right"]
+    span = running.span(ALONE_S, warm_up_s=ALONE_WARM_UP_S, steps=round(ALONE_S / SAMPLE_S), links=[port])
     return {
-        "queue_ms_20ms_path": median(waits_ns) / 1e6,
-        "capacity_fraction_20ms_path": _fraction(stream, before_bytes, rate_bps=SHARED_BPS),
+        "queue_ms_20ms_path": median(span.waits_ns) / 1e6,
+        "capacity_fraction_20ms_path": span.goodput_bps / (SHARED_BPS * PAYLOAD_FRACTION),
     }
 
 
 def jitter(*, rate_bps: int, rtt_s: float, jitter_us: float, seed: int) -> float:
     """A path with jitter: netem's, whose packets do not overtake each other where there is a rate."""
     topology = bottleneck(rate_bps=rate_bps, rtt_s=rtt_s, jitter_us=jitter_us, seed=seed)
-    simulation, stream = _running(topology, seed=seed)
-    before_bytes = stream.connection.receiver.landed_bytes
-    simulation.run(seconds=ALONE_S)
-    simulation.require_no_failures()
-    return _fraction(stream, before_bytes, rate_bps=rate_bps)
-
-
-def _running(topology: Topology, *, seed: int) -> tuple[Simulation, Stream]:
-    simulation = Simulation(topology, config=ProtocolConfig(), seed=seed)
-    stream = _stream(simulation)
-    stream.start()
-    simulation.run(seconds=ALONE_WARM_UP_S)
-    return simulation, stream
-
-
-def _fraction(stream: Stream, before_bytes: int, *, rate_bps: int) -> float:
-    landed_bytes = stream.connection.receiver.landed_bytes - before_bytes
-    return landed_bytes * 8 / ALONE_S / (rate_bps * PAYLOAD_FRACTION)
+    span = _bulk(topology, seed=seed).span(ALONE_S, warm_up_s=ALONE_WARM_UP_S)
+    return span.goodput_bps / (rate_bps * PAYLOAD_FRACTION)
 
 
 def transfer(*, rate_bps: int, rtt_s: float, seed: int, loss_percent: float = 0.0) -> float:
     """Return the rate of a transfer with its start, over the capacity for payload."""
     topology = bottleneck(rate_bps=rate_bps, rtt_s=rtt_s, loss_percent=loss_percent, seed=seed)
     simulation = Simulation(topology, config=ProtocolConfig(), seed=seed)
-    stream = _stream(simulation, messages=TRANSFER_BYTES // MESSAGE_BYTES)
+    (stream,) = streams(simulation, [ENDS], message_bytes=MESSAGE_BYTES, messages=TRANSFER_BYTES // MESSAGE_BYTES)
     deliveries, started_ns = stream.connection.destination.deliveries, simulation.now_ns
     stream.start()
     if not simulation.run(seconds=LIMIT_S, done=lambda: len(deliveries) == TRANSFER_BYTES // MESSAGE_BYTES):

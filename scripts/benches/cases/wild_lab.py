@@ -1,9 +1,10 @@
 """Wild, on sockets: beside iperf3's TCP, and outside of one data centre.
 
 A dumbbell with MTU 1500 whose bottleneck has a buffer of one bandwidth-delay product, on the kernel backend where this
-kernel has netem, otherwise on the relay (`relay` 1). Two hosts of ours, in plain text with the default settings, and
-two of TCP's. All figures are those of the case `wild`, which measures the same in virtual time with models of TCP. So
-are the bounds, but for the WAN's: hosts take time, too, and kernel TCP has 0.88 of it there.
+kernel has netem, otherwise on the relay (`relay` 1). Two hosts of ours (`srd perf`, which compares every byte), in
+plain text with the default settings, and two of TCP's. All figures are those of the case `wild`, which measures the
+same in virtual time with models of TCP. So are the bounds, but for the WAN's: hosts take time, too, and kernel TCP has
+0.88 of it there.
 
 - `tcp_share_*`, `own_share_*`: what passes the bottleneck for one TCP flow and for one of ours, over half of its rate.
   TCP starts a second after ours; `SETTLING_S` later both are counted for `SHARED_S`, by what arrives at the two
@@ -21,31 +22,29 @@ from __future__ import annotations
 
 import math
 import os
-import re
-import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Final
 
 from netns.lab.lab import Lab
-from netns.programs import ending_with_us
 from scripts.benches.cases import wild
 from scripts.benches.cases.wild import SETTLING_S, SHARED_BPS, SHARED_RTT_S, SHARED_S
-from scripts.benches.outcome import Round
+from scripts.benches.outcome import Round, wanted
 from scripts.benches.veth import iperf
-from scripts.benches.wild.links import MTU, PAYLOAD_FRACTION, bottleneck
-from scripts.harness.client_server import Event, python, run_both, running
+from scripts.benches.wild.links import MTU, PACKET_BYTES, PAYLOAD_FRACTION, bottleneck
+from scripts.harness import perf
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import Need, lacks
-from scripts.harness.veth_pair import SENDER
+from scripts.harness.two_hosts import TwoHosts
 from srd.perf.tcp_socket import BBR, CUBIC
 
 LIMITS: Final = {"wan_capacity_fraction": 0.88}
 """Bounds that differ from those in virtual time."""
-WANTED: Final = tuple(replace(each, limit=LIMITS.get(each.figure, each.limit), over="median") for each in wild.WANTED)
+WANTED: Final = tuple(
+    replace(each, limit=LIMITS.get(each.figure, each.limit), over="median") for each in wanted(*wild.BOUNDS)
+)
 NEEDS: Final = (
     Need("iperf3", ("tcp_share_*", "own_share_*", "resent_fraction_*")),
     Need("ping", ("queue_ms_20ms_path",)),
@@ -53,14 +52,11 @@ NEEDS: Final = (
 SECONDS: Final = 0.0
 OUR_HOSTS: Final = ("h1", "h3")
 TCP_HOSTS: Final = ("h2", "h4")
-WORKER: Final = "scripts.benches.wild.worker"
 HEAD_START_S: Final = 1.0
 PING_S: Final = 6.0
 PING_INTERVAL_S: Final = 0.05
 MARGIN_S: Final = 5.0
 """Time that ours goes on for, as processes start at different speeds."""
-START_S: Final = 40.0
-"""Additional time of the processes: to start, and to make their data."""
 TCP_FRACTION: Final = (MTU - 52) / (MTU + 14)
 """Payload of TCP as a fraction of a full packet on the wire: less IP's, TCP's and its time stamps' headers."""
 
@@ -84,29 +80,6 @@ PATHS: Final = (
     Path("wan_loss_capacity_fraction", 100_000_000, 0.1, 60_000_000, loss_percent=1),
     Path("satellite_fraction", 20_000_000, 0.6, 60_000_000),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class HostPair:
-    """Two hosts of a lab, as the workers' harness takes them."""
-
-    lab: Lab
-    hosts: tuple[str, str]
-    """Sender and receiver."""
-
-    @property
-    def receiver(self) -> str:
-        """The address that clients connect to."""
-        return self.lab.address(self.hosts[1])
-
-    @property
-    def namespaces(self) -> tuple[str, str]:
-        """Both ends' namespaces."""
-        return self.lab.netns(self.hosts[0]), self.lab.netns(self.hosts[1])
-
-    def command(self, node: str, argv: Sequence[str]) -> list[str]:
-        """Return the command line that runs `argv` at one end."""
-        return self.lab.command(self.hosts[0] if node == SENDER else self.hosts[1], argv)
 
 
 def rounds(count: int, _seconds: float) -> Iterator[Round]:
@@ -146,18 +119,18 @@ def _lab(path: Path | None = None, *, seed: int) -> Iterator[Lab]:
 
 
 @contextmanager
-def _our_flow(lab: Lab, *, seconds: float) -> Iterator[list[Event]]:
-    """Run a flow of ours during the block, which is shorter than `seconds`; the list then has what its sender found."""
-    found: list[Event] = []
-    pair = HostPair(lab, OUR_HOSTS)
-    with running(
-        pair,
-        server=python(WORKER, "receive", pair.receiver),
-        client=lambda host, port: python(WORKER, "send", host, str(port), "--seconds", str(seconds)),
-    ) as ended:
+def _our_flow(lab: Lab, *, seconds: float) -> Iterator[list[float]]:
+    """Run a flow of ours during the block, which is shorter than `seconds`; the list then has what was sent again.
+
+    That is a fraction of all packets.
+    """
+    found: list[float] = []
+    pair = TwoHosts.of_lab(lab, *OUR_HOSTS)
+    with perf.running(pair, "client", "-t", f"{seconds:g}", "--plain", "--verify", bound_s=seconds) as ended:
         yield found
-        _, sent = ended(START_S + seconds)
-        found.append(sent)
+        sent = ended()["end"]["sum_sent"]
+        resent = sent["retransmits"]
+        found.append(resent / (resent + sent["bytes"] / (PACKET_BYTES * PAYLOAD_FRACTION)))
 
 
 def _arrived_bytes(lab: Lab) -> dict[str, int]:
@@ -173,11 +146,11 @@ def beside(algorithm: str, *, seed: int) -> dict[str, float]:
             _await_bytes(lab)
             time.sleep(HEAD_START_S)
             ours, theirs = _shares(lab, algorithm=algorithm)
-        (sent,) = found
+        (resent_fraction,) = found
         return {
             f"tcp_share_{algorithm}": theirs,
             f"own_share_{algorithm}": ours,
-            f"resent_fraction_{algorithm}": sent["retransmitted"] / sent["packets"],
+            f"resent_fraction_{algorithm}": resent_fraction,
             "relay": int(lab.backend == "relay"),
         }
 
@@ -186,7 +159,7 @@ def cubic_beside_bbr(*, seed: int) -> float:
     """Return the share of a flow of cubic that one of bbr joins."""
     with _lab(seed=seed) as lab:
         seconds = HEAD_START_S + SETTLING_S + SHARED_S + MARGIN_S
-        with iperf.running(HostPair(lab, OUR_HOSTS), algorithm=CUBIC, seconds=seconds):
+        with iperf.running(TwoHosts.of_lab(lab, *OUR_HOSTS), algorithm=CUBIC, seconds=seconds):
             _await_bytes(lab)
             time.sleep(HEAD_START_S)
             own, _ = _shares(lab, algorithm=BBR)
@@ -195,7 +168,7 @@ def cubic_beside_bbr(*, seed: int) -> float:
 
 def _shares(lab: Lab, *, algorithm: str) -> tuple[float, float]:
     """Start a flow of TCP beside one that runs; return both flows' rates over half of the bottleneck's."""
-    with iperf.running(HostPair(lab, TCP_HOSTS), algorithm=algorithm, seconds=SETTLING_S + SHARED_S):
+    with iperf.running(TwoHosts.of_lab(lab, *TCP_HOSTS), algorithm=algorithm, seconds=SETTLING_S + SHARED_S):
         time.sleep(SETTLING_S)
         before, started = _arrived_bytes(lab), time.monotonic()
         time.sleep(SHARED_S)
@@ -208,10 +181,10 @@ def _shares(lab: Lab, *, algorithm: str) -> tuple[float, float]:
 
 def _await_bytes(lab: Lab) -> None:
     """Wait until data of ours arrives."""
-    give_up_at = time.monotonic() + START_S
+    give_up_at = time.monotonic() + perf.START_S
     while _arrived_bytes(lab)[OUR_HOSTS[1]] < 100_000:
         if time.monotonic() > give_up_at:
-            raise BenchError(f"nothing arrived within {START_S:g} s")
+            raise BenchError(f"nothing arrived within {perf.START_S:g} s")
         time.sleep(0.05)
 
 
@@ -228,33 +201,24 @@ def queue(*, seed: int) -> dict[str, float]:
 
 def ping_ms(lab: Lab, *, seconds: float) -> float:
     """Return the median of a ping's round trips between the other two hosts. Raises BenchError without any answer."""
-    count = round(seconds / PING_INTERVAL_S)
-    argv = ["ping", "-n", "-i", f"{PING_INTERVAL_S:g}", "-c", str(count), "-W", "2", lab.address(TCP_HOSTS[1])]
-    done = subprocess.run(ending_with_us(lab.command(TCP_HOSTS[0], argv)), capture_output=True, text=True, check=False)
-    found = [float(value) for value in re.findall(r"time=([\d.]+) ms", done.stdout)]
-    if not found:
-        raise BenchError(f"ping: no answer: {(done.stderr or done.stdout).strip() or f'status {done.returncode}'}")
-    return median(found)
+    pair = TwoHosts.of_lab(lab, *TCP_HOSTS)
+    return pair.ping_ms(count=round(seconds / PING_INTERVAL_S), interval_s=PING_INTERVAL_S)
 
 
 def our_transfer(path: Path, *, seed: int) -> tuple[float, float]:
     """Return the rate of a transfer of ours, and its time from the first posting to the last completion."""
     with _lab(path, seed=seed) as lab:
-        pair = HostPair(lab, OUR_HOSTS)
-        received, sent = run_both(
-            pair,
-            server=python(WORKER, "receive", pair.receiver),
-            client=lambda host, port: python(WORKER, "send", host, str(port), "--bytes", str(path.byte_count)),
-            bound_s=START_S + 10 * 8 * path.byte_count / path.rate_bps,
-        )
+        pair, bound_s = TwoHosts.of_lab(lab, *OUR_HOSTS), 10 * 8 * path.byte_count / path.rate_bps
+        options = ("-n", str(path.byte_count), "-i", "0", "--plain", "--verify")
+        end = perf.measure(pair, "client", *options, bound_s=bound_s)["end"]
+    sent, received = end["sum_sent"], end["sum_received"]
     if received["bytes"] != sent["bytes"]:
         raise BenchError(f"{path.figure}: {received['bytes']} of {sent['bytes']} bytes arrived")
-    seconds = float(sent["seconds"])
-    return 8 * sent["bytes"] / seconds, seconds
+    return float(sent["bits_per_second"]), float(sent["seconds"])
 
 
 def tcp_bps(path: Path, *, algorithm: str, seconds: float, seed: int) -> float:
     """Return TCP's rate over a time that begins with its start."""
     with _lab(path, seed=seed) as lab:
-        pair = HostPair(lab, TCP_HOSTS)
+        pair = TwoHosts.of_lab(lab, *TCP_HOSTS)
         return iperf.run(pair, algorithm=algorithm, seconds=math.ceil(seconds), omit_s=0).gbps * 1e9

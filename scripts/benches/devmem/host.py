@@ -1,4 +1,4 @@
-"""One end of a transfer from device memory to device memory, as a process of its own: `host.py ROLE ...`.
+"""One end of a transfer from device memory to device memory, as a process of its own.
 
 All methods move messages of 1 MiB from one region of 64 MiB to another.
 
@@ -253,20 +253,24 @@ def classic_send(host: str, port: int, seconds: float) -> None:
         emit("sent", **figures.to_dict(), bytes_copied=number * MESSAGE_BYTES)
 
 
-def main() -> None:
-    """Run the role that the arguments name: METHOD send HOST PORT SECONDS, or METHOD receive HOST."""
-    method, role, host, *rest = sys.argv[1:]
+def receive(*, method: str, host: str) -> None:
+    """Receive by a method until the sender closes."""
+    _check_method(method)
+    if method == "classic":
+        classic_receive(host)
+    else:
+        uvloop.run(srd_receive(host, gather=method in ("gather", "guarded-gather"), guard=method in GUARDED))
+
+
+def send(*, method: str, host: str, port: int, seconds: float) -> None:
+    """Send by a method for `seconds`."""
+    _check_method(method)
+    if method == "classic":
+        classic_send(host, port, seconds)
+    else:
+        uvloop.run(srd_send(host, port, seconds, guard=method in GUARDED))
+
+
+def _check_method(method: str) -> None:
     if method not in ("srd", "gather", "classic", *GUARDED):
         sys.exit(f"{method}: no such method")
-    if method == "classic" and role == "receive":
-        classic_receive(host)
-    elif method == "classic":
-        classic_send(host, int(rest[0]), float(rest[1]))
-    elif role == "receive":
-        uvloop.run(srd_receive(host, gather=method in ("gather", "guarded-gather"), guard=method in GUARDED))
-    else:
-        uvloop.run(srd_send(host, int(rest[0]), float(rest[1]), guard=method in GUARDED))
-
-
-if __name__ == "__main__":
-    main()

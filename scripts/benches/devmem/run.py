@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import signal
-import sys
-import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from scripts.benches.devmem.host import WARM
+from scripts.harness.client_server import run_both
 from scripts.harness.errors import BenchError
-from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
+from scripts.harness.process import ProcessGroup
+from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
+from scripts.harness.worker import worker
 
+HOST: Final = "scripts.benches.devmem.host"
 _TIMEOUT_S: Final = 60.0
 
 
@@ -39,14 +41,14 @@ class Transfer:
         return int(self.sent["bytes_copied"]) + int(self.received["bytes_copied"])
 
 
-def transfer(method: str, two: VethPair, *, seconds: float) -> Transfer:
+def transfer(method: str, two: TwoHosts, *, seconds: float) -> Transfer:
     """Transfer messages for `seconds` (0: only the warm-up). Raises BenchError if an end fails, or drops packets."""
-    with ProcessSet() as pipes:
-        receiver = _start(pipes, two, RECEIVER, [method, "receive", two.receiver])
-        port = _await(pipes, receiver, "listening")["port"]
-        sender = _start(pipes, two, SENDER, [method, "send", two.receiver, str(port), str(seconds)])
-        sent = _await(pipes, sender, "sent", timeout_s=_TIMEOUT_S + seconds)
-        received = _await(pipes, receiver, "received")
+    received, sent = run_both(
+        two,
+        server=worker(HOST, "receive", method=method, host=two.receiver),
+        client=lambda host, port: worker(HOST, "send", method=method, host=host, port=port, seconds=seconds),
+        bound_s=_TIMEOUT_S + seconds,
+    )
     if dropped := received.get("dropped_packets"):
         raise BenchError(f"{method}: this host dropped {dropped} packets; it is too busy to measure on")
     if received["messages"] < WARM or received["messages"] != sent["messages"]:
@@ -54,33 +56,14 @@ def transfer(method: str, two: VethPair, *, seconds: float) -> Transfer:
     return Transfer(sent, received)
 
 
-def is_killed(method: str, two: VethPair) -> bool:
+def is_killed(method: str, two: TwoHosts) -> bool:
     """Whether the guard kills the receiver of this method (SIGSEGV) when data has arrived."""
-    with ProcessSet() as pipes:
-        receiver = _start(pipes, two, RECEIVER, [method, "receive", two.receiver])
-        port = _await(pipes, receiver, "listening")["port"]
-        _start(pipes, two, SENDER, [method, "send", two.receiver, str(port), "0"])
-        give_up_at = time.monotonic() + _TIMEOUT_S
-        while receiver.exit_status is None and time.monotonic() < give_up_at:
-            pipes.wait(until=time.monotonic() + 0.05)
+    with ProcessGroup() as group:
+        command = worker(HOST, "receive", method=method, host=two.receiver)
+        receiver = group.start("receiver", two.command(RECEIVER, command))
+        port = group.event(receiver, "listening", bound_s=_TIMEOUT_S)["port"]
+        command = worker(HOST, "send", method=method, host=two.receiver, port=port, seconds=0)
+        group.start("sender", two.command(SENDER, command))
+        with suppress(BenchError):
+            group.end(receiver, bound_s=_TIMEOUT_S)
         return receiver.exit_status == -signal.SIGSEGV
-
-
-def _start(pipes: ProcessSet, two: VethPair, node: str, arguments: list[str]) -> ManagedProcess:
-    command = [sys.executable, "-m", "scripts.benches.devmem.host", *arguments]
-    return pipes.add(ManagedProcess.start(" ".join(arguments[:2]), command=two.command(node, command)))
-
-
-def _await(pipes: ProcessSet, child: ManagedProcess, wanted: str, *, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
-    give_up_at = time.monotonic() + timeout_s
-    while time.monotonic() < give_up_at:
-        for event in child.events:
-            if event["event"] == wanted:
-                return event
-        if child.exit_status is not None:
-            child.stop()
-            if not any(event["event"] == wanted for event in child.events):
-                raise BenchError(f"{child.name}: {child.last_error or f'ended with status {child.exit_status}'}")
-            continue
-        pipes.wait(until=time.monotonic() + 0.05)
-    raise BenchError(f"{child.name}: no {wanted!r} event within {timeout_s:.0f} s")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair, veth_pair
+from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts, veth_pair
 
 MTU: Final = 9000
 RATE_BPS: Final = 1_000_000_000
@@ -23,7 +23,7 @@ _MODERATION: Final = "echo 2 > napi_defer_hard_irqs; echo 200000 > gro_flush_tim
 
 
 @contextmanager
-def shaped_veth_pair(*, name: str) -> Iterator[VethPair]:
+def shaped_veth_pair(*, name: str) -> Iterator[TwoHosts]:
     """Build the pair, and always remove it afterwards. Raises LabError, and BenchError if it cannot be shaped."""
     with veth_pair(mtu=MTU, offload=True, name=name) as two:
         for node, neighbour in ((SENDER, RECEIVER), (RECEIVER, SENDER)):
@@ -34,7 +34,7 @@ def shaped_veth_pair(*, name: str) -> Iterator[VethPair]:
         yield two
 
 
-def _run(two: VethPair, node: str, *arguments: str) -> None:
+def _run(two: TwoHosts, node: str, *arguments: str) -> None:
     done = subprocess.run(two.command(node, arguments), capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchError(f"{' '.join(arguments)}: {(done.stderr.strip() or 'failed').splitlines()[-1]}")

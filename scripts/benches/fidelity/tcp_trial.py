@@ -10,9 +10,7 @@ so to data and ACKs. iperf3 with one stream, cubic on both; the first seconds ar
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +18,13 @@ from typing import Any, Final
 
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
-from netns.programs import ending_with_us
 from netns.topology.model import Link, Switch, Topology
+from scripts.benches.veth import iperf
 from scripts.harness.errors import BenchError
+from scripts.harness.two_hosts import TwoHosts
+from srd.perf.tcp_socket import CUBIC
 
 OMITTED_S: Final = 3
-LISTENING_S: Final = 1.5
 MTU: Final = 1500
 
 
@@ -45,20 +44,8 @@ def carried_mbps(lab: Lab, shape: Shape, *, seconds: int) -> float:
     lab.reshape("leaf1-h2", ab=shape)
     # ACKs have the delay and a large queue, but no loss, so that only one direction's loss is measured.
     lab.reshape("leaf1-h1", ab=replace(shape, loss_percent=0, loss_model=None, rate_bps=0, limit_packets=10_000))
-    with subprocess.Popen(
-        ending_with_us(lab.command("h2", ["iperf3", "-s", "-1"])), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as server:
-        try:
-            time.sleep(LISTENING_S)
-            command = ["iperf3", "-c", lab.address("h2"), "-C", "cubic", "-t", str(seconds), "-O", str(OMITTED_S), "-J"]
-            argv = ending_with_us(lab.command("h1", command))
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        finally:
-            server.kill()
-    report = json.loads(done.stdout or "{}")
-    if done.returncode or "error" in report:
-        raise BenchError(f"iperf3: {report.get('error') or done.stderr.strip() or done.returncode}")
-    return float(report["end"]["sum_received"]["bits_per_second"]) / 1e6
+    pair = TwoHosts.of_lab(lab, "h1", "h2")
+    return 1e3 * iperf.run(pair, algorithm=CUBIC, seconds=seconds, omit_s=OMITTED_S).gbps
 
 
 def main(orders: Mapping[str, Any]) -> None:

@@ -1,9 +1,12 @@
-"""An attacker: `python -m scripts.benches.torture.attacker DIRECTORY HOST PORT SOURCE SEED PLAN`.
+"""An attacker: sends an endpoint packets that no conforming endpoint sends, from plain sockets.
 
-PLAN is an AttackerPlan in JSON. Sends an endpoint packets that no conforming endpoint sends, from plain sockets:
-packets of every type and of invalid types, single and in GSO trains, abandoned handshakes, open peers that violate the
-protocol, and peers that lie in authentic packets, also about the others, of whom the receiver tells in DIRECTORY what
-is readable on the wire. It has no output.
+Packets are of every type and of invalid types, single and in GSO trains (scripts/harness/forge.py): from unknown
+addresses, in the name of its peers from others, and from these peers. There are abandoned handshakes, open peers that
+violate the protocol, and peers that lie in authentic packets, also about the others, of whom the receiver tells in the
+scenario's directory what is readable on the wire.
+
+It sends at a constant rate for a time; or in slices, of which it makes all packets before, so that who is attacked has
+the processor while they are sent, and journals when it is silent and when it sends.
 """
 
 from __future__ import annotations
@@ -12,72 +15,59 @@ import json
 import os
 import socket
 import struct
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Final, cast, get_args
+from typing import Any, Final
 
-from scripts.benches.torture.layout import OVERHEARD
+from scripts.benches.torture.journal import Journal
+from scripts.benches.torture.layout import ATTACK, OVERHEARD
 from scripts.benches.torture.local import SECURITY
 from scripts.benches.torture.plans import AttackerPlan
-from scripts.benches.torture.scenario import LIE
-from scripts.harness.liar import Liar, Overheard
+from scripts.benches.torture.scenario import FORGED, LIE
+from scripts.harness.forge import Forge
+from scripts.harness.forge import OpenPeer as Addressed
+from scripts.harness.liar import Fields, Liar, Overheard
 from scripts.harness.rogue import RogueInitiator, RoguePeer, open_rogue
+from srd.io.syscalls import SO_RCVBUFFORCE, UDP_SEGMENT
 from srd.proto.errors import PacketError
-from srd.proto.wire.control import (
-    Ack,
-    Close,
-    Closed,
-    Control,
-    Hello,
-    Nack,
-    Probe,
-    Protected,
-    Reset,
-)
-from srd.proto.wire.data import HEADER_BYTES, MAX_DATAGRAM_BYTES, VERSION, PacketType
+from srd.proto.wire.control import Ack, Close, Closed, Hello, Nack, Probe, Reset
+from srd.proto.wire.data import HEADER_BYTES, MAX_DATAGRAM_BYTES
 
-UDP_SEGMENT: Final = 103
 MAX_TRAIN: Final = 64
 TICK_S: Final = 0.005
+LATE_TICKS: Final = 4
+"""Ticks that are made up for after a pause; of a slice all are."""
 HANDSHAKE_S: Final = 0.3
+SLICE_HANDSHAKE_S: Final = 5.0
+"""A slice that has no peers to lie to is not what was asked for."""
 OPEN_PEERS: Final = 8
 """Maximum number of open peers: fewer than `max_peers_per_address`."""
 RETRANSMIT_S: Final = 0.1
 """Time after which unacknowledged packets are sent again."""
 LIARS: Final = 2
 """Peers that lie, at a time."""
+ADDRESSED: Final = 3
+"""Peers that forged packets are addressed to."""
+STRANGERS: Final = 4
+"""Sockets from which no peer was opened, and from which forged packets come, too."""
 MAX_AHEAD: Final = 2000
 """Maximum of unacknowledged packets: less than the advertised window."""
 HELLO_BYTES: Final = 1472
 OTHER_ADDRESS: Final = 0.03
 """Fraction of the lies that come from another address than the peer's."""
-_EMPTY: Final[dict[str, Any]] = {"bytes": b"", "tuple": ()}
-"""Values of fields that are no numbers, by their type."""
-_PREFIX: Final = struct.Struct(">BBBBIQ")
-_HEADER: Final = struct.Struct(">BBBBIQQIIIIQQ")
-
-
-def control_packet(kind: type[Control], **values: Any) -> bytes:
-    """Return a control packet with these values for the fields that it has; other fields are empty or 0."""
-    if kind is Protected:
-        return _PREFIX.pack(VERSION, PacketType.PROTECTED, 0, 0, 0, values.get("context", 0)) + bytes(48)
-    found: dict[str, Any] = {}
-    optional = (
-        {each.name for each in fields(cast(Any, kind)) if each.default is not MISSING}
-        if kind is not Ack
-        else {*Ack._field_defaults}
-    )
-    for name, annotation in kind.__annotations__.items():  # a compiled class has no signature
-        if name in values:
-            found[name] = values[name]
-        elif name not in optional:
-            found[name] = next((empty for word, empty in _EMPTY.items() if word in str(annotation)), 0)
-    return kind(**found).encode()
+CAPTURED: Final = 400
+CAPTURED_BYTES: Final = 1400
+"""Of each at most."""
+CAPTURE_S: Final = 5.0
+_LATE_REPLIES_S: Final = 0.2
+_BUFFER_BYTES: Final = 8 << 20
+_ETH_P_ALL: Final = 3
+_LOOPBACK_HEADERS: Final = 14 + 20 + 8
+Target = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -109,80 +99,139 @@ class OpenPeer:
         return self.psn - self.acknowledged > MAX_AHEAD
 
 
-class Attacker:
-    """Sends from one socket to one target."""
+class Sender:
+    """A socket that counts the bytes that it sends and receives."""
 
-    def __init__(
-        self, target: tuple[str, int], *, source: str, rng: Random, plan: AttackerPlan, directory: Path
-    ) -> None:
+    def __init__(self, source: str) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with suppress(PermissionError):
+            self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _BUFFER_BYTES)
+        self.socket.bind((source, 0))
+        self.socket.settimeout(HANDSHAKE_S)
+        self.sent_bytes = self.received_bytes = 0
+
+    def send(self, packet: bytes, target: Target, *, segment_bytes: int = 0) -> None:
+        """Send a packet, or a train of packets. Raises OSError."""
+        control = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", segment_bytes))] if segment_bytes else []
+        self.socket.sendmsg([packet], control, 0, target)
+        self.sent_bytes += len(packet)
+
+    def receive(self) -> list[bytes]:
+        """Return what has arrived."""
+        found = []
+        self.socket.settimeout(0.0)
+        with suppress(OSError):  # nothing more, or an earlier ICMP error
+            while True:
+                found.append(self.socket.recv(MAX_DATAGRAM_BYTES))
+        self.socket.settimeout(HANDSHAKE_S)
+        self.received_bytes += sum(map(len, found))
+        return found
+
+
+def capture(port: int, *, count: int, bound_s: float) -> list[bytes]:
+    """Capture datagrams to `port` on loopback, of each the beginning. Needs root."""
+    found: list[bytes] = []
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)) as sock:
+        sock.bind(("lo", 0))
+        sock.settimeout(min(bound_s, 0.5))
+        give_up_at = time.monotonic() + bound_s
+        with suppress(TimeoutError):
+            while len(found) < count and time.monotonic() < give_up_at:
+                frame = sock.recv(1 << 16)
+                if len(frame) > _LOOPBACK_HEADERS and frame[36:38] == port.to_bytes(2, "big"):
+                    found.append(frame[_LOOPBACK_HEADERS : _LOOPBACK_HEADERS + CAPTURED_BYTES])
+    return found
+
+
+class Attacker:
+    """Sends to one target."""
+
+    def __init__(self, target: Target, *, source: str, rng: Random, plan: AttackerPlan, directory: Path) -> None:
         self._target = target
         self._directory = directory
         self._rng = rng
         self._plan = plan
-        self._sock, self._other_sock = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
-        for sock in (self._sock, self._other_sock):
-            sock.bind((source, 0))
-            sock.settimeout(HANDSHAKE_S)
+        self._own = Sender(source)
+        self._strangers = [Sender(source) for _ in range(STRANGERS)]
         self._source = source
         self._peers: list[OpenPeer] = []
         self._liars: list[Liar] = []
+        self._addressed: list[RoguePeer] = []
+        self._forge = Forge(rng)
+        self._ready: list[bytes] = []
+        """Packets that were made before their slice."""
+        self.lies = 0
         self._makers: dict[str, Callable[[], bytes]] = {
-            "noise": self._noise, "prefix": self._prefix, "data": self._data, "small": self._small, "ack": self._ack,
             "hello": self._hello, "handshake": self._handshake, "reset": self._reset, "partial": self._partial,
-            "empty": self._empty, "control": self._control,
+            "empty": self._empty,
         }  # fmt: skip
 
     def run(self) -> None:
-        """Send at the plan's rate until the time is up."""
-        plan, rng = self._plan, self._rng
-        until = time.monotonic() + plan.seconds
-        budget = 0.0
-        while time.monotonic() < until:
-            budget = min(budget + plan.packets_per_s * TICK_S, 4.0 * plan.packets_per_s * TICK_S + 1)
-            while budget >= 1 and time.monotonic() < until and not any(peer.window_full for peer in self._peers):
-                kind = rng.choices(list(plan.kinds), list(plan.kinds.values()))[0]
+        """Send at the plan's rate until the time is up, or slice after slice."""
+        if self._plan.slices:
+            self._send_slices()
+        else:
+            self._pace(until=time.monotonic() + self._plan.seconds)
+
+    def _pace(self, *, until: float = 0.0, count: int = 0) -> int:
+        """Send until a time, or so many packets; return how many."""
+        started, sent, rate = time.monotonic(), 0.0, self._plan.packets_per_s
+        while sent < count if count else time.monotonic() < until:
+            due = (time.monotonic() - started + TICK_S) * rate
+            sent = sent if count else max(sent, due - LATE_TICKS * rate * TICK_S - 1)
+            due = min(due, count) if count else due
+            while sent < due and (count or time.monotonic() < until) and not any(p.window_full for p in self._peers):
                 with suppress(OSError):
-                    budget -= self._send(kind)
+                    sent += self._send()
             self._drain()
             time.sleep(TICK_S)
+        return int(sent)
 
     def close(self) -> None:
         """Close the sockets."""
-        self._sock.close()
-        self._other_sock.close()
+        for sender in (self._own, *self._strangers):
+            sender.socket.close()
 
-    def _send(self, kind: str) -> int:
+    def _send(self) -> int:
         """Send one packet, or a train; return the number of packets."""
+        plan, rng = self._plan, self._rng
+        kind = rng.choices(list(plan.kinds), list(plan.kinds.values()))[0]
         if kind == "icmp":
             self._icmp()
             return 1
         if kind == LIE:
             return self._lie()
-        packet = self._makers[kind]()
+        sender = rng.choice([self._own, *self._strangers]) if kind in FORGED else self._own
+        packet = self._packet(kind)
         most = min(MAX_TRAIN, MAX_DATAGRAM_BYTES // max(len(packet), 1))
-        if not packet or most < 2 or self._rng.random() >= self._plan.trains:
-            self._sock.sendto(packet, self._target)
+        if not packet or most < 2 or rng.random() >= plan.trains:
+            sender.send(packet, self._target)
             return 1
-        count = self._rng.randint(2, most)
-        same = kind not in ("partial", "empty") and self._rng.random() < 0.5
+        count = rng.randint(2, most)
+        same = kind not in ("partial", "empty") and rng.random() < 0.5
         packets = [
-            packet if same else self._makers[kind]()[: len(packet)].ljust(len(packet), b"\0") for _ in range(count - 1)
+            packet if same else self._packet(kind)[: len(packet)].ljust(len(packet), b"\0") for _ in range(count - 1)
         ]
-        train = b"".join([packet, *packets])[:MAX_DATAGRAM_BYTES]
-        segment = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("H", len(packet)))]
-        self._sock.sendmsg([train], segment, 0, self._target)
+        sender.send(b"".join([packet, *packets])[:MAX_DATAGRAM_BYTES], self._target, segment_bytes=len(packet))
         return count
+
+    def _packet(self, kind: str) -> bytes:
+        """Return a packet of a kind, or one of those that are ready. Raises OSError when a handshake fails."""
+        if kind in self._makers:
+            return self._makers[kind]()
+        if self._ready:
+            return self._ready.pop()
+        self._address()
+        return self._forge.packet(kind)
 
     def _drain(self) -> None:
         """Process ACKs and RESETs; go back to the first PSN that is unacknowledged for RETRANSMIT_S."""
-        self._sock.settimeout(0.0)
-        with suppress(OSError):
-            while True:
-                data = self._sock.recv(MAX_DATAGRAM_BYTES)
-                self._liars = [liar for liar in self._liars if not liar.hear_untrusted(data)]
-                with suppress(PacketError):
-                    self._hear_untrusted(data)
-        self._sock.settimeout(HANDSHAKE_S)
+        for stranger in self._strangers:
+            stranger.receive()
+        for data in self._own.receive():
+            self._liars = [liar for liar in self._liars if not liar.hear_untrusted(data)]
+            with suppress(PacketError):
+                self._hear_untrusted(data)
         for peer in self._peers:
             if peer.window_full and time.monotonic() > peer.progress_at + RETRANSMIT_S:
                 peer.psn, peer.progress_at = peer.acknowledged, time.monotonic()
@@ -198,48 +247,40 @@ class Attacker:
                 self._peers.remove(peer)
                 return
 
-    # -- packets without a peer -------------------------------------------------------------------------------------
+    # -- forged packets ---------------------------------------------------------------------------------------------
 
-    def _noise(self) -> bytes:
-        return self._rng.randbytes(self._rng.choice((0, 1, 15, 16, 17, 55, 56, 57, self._rng.randint(0, 9000))))
-
-    def _prefix(self) -> bytes:
-        """Return a valid prefix and random bytes."""
-        rng = self._rng
-        kind = rng.choice((*PacketType, 0, 12, 255))
-        prefix = _PREFIX.pack(rng.choice((VERSION, VERSION, 2)), kind, 0, rng.randrange(256), 0, rng.getrandbits(64))
-        return prefix + rng.randbytes(rng.choice((0, 1, 8, 24, 40, 100, 1400)))
-
-    def _header(
-        self, context: int, *, psn: int = 0, path_sequence: int = 0, flags: int = 0, message: int = 0, length: int = 0
-    ) -> bytes:
-        low = path_sequence & 0xFFFFFFFF
-        return _HEADER.pack(
-            VERSION, PacketType.DATA, flags, 0, low, context, psn, 0, message & 0xFFFFFFFF, length, 0, 0, 0
+    def _address(self, *, anew: bool = False) -> None:
+        """Have peers that forged packets are addressed to; other ones, as the last may have ended. Raises OSError."""
+        if self._addressed and not anew:
+            return
+        self._addressed = [self._open_rogue() for _ in range(ADDRESSED)]
+        self._forge.use(
+            [
+                Addressed(each.context, each.own_context, each.datagram_bytes - HEADER_BYTES, each.seal)
+                for each in self._addressed
+            ]
         )
 
-    def _data(self) -> bytes:
-        rng = self._rng
-        size = rng.choice((576, 1024, 1100, 1472, 8972, rng.randint(HEADER_BYTES, 9000)))
-        flags, psn, length = rng.randrange(16), rng.getrandbits(20), rng.getrandbits(24)
-        return self._header(rng.getrandbits(64), flags=flags, psn=psn, length=length) + bytes(size - HEADER_BYTES)
-
-    def _small(self) -> bytes:
-        return self._header(self._rng.getrandbits(64), length=64) + bytes(self._rng.randint(0, 200))
-
-    def _ack(self) -> bytes:
-        rng = self._rng
-        bitmap = rng.getrandbits(rng.choice((8, 1024, 4096))) & ~1
-        credit = rng.getrandbits(40)
-        return control_packet(
-            Ack, context=rng.getrandbits(64), cumulative=rng.getrandbits(32), bitmap=bitmap, credit_bytes=credit
-        )
-
-    def _control(self) -> bytes:
-        """Return a well-formed control packet with random contexts."""
-        rng = self._rng
-        kind = rng.choice(get_args(Control))
-        return control_packet(kind, context=rng.getrandbits(64), own_context=rng.getrandbits(64))
+    def _send_slices(self) -> None:
+        plan = self._plan
+        journal, count = Journal(self._directory / ATTACK), round(plan.packets_per_s * plan.seconds)
+        for _ in range(plan.slices):
+            self._address(anew=True)
+            self._forge.captured = capture(self._target[1], count=CAPTURED, bound_s=CAPTURE_S)
+            kinds, weights = zip(
+                *((kind, weight) for kind, weight in plan.kinds.items() if kind in FORGED), strict=True
+            )
+            self._ready = [self._forge.packet(kind) for kind in self._rng.choices(kinds, weights, k=count)]
+            journal.note("silent")
+            time.sleep(plan.seconds)
+            journal.note("sending")
+            sent = self._pace(count=count)
+            journal.note("sent", sent)
+        time.sleep(_LATE_REPLIES_S)
+        self._drain()
+        worst = max(each.received_bytes / max(each.sent_bytes, 1) for each in self._strangers)
+        journal.note("end", {"amplification": worst, "lies": self.lies})
+        journal.close()
 
     # -- handshakes -------------------------------------------------------------------------------------------------
 
@@ -259,9 +300,9 @@ class Attacker:
     def _ask(self, initiator: RogueInitiator) -> None:
         """Send the first HELLO until the initiator has a cookie. Raises OSError when none arrives."""
         first = initiator.packet
-        self._sock.sendto(first, self._target)
+        self._own.send(first, self._target)
         for _ in range(1000):
-            initiator.handle_reply(self._sock.recv(MAX_DATAGRAM_BYTES))
+            initiator.handle_reply(self._own.socket.recv(MAX_DATAGRAM_BYTES))
             if initiator.packet != first:
                 return
         raise TimeoutError
@@ -276,26 +317,24 @@ class Attacker:
     def _open_rogue(self) -> RoguePeer:
         """Complete a handshake. Raises OSError when that fails."""
         security, hello = SECURITY[self._plan.security](), self._new_hello()
-        return open_rogue(self._sock, self._target, hello, security=security, bound_s=HANDSHAKE_S)
+        bound_s = SLICE_HANDSHAKE_S if self._plan.slices else HANDSHAKE_S
+        return open_rogue(self._own.socket, self._target, hello, security=security, bound_s=bound_s)
 
     def _handshake(self) -> bytes:
         """Open a peer and abandon it; above the limit, close an old one."""
         self._peers.append(self._open())
         if len(self._peers) > OPEN_PEERS:
-            return self._to(self._peers.pop(self._rng.randrange(OPEN_PEERS)), Close)
-        return self._to(self._peers[-1], Probe)
-
-    @staticmethod
-    def _to(peer: OpenPeer, kind: type[Control]) -> bytes:
-        return peer.rogue.seal(control_packet(kind, context=peer.context, own_context=peer.own))
+            old = self._peers.pop(self._rng.randrange(OPEN_PEERS))
+            return old.rogue.seal(Close(old.context, old.own).encode())
+        return _probe(self._peers[-1].rogue)
 
     def _reset(self) -> bytes:
         """Return a RESET or CLOSED that directly follows a HELLO, so that both wait in the socket together."""
         initiator = self._initiator()
         self._ask(initiator)
-        self._sock.sendto(initiator.packet, self._target)
-        own, kind = self._rng.getrandbits(64), self._rng.choice((Reset, Closed))
-        return control_packet(kind, context=initiator.own_context, own_context=own)
+        self._own.send(initiator.packet, self._target)
+        kind = self._rng.choice((Reset, Closed))
+        return kind(initiator.own_context, self._rng.getrandbits(64)).encode()
 
     # -- violations by open peers -----------------------------------------------------------------------------------
 
@@ -307,18 +346,19 @@ class Attacker:
     def _next(self, payload: bytes, *, length: int) -> bytes:
         """Return a packet that begins a message."""
         peer = self._peer()
-        header = self._header(
-            peer.context, psn=peer.psn, path_sequence=peer.path_sequence, message=peer.psn, length=length
-        )
+        psn, sequence = peer.psn, peer.path_sequence
+        header = Fields(peer.context, psn=psn, path_sequence=sequence, message=psn, length=length)
         peer.psn += 1
         peer.path_sequence += 1
-        return peer.rogue.seal(header + payload)
+        return peer.rogue.seal(header.encode() + payload)
 
     def _partial(self) -> bytes:
         """Return the first packet of a message that is never completed, or an unexpected control packet."""
         rng = self._rng
         if rng.random() < 0.02:
-            return self._to(self._peer(), rng.choice((Close, Nack, Probe)))
+            peer = self._peer()
+            close, nack = Close(peer.context, peer.own).encode(), Nack(peer.context, 0, 0).encode()
+            return rng.choice((peer.rogue.seal(close), peer.rogue.seal(nack), _probe(peer.rogue)))
         payload = bytes(rng.choice((1, 100, 1000, 1416)))
         return self._next(payload, length=len(payload) + rng.choice((0, 1, 1 << 16)))
 
@@ -334,16 +374,12 @@ class Attacker:
         if len(self._liars) < LIARS:
             rogue, first_psn = self._open_rogue(), self._plan.first_psn
             self._liars.append(Liar(rogue, rng=rng, overheard=self._overheard, first_psn=first_psn))
-            confirm = Probe(rogue.context, rogue.own_context, 0, 0, 0).encode()
-            self._sock.sendto(rogue.seal(confirm), self._target)
+            self._own.send(_probe(rogue), self._target)
         lie = rng.choice(self._liars).next()
-        sock = self._other_sock if rng.random() < OTHER_ADDRESS else self._sock
-        if not lie.segment_bytes:
-            sock.sendto(lie.data, self._target)
-            return 1
-        segment = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("H", lie.segment_bytes))]
-        sock.sendmsg([lie.data], segment, 0, self._target)
-        return -(-len(lie.data) // lie.segment_bytes)
+        sender = self._strangers[0] if rng.random() < OTHER_ADDRESS else self._own
+        sender.send(lie.data, self._target, segment_bytes=lie.segment_bytes)
+        self.lies += 1
+        return -(-len(lie.data) // lie.segment_bytes) if lie.segment_bytes else 1
 
     def _overheard(self) -> list[Overheard]:
         """Return what is known of the honest peers."""
@@ -365,6 +401,11 @@ class Attacker:
             raw.sendto(body[:2] + struct.pack(">H", _checksum(body)) + body[4:], self._target)
 
 
+def _probe(rogue: RoguePeer) -> bytes:
+    """Return a packet that confirms a peer."""
+    return rogue.seal(Probe(rogue.context, rogue.own_context, 0, 0, 0).encode())
+
+
 def _checksum(data: bytes) -> int:
     total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
@@ -372,20 +413,11 @@ def _checksum(data: bytes) -> int:
     return ~total & 0xFFFF
 
 
-def main() -> None:
+def attack(*, directory: str, target: Sequence[Any], source: str, seed: str, plan: dict[str, Any]) -> None:
     """Attack until the time of the plan is up."""
-    directory, host, port, source, seed, plan = sys.argv[1:]
-    attacker = Attacker(
-        (host, int(port)),
-        source=source,
-        rng=Random(seed),  # noqa: S311 - reproducible, not secret
-        plan=AttackerPlan(**json.loads(plan)),
-        directory=Path(directory),
-    )
+    host, port = target
+    rng = Random(seed)  # noqa: S311 - reproducible, not secret
+    attacker = Attacker((host, port), source=source, rng=rng, plan=AttackerPlan(**plan), directory=Path(directory))
     with suppress(KeyboardInterrupt):
         attacker.run()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

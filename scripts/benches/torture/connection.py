@@ -85,7 +85,8 @@ class Connection:
         await self._introduce()
         if self._sender.giant is not None and self._identified and self._next == GIANT_MESSAGE and self._is_first():
             self._post_giant(self._sender.giant)
-        while self._identified and running.now_s < until_s and not self._peer.ended:
+        finish = self._sender.orders.finish
+        while self._identified and running.now_s < until_s and not self._peer.ended and not finish.is_set():
             posted = len(self._open) < plan.outstanding and self._post(self._drawn_kind(), most=plan.longest_bytes)
             if not posted:
                 await self._wait_for_requests(most=plan.outstanding - 1)

@@ -89,6 +89,8 @@ def journal_name(worker: int, *, incarnation: int) -> str:
     return f"worker.{worker}.{incarnation}.jsonl"
 
 
+ATTACK: Final = "attack.jsonl"
+"""The journal of attackers that send in slices."""
 OVERHEARD: Final = "overheard.json"
 """What whoever sees their packets knows of the honest peers, for attackers that were let in: see `liar.Overheard`."""
 

@@ -20,6 +20,7 @@ import numpy as np
 from devmem.region import Region
 from scripts.benches.torture.layout import Memory
 from scripts.benches.torture.plans import EndpointPlan
+from scripts.harness.process import anonymous_bytes
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.proto.config import ProtocolConfig
@@ -75,15 +76,6 @@ class Footprint:
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
         return cls(anonymous_bytes(os.getpid()), tuple(_descriptors()), _regions_bytes())
-
-
-def anonymous_bytes(pid: int) -> int:
-    """Return the anonymous memory of a process, without regions; 0 if it has ended."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) << 10
-    return 0
 
 
 def _descriptors() -> list[str]:
@@ -176,7 +168,7 @@ def _set_numbers(peer: Any, plan: EndpointPlan) -> None:
 def set_offloads(endpoint: Endpoint, plan: EndpointPlan) -> None:
     """Switch off the offloads that the plan excludes."""
     driver: Any = endpoint._engine._driver  # noqa: SLF001 - the only access to the sockets
-    for fd, sock in driver._sockets.items():  # noqa: SLF001
+    for fd, sock in driver._sockets.by_fd.items():  # noqa: SLF001
         if not plan.gro:
             sock.setsockopt(SOL_UDP, UDP_GRO, 0)
         if not plan.gso:

@@ -152,6 +152,9 @@ class AttackerPlan:
     """First PSN of all endpoints of the scenario."""
     security: str = "keys"
     """As that of the endpoints, which let it in: `keys`, `psk` or `plain`."""
+    slices: int = 0
+    """How often it sends what `packets_per_s` and `seconds` make; 0: once. Before each slice it makes all packets, and
+    is silent for as long as the slice takes; when all are sent, the senders finish."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,18 @@ import json
 import math
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from netns.programs import ending_with_us
 from scripts.benches.torture.journal import entries
 from scripts.benches.torture.layout import journal_name
-from scripts.benches.torture.local import anonymous_bytes
 from scripts.benches.torture.plans import EndpointPlan
+from scripts.harness.process import ROOT, Process, ProcessGroup, anonymous_bytes, processor_s
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 _WRAP_S: Final = 2**32 / 1e6
 """Period after which a clock of 32 bits of microseconds wraps."""
 _STACK_S: Final = 1.0
@@ -36,36 +33,44 @@ ERROR_OUTPUT: Final = (
 """Output of a worker that is an error."""
 
 
-class Process:
+class Sample(NamedTuple):
+    """What a worker uses at a time (wall clock)."""
+
+    at: float
+    anonymous_bytes: int
+    cpu_s: float
+
+
+class Worker:
     """One incarnation of a worker; created by `start`."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], directory: Path, worker: int, *, incarnation: int) -> None:
+    def __init__(
+        self, group: ProcessGroup, process: Process, directory: Path, worker: int, *, incarnation: int
+    ) -> None:
         self.worker = worker
         self.incarnation = incarnation
-        self.popen = popen
+        self.process = process
         self.journal = directory / journal_name(worker, incarnation=incarnation)
-        self.errors = directory / f"worker.{worker}.{incarnation}.err"
         self.killed = False
-        self.peak_bytes = 0
-        """Largest sample of anonymous memory."""
-        self.first_bytes = 0
-        """First sample of anonymous memory."""
+        self.samples: list[Sample] = []
+        self._group = group
         self._pid: int | None = None
         self._listening: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
         """Name for messages."""
-        return f"sender {self.worker}" if self.worker else "the receiver"
+        who = f"sender {self.worker}" if self.worker else "the receiver"
+        return f"{who} (incarnation {self.incarnation})"
 
     @property
     def running(self) -> bool:
         """Whether it has not ended."""
-        return self.popen.poll() is None
+        return self.process.exit_status is None
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker, from its journal: the worker may be a child of `popen`."""
+        """Process id of the worker, from its journal: the worker may be a child of `process`."""
         if self._pid is None:
             self._pid = next((int(each.values[0]) for each in entries(self.journal) if each.kind == "pid"), None)
         return self._pid
@@ -80,10 +85,7 @@ class Process:
 
     def order(self, order: dict[str, Any]) -> None:
         """Send an order; ignored if the process has ended."""
-        assert self.popen.stdin is not None  # noqa: S101 - Popen made the pipe
-        with suppress(BrokenPipeError):
-            self.popen.stdin.write(json.dumps(order).encode() + b"\n")
-            self.popen.stdin.flush()
+        self.process.command(json.dumps(order))
 
     def signal(self, number: int) -> None:
         """Send a signal to the worker itself."""
@@ -95,47 +97,46 @@ class Process:
         """End it as part of the scenario."""
         self.killed = True
         if self.pid is None:
-            self.popen.kill()  # the worker has not journalled its pid; it dies with its parent
+            self.process.process.kill()  # the worker has not journalled its pid; it dies with its parent
         else:
             self.signal(signal.SIGKILL)
 
-    def sample_memory(self) -> None:
-        """Sample its anonymous memory."""
+    def sample(self) -> None:
+        """Sample what it uses."""
         if self.pid is not None and self.running:
-            size = anonymous_bytes(self.pid)
-            self.first_bytes = self.first_bytes or size
-            self.peak_bytes = max(self.peak_bytes, size)
+            with suppress(OSError):
+                self.samples.append(Sample(time.time(), anonymous_bytes(self.pid), processor_s(self.pid)))
+
+    @property
+    def grown_bytes(self) -> int:
+        """Largest growth of anonymous memory since the first sample."""
+        sizes = [sample.anonymous_bytes for sample in self.samples]
+        return max(sizes) - sizes[0] if sizes else 0
 
     def end(self) -> str:
         """Kill the worker if it still runs; return its stack."""
-        if not self.running:
-            return ""
-        before = self.errors.stat().st_size
-        self.signal(signal.SIGCONT)
-        self.signal(signal.SIGUSR1)  # faulthandler
-        with suppress(subprocess.TimeoutExpired):
-            self.popen.wait(_STACK_S)
-        self.killed = True
-        self.signal(signal.SIGKILL)
-        self.popen.kill()
-        self.popen.wait()
-        return self.errors.read_bytes()[before:].decode(errors="replace")
+        before = len(self.process.errors)
+        was_running = self.running
+        if was_running:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGUSR1)  # faulthandler
+            give_up_at = time.monotonic() + _STACK_S
+            while self.running and time.monotonic() < give_up_at:
+                self._group.wait(until=give_up_at)
+            self.killed = True
+            self.signal(signal.SIGKILL)
+            self.process.process.kill()
+        self._group.stop(self.process)
+        return self.process.errors[before:] if was_running else ""
 
     def bad_output(self) -> list[str]:
         """Return the worker's output if it contains an error: tracebacks and warnings."""
-        if not self.errors.exists():
-            return []
-        text = self.errors.read_text(encoding="utf-8", errors="replace")
+        text = self.process.errors
         return [text] if any(each in text for each in ERROR_OUTPUT) else []
-
-    def close(self) -> None:
-        """Close the pipe."""
-        if self.popen.stdin is not None:
-            with suppress(BrokenPipeError):
-                self.popen.stdin.close()
 
 
 def start(
+    group: ProcessGroup,
     directory: Path,
     worker: int,
     *,
@@ -143,7 +144,7 @@ def start(
     plan: EndpointPlan,
     part: dict[str, Any],
     command: Callable[[Sequence[str]], list[str]],
-) -> Process:
+) -> Worker:
     """Start a worker; `command` wraps a command line so that it runs at the host of the worker."""
     (directory / f"part.{worker}.{incarnation}.json").write_text(json.dumps(part))
     module = "scripts.benches.torture.worker"
@@ -151,17 +152,9 @@ def start(
     if plan.clock_wraps_after_s is not None:
         offset = math.ceil(_until_wrap_s(time.monotonic()) - plan.clock_wraps_after_s)
         argv = ["unshare", "--time", "--monotonic", str(offset), "--fork", "--kill-child", *argv]
-    with (directory / f"worker.{worker}.{incarnation}.err").open("wb") as errors:
-        popen = subprocess.Popen(
-            ending_with_us(command(argv)),
-            stdin=subprocess.PIPE,
-            stdout=errors,
-            stderr=errors,
-            cwd=ROOT,
-            env=environment(directory, compiled=plan.compiled),
-            start_new_session=True,
-        )
-    return Process(popen, directory, worker, incarnation=incarnation)
+    env = environment(directory, compiled=plan.compiled)
+    process = group.start(f"worker {worker}", command(argv), env=env)
+    return Worker(group, process, directory, worker, incarnation=incarnation)
 
 
 def _until_wrap_s(now: float) -> float:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import heapq
-import json
-import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -19,16 +15,17 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from netns.programs import ending_with_us
 from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.files import TRANSFER_S
 from scripts.benches.torture.network import Network, network, undo
 from scripts.benches.torture.plans import MIB, Event, FaultKind, Scenario
-from scripts.benches.torture.process import ROOT, Process, environment, start
+from scripts.benches.torture.process import Worker, environment, start
 from scripts.benches.torture.reconcile import Reconciler, leftovers
 from scripts.benches.torture.result import Result
 from scripts.benches.torture.transfers import check_files
 from scripts.harness.errors import BenchError
+from scripts.harness.process import Process, ProcessGroup
+from scripts.harness.worker import worker as worker_command
 
 START_BOUND_S: Final = 60.0
 """Maximum time of a process start on a busy machine."""
@@ -49,15 +46,18 @@ class _MemoryLimitError(Exception):
 class Run:
     """The controller of a scenario."""
 
-    def __init__(self, scenario: Scenario, directory: Path, net: Network, *, sabotage: str) -> None:
+    def __init__(
+        self, scenario: Scenario, directory: Path, net: Network, *, group: ProcessGroup, sabotage: str
+    ) -> None:
         self.result = Result(scenario)
+        self.directory = directory
         self._scenario = scenario
-        self._directory = directory
+        self._group = group
         self._network = net
         self._sabotage = sabotage
-        self._processes: list[Process] = []
-        self._current: dict[int, Process] = {}
-        self._attackers: list[subprocess.Popen[bytes]] = []
+        self.workers: list[Worker] = []
+        self._current: dict[int, Worker] = {}
+        self._attackers: list[Process] = []
         self._event_queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._sampled_at = 0.0
@@ -68,7 +68,7 @@ class Run:
     def run(self) -> Result:
         """Run the scenario; all processes are ended in any case."""
         scenario = self._scenario
-        (self._directory / "scenario.json").write_bytes(TypeAdapter(Scenario).dump_json(scenario))
+        (self.directory / "scenario.json").write_bytes(TypeAdapter(Scenario).dump_json(scenario))
         ended = False
         try:
             self._run_processes()
@@ -93,9 +93,15 @@ class Run:
         for event in scenario.events:
             self._at(started + event.at_s, lambda event=event: self._inject(event))  # type: ignore[misc]
         self._start_attackers()
+        if any(attacker.slices for attacker in scenario.attackers):
+            self._run_until(
+                lambda: not any(each.exit_status is None for each in self._attackers), bound_s=self._bound_s()
+            )
+            for worker in range(1, len(scenario.senders) + 1):
+                self._current[worker].order({"finish": True})
         self._run_until(lambda: not self._senders_running(), bound_s=self._bound_s())
         self._undo_all()
-        self._end_hanging(of=[each for each in self._processes if each.worker])
+        self._end_hanging(of=[each for each in self.workers if each.worker])
         self._current[0].order({"finish": True})
         self._run_until(lambda: not self._current[0].running, bound_s=self._end_bound_s())
         self._end_hanging(of=[self._current[0]])
@@ -116,7 +122,8 @@ class Run:
         if worker == 0 and (before := self._current.get(0)) is not None and before.listening is not None:
             port = before.listening["port"]
         process = start(
-            self._directory,
+            self._group,
+            self.directory,
             worker,
             incarnation=incarnation,
             plan=scenario.senders[worker - 1].endpoint if worker else scenario.receiver.endpoint,
@@ -128,7 +135,7 @@ class Run:
             },
             command=lambda argv: self._network.command(worker, argv),
         )
-        self._processes.append(process)
+        self.workers.append(process)
         self._current[worker] = process
 
     def _wait_for_receiver(self) -> None:
@@ -139,8 +146,7 @@ class Run:
             if receiver.killed:
                 continue
             if not receiver.running or time.monotonic() > give_up_at:
-                output = receiver.errors.read_text(encoding="utf-8", errors="replace").strip()
-                raise BenchError(f"the receiver does not listen: {output or 'no output'}")
+                raise BenchError(f"the receiver does not listen: {receiver.process.errors.strip() or 'no output'}")
 
     def _order_senders(self) -> None:
         for worker, process in self._current.items():
@@ -161,11 +167,11 @@ class Run:
             heapq.heappop(self._event_queue)[2]()
         if now >= self._sampled_at + SAMPLE_S:
             self._sampled_at = now
-            for process in self._processes:
-                process.sample_memory()
-                if process.peak_bytes - process.first_bytes > PEAK_BYTES:
+            for process in self.workers:
+                process.sample()
+                if process.grown_bytes > PEAK_BYTES:
                     raise _MemoryLimitError
-        time.sleep(TICK_S)
+        self._group.wait(until=time.monotonic() + TICK_S)
 
     def _at(self, when: float, do: Callable[[], None]) -> None:
         heapq.heappush(self._event_queue, (when, next(self._order), do))
@@ -189,9 +195,9 @@ class Run:
                 self._undo.append(step)
                 self._at(later, lambda: self._undo_one(step))
 
-    def _restart(self, process: Process) -> None:
+    def _restart(self, process: Worker) -> None:
         """Start the next incarnation; a receiver has new keys."""
-        process.popen.wait()
+        process.end()
         self._start(process.worker, incarnation=process.incarnation + 1)
         if process.worker:
             if (
@@ -216,68 +222,51 @@ class Run:
         host = len(self._scenario.senders) + 1
         for number, plan in enumerate(self._scenario.attackers):
             source = self._network.attackers[0]
-            arguments = [str(self._directory), self._network.receiver, str(receiver["port"]), source]
-            seed = f"{self._scenario.seed}/{number}"
-            argv = [
-                sys.executable,
-                "-m",
+            command = worker_command(
                 "scripts.benches.torture.attacker",
-                *arguments,
-                seed,
-                json.dumps(asdict(plan)),
-            ]
-            self._attackers.append(
-                subprocess.Popen(
-                    ending_with_us(self._network.command(host, argv)),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    cwd=ROOT,
-                    env=environment(self._directory, compiled=False),
-                    start_new_session=True,
-                )
+                "attack",
+                directory=str(self.directory),
+                target=[self._network.receiver, receiver["port"]],
+                source=source,
+                seed=f"{self._scenario.seed}/{number}",
+                plan=asdict(plan),
             )
+            env = environment(self.directory, compiled=False)
+            self._attackers.append(self._group.start("attacker", self._network.command(host, command), env=env))
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
-    def _end_hanging(self, *, of: list[Process]) -> None:
+    def _end_hanging(self, *, of: list[Worker]) -> None:
         for process in of:
             if stack := process.end():
-                self.result.hangs.append(
-                    f"{process.name} (incarnation {process.incarnation}) does not end; its stack:\n{stack}"
-                )
+                self.result.hangs.append(f"{process.name} does not end; its stack:\n{stack}")
 
     def _clean_up(self) -> None:
         self._undo_all()
-        for process in self._processes:
+        for process in self.workers:
             process.end()
-            process.close()
         for attacker in self._attackers:
-            attacker.kill()
-            _, output = attacker.communicate()
-            if output.strip():
-                self.result.disagreements.append(f"an attacker failed: {output.decode(errors='replace')}")
+            attacker.process.kill()
+            self._group.stop(attacker)
+            if attacker.errors.strip():
+                self.result.disagreements.append(f"an attacker failed: {attacker.errors}")
 
     def _check_processes(self) -> None:
         result = self.result
-        for process in self._processes:
-            result.tracebacks += [
-                f"{process.name} (incarnation {process.incarnation}):\n{output}" for output in process.bad_output()
-            ]
-            status = process.popen.returncode
+        for process in self.workers:
+            result.tracebacks += [f"{process.name}:\n{output}" for output in process.bad_output()]
+            status = process.process.exit_status
             if status and not process.killed and not process.bad_output():
-                result.tracebacks.append(
-                    f"{process.name} (incarnation {process.incarnation}) ended with status {status}"
-                )
+                result.tracebacks.append(f"{process.name} ended with status {status}")
             self._check_leaks(process)
 
     def _check_journals(self) -> None:
         result = self.result
         if self._scenario.files:
-            check_files(self._scenario, self._directory, result)
+            check_files(self._scenario, self.directory, result)
             return
-        reconciler = Reconciler(self._scenario, self._directory)
-        for process in sorted(self._processes, key=lambda each: (each.worker == 0, each.incarnation)):
+        reconciler = Reconciler(self._scenario, self.directory)
+        for process in sorted(self.workers, key=lambda each: (each.worker == 0, each.incarnation)):
             reconciler.read(process.worker, incarnation=process.incarnation)
         observed = reconciler.reconcile()
         result.wrong += observed.wrong
@@ -286,10 +275,10 @@ class Run:
         result.requests += observed.requests
         result.posted_bytes += observed.posted_bytes
 
-    def _check_leaks(self, process: Process) -> None:
+    def _check_leaks(self, process: Worker) -> None:
         """Compare a worker's memory and descriptors with their limits."""
         result = self.result
-        grown = process.peak_bytes - process.first_bytes
+        grown = process.grown_bytes
         if grown > PEAK_BYTES:
             result.leaks.append(f"{process.name} grew by {grown >> 20} MiB while it ran")
             result.leaked_bytes += grown - PEAK_BYTES
@@ -306,23 +295,21 @@ class Run:
 
 
 @contextmanager
-def _run_directory(*, keep: list[Path] | None) -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="srd-torture-", dir=_SHM if _SHM.is_dir() else None))
-    try:
-        yield directory
-    finally:
-        if keep is not None:
-            for path in directory.iterdir():
-                if path.suffix in (".jsonl", ".err", ".json"):
-                    keep.append(path)
-        with suppress(OSError):
-            shutil.rmtree(directory)
+def completed(scenario: Scenario, *, sabotage: str = "") -> Iterator[Run]:
+    """Run a scenario; its journals are there until the end of the block. Raises BenchError."""
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="srd-torture-", dir=_SHM if _SHM.is_dir() else None, ignore_cleanup_errors=True
+        ) as directory,
+        network(scenario.network, senders=len(scenario.senders), seed=scenario.seed) as net,
+        ProcessGroup() as group,
+    ):
+        run = Run(scenario, Path(directory), net, group=group, sabotage=sabotage)
+        run.run()
+        yield run
 
 
 def run_scenario(scenario: Scenario, *, sabotage: str = "") -> Result:
     """Run a scenario. Raises BenchError if its network cannot be built."""
-    with (
-        _run_directory(keep=None) as directory,
-        network(scenario.network, senders=len(scenario.senders), seed=scenario.seed) as net,
-    ):
-        return Run(scenario, directory, net, sabotage=sabotage).run()
+    with completed(scenario, sabotage=sabotage) as run:
+        return run.result

@@ -96,7 +96,7 @@ def a_train_is_its_first_packets() -> None:
     def peer_of(self: Any, burst: Any, *, keys: int | None) -> Any:
         del keys
         peer = self._by_context.get(burst.context)
-        return None if peer is None or peer.sender is None or peer.state is PeerState.ENDED else peer
+        return None if peer is None or peer.state is PeerState.ENDED else peer
 
     _replace(packets, continued_untrusted=continued)
     _replace(EndpointCore, _peer_of=peer_of)

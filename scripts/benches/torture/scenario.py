@@ -32,9 +32,9 @@ MIN_DATAGRAM, MAX_DATAGRAM = 576, 65_507
 GIANT_NEEDS_BYTES: Final = 6 * GIB
 """Free memory required for a message of 1 GiB: its source, its target, and the rest of the machine."""
 MTUS: Final = (604, 1000, 1280, 1500, 1500, 4000, 9000, 9000, 65_535)
-ATTACKS: Final = (
-    "noise", "prefix", "data", "small", "ack", "hello", "handshake", "reset", "partial", "empty", "control", "icmp",
-)  # fmt: skip
+FORGED: Final = ("noise", "control", "data", "edge", "mutated")
+"""Kinds of packets of scripts/harness/forge.py; `mutated` ones were captured before."""
+ATTACKS: Final = ("noise", "control", "data", "edge", "hello", "handshake", "reset", "partial", "empty", "icmp")
 """Kinds of packets that attackers send: see `attacker`."""
 LIE: Final = "lie"
 """The kind of an attacker that was let in: authentic packets that lie (`scripts.harness.liar`)."""

@@ -75,7 +75,8 @@ class Sender:
         ]
         completions = asyncio.ensure_future(self._poll_completions(endpoint))
         number = 0
-        while self.running.now_s < self.until_s and number < layout.MAX_CONNECTIONS:
+        finish = self.orders.finish
+        while self.running.now_s < self.until_s and number < layout.MAX_CONNECTIONS and not finish.is_set():
             peer = await self._connect(endpoint, host)
             if peer is None:
                 await asyncio.sleep(RECONNECT_S)

@@ -5,8 +5,9 @@ Each is up during a block, which gets the ends with the addresses inside. All bu
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,53 +22,52 @@ from cryptography.x509.oid import NameOID
 
 from netns.processes import processes_in
 from netns.programs import tool
-from scripts.benches.tunnel.ends import Ends, require_running
 from scripts.benches.veth import wireguard
-from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER
+from scripts.harness.client_server import python
+from scripts.harness.errors import BenchError
+from scripts.harness.process import Process, ProcessGroup, processor_s
+from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
 
+READY_S: Final = 20.0
 _PORT: Final = 19880
 _INNER: Final = {SENDER: "10.88.0.2", RECEIVER: "10.88.0.1"}
 _OPENVPN_INNER: Final = {SENDER: "10.89.0.2", RECEIVER: "10.89.0.1"}
 _OPENVPN_OVERHEAD_BYTES: Final = 60
 """IP, UDP, opcode and peer, packet number, tag."""
-_TICKS_PER_S: Final = 100
-"""USER_HZ."""
 
 
 @contextmanager
-def srd_tunnel(ends: Ends, *options: str) -> Iterator[Ends]:
+def srd_tunnel(ends: TwoHosts, *options: str) -> Iterator[TwoHosts]:
     """Run `srd tunnel` at both ends. Raises BenchError if it does not come up."""
     inner = replace(ends, sender=_INNER[SENDER], receiver=_INNER[RECEIVER])
-    srd = (sys.executable, "-m", "srd", "tunnel")
-    processes = list[ManagedProcess]()
-    with ProcessSet() as pipes:
+    processes = list[Process]()
+    with ProcessGroup() as group:
         for node, what in (
             (RECEIVER, ("listen", "--allow-anyone", "--port", str(_PORT))),
             (SENDER, ("connect", f"{ends.receiver}:{_PORT}")),
         ):
-            argv = ends.command(node, [*srd, *what, "--address", f"{_INNER[node]}/24", *options])
-            processes.append(pipes.add(ManagedProcess.start(f"srd tunnel {what[0]}", command=argv)))
-        inner.await_answer(*processes)
+            argv = python("srd", "tunnel", *what, "--address", f"{_INNER[node]}/24", *options)
+            processes.append(group.start(f"srd tunnel {what[0]}", ends.command(node, argv)))
+        await_answer(inner, processes)
         yield inner
         require_running(processes)  # else packets went around the tunnel, maybe
 
 
 @contextmanager
-def wireguard_go(ends: Ends, *, mtu: int) -> Iterator[Ends]:
+def wireguard_go(ends: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
     """Run wireguard-go at both ends. Raises BenchError if it does not come up."""
     with wireguard.tunnel(ends, mtu=mtu) as inner:
-        inner.await_answer()
+        await_answer(inner)
         yield inner
 
 
 @contextmanager
-def openvpn(ends: Ends, *, mtu: int) -> Iterator[Ends]:
+def openvpn(ends: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
     """Run OpenVPN at both ends, over UDP, with AES-256-GCM. Raises BenchError if it does not come up."""
     inner = replace(ends, sender=_OPENVPN_INNER[SENDER], receiver=_OPENVPN_INNER[RECEIVER])
     outer = {SENDER: ends.sender, RECEIVER: ends.receiver}
-    processes = list[ManagedProcess]()
-    with TemporaryDirectory(prefix="bench-openvpn-") as folder, ProcessSet() as pipes:
+    processes = list[Process]()
+    with TemporaryDirectory(prefix="bench-openvpn-") as folder, ProcessGroup() as group:
         prints = {node: _certificate(Path(folder, node)) for node in outer}
         for node, other, role in ((RECEIVER, SENDER, "server"), (SENDER, RECEIVER, "client")):
             options = {
@@ -87,10 +87,33 @@ def openvpn(ends: Ends, *, mtu: int) -> Iterator[Ends]:
             } | ({"dh": "none"} if role == "server" else {})
             words = [word for name, value in options.items() for word in (f"--{name}", *value.split())]
             argv = ends.command(node, [tool("openvpn"), "--disable-dco", "--fast-io", f"--tls-{role}", *words])
-            processes.append(pipes.add(ManagedProcess.start("openvpn", command=argv)))
-        inner.await_answer(*processes)
+            processes.append(group.start("openvpn", argv))
+        await_answer(inner, processes)
         yield inner
         require_running(processes)  # else packets went around the tunnel, maybe
+
+
+def await_answer(pair: TwoHosts, processes: Iterable[Process] = ()) -> None:
+    """Wait until the receiver's address answers a ping. Raises BenchError if it does not, or a process ends.
+
+    The ping is from the sender's address, so that it is from its interface: the receiver's host answers for the address
+    inside a tunnel also to packets that come around the tunnel.
+    """
+    give_up_at = time.monotonic() + READY_S
+    argv = pair.command(SENDER, ["ping", "-n", "-c", "1", "-W", "0.2", "-I", pair.sender, pair.receiver])
+    while subprocess.run(argv, capture_output=True, check=False).returncode:
+        require_running(processes)
+        if time.monotonic() >= give_up_at:
+            raise BenchError(f"{pair.receiver}: no answer through the tunnel within {READY_S:g} s")
+        time.sleep(0.05)
+
+
+def require_running(processes: Iterable[Process]) -> None:
+    """Raise BenchError if one has ended."""
+    for process in processes:
+        if process.exit_status is not None:
+            process.stop()
+            raise process.failure
 
 
 def _certificate(path: Path) -> str:
@@ -122,13 +145,11 @@ class Usage:
     peak_rss_bytes: int
 
     @classmethod
-    def of(cls, ends: Ends) -> Usage:
+    def of(cls, ends: TwoHosts) -> Usage:
         """Read it, of all processes in both ends' namespaces: the carrier's, while nothing else runs there."""
-        ticks, peak_bytes = 0, 0
-        for process in processes_in(ends.namespaces):
-            folder = Path(f"/proc/{process.pid}")
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-            status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+        pids = [process.pid for process in processes_in(ends.namespaces)]
+        peak_bytes = 0
+        for pid in pids:
+            status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
             peak_bytes += 1024 * int(status["VmHWM"].split()[0])
-        return cls(ticks / _TICKS_PER_S, peak_bytes)
+        return cls(sum(map(processor_s, pids)), peak_bytes)

@@ -6,9 +6,8 @@ import re
 from typing import Final
 
 from examples.tunnel.hosts import ExampleError, Host
-from scripts.benches.tunnel.ends import Ends
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import RECEIVER, SENDER
+from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
 
 PORT: Final = 6379
 CONNECTIONS: Final = 16
@@ -16,7 +15,7 @@ _LINE: Final = re.compile(r"([\d.]+)% <= ([\d.]+) milliseconds")
 """Of redis-benchmark's table `Cumulative distribution of latencies`, or `Latency by percentile`."""
 
 
-def latencies(ends: Ends, *, requests: int) -> dict[str, float]:
+def latencies(ends: TwoHosts, *, requests: int) -> dict[str, float]:
     """Return the median, the p99 and the p99.9 of GETs, a connection's one after the other. Raises BenchError."""
     server, client = (Host(tuple(ends.command(node, []))) for node in (RECEIVER, SENDER))
     options = ("--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no")

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from scripts.benches.tunnel.ends import Ends
-from scripts.harness.client_server import Event, python, running
+from scripts.harness.client_server import Event, running
 from scripts.harness.errors import BenchError
+from scripts.harness.perf import START_S
+from scripts.harness.two_hosts import TwoHosts
+from scripts.harness.worker import worker
 
 WORKER: Final = "scripts.benches.tunnel.worker"
-START_S: Final = 40.0
 OMIT_S: Final = 1.0
 """Time from the first byte that does not count: slow start."""
 
@@ -59,15 +60,13 @@ class Seen:
 
 
 @contextmanager
-def stream(ends: Ends, sockets: Sockets, *, seconds: float) -> Iterator[Callable[[], Seen]]:
+def stream(ends: TwoHosts, sockets: Sockets, *, seconds: float) -> Iterator[Callable[[], Seen]]:
     """Run a stream during the block; yields a function that waits for its end."""
-    options = ["--mptcp"] if sockets.mptcp else []
-    bind = [] if sockets.bind is None else ["--bind", sockets.bind]
     with running(
         ends,
-        server=python(WORKER, "stream-receive", ends.receiver, *options),
-        client=lambda host, port: python(
-            WORKER, "stream-send", host, str(port), "--seconds", str(seconds), *options, *bind
+        server=worker(WORKER, "stream_receive", host=ends.receiver, mptcp=sockets.mptcp),
+        client=lambda host, port: worker(
+            WORKER, "stream_send", host=host, port=port, seconds=seconds, mptcp=sockets.mptcp, bind=sockets.bind
         ),
     ) as ended:
 

@@ -1,10 +1,5 @@
 """Workers of the case `tunnel`: programs of TCP that know nothing of what carries them.
 
-    stream-receive HOST [--mptcp]           reads one connection to its end, and notes when bytes arrived
-    stream-send HOST PORT --seconds N       writes for N seconds [--mptcp] [--bind ADDRESS]
-    connections-receive HOST                sends back what each connection brings
-    connections-send HOST PORT --count N    has N connections at once, and compares what comes back
-
 Times are CLOCK_MONOTONIC's, which all processes of a machine share: the bench knows what it did when.
 """
 
@@ -17,8 +12,6 @@ import socket
 import struct
 import time
 from typing import Final
-
-import click
 
 from scripts.harness.events import emit
 from srd.perf.tcp_socket import CUBIC, make_socket
@@ -35,14 +28,6 @@ BACKLOG: Final = 4096
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
-@click.group()
-def main() -> None:
-    """Workers of the case `tunnel`."""
-
-
-@main.command()
-@click.argument("host")
-@click.option("--mptcp", is_flag=True)
 def stream_receive(*, host: str, mptcp: bool) -> None:
     """Read one connection to its end; emit its bytes, when they came, and the gaps between them."""
     buffer = bytearray(WRITE_BYTES)
@@ -68,12 +53,6 @@ def stream_receive(*, host: str, mptcp: bool) -> None:
     emit("received", bytes=total_bytes, samples=samples, gaps=gaps)
 
 
-@main.command()
-@click.argument("host")
-@click.argument("port", type=int)
-@click.option("--seconds", type=float, required=True)
-@click.option("--mptcp", is_flag=True)
-@click.option("--bind", metavar="ADDRESS")
 def stream_send(*, host: str, port: int, seconds: float, mptcp: bool, bind: str | None) -> None:
     """Write for a time. Then the connection is reset: what its socket still holds is of no interest."""
     data = bytes(WRITE_BYTES)
@@ -92,15 +71,9 @@ def stream_send(*, host: str, port: int, seconds: float, mptcp: bool, bind: str 
     emit("sent", ended_at=until)
 
 
-@main.command()
-@click.argument("host")
-def connections_receive(*, host: str) -> None:
+async def connections_receive(*, host: str) -> int:
     """Send back what each connection brings, until none is left."""
     _allow_files()
-    asyncio.run(_echo(host))
-
-
-async def _echo(host: str) -> None:
     served, open_now, most = 0, 0, 0
     done = asyncio.Event()
 
@@ -127,19 +100,12 @@ async def _echo(host: str) -> None:
         emit("listening", port=server.sockets[0].getsockname()[1])
         await done.wait()
     emit("served", connections=served, at_once=most)
+    return 0
 
 
-@main.command()
-@click.argument("host")
-@click.argument("port", type=int)
-@click.option("--count", type=int, required=True)
-def connections_send(*, host: str, port: int, count: int) -> None:
+async def connections_send(*, host: str, port: int, count: int) -> int:
     """Have all connections open at once, send on each, and compare what comes back."""
     _allow_files()
-    asyncio.run(_exchange(host, port=port, count=count))
-
-
-async def _exchange(host: str, *, port: int, count: int) -> None:
     began_at = time.monotonic()
     opened = asyncio.Barrier(count)
 
@@ -163,13 +129,10 @@ async def _exchange(host: str, *, port: int, count: int) -> None:
 
     right = sum(await asyncio.gather(*map(one, range(count))))
     emit("exchanged", right=right, seconds=time.monotonic() - began_at)
+    return 0
 
 
 def _allow_files() -> None:
     """Allow as many open files as the hard limit does."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-if __name__ == "__main__":
-    main()

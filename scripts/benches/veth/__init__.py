@@ -1,1 +1,1 @@
-"""What runs in the benches between two namespaces: worker/ (SRD, TCP ping, QUIC), iperf3, and a windowed UDP probe."""
+"""What runs in the benches between two namespaces: what srd perf does not measure, and iperf3."""

@@ -1,4 +1,7 @@
-"""iperf3 over kernel TCP, with explicit congestion control, as the default differs between machines."""
+"""Bulk data as iperf3 reports it: of kernel TCP by iperf3, of SRD by `srd perf client`.
+
+iperf3's congestion control is named, as the default differs between machines.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from netns.backends.kernel.netlink import in_namespace
-from scripts.harness.client_server import ANY_CORES, Cores, Pair
+from scripts.harness import perf
 from scripts.harness.errors import BenchError
-from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER
+from scripts.harness.process import Process, ProcessGroup
+from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
 from srd.perf.tcp_socket import BBR, CUBIC
 
 ALGORITHMS: Final = (CUBIC, BBR)
 PORT: Final = 5201
 OMIT_S: Final = 1
 """Seconds at the start of the connection that do not count."""
+_CHECKED: Final = "64M"
+LISTEN_BOUND_S: Final = 15.0
 _GRACE_S: Final = 15.0
 _TCP_LISTEN: Final = "0A"  # include/net/tcp_states.h
 
@@ -35,45 +40,49 @@ class Flow:
     cpu_s_per_gb: float
     """CPU time of both processes, user and system."""
 
+    @classmethod
+    def of(cls, report: dict[str, Any]) -> Flow:
+        """Read a report."""
+        received, load = report["end"]["sum_received"], report["end"]["cpu_utilization_percent"]
+        cpu_s = (load["host_total"] + load["remote_total"]) / 100 * received["seconds"]
+        return cls(received["bits_per_second"] / 1e9, cpu_s / (received["bytes"] / 1e9))
 
-class NamespacePair(Pair, Protocol):
-    """Two hosts whose namespaces are known."""
 
-    @property
-    def namespaces(self) -> tuple[str, str]:
-        """Both ends' namespaces."""
+def ours(pair: TwoHosts, *, seconds: float, plain: bool) -> Flow:
+    """Run one flow of SRD, in plain text or encrypted; before it one of 64 MiB of which every byte is compared.
+
+    Raises BenchError if a byte is wrong, or a run fails.
+    """
+    options = ["--plain"] if plain else []
+    perf.measure(pair, "client", "-n", _CHECKED, "--verify", *options, bound_s=_GRACE_S)
+    timed = ("-t", f"{seconds:g}", "-O", str(OMIT_S), *options)
+    return Flow.of(perf.measure(pair, "client", *timed, bound_s=OMIT_S + seconds))
 
 
-def run(pair: NamespacePair, *, algorithm: str, seconds: float, omit_s: int = OMIT_S) -> Flow:
-    """Run one flow. Raises BenchError if iperf3 fails."""
+def run(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMIT_S) -> Flow:
+    """Run one flow of kernel TCP. Raises BenchError if iperf3 fails."""
     with running(pair, algorithm=algorithm, seconds=seconds, omit_s=omit_s) as ended:
         return ended()
 
 
 @contextmanager
-def running(
-    pair: NamespacePair, *, algorithm: str, seconds: float, omit_s: int = OMIT_S, cores: Cores = ANY_CORES
-) -> Iterator[Callable[[], Flow]]:
+def running(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMIT_S) -> Iterator[Callable[[], Flow]]:
     """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails.
 
-    `omit_s`: time at its start that does not count. `cores`: what precedes the commands of sender and receiver (see
-    `own_cores`).
+    `omit_s`: time at its start that does not count.
     """
     whole_s = max(round(seconds), 1)
-    with tempfile.TemporaryDirectory() as directory, ProcessSet() as pipes:
+    with tempfile.TemporaryDirectory() as directory, ProcessGroup() as group:
         log = Path(directory) / "client.json"
-        near, far = cores
-        command = pair.command(RECEIVER, [*far, "iperf3", "-s", "-1"])
-        server = pipes.add(ManagedProcess.start("iperf3 -s", command=command))
+        server = group.start("iperf3 -s", pair.command(RECEIVER, ["iperf3", "-s", "-1"]))
         _await_listener(pair, server)
         options = ["-t", str(whole_s), "-O", str(omit_s), "-C", algorithm, "-J", "--logfile", str(log)]
-        command = pair.command(SENDER, [*near, "iperf3", "-c", pair.receiver, *options])
-        client = pipes.add(ManagedProcess.start("iperf3 -c", command=command))
+        client = group.start("iperf3 -c", pair.command(SENDER, ["iperf3", "-c", pair.receiver, *options]))
         give_up_at = time.monotonic() + omit_s + whole_s + _GRACE_S
 
         def ended() -> Flow:
             while client.exit_status is None and time.monotonic() < give_up_at:
-                pipes.wait(until=time.monotonic() + 0.1)
+                group.wait(until=time.monotonic() + 0.1)
             if client.exit_status is None:
                 raise BenchError(f"iperf3 ({algorithm}) did not end in time; try again when the machine is idle")
             return figures(json.loads(log.read_text()), algorithm=algorithm)
@@ -89,15 +98,12 @@ def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
     used = {end["sender_tcp_congestion"], end["receiver_tcp_congestion"]}
     if end["sender_tcp_congestion"] != algorithm:
         raise BenchError(f"iperf3 ran {', '.join(sorted(used))} instead of {algorithm}; is it in the kernel?")
-    received, load = end["sum_received"], end["cpu_utilization_percent"]
-    seconds = received["seconds"]
-    cpu_s = (load["host_total"] + load["remote_total"]) / 100 * seconds
-    return Flow(received["bits_per_second"] / 1e9, cpu_s / (received["bytes"] / 1e9))
+    return Flow.of(report)
 
 
-def _await_listener(pair: NamespacePair, server: ManagedProcess) -> None:
+def _await_listener(pair: TwoHosts, server: Process) -> None:
     _, netns = pair.namespaces
-    give_up_at = time.monotonic() + 5
+    give_up_at = time.monotonic() + LISTEN_BOUND_S
     while time.monotonic() < give_up_at and server.exit_status is None:
         if in_namespace(netns, lambda: listens(PORT)):
             return

@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from scripts.benches.tunnel.ends import Ends
 from scripts.harness.errors import BenchError
-from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
+from scripts.harness.process import Process, ProcessGroup
+from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
 
 SOCKETS: Final = Path("/var/run/wireguard")
 OVERHEAD_BYTES: Final = 60
@@ -29,19 +28,17 @@ OVERHEAD_BYTES: Final = 60
 _PORT: Final = 51820
 _ADDRESSES: Final = {SENDER: "192.168.77.1", RECEIVER: "192.168.77.2"}
 _BOUND_S: Final = 5.0
-_Two = TypeVar("_Two", VethPair, Ends)
 
 
 @contextmanager
-def tunnel(pair: _Two, *, mtu: int) -> Iterator[_Two]:
+def tunnel(pair: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
     """Build a tunnel; yields the pair with the tunnel's addresses. Raises BenchError if it does not come up."""
     keys = {node: X25519PrivateKey.generate() for node in _ADDRESSES}
     outer = {SENDER: pair.sender, RECEIVER: pair.receiver}
-    with ProcessSet() as pipes:
+    with ProcessGroup() as group:
         for node, other in ((SENDER, RECEIVER), (RECEIVER, SENDER)):
             name = f"srdwg{os.getpid()}{node[0]}"  # the sockets' directory is the same for all namespaces
-            argv = pair.command(node, ["wireguard-go", "-f", name])
-            process = pipes.add(ManagedProcess.start("wireguard-go", command=argv))
+            process = group.start("wireguard-go", pair.command(node, ["wireguard-go", "-f", name]))
             _configure(
                 process,
                 SOCKETS / f"{name}.sock",
@@ -56,13 +53,13 @@ def tunnel(pair: _Two, *, mtu: int) -> Iterator[_Two]:
         yield replace(pair, sender=_ADDRESSES[SENDER], receiver=_ADDRESSES[RECEIVER])
 
 
-def _ip(pair: VethPair | Ends, node: str, *arguments: str) -> None:
+def _ip(pair: TwoHosts, node: str, *arguments: str) -> None:
     done = subprocess.run(pair.command(node, ["ip", *arguments]), capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
 
 
-def _configure(process: ManagedProcess, path: Path, settings: str) -> None:
+def _configure(process: Process, path: Path, settings: str) -> None:
     """Send the settings to a process, once it listens. Raises BenchError."""
     give_up_at = time.monotonic() + _BOUND_S
     while process.exit_status is None and time.monotonic() < give_up_at:

@@ -15,5 +15,6 @@ Theory of operation.
    connection, as a kernel socket has no completions.
 3. Payload is random bytes that both ends make (`payload.py`, `rows.py`): what lies in a wrong place is wrong. Memory
    that is written or read has the complement of what is expected before, so that what is missing is wrong, too.
-4. SRD runs on the event loop, TCP in a thread with a blocking socket, the fastest way of each.
+4. SRD runs on the event loop, TCP in a thread with a blocking socket, the fastest way of each. Another package may have
+   another carrier (`carrier.py`): it measures in the same way, by parts of `measures.py`, `kernel.py` and `roles.py`.
 """

@@ -12,10 +12,10 @@ from typing import Any, Final
 from srd.perf.client import START_WITHIN_S, Client, request
 from srd.perf.control import Control, Fields, Kind
 from srd.perf.errors import PerfError
-from srd.perf.opening import Connections, is_tcp
 from srd.perf.results import is_figure
 from srd.perf.running import first
-from srd.perf.sweep.measures import Figures, measure_of
+from srd.perf.sweep.carrier import Carrier, Joined
+from srd.perf.sweep.measures import Figures
 from srd.perf.sweep.plan import Sweep, encode
 
 ANSWER_WITHIN_S: Final = 60.0
@@ -90,44 +90,41 @@ async def run_sweep(
                 await control.receive(Kind.START)
         except TimeoutError:
             raise PerfError(f"the test did not start within {START_WITHIN_S:g} s") from None
-        dialogue = _Dialogue(control)
-        stack.callback(dialogue.close)
         on_start(cookie)
-        for number, size_bytes in enumerate(sweep.sizes):
-            used = connections[number : number + 1] if is_tcp(sweep) else connections
-            on_row(await _measured(client, sweep, size_bytes, connections=used, dialogue=dialogue, memory=memory))
+        carrier = Joined(sweep, client.endpoint, connections)
+        await run_sizes(sweep.sizes, carrier, control=control, memory=memory, on_row=on_row)
+
+
+async def run_sizes(
+    sizes: Sequence[int], carrier: Carrier, *, control: Control, memory: ExitStack, on_row: Callable[[Row], None]
+) -> None:
+    """Measure each size with a server that has sent START. Raises SrdError with one line.
+
+    What a size that was interrupted has registered is given back by `memory`.
+    """
+    dialogue = _Dialogue(control)
+    try:
+        for number, size_bytes in enumerate(sizes):
+            on_row(await _measured(size_bytes, carrier, number=number, dialogue=dialogue, memory=memory))
         await dialogue.ask(Kind.END)
+    finally:
+        dialogue.close()
 
 
-async def _measured(
-    client: Client,
-    sweep: Sweep,
-    size_bytes: int,
-    *,
-    connections: Connections,
-    dialogue: _Dialogue,
-    memory: ExitStack,
-) -> Row:
-    endpoint = client.endpoint
+async def _measured(size_bytes: int, carrier: Carrier, *, number: int, dialogue: _Dialogue, memory: ExitStack) -> Row:
     answer = await dialogue.ask(Kind.SIZE, size=size_bytes)
 
     async def check(first_request: int, count: int) -> None:
         await dialogue.ask(Kind.CHECK, first=first_request, count=count)
 
-    measure = measure_of(
-        sweep,
-        size_bytes,
-        endpoint=endpoint,
-        connections=connections,
-        keys=_keys_untrusted(answer, peers=len(connections)),
-        check=check,
-    )
+    keys = _keys_untrusted(answer, peers=carrier.peers)
+    measure = carrier.measure(size_bytes, number=number, keys=keys, check=check)
     memory.callback(measure.close)
     await first(measure.warm_up(), dialogue.interrupted())
     await dialogue.ask(Kind.BEGIN)
-    cpu_s, dropped = time.process_time(), endpoint.dropped_packets
+    cpu_s, dropped = time.process_time(), carrier.dropped_packets
     figures = await first(measure.measure(), dialogue.interrupted())
-    cpu_s, dropped = time.process_time() - cpu_s, endpoint.dropped_packets - dropped
+    cpu_s, dropped = time.process_time() - cpu_s, carrier.dropped_packets - dropped
     answer = await dialogue.ask(Kind.FIGURES, count=measure.sent)
     remote_cpu_s, remote_dropped = _figures_untrusted(answer)
     memory.pop_all()

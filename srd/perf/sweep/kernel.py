@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from srd.perf.errors import PerfError
 from srd.perf.payload import Shifted, Source
@@ -28,24 +29,34 @@ _TICK_S: Final = 0.001
 _T = TypeVar("_T")
 
 
-async def in_thread(sock: socket.socket, work: Callable[[], _T]) -> _T:
-    """Run what blocks on a socket in a thread; when cancelled, shut the socket down and wait for the thread.
+async def stoppable(work: Callable[[], _T], *, stop: Callable[[], object]) -> _T:
+    """Run what blocks in a thread; when cancelled, call `stop`, which ends it, and wait for the thread.
 
-    It waits also when it is cancelled again: the caller closes the socket and the memory that the thread uses.
+    It waits also when it is cancelled again: the caller gives back what the thread uses.
     """
     future = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
+        stop()
         while not future.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future])
         future.exception()  # retrieved: it was ended
         raise
+
+
+async def in_thread(sock: socket.socket, work: Callable[[], _T]) -> _T:
+    """Run what blocks on a socket in a thread; when cancelled, shut the socket down. Raises PerfError."""
+    try:
+        return await stoppable(work, stop=lambda: _shut_down(sock))
     except OSError as error:
         raise PerfError(f"TCP: {error.strerror or error}") from error
+
+
+def _shut_down(sock: socket.socket) -> None:
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _filled(sock: socket.socket, buffer: memoryview) -> bool:
@@ -67,30 +78,44 @@ def no_delay(sock: socket.socket) -> None:
 # -- the client -------------------------------------------------------------------------------------------------------
 
 
-def ping(sock: socket.socket, source: Source, *, size_bytes: int, sweep: Sweep) -> tuple[list[int], int]:
+def round_trips(
+    exchange: Callable[[int], npt.NDArray[np.uint8]], source: Source, *, sweep: Sweep
+) -> tuple[list[int], int]:
     """Return the times of the round trips that count, in nanoseconds, and how many there were. Raises PerfError.
 
-    Messages are the beginnings of the blocks of the source, as in `answer`, which is for the other end.
+    `exchange` sends what the source has from an offset on, and returns the answer, which is to be the same.
     """
+    clock, times, done = time.perf_counter_ns, list[int](), 0
+    span = Span.of(sweep, now_ns=clock())
+    while span.goes_on(clock(), counted=len(times)):
+        offset = source.offset(done)
+        began = clock()
+        arrived = exchange(offset)
+        took = clock() - began
+        if sweep.verify and source.difference(offset, arrived) is not None:
+            raise PerfError(f"{sweep.protocol}: the answer to message {done} is not what was sent")
+        if span.counts(began, done=done):
+            times.append(took)
+        done += 1
+    return times, done
+
+
+def ping(sock: socket.socket, source: Source, *, size_bytes: int, sweep: Sweep) -> tuple[list[int], int]:
+    """Measure round trips over a socket, as `round_trips` does; the other end has `answer`. Raises PerfError."""
     no_delay(sock)
-    buffer, times, done = memoryview(bytearray(size_bytes)), list[int](), 0
+    buffer = memoryview(bytearray(size_bytes))
     array = np.frombuffer(buffer, np.uint8)
-    span = Span.of(sweep, now_ns=time.perf_counter_ns())
     with memoryview(source.region) as memory:
-        while span.goes_on(began := time.perf_counter_ns(), counted=len(times)):
-            offset = source.offset(done)
-            began = time.perf_counter_ns()
+
+        def exchange(offset: int) -> npt.NDArray[np.uint8]:
             sock.sendall(memory[offset : offset + size_bytes])
             if not _filled(sock, buffer):
                 raise PerfError("TCP: the server has closed the connection")
-            took = time.perf_counter_ns() - began
-            if sweep.verify and source.difference(offset, array) is not None:
-                raise PerfError(f"TCP: the answer to message {done} is not what was sent")
-            if span.counts(began, done=done):
-                times.append(took)
-            done += 1
+            return array
+
+        measured = round_trips(exchange, source, sweep=sweep)
     sock.shutdown(socket.SHUT_WR)
-    return times, done
+    return measured
 
 
 class Pour:

@@ -18,7 +18,7 @@ from srd.perf.figures import BandwidthFigures, LatencyFigures
 from srd.perf.payload import NUMBERS, Shifted, Source
 from srd.perf.sweep.kernel import Pour, in_thread, ping
 from srd.perf.sweep.memory import Slots, number_of, share
-from srd.perf.sweep.plan import Operation, Sweep
+from srd.perf.sweep.plan import Sweep
 from srd.perf.sweep.progress import Progress, Quota
 from srd.perf.sweep.rows import Rows
 from srd.perf.sweep.span import WARM_UP_FRACTION, Span
@@ -55,7 +55,8 @@ def _require_ok(status: Status) -> None:
         raise PerfError(f"a request failed: {status.name}")
 
 
-def _latency(times_ns: Sequence[int], *, size_bytes: int) -> LatencyFigures:
+def latency_of(times_ns: Sequence[int], *, size_bytes: int) -> LatencyFigures:
+    """Return the figures of half of each round trip."""
     return LatencyFigures.of([time_ns / _WAYS for time_ns in times_ns], size_bytes=size_bytes)
 
 
@@ -72,7 +73,7 @@ class RoundTrips(Measure):
 
     async def measure(self) -> LatencyFigures:
         """Return the figures of half of each round trip."""
-        return _latency(await self.times_ns(), size_bytes=self._size_bytes)
+        return latency_of(await self.times_ns(), size_bytes=self._size_bytes)
 
     async def times_ns(self) -> list[int]:
         """Return the whole time of each round trip that counts, in their order. Raises PerfError, PeerError."""
@@ -114,7 +115,7 @@ class TcpRoundTrips(Measure):
         times, self.sent = await in_thread(
             self._socket, lambda: ping(self._socket, self._source, size_bytes=self._size_bytes, sweep=self._sweep)
         )
-        return _latency(times, size_bytes=self._size_bytes)
+        return latency_of(times, size_bytes=self._size_bytes)
 
     def close(self) -> None:
         """Give the memory back."""
@@ -128,6 +129,7 @@ class Series(Measure):
         self._sweep, self._size_bytes = sweep, size_bytes
         self._depth = sweep.depth(size_bytes)
         self._progress = Progress(depth=self._depth * sweep.peers)
+        self._first = 0  # request of the next round
 
     async def warm_up(self) -> None:
         """Send as many as fill every window twice, or for a part of the time."""
@@ -150,6 +152,21 @@ class Series(Measure):
     @abstractmethod
     async def _run(self, quota: Quota) -> None:
         """Post what the quota allows, and wait until it is complete."""
+
+    async def run_rounds(
+        self, quota: Quota, *, round_of: Callable[[int, int], Awaitable[object]], compare: Check
+    ) -> None:
+        """Do rounds of as many requests as there are slots, each compared while the clock is stopped.
+
+        Both are called with the first request of a round, and how many there are.
+        """
+        while count := quota.take(self._depth * self._sweep.peers):
+            await round_of(self._first, count)
+            self._progress.add(count)
+            self._progress.stop_clock()
+            await compare(self._first, count)
+            self._progress.go_on()
+            self._first += self._depth
 
 
 class TcpSends(Series):
@@ -315,7 +332,6 @@ class RemoteMemory(Singles):
         super().__init__(sweep, peers, size_bytes=size_bytes)
         self._keys = keys
         self._requests = [0] * len(peers)  # by peer: its next request
-        self._first = 0  # of the next round
         self._source = Source(size_bytes)
 
     def _post_at(self, peer: int, request: int) -> asyncio.Future[Status]:
@@ -331,22 +347,19 @@ class RemoteMemory(Singles):
         raise NotImplementedError
 
     async def _run(self, quota: Quota) -> None:
-        if not self._sweep.verify:
+        if self._sweep.verify:
+            await self.run_rounds(quota, round_of=self._round, compare=self._compare)
+        else:
             await super()._run(quota)
-            return
+
+    async def _round(self, first: int, count: int) -> None:
         peers = len(self._peers)
-        while count := quota.take(self._depth * peers):
-            for peer in range(peers):
-                for request in range(self._first, self._first + share(count, peer=peer, peers=peers)):
-                    self._posted.add(self._post_at(peer, request))
-            for status in await asyncio.gather(*self._posted):
-                _require_ok(status)
-            self._posted.clear()
-            self._progress.add(count)
-            self._progress.stop_clock()
-            await self._compare(self._first, count)
-            self._progress.go_on()
-            self._first += self._depth
+        for peer in range(peers):
+            for request in range(first, first + share(count, peer=peer, peers=peers)):
+                self._posted.add(self._post_at(peer, request))
+        for status in await asyncio.gather(*self._posted):
+            _require_ok(status)
+        self._posted.clear()
 
     def close(self) -> None:
         """Cancel what is still posted, and give the memory back."""
@@ -412,32 +425,3 @@ class Reads(RemoteMemory):
         self._endpoint.deregister(self._registration)
         self._slots.close()
         super().close()
-
-
-def measure_of(
-    sweep: Sweep,
-    size_bytes: int,
-    *,
-    endpoint: Endpoint,
-    connections: Sequence[Peer | socket.socket],
-    keys: Sequence[int],
-    check: Check,
-) -> Measure:
-    """Return the measure of a size."""
-    sock = next((one for one in connections if isinstance(one, socket.socket)), None)
-    if sock is not None:
-        if sweep.operation is Operation.LATENCY:
-            return TcpRoundTrips(sweep, sock, size_bytes=size_bytes)
-        return TcpSends(sweep, sock, size_bytes=size_bytes)
-    peers = [one for one in connections if isinstance(one, Peer)]
-    match sweep.operation:
-        case Operation.LATENCY:
-            return RoundTrips(sweep, peers[0], size_bytes=size_bytes)
-        case Operation.WRITE:
-            return Writes(sweep, peers, size_bytes=size_bytes, keys=keys, check=check)
-        case Operation.READ:
-            return Reads(sweep, endpoint, peers, size_bytes=size_bytes, keys=keys)
-        case _ if size_bytes <= min(peer.batch_bytes for peer in peers):
-            return Batches(sweep, endpoint, peers, size_bytes=size_bytes)
-        case _:
-            return Sends(sweep, peers, size_bytes=size_bytes)

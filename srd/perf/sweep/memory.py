@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from devmem.region import Region
 from srd.perf.errors import PerfError
-from srd.perf.payload import Source
+from srd.perf.payload import Number, Source
 
 
 class Slots:
@@ -29,8 +29,8 @@ class Slots:
         """Return where a peer's slots begin."""
         return peer * self.peer_bytes
 
-    def slot_offset(self, request: int) -> int:
-        """Return where in its peer's slots a request lands."""
+    def slot_offset(self, request: Number) -> Number:
+        """Return where in its peer's slots a request lands, or requests."""
         return request % self.depth * self._size_bytes
 
     def _expected(self, peer: int, request: int) -> npt.NDArray[np.uint8]:

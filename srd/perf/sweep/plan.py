@@ -24,7 +24,8 @@ MAX_MEMORY_BYTES: Final = 64 << 20
 """Registered for writes and reads, of all peers together."""
 MAX_POSTED_BYTES: Final = 16 << 20
 """Messages that are posted at a time, of a peer: twice what an endpoint has in flight while nothing limits it."""
-_DEPTHS: Final = {"rate": 2048, "write": 128, "read": 128}
+MAX_DEPTH: Final = 2048
+_DEPTHS: Final = {"rate": MAX_DEPTH, "write": 128, "read": 128}
 """Requests of a peer at a time. Of messages half of the window of the protocol; else perftest's --tx-depth."""
 
 
@@ -54,6 +55,8 @@ class Sweep:
     peers: int = 1
     verify: bool = False
     """Whether payload is compared."""
+    tx_depth: int = 0
+    """Requests of a peer at a time, at most; 0: as many as perftest has."""
 
     @property
     def count(self) -> int:
@@ -68,7 +71,7 @@ class Sweep:
             least, room_bytes = 2, MAX_POSTED_BYTES
         else:
             least, room_bytes = 1, min(MAX_POSTED_BYTES, MAX_MEMORY_BYTES // self.peers)
-        return min(_DEPTHS[self.operation], max(least, room_bytes // size_bytes))
+        return min(self.tx_depth or _DEPTHS[self.operation], max(least, room_bytes // size_bytes))
 
     def check(self) -> None:
         """Raise PerfError for what no sweep can have."""
@@ -80,6 +83,7 @@ class Sweep:
             ("iterations", self.iterations, 0, MAX_ITERATIONS),
             ("duration", self.seconds, 0.0, MAX_SECONDS),
             ("peers", self.peers, 1, MAX_STREAMS),
+            ("depth", self.tx_depth, 0, MAX_DEPTH),
         ):
             if not (math.isfinite(value) and least <= value <= most):
                 raise PerfError(f"{name}: {value:.15g} is not between {least:g} and {most:.15g}")
@@ -116,7 +120,7 @@ def encode(sweep: Sweep) -> dict[str, Any]:
 
 _KINDS: Final[dict[str, type]] = {
     "operation": str, "protocol": str, "congestion": str, "sizes": list, "iterations": int, "seconds": float,
-    "peers": int, "verify": bool,
+    "peers": int, "verify": bool, "tx_depth": int,
 }  # fmt: skip
 _MAX_NUMBER: Final = 1 << 60
 
@@ -145,6 +149,7 @@ def sweep_untrusted(fields: object) -> Sweep:
         seconds=float(fields["seconds"]),
         peers=fields["peers"],
         verify=fields["verify"],
+        tx_depth=fields["tx_depth"],
     )
     sweep.check()
     return sweep

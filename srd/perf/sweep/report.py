@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from srd.io.addresses import host_port_text
+from netns.base.addresses import host_port_text
 from srd.perf.control import Fields
 from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from srd.perf.iperf_json import opening

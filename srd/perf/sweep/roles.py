@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
-from devmem.registry import Access, Registration
+from devmem.region import Region
+from devmem.registry import Access
 from srd.batch import MessageBatch
-from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.message import Message
 from srd.peer import Peer
@@ -210,13 +210,23 @@ def _rows_of(item: Message | MessageBatch) -> Any:
     return np.frombuffer(item.gather(), np.uint8).reshape(1, -1)
 
 
+class Registry(Protocol):
+    """Where memory is registered for the other end: an endpoint, or what else has peers."""
+
+    def register(self, region: Region, *, offset: int, length: int, access: Access, peers: Sequence[Any]) -> Any:
+        """Return a registration, which has a `remote_key`."""
+
+    def deregister(self, registration: Any) -> None:
+        """Withdraw it."""
+
+
 class _Registered(Role):
     """Memory that peers may use: each its own range."""
 
-    def __init__(self, endpoint: Endpoint, peers: Sequence[Peer], *, fail: Fail) -> None:
+    def __init__(self, registry: Registry, peers: Sequence[Any], *, fail: Fail) -> None:
         super().__init__(fail=fail)
-        self._endpoint, self._peers = endpoint, peers
-        self._registrations: list[Registration] = []
+        self._registry, self._peers = registry, peers
+        self._registrations: list[Any] = []
 
     @property
     def moved(self) -> int:
@@ -225,7 +235,7 @@ class _Registered(Role):
 
     def _deregister(self) -> None:
         for registration in self._registrations:
-            self._endpoint.deregister(registration)
+            self._registry.deregister(registration)
         self._registrations.clear()
 
 
@@ -233,9 +243,9 @@ class Written(_Registered):
     """Slots that the client writes."""
 
     def __init__(
-        self, endpoint: Endpoint, peers: Sequence[Peer], *, size_bytes: int, depth: int, verify: bool, fail: Fail
+        self, registry: Registry, peers: Sequence[Any], *, size_bytes: int, depth: int, verify: bool, fail: Fail
     ) -> None:
-        super().__init__(endpoint, peers, fail=fail)
+        super().__init__(registry, peers, fail=fail)
         self._verify = verify
         self._source = Source(size_bytes)
         self._slots = Slots(self._source, size_bytes=size_bytes, depth=depth, peers=len(peers))
@@ -243,7 +253,7 @@ class Written(_Registered):
             self._slots.prepare(0)
         for number, peer in enumerate(peers):
             self._registrations.append(
-                endpoint.register(
+                registry.register(
                     self._slots.region,
                     offset=self._slots.offset(number),
                     length=self._slots.peer_bytes,
@@ -270,11 +280,11 @@ class Written(_Registered):
 class Readable(_Registered):
     """The source, which the client reads."""
 
-    def __init__(self, endpoint: Endpoint, peers: Sequence[Peer], *, size_bytes: int, fail: Fail) -> None:
-        super().__init__(endpoint, peers, fail=fail)
+    def __init__(self, registry: Registry, peers: Sequence[Any], *, size_bytes: int, fail: Fail) -> None:
+        super().__init__(registry, peers, fail=fail)
         self._source = Source(size_bytes)
         self._registrations.append(
-            endpoint.register(
+            registry.register(
                 self._source.region, offset=0, length=self._source.size_bytes, access=Access.REMOTE_READ, peers=peers
             )
         )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, Final
 
@@ -13,14 +12,13 @@ from srd.endpoint import Endpoint
 from srd.peer import Peer
 from srd.perf.control import Control, Fields, Kind
 from srd.perf.errors import PerfError
-from srd.perf.opening import Connections
 from srd.perf.results import describe
 from srd.perf.running import Failure, first
-from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Session, Test
+from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Test, TestSession
 from srd.perf.stream import shown
-from srd.perf.sweep.kernel import TcpReader, TcpResponder
-from srd.perf.sweep.plan import Operation, Sweep, encode
-from srd.perf.sweep.roles import Readable, Receiver, Responder, Role, Written
+from srd.perf.sweep.carrier import Carrier, Joined
+from srd.perf.sweep.plan import Sweep, encode
+from srd.perf.sweep.roles import Role
 
 _MAX_COUNT: Final = 1 << 60
 
@@ -33,47 +31,63 @@ def _count_untrusted(fields: Fields, name: str) -> int:
 
 
 class SweepTest(Test):
-    """Serves the sizes of a sweep, in their order."""
+    """A sweep of an endpoint's client."""
 
     asks: ClassVar[Kind] = Kind.SIZE
 
-    def __init__(self, session: Session, sweep: Sweep, *, control: Control, peer: Peer, endpoint: Endpoint) -> None:
+    def __init__(self, session: TestSession, sweep: Sweep, *, control: Control, peer: Peer, endpoint: Endpoint) -> None:
         super().__init__(session, control=control, peer=peer, endpoint=endpoint)
         self._sweep = sweep
-        self._connections: Connections = ()
-        self._failure = Failure()
-        self._role: Role | None = None
-        self._next = 0  # size
-        self._cpu_s = 0.0
-        self._dropped = 0
-        self._counts: list[int] = []  # messages, by size
 
     async def _run(
         self, printer: Printer, *, heard: asyncio.Future[tuple[Kind, Fields]], stack: AsyncExitStack
     ) -> None:
         sweep = self._sweep
-        stack.callback(self._failure.close)
-        self._connections = await self._open(heard, stack)
-        stack.push_async_callback(self._end_size)
+        carrier = Joined(sweep, self._endpoint, await self._open(heard, stack))
+        sizes = SizeServer(sweep.sizes, carrier, control=self._control)
+        stack.push_async_callback(sizes.close)
         stack.push_async_callback(self._session.close)  # before the memory that peers use is given back
         if not printer.as_json:
             what = f"{sweep.operation} over {sweep.protocol}, sizes: {len(sweep.sizes)}"
             host, port = shown(self._peer.address)
             printer.write(f"Accepted connection from {host}, port {port}: {what}\n")
+        await sizes.serve(heard)
+        if printer.as_json:
+            printer.write(describe({"sweep": encode(sweep), "messages": sizes.counts}) + "\n")
+        else:
+            compared = ", payload compared" if sweep.verify else ""
+            printer.write(f"sizes measured: {len(sizes.counts)}, messages: {sum(sizes.counts)}{compared}\n")
+        await self._control.ended(within_s=GOODBYE_WITHIN_S)
+
+
+class SizeServer:
+    """Serves sizes, in their order, whatever carries them."""
+
+    def __init__(self, sizes: Sequence[int], carrier: Carrier, *, control: Control) -> None:
+        self._sizes, self._carrier, self._control = sizes, carrier, control
+        self.counts: list[int] = []
+        """Messages, by size."""
+        self._failure = Failure()
+        self._role: Role | None = None
+        self._next = 0  # size
+        self._cpu_s = 0.0
+        self._dropped = 0
+
+    async def serve(self, heard: Awaitable[tuple[Kind, Fields]] | None = None) -> None:
+        """Send START, and do what the client asks for, beginning with what is `heard`, if it is. Raises SrdError."""
         await self._control.send(Kind.START)
-        kind, fields = await self._wait(heard)
+        kind, fields = await self._wait(heard or self._control.receive(Kind.SIZE))
         while kind is not Kind.END:
             await self._control.send(Kind.ANSWER, **await self._wait(self._answer_untrusted(kind, fields)))
             kind, fields = await self._wait(
                 self._control.receive(Kind.SIZE, Kind.BEGIN, Kind.CHECK, Kind.FIGURES, Kind.END)
             )
         await self._control.send(Kind.ANSWER)
-        if printer.as_json:
-            printer.write(describe({"sweep": encode(sweep), "messages": self._counts}) + "\n")
-        else:
-            compared = ", payload compared" if sweep.verify else ""
-            printer.write(f"sizes measured: {len(self._counts)}, messages: {sum(self._counts)}{compared}\n")
-        await self._control.ended(within_s=GOODBYE_WITHIN_S)
+
+    async def close(self) -> None:
+        """Give back what a size that has not ended uses."""
+        await self._end_size()
+        self._failure.close()
 
     async def _wait(self, awaitable: Any) -> Any:
         """Wait for something unless the test fails, or nothing moves any more."""
@@ -97,23 +111,23 @@ class SweepTest(Test):
         if self._role is None:
             raise PerfError(f"the client asks for {kind} of no size")
         if kind is Kind.BEGIN:
-            self._cpu_s, self._dropped = time.process_time(), self._endpoint.dropped_packets
+            self._cpu_s, self._dropped = time.process_time(), self._carrier.dropped_packets
             return {}
         count = _count_untrusted(fields, "count")
         if kind is Kind.CHECK:
             self._role.check_untrusted(_count_untrusted(fields, "first"), count)
             return {}
         await self._role.finish(count)
-        self._counts.append(count)
-        cpu_s, dropped = time.process_time() - self._cpu_s, self._endpoint.dropped_packets - self._dropped
+        self.counts.append(count)
+        cpu_s, dropped = time.process_time() - self._cpu_s, self._carrier.dropped_packets - self._dropped
         await self._end_size()
         return {"cpu_s": cpu_s, "dropped": dropped}
 
     async def _begin_size(self, size_bytes: int) -> dict[str, Any]:
-        sizes = self._sweep.sizes
+        sizes = self._sizes
         if self._role is not None or self._next == len(sizes) or size_bytes != sizes[self._next]:
             raise PerfError(f"the client asks for size {size_bytes} out of turn")
-        self._role = self._role_for(size_bytes, self._next)
+        self._role = self._carrier.role(size_bytes, number=self._next, fail=self._failure.set)
         self._next += 1
         return {"keys": list(self._role.keys)}
 
@@ -121,27 +135,3 @@ class SweepTest(Test):
         if self._role is not None:
             role, self._role = self._role, None
             await role.close()
-
-    def _role_for(self, size_bytes: int, number: int) -> Role:
-        sweep, fail = self._sweep, self._failure.set
-        connection = self._connections[number if len(self._connections) > number else 0]
-        if isinstance(connection, socket.socket):
-            part = TcpResponder if sweep.operation is Operation.LATENCY else TcpReader
-            return part(connection, size_bytes=size_bytes, verify=sweep.verify, fail=fail)
-        peers: Sequence[Peer] = [one for one in self._connections if isinstance(one, Peer)]
-        match sweep.operation:
-            case Operation.LATENCY:
-                return Responder(peers[0], size_bytes=size_bytes, verify=sweep.verify, fail=fail)
-            case Operation.RATE:
-                return Receiver(peers, size_bytes=size_bytes, verify=sweep.verify, fail=fail)
-            case Operation.WRITE:
-                return Written(
-                    self._endpoint,
-                    peers,
-                    size_bytes=size_bytes,
-                    depth=sweep.depth(size_bytes),
-                    verify=sweep.verify,
-                    fail=fail,
-                )
-            case Operation.READ:
-                return Readable(self._endpoint, peers, size_bytes=size_bytes, fail=fail)

@@ -128,11 +128,12 @@ class Acks:
         "_released_messages", "_rx_paths", "_unacked_packets", "addresses", "due_at", "overhead_bytes", "window",
     )  # fmt: skip
 
-    def __init__(self, config: ProtocolConfig, *, addresses: AddressValidation) -> None:
+    def __init__(self, config: ProtocolConfig, *, addresses: AddressValidation, overhead_bytes: int) -> None:
+        """Take the addresses of the peer, and what protection adds to a control packet."""
         self.window = SequenceSet()  # PSNs that were received
         self.addresses = addresses
         self.due_at: float | None = None  # when the next ack is due; None: there is nothing to acknowledge
-        self.overhead_bytes = 0  # what protection adds to a control packet; set after the handshake
+        self.overhead_bytes = overhead_bytes
         self._config = config
         self._ack_paths = AckPathSelector(paths=config.paths)
         self._rx_paths: dict[int, RxPath] = {}

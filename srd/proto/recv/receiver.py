@@ -45,7 +45,8 @@ class Receiver:
         "protocol_error", "received_bytes", "refused_at", "segment_bytes", "written_bytes",
     )  # fmt: skip
 
-    def __init__(self, config: ProtocolConfig, *, acks: Acks) -> None:
+    def __init__(self, config: ProtocolConfig, *, acks: Acks, segment_bytes: int) -> None:
+        """Take the payload of a full packet."""
         self.acks = acks
         self.protocol_error = ""  # how the peer broke the protocol, which ends it; empty: it has not
         self.packets = 0
@@ -53,7 +54,7 @@ class Receiver:
         self.received_bytes = 0  # data packets with their headers, duplicates too
         self.landed_bytes = 0  # new payload, of complete and incomplete messages
         self.written_bytes = 0  # of this, that of writes
-        self.segment_bytes = MAX_DATAGRAM_BYTES - HEADER_BYTES  # payload of a full packet; set after the handshake
+        self.segment_bytes = segment_bytes
         self.no_memory_at = -math.inf  # when data was last dropped because the memory was full
         self.refused_at = -math.inf  # when it was last dropped for lack of memory, full or reserved for other messages
         self.check_at = math.inf  # not later than when some incomplete message will be overdue

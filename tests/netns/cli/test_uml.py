@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-import netns.cli.uml
+import netns.cli.rootless
 from netns.cli import main
 
 
@@ -31,7 +31,7 @@ def test_uml__gives_the_command_and_takes_its_status(monkeypatch: pytest.MonkeyP
         seen.append((command, memory_bytes))
         return 9
 
-    monkeypatch.setattr(netns.cli.uml, "run_uml", run)
+    monkeypatch.setattr(netns.cli.rootless, "run_uml", run)
     done = CliRunner().invoke(main, ["uml", "--memory", "0.5G", "--", "sh", "-c", "exit 9"])
     assert done.exit_code == 9
     assert seen == [(("sh", "-c", "exit 9"), 512 << 20)]

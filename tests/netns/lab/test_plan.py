@@ -21,11 +21,14 @@ from netns.lab.operations import (
     AddAddress,
     AddNamespace,
     AddNeighbour,
+    AddNexthop,
+    AddNexthopGroup,
     AddRoute,
     AddRule,
     AddTap,
     AddVeth,
     DeleteNamespace,
+    Hop,
     Operation,
     SetNetem,
     SetSysctl,
@@ -33,7 +36,7 @@ from netns.lab.operations import (
     StopRelay,
     undo,
 )
-from netns.lab.plan import MAX_TAP_MTU, Backend, derive_seed, namespace, plan, shape_seed
+from netns.lab.plan import MAX_TAP_MTU, Backend, Nexthops, derive_seed, namespace, plan, shape_seed
 from netns.netem.shape import Shape
 from netns.topology.addressing import addressing, versions
 from netns.topology.model import Link, Switch, Topology, leaf_spine, reference
@@ -304,3 +307,16 @@ def test_plan__resilient_groups_come_before_their_routes() -> None:
     ]
     relay = next(index for index, line in enumerate(lines) if line.startswith("relay "))
     assert relay < lines.index(leaf1[0]), "a nexthop object needs a carrier"
+
+
+ONE, TWO, THREE = (Hop(f"10.255.0.{number}", f"s{number}") for number in (1, 2, 3))
+
+
+def test_nexthops__are_made_once_and_shared() -> None:
+    nexthops = Nexthops("x-a")
+    one, two = AddNexthop("x-a", 1, ONE), AddNexthop("x-a", 2, TWO)
+    assert list(nexthops.missing((ONE, TWO))) == [one, two, AddNexthopGroup("x-a", 3, (one, two))]
+    assert list(nexthops.missing((ONE, TWO))) == []
+    three = AddNexthop("x-a", 4, THREE)
+    assert list(nexthops.missing((ONE, THREE))) == [three, AddNexthopGroup("x-a", 5, (one, three))]
+    assert (nexthops.group((ONE, TWO)), nexthops.group((ONE, THREE))) == (3, 5)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from netns.inventory.nodes import Node
-from netns.placement.domain import Domain, Fit, Hosts, fill_up, lower
+from netns.placement.domain import Domain, Fit, HostContents, fill_up, lower
 
 
 def rack(*pods: int, leaders: tuple[int, ...] = (), cost: int = 1, slice_size: int = 1) -> Domain:
     """A rack of hosts with room for so many pods."""
     domain = Domain((), "r")
-    domain.hosts = Hosts(("r",))
+    domain.hosts = HostContents(("r",))
     domain.hosts.nodes = {f"x{index}": Node(f"x{index}") for index in range(len(pods))}
     led = [count - cost if index in leaders else count for index, count in enumerate(pods)]
     domain.set_fit(

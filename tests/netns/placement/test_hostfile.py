@@ -1,4 +1,4 @@
-"""netns.placement.hostfile: one line for each host, in the order of the ranks."""
+"""netns.placement.place: one line for each host, in the order of the ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from netns.errors import JobError
 from netns.inventory.fabric_layers import nodes_of
 from netns.placement import Job, place
-from netns.placement.hostfile import hostfile
+from netns.placement.place import hostfile
 from netns.topology.model import leaf_spine
 
 JOB = Job.model_validate({"name": "ring", "ranks": 5, "command": ["x"]})

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netns.base.yaml_file import MAX_FILE_BYTES
 from netns.errors import LabError, ShapeError, TopologyError
 from netns.faults.schedule import read_schedule
 from netns.netem.shape import Shape
 from netns.topology.clos import ClosLinks, three_tier
 from netns.topology.file import read_topology
 from netns.topology.model import Capture, Link, Switch, Topology, reference
-from netns.yaml_file import MAX_FILE_BYTES
 
 PROJECT = Path(__file__).resolve().parents[3]
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from devmem.registry import Access
 from nitro_emu.abi import admin
 from nitro_emu.abi.admin import AdminOpcode, AdminStatus, Feature, StatsType
 from nitro_emu.errors import AbiError, AdminError
@@ -269,11 +270,7 @@ def test_numbers_of_the_headers() -> None:
     assert (StatsType.BASIC, StatsType.NETWORK, admin.StatsScope.QUEUE) == (0, 4, 1)
     assert (admin.AenqGroup.FATAL_ERROR, admin.AenqGroup.KEEP_ALIVE) == (1, 4)
     assert (admin.QpState.RESET, admin.QpState.RTS, admin.QpState.ERR, admin.QpType.SRD) == (0, 3, 6, 2)
-    assert (admin.MrPermission.LOCAL_WRITE, admin.MrPermission.REMOTE_WRITE, admin.MrPermission.REMOTE_READ) == (
-        1,
-        2,
-        4,
-    )
+    assert (Access.LOCAL_WRITE, Access.REMOTE_WRITE, Access.REMOTE_READ) == (1, 2, 4)
     assert (admin.DeviceCap.RDMA_READ, admin.DeviceCap.RNR_RETRY, admin.DeviceCap.RDMA_WRITE) == (1, 2, 8)
     assert (admin.DeviceCap.UNSOLICITED_WRITE_RECV, admin.DeviceCap.SQ_64_BIT_REQ_ID) == (16, 1024)
 

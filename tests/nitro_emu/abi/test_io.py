@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nitro_emu.abi import io
 from nitro_emu.abi.io import CompStatus, RemoteMemory, SendDescriptor, SendOp, Sge
 from nitro_emu.errors import AbiError
+from nitro_emu.verbs import COMPLETION
 
 U8, U16, U24, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (8, 16, 24, 32, 64))
 MAX_INLINE = {64: 32, 128: 80}
@@ -53,38 +54,23 @@ DTYPES: list[tuple[np.dtype[np.void], int, dict[str, tuple[int, int]]]] = [
     ),
     (io.RX_DESC_DTYPE, 16, {"address": (0, 8), "req_id": (8, 2), "length": (10, 2), "lkey_ctrl": (12, 4)}),
     (
-        io.TX_CQE_DTYPE,
-        16,
-        {"req_id": (0, 2), "status": (2, 1), "flags": (3, 1), "qp_num": (4, 2), "req_id_ex": (6, 6)},
-    ),
-    (
-        io.RX_CQE_DTYPE,
-        16,
+        COMPLETION,
+        40,
         {
+            "entry": (0, 32),
+            "narrow_entry": (0, 16),
+            "head": (0, 8),
             "req_id": (0, 2),
             "status": (2, 1),
             "flags": (3, 1),
             "qp_num": (4, 2),
             "length": (6, 2),
             "ah": (8, 2),
-            "src_qp_num": (10, 2),
-            "imm": (12, 4),
-        },
-    ),
-    (
-        io.RX_CQE_EX_DTYPE,
-        32,
-        {
-            "req_id": (0, 2),
-            "status": (2, 1),
-            "flags": (3, 1),
-            "qp_num": (4, 2),
-            "length": (6, 2),
-            "ah": (8, 2),
-            "src_qp_num": (10, 2),
-            "imm": (12, 4),
+            "src_qp": (10, 2),
+            "immediate": (12, 4),
             "length_hi": (16, 2),
-            "src_addr": (16, 16),
+            "src_gid": (16, 16),
+            "wr_id": (32, 8),
         },
     ),
 ]
@@ -96,17 +82,18 @@ def descriptors(draw: st.DrawFn, *, wqe_bytes: int) -> SendDescriptor:
     may_inline = op is SendOp.SEND or (op is SendOp.RDMA_WRITE and wqe_bytes == 128)
     inline = may_inline and draw(st.booleans())
     most = 2 if op is SendOp.SEND else 1
+    immediate = None if op is SendOp.RDMA_READ else draw(st.none() | U32)
     return SendDescriptor(
         op=op,
         req_id=draw(U16),
         phase=draw(st.integers(0, 1)),
-        has_imm=op is not SendOp.RDMA_READ and draw(st.booleans()),
+        has_imm=immediate is not None,
         inline=inline,
         comp_req=draw(st.booleans()),
         dest_qp_num=draw(U16),
         ah=draw(U16),
         qkey=draw(U32),
-        immediate=draw(U32),
+        immediate=immediate or 0,
         sges=() if inline else tuple(draw(st.lists(st.builds(Sge, U64, U32, U24), max_size=most))),
         data=draw(st.binary(max_size=MAX_INLINE[wqe_bytes])) if inline else b"",
         remote=None if op is SendOp.SEND else draw(st.builds(RemoteMemory, U32, U64, U32)),
@@ -114,10 +101,33 @@ def descriptors(draw: st.DrawFn, *, wqe_bytes: int) -> SendDescriptor:
     )
 
 
+def packed(each: SendDescriptor, *, wqe_bytes: int = 64) -> bytes:
+    return io.pack_wqe(
+        each.op,
+        req_id=each.req_id,
+        phase=each.phase,
+        dest_qp_num=each.dest_qp_num,
+        ah=each.ah,
+        qkey=each.qkey,
+        sges=each.sges,
+        data=each.data if each.inline else None,
+        remote=each.remote,
+        immediate=each.immediate if each.has_imm else None,
+        hints=each.hints,
+        comp_req=each.comp_req,
+        wqe_bytes=wqe_bytes,
+    )
+
+
+def without_immediate(each: SendDescriptor) -> SendDescriptor:
+    """The same, without an immediate that is not marked as valid."""
+    return each if each.has_imm else each._replace(immediate=0)
+
+
 def a_send(**changes: int) -> bytes:
     """Return a valid SEND of two buffers, with the bytes at `b<offset>` set."""
     wqe = bytearray(
-        io.pack_send(req_id=1, phase=0, dest_qp_num=2, ah=3, qkey=4, sges=((0x1000, 100, 7), (0x2000, 50, 8)))
+        io.pack_wqe(req_id=1, phase=0, dest_qp_num=2, ah=3, qkey=4, sges=((0x1000, 100, 7), (0x2000, 50, 8)))
     )
     for name, value in changes.items():
         wqe[int(name[1:])] = value
@@ -133,7 +143,7 @@ def test_dtypes(dtype: np.dtype[np.void], size: int, fields: dict[str, tuple[int
 
 
 def test_structs() -> None:
-    assert (io.META.size, io.SGE.size, io.RX_DESC.size, io.TX_CQE.size, io.RX_CQE.size) == (32, 16, 16, 16, 16)
+    assert (io.META.size, io.SGE.size, io.RX_DESC.size, io.CQE.size) == (32, 16, 16, 16)
     assert (io.META_BYTES, io.SGE_BYTES, io.RX_DESC_BYTES, io.CQE_BYTES, io.CQE_EX_BYTES) == (32, 16, 16, 16, 32)
 
 
@@ -148,7 +158,7 @@ def test_numbers_of_the_headers() -> None:
 
 
 def test_send__bytes() -> None:
-    wqe = io.pack_send(
+    wqe = io.pack_wqe(
         req_id=0x0102, phase=1, dest_qp_num=0x0304, ah=0x0506, qkey=0x11111111, sges=((0xA0B0, 9, 7),), immediate=0x1234
     )
     assert wqe[:8] == bytes([2, 1, 0x90, 0x1D, 4, 3, 1, 0])
@@ -160,7 +170,7 @@ def test_send__bytes() -> None:
 
 
 def test_rdma__bytes() -> None:
-    wqe = io.pack_rdma(
+    wqe = io.pack_wqe(
         SendOp.RDMA_WRITE,
         req_id=1,
         phase=0,
@@ -177,8 +187,15 @@ def test_rdma__bytes() -> None:
     array = np.frombuffer(wqe, io.WIDE_WQE_DTYPE)[0]
     assert (array["remote"]["rkey"], array["remote"]["address"], array["remote"]["length"]) == (0xABCDEF01, 0x1000, 7)
     assert array["rdma_inline"].tobytes() == b"inlined".ljust(80, b"\0")
-    read = io.pack_rdma(
-        SendOp.RDMA_READ, req_id=1, phase=0, dest_qp_num=2, ah=3, qkey=4, remote=RemoteMemory(1, 2, 3), sge=(4, 5, 6)
+    read = io.pack_wqe(
+        SendOp.RDMA_READ,
+        req_id=1,
+        phase=0,
+        dest_qp_num=2,
+        ah=3,
+        qkey=4,
+        remote=RemoteMemory(1, 2, 3),
+        sges=((4, 5, 6),),
     )
     assert io.unpack_wqe_untrusted(read).sges == ((4, 5, 6),)
     assert io.unpack_wqe_untrusted(read).remote == (1, 2, 3)
@@ -187,29 +204,10 @@ def test_rdma__bytes() -> None:
 @given(data=st.data(), wqe_bytes=st.sampled_from([64, 128]))
 def test_wqe__round_trip(data: st.DataObject, wqe_bytes: int) -> None:
     descriptor = data.draw(descriptors(wqe_bytes=wqe_bytes))
-    wqe = io.pack_wqe(descriptor, wqe_bytes=wqe_bytes)
+    wqe = packed(descriptor, wqe_bytes=wqe_bytes)
     assert len(wqe) == wqe_bytes
     assert io.unpack_wqe_untrusted(wqe) == descriptor
     assert io.req_id_of(wqe) == descriptor.req_id
-
-
-@given(data=st.data(), wqe_bytes=st.sampled_from([64, 128]))
-def test_pack_send__is_pack_wqe(data: st.DataObject, wqe_bytes: int) -> None:
-    descriptor = data.draw(descriptors(wqe_bytes=wqe_bytes).filter(lambda each: each.op is SendOp.SEND))
-    descriptor = descriptor._replace(hints=0, immediate=descriptor.immediate if descriptor.has_imm else 0)
-    packed = io.pack_send(
-        req_id=descriptor.req_id,
-        phase=descriptor.phase,
-        dest_qp_num=descriptor.dest_qp_num,
-        ah=descriptor.ah,
-        qkey=descriptor.qkey,
-        sges=descriptor.sges,
-        data=descriptor.data if descriptor.inline else None,
-        immediate=descriptor.immediate if descriptor.has_imm else None,
-        comp_req=descriptor.comp_req,
-        wqe_bytes=wqe_bytes,
-    )
-    assert packed == io.pack_wqe(descriptor, wqe_bytes=wqe_bytes)
 
 
 @given(data=st.binary(max_size=130) | st.binary(min_size=64, max_size=64) | st.binary(min_size=128, max_size=128))
@@ -221,7 +219,8 @@ def test_wqe__random_bytes_are_decoded_or_refused(data: bytes) -> None:
     except AbiError as error:
         assert str(error).splitlines()[0].startswith(f"{error.field}: ")  # noqa: PT017 - either may happen
     else:
-        assert io.unpack_wqe_untrusted(io.pack_wqe(descriptor, wqe_bytes=len(data))) == descriptor
+        again = packed(descriptor, wqe_bytes=len(data))
+        assert io.unpack_wqe_untrusted(again) == without_immediate(descriptor)
 
 
 @given(
@@ -287,27 +286,25 @@ def test_wqe__most_inline_data(wqe: bytes, wqe_bytes: int) -> None:
 
 @pytest.mark.parametrize("sges", [(), ((0, 0, 0),), ((1, 0, 2), (3, 0, 4))])
 def test_wqe__empty_messages(sges: tuple[tuple[int, int, int], ...]) -> None:
-    wqe = io.pack_send(req_id=0, phase=0, dest_qp_num=0, ah=0, qkey=0, sges=sges)
+    wqe = io.pack_wqe(req_id=0, phase=0, dest_qp_num=0, ah=0, qkey=0, sges=sges)
     assert io.unpack_wqe_untrusted(wqe).sges == sges
-    empty = io.pack_send(req_id=0, phase=0, dest_qp_num=0, ah=0, qkey=0, data=b"")
+    empty = io.pack_wqe(req_id=0, phase=0, dest_qp_num=0, ah=0, qkey=0, data=b"")
     assert io.unpack_wqe_untrusted(empty).inline
 
 
 def test_pack__keys_are_cut() -> None:
-    wqe = io.pack_send(req_id=0, phase=0, dest_qp_num=0, ah=0, qkey=0, sges=((0, 0, 0xFF000001),))
+    wqe = io.pack_wqe(req_id=0, phase=0, dest_qp_num=0, ah=0, qkey=0, sges=((0, 0, 0xFF000001),))
     assert io.unpack_wqe_untrusted(wqe).sges[0].lkey == 1
 
 
 def test_pack__value_that_does_not_fit() -> None:
     ok = io.unpack_wqe_untrusted(a_send())
-    with pytest.raises(AbiError, match="qkey"):
-        io.pack_wqe(ok._replace(qkey=1 << 32))
-    with pytest.raises(AbiError, match=r"^length: "):
-        io.pack_wqe(ok._replace(inline=True, data=bytes(33)))
     with pytest.raises(AbiError, match="send request 1"):
-        io.pack_send(req_id=1, phase=0, dest_qp_num=0, ah=0, qkey=1 << 32)
+        packed(ok._replace(qkey=1 << 32))
     with pytest.raises(AbiError, match=r"^length: "):
-        io.pack_send(req_id=1, phase=0, dest_qp_num=0, ah=0, qkey=0, sges=((0, 0, 0),) * 3)
+        packed(ok._replace(inline=True, data=bytes(33)))
+    with pytest.raises(AbiError, match=r"^length: "):
+        io.pack_wqe(req_id=1, phase=0, dest_qp_num=0, ah=0, qkey=0, sges=((0, 0, 0),) * 3)
     with pytest.raises(AbiError, match="receive request 1"):
         io.pack_rx(req_id=1, address=0, length=1 << 16, lkey=0)
 
@@ -316,103 +313,6 @@ def test_rx__bytes() -> None:
     assert io.pack_rx(req_id=0x0102, address=0xA0B0, length=0x0304, lkey=5) == bytes(
         [0xB0, 0xA0, 0, 0, 0, 0, 0, 0, 2, 1, 4, 3, 5, 0, 0, 0xC0]
     )
-
-
-@given(req_id=U16, address=U64, length=U16, lkey=U24, first=st.booleans(), last=st.booleans())
-def test_rx__round_trip(req_id: int, address: int, length: int, lkey: int, *, first: bool, last: bool) -> None:
-    entry = io.pack_rx(req_id=req_id, address=address, length=length, lkey=lkey, first=first, last=last)
-    assert io.unpack_rx_untrusted(entry) == (req_id, address, length, lkey, first, last)
-
-
-@given(data=st.binary(max_size=17) | st.binary(min_size=16, max_size=16))
-@example(b"\xff" * 16)
-@example(bytes(16))
-def test_rx__random_bytes_are_decoded_or_refused(data: bytes) -> None:
-    try:
-        descriptor = io.unpack_rx_untrusted(data)
-    except AbiError as error:
-        assert error.field == ("lkey_ctrl" if len(data) == 16 else "entry")  # noqa: PT017 - either may happen
-    else:
-        assert io.pack_rx(**descriptor._asdict()) == data
-
-
-@given(req_id=U16, status=U8, qp_num=U16, op=st.integers(0, 7), phase=st.integers(0, 1), size=st.sampled_from([16, 32]))
-def test_tx_cqe__round_trip(req_id: int, status: int, qp_num: int, op: int, phase: int, size: int) -> None:
-    entry = io.pack_tx_cqe(req_id=req_id, status=status, qp_num=qp_num, op=op, phase=phase, entry_bytes=size)
-    assert len(entry) == size
-    cqe = io.unpack_cqe_untrusted(entry)
-    assert cqe[:8] == (req_id, status, phase, io.QueueType.SEND, False, op, False, qp_num)
-
-
-@given(
-    ids=st.tuples(U16, U8, U16, U16, U16),
-    phase=st.integers(0, 1),
-    op=st.sampled_from([SendOp.SEND, SendOp.RDMA_WRITE]),
-    length=U32,
-    immediate=st.none() | U32,
-    unsolicited=st.booleans(),
-    src_addr=st.binary(min_size=16, max_size=16),
-    size=st.sampled_from([16, 32]),
-)
-def test_rx_cqe__round_trip(
-    ids: tuple[int, int, int, int, int],
-    phase: int,
-    op: SendOp,
-    length: int,
-    immediate: int | None,
-    *,
-    unsolicited: bool,
-    src_addr: bytes,
-    size: int,
-) -> None:
-    req_id, status, qp_num, ah, src_qp_num = ids
-    entry = io.pack_rx_cqe(
-        req_id=req_id,
-        status=status,
-        qp_num=qp_num,
-        op=op,
-        phase=phase,
-        length=length,
-        ah=ah,
-        src_qp_num=src_qp_num,
-        immediate=immediate,
-        unsolicited=unsolicited,
-        src_addr=src_addr,
-        entry_bytes=size,
-    )
-    assert len(entry) == size
-    cqe = io.unpack_cqe_untrusted(entry)
-    assert cqe[:8] == (
-        req_id,
-        status,
-        phase,
-        io.QueueType.RECV,
-        immediate is not None,
-        op,
-        unsolicited,
-        qp_num,
-    )
-    wide_write = size == 32 and op is SendOp.RDMA_WRITE
-    assert cqe.length == (length if wide_write else length & 0xFFFF)
-    assert (cqe.ah, cqe.src_qp_num, cqe.imm) == (ah, src_qp_num, immediate or 0)
-    assert not cqe.src_addr or (cqe.src_addr == src_addr and cqe.ah == io.UNKNOWN_AH)
-
-
-def test_rx_cqe__source_address() -> None:
-    entry = io.pack_rx_cqe(
-        req_id=1,
-        status=0,
-        qp_num=2,
-        op=SendOp.SEND,
-        phase=1,
-        length=3,
-        ah=io.UNKNOWN_AH,
-        src_qp_num=4,
-        src_addr=bytes(range(16)),
-        entry_bytes=32,
-    )
-    assert io.unpack_cqe_untrusted(entry).src_addr == bytes(range(16))
-    assert entry[:16] == bytes([1, 0, 0, 5, 2, 0, 3, 0, 255, 255, 4, 0, 0, 0, 0, 0])
 
 
 @given(data=st.binary(max_size=33) | st.binary(min_size=16, max_size=16) | st.binary(min_size=32, max_size=32))
@@ -428,8 +328,15 @@ def test_cqe__random_bytes_are_decoded_or_refused(data: bytes) -> None:
         assert io.req_id_of(data) == cqe.req_id
 
 
-def test_store_cqe() -> None:
-    ring = bytearray(64)
-    cqe = bytes(range(1, 33))
-    io.store_cqe(memoryview(ring), offset=32, cqe=cqe)
-    assert bytes(ring) == bytes(32) + cqe
+@pytest.mark.parametrize("size", [16, 32])
+@pytest.mark.parametrize("op", [SendOp.SEND, SendOp.RDMA_WRITE])
+@pytest.mark.parametrize("ah", [3, io.UNKNOWN_AH])
+def test_cqe__of_a_receive_request(size: int, op: SendOp, ah: int) -> None:
+    flags = 1 | io.QueueType.RECV << 1 | io.CQE_HAS_IMM | op << 4
+    entry = bytes([1, 2, 9, flags, 5, 0, 7, 0, *ah.to_bytes(2, "little"), 11, 0, 12, 0, 0, 0]) + bytes(range(1, 17))
+    cqe = io.unpack_cqe_untrusted(entry[:size])
+    is_wide = size == 32
+    assert cqe[:8] == (0x0201, 9, 1, io.QueueType.RECV, True, op, False, 5)
+    assert cqe.length == (0x0201_0007 if is_wide and op is SendOp.RDMA_WRITE else 7)
+    assert (cqe.ah, cqe.src_qp_num, cqe.imm) == (ah, 11, 12)
+    assert cqe.src_addr == (entry[16:] if is_wide and op is SendOp.SEND and ah == io.UNKNOWN_AH else b"")

@@ -1,4 +1,4 @@
-"""nitro_emu.chip.nsm: the requests of a booted card, as the Nitro Secure Module answers them."""
+"""nitro_emu.chip.nsm: documents of a booted card, as the Nitro Secure Module gives them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,14 @@ def chip(rig: Rig) -> Chip:
     return chip
 
 
-def ask(chip: Chip, name: str, **fields: Any) -> dict[str, Any]:
-    return dict(chip.nsm.answer_untrusted(name, fields) or {})
-
-
-def refused(chip: Chip, name: str, **fields: Any) -> str:
+def refused(chip: Chip, **fields: Any) -> str:
     with pytest.raises(NsmError) as error:
-        chip.nsm.answer_untrusted(name, fields)
+        chip.nsm.attest_untrusted(fields)
     return error.value.code.value
 
 
 def attested(chip: Chip, **fields: Any) -> bytes:
-    document = ask(chip, "Attestation", **fields)["document"]
+    document = chip.nsm.attest_untrusted(fields)["document"]
     assert isinstance(document, bytes)
     return document
 
@@ -49,74 +45,6 @@ def verified(rig: Rig, document: bytes, **expected: Any) -> AttestationDocument:
 
 def leaf_of(rig: Rig, chip: Chip) -> x509.Certificate:
     return x509.load_der_x509_certificate(verified(rig, attested(chip)).certificate)
-
-
-# -- registers --------------------------------------------------------------------------------------------------
-
-
-def test_describe_pcr(chip: Chip) -> None:
-    assert ask(chip, "DescribePCR", index=0) == {"lock": True, "data": chip.pcrs[0]}
-    assert ask(chip, "DescribePCR", index=15) == {"lock": True, "data": bytes(48)}
-    assert ask(chip, "DescribePCR", index=16) == {"lock": False, "data": bytes(48)}
-    assert refused(chip, "DescribePCR", index=32) == "InvalidIndex"
-    assert refused(chip, "DescribePCR", index=1 << 62) == "InvalidIndex"
-
-
-@pytest.mark.parametrize("fields", [{}, {"index": -1}, {"index": "0"}, {"index": True}, {"index": 0, "more": 1}])
-def test_malformed_arguments(chip: Chip, fields: dict[str, Any]) -> None:
-    for name in ("DescribePCR", "LockPCR"):
-        assert refused(chip, name, **fields) == "InvalidArgument"
-
-
-def test_extend_pcr(chip: Chip) -> None:
-    data = ask(chip, "ExtendPCR", index=31, data=b"data")["data"]
-    assert ask(chip, "DescribePCR", index=31) == {"lock": False, "data": data}
-    for index in range(16):
-        assert refused(chip, "ExtendPCR", index=index, data=b"data") == "ReadOnlyIndex"
-    assert refused(chip, "ExtendPCR", index=32, data=b"data") == "InvalidIndex"
-    assert refused(chip, "ExtendPCR", index=16, data=b"") == "InvalidArgument"
-    assert refused(chip, "ExtendPCR", index=16, data="text") == "InvalidArgument"
-    assert refused(chip, "ExtendPCR", index=16, data=bytes(513)) == "InputTooLarge"
-    assert refused(chip, "ExtendPCR", index=16) == "InvalidArgument"
-
-
-def test_lock_pcr(rig: Rig, chip: Chip) -> None:
-    ask(chip, "ExtendPCR", index=20, data=b"data")
-    assert set(verified(rig, attested(chip)).pcrs) == set(range(16))
-    assert ask(chip, "LockPCR", index=20) == {}
-    assert refused(chip, "ExtendPCR", index=20, data=b"data") == "ReadOnlyIndex"
-    assert refused(chip, "LockPCR", index=20) == "ReadOnlyIndex"
-    assert refused(chip, "LockPCR", index=32) == "InvalidIndex"
-    assert set(verified(rig, attested(chip)).pcrs) == {*range(16), 20}
-
-
-def test_lock_pcrs(rig: Rig, chip: Chip) -> None:
-    assert ask(chip, "LockPCRs", range=18) == {}
-    assert ask(chip, "DescribePCR", index=17)["lock"] is True
-    assert ask(chip, "DescribePCR", index=18)["lock"] is False
-    assert refused(chip, "LockPCRs", range=33) == "InvalidIndex"
-    assert refused(chip, "LockPCRs", range=None) == "InvalidArgument"
-    ask(chip, "LockPCRs", range=32)
-    assert len(verified(rig, attested(chip)).pcrs) == 32
-
-
-def test_describe_nsm(chip: Chip) -> None:
-    found = ask(chip, "DescribeNSM")
-    assert found["module_id"].startswith("card-a-chip")
-    assert (found["max_pcrs"], found["locked_pcrs"], found["digest"]) == (32, list(range(16)), "SHA384")
-    assert (found["version_major"], found["version_minor"], found["version_patch"]) == (1, 0, 0)
-    assert refused(chip, "DescribeNSM", more=1) == "InvalidArgument"
-
-
-def test_get_random(chip: Chip) -> None:
-    one, two = (ask(chip, "GetRandom")["random"] for _ in range(2))
-    assert len(one) == len(two) == 256
-    assert one != two
-    assert refused(chip, "GetRandom", count=5) == "InvalidArgument"
-
-
-def test_unknown_requests(chip: Chip) -> None:
-    assert refused(chip, "Fly") == "InvalidOperation"
 
 
 # -- documents --------------------------------------------------------------------------------------------------
@@ -138,7 +66,6 @@ def test_what_is_not_given_is_null(rig: Rig, chip: Chip, fields: dict[str, Any])
 
 
 def test_the_largest_document_fits(rig: Rig, chip: Chip) -> None:
-    ask(chip, "LockPCRs", range=32)
     document = attested(chip, nonce=bytes(1024), user_data=bytes(1024), public_key=b"p" * 1024)
     assert len(encode(1 << 62, "Attestation", {"document": document})) <= MAX_RESPONSE_BYTES
     assert verified(rig, document).nonce == bytes(1024)
@@ -146,9 +73,9 @@ def test_the_largest_document_fits(rig: Rig, chip: Chip) -> None:
 
 def test_fields_of_documents_are_bounded(chip: Chip) -> None:
     for name in ("nonce", "user_data", "public_key"):
-        assert refused(chip, "Attestation", **{name: bytes(1025)}) == "InputTooLarge"
-        assert refused(chip, "Attestation", **{name: "text"}) == "InvalidArgument"
-    assert refused(chip, "Attestation", more=b"") == "InvalidArgument"
+        assert refused(chip, **{name: bytes(1025)}) == "InputTooLarge"
+        assert refused(chip, **{name: "text"}) == "InvalidArgument"
+    assert refused(chip, more=b"") == "InvalidArgument"
 
 
 def test_another_chips_root_does_not_verify_it(rig: Rig, chip: Chip, tmp_path: Any) -> None:

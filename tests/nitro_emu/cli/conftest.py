@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nitro_emu.cli import main
+from nitro_emu.cli import cli
 from tests.nitro_emu.processes import card_file, fake_card
 from tests.srd.cli.processes import run_here
 
@@ -21,7 +21,7 @@ def called(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("NITRO_CARD_DIR", raising=False)
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_here(main, ["nitro-card", *arguments], capsys=capsys, patch=monkeypatch)
+        return run_here(cli, ["nitro-card", *arguments], capsys=capsys, patch=monkeypatch)
 
     return call
 

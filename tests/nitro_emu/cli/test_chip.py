@@ -19,7 +19,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from nitro_emu.chip.client import ChipClient
-from nitro_emu.cli.chip import main
+from nitro_emu.cli.chip import cli
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.pki import load_certificate_untrusted
 from nitro_emu.trust.verify import Expectation, verify_untrusted
@@ -48,7 +48,7 @@ class Commands:
     def __call__(self, *arguments: str, status: int = 0) -> Done:
         self._patch.setattr(sys, "argv", ["nitro-chip", *arguments])
         with pytest.raises(SystemExit) as caught:
-            main()
+            cli()
         out, err = self._capsys.readouterr()
         assert caught.value.code == status, err
         if status:

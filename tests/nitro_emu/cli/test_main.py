@@ -11,7 +11,6 @@ import click
 import pytest
 
 from nitro_emu.cli import COMMANDS, cli
-from nitro_emu.cli.failures import run_program
 from tests.programs import run_to_end
 
 Called = Callable[..., subprocess.CompletedProcess[str]]
@@ -51,15 +50,3 @@ def test_every_command_has_help() -> None:
         command = cli.get_command(context, name)
         assert command is not None
         assert command.get_short_help_str()
-
-
-def test_closed_output_is_one_line(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    @click.command()
-    def closed() -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(sys, "argv", ["closed"])
-    with pytest.raises(SystemExit) as caught:
-        run_program(closed, name="closed")
-    assert caught.value.code == 1
-    assert capfd.readouterr().err == "closed: the output was closed by its reader\n"

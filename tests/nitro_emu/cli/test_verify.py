@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nitro_emu.cli.verify import main
+from nitro_emu.cli.verify import cli
 from nitro_emu.trust.pki import certificate_der, certificate_pem, private_key_pem
 from tests.nitro_emu.trust.samples import AWS_ROOT_FILE, REAL, SELF_SIGNED, Real, authorities, aws_root, signed
 
@@ -30,7 +30,7 @@ def called(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(sys, "argv", ["nitro-verify", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         with pytest.raises(SystemExit) as caught:
-            main()
+            cli()
         out, err = capsys.readouterr()
         status = caught.value.code
         assert isinstance(status, int)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nitro_emu.cli.vpc import main
+from nitro_emu.cli.vpc import cli
 from nitro_emu.examples import DIRECTORY as EXAMPLES
 from nitro_emu.trust.key_files import make_key_files
 from tests.nitro_emu.vpc import fake_card
@@ -32,7 +32,7 @@ def called(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
     def call(*arguments: object) -> subprocess.CompletedProcess[str]:
         words = [str(argument) for argument in arguments]
-        return run_here(main, ["nitro-vpc", *words], capsys=capsys, patch=monkeypatch)
+        return run_here(cli, ["nitro-vpc", *words], capsys=capsys, patch=monkeypatch)
 
     return call
 

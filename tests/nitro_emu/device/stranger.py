@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from scripts.benches.hostile.packets import Forge
+from scripts.harness.forge import Forge
 from scripts.harness.rogue import RogueInitiator, RoguePeer
 from srd.proto.errors import PacketError
 from srd.proto.security import SecurityMode

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nitro_emu.abi.admin import AdminStatus, MrPermission
+from devmem.registry import Access
+from nitro_emu.abi.admin import AdminStatus
 from nitro_emu.device.memory_region import MemoryRegion, map_untrusted, new_rkey
 from nitro_emu.device.objects import ProtectionDomain
 from nitro_emu.errors import AdminError
 
 PAGE = 4096
-BOTH = MrPermission.LOCAL_WRITE | MrPermission.REMOTE_WRITE
+BOTH = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 
 
 @contextmanager
@@ -124,7 +125,7 @@ def test_memory_that_can_shrink_is_refused(seals: int) -> None:
 def test_memory_that_cannot_be_written_is_refused_for_writing_only() -> None:
     with memfd(seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE) as fd:
         assert refused(fd) is AdminStatus.RESOURCE_ALLOCATION_FAILURE
-        map_untrusted(fd, offset=0, length=PAGE, permissions=MrPermission.REMOTE_READ).close()
+        map_untrusted(fd, offset=0, length=PAGE, permissions=Access.REMOTE_READ).close()
 
 
 def test_other_descriptors_are_refused() -> None:

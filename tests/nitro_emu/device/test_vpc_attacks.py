@@ -26,7 +26,8 @@ from nitro_emu.trust.alarms import ALARM_BURST, ALARMS_PER_S
 from nitro_emu.verbs import AddressHandle, CompStatus, SendOp, VerbsError
 from nitro_emu.verbs.send_queue import Destination
 from scripts.benches.card_fuzz.raw_device import RawDevice
-from scripts.benches.hostile.run import worker
+from scripts.harness.client_server import python
+from scripts.harness.process import ProcessGroup
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.secure.noise import public_bytes
@@ -465,11 +466,12 @@ def test_a_hostile_program__in_one_vpc_is_not_noticed_in_the_other(cards: Stage)
     red, bystander = cards.pair("red", first=1 << 23), cards.bystander("efa_0")
     gids = [gid(address).hex() for address in (LOW, HIGH, OUTCAST, MALLORY)]
     device = str(cards.cards["card-a"].socket("efa_1"))
-    with worker("fuzzer", "scripts.benches.card_fuzz.host", device, "8", *gids) as fuzzer:
+    with ProcessGroup() as group:
+        fuzzer = group.start("fuzzer", python("scripts.benches.card_fuzz.host", device, "8", *gids))
         for _ in range(20):
             fuzzer.command("100")
             red.exchange()
-            assert fuzzer.event("took")["entries"] > 0
+            assert group.event(fuzzer, "took")["entries"] > 0
     red.exchange()
     bystander.assert_untouched()
 

@@ -42,12 +42,12 @@ def wqe(number: int, change: dict[str, Any], *, wqe_bytes: int) -> bytes:
         op = io.SendOp.RDMA_WRITE if kind == "write" else io.SendOp.RDMA_READ
         if kind == "read":
             values["immediate"] = None
-        raw = io.pack_rdma(op, remote=remote, sge=sge, wqe_bytes=wqe_bytes, **values)
+        raw = io.pack_wqe(op, remote=remote, sges=(sge,), wqe_bytes=wqe_bytes, **values)
     elif kind == "inline":
-        raw = io.pack_send(data=bytes([number & 0xFF]) * (length % 32), wqe_bytes=wqe_bytes, **values)
+        raw = io.pack_wqe(data=bytes([number & 0xFF]) * (length % 32), wqe_bytes=wqe_bytes, **values)
     else:
         sges = {"send": (sge,), "two": (sge, sge), "none": ()}[kind]
-        raw = io.pack_send(sges=sges, wqe_bytes=wqe_bytes, **values)
+        raw = io.pack_wqe(sges=sges, wqe_bytes=wqe_bytes, **values)
     if mutated is None:
         return raw
     changed = bytearray(raw)

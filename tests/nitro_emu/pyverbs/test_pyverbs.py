@@ -283,6 +283,28 @@ def test_legacy_sends(rig: SimpleNamespace) -> None:
     assert (two.has_imm, two.immediate) == (True, 1234)
 
 
+def test_a_chain_has_one_doorbell(rig: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As libefa's post_send and post_recv have."""
+    rung = []
+    for queue in (rig.qp.qp.send_queue, rig.qp.qp.recv_queue):
+
+        def ring(queue: Any = queue, before: Callable[[], None] = queue.ring) -> None:
+            rung.append(queue)
+            before()
+
+        monkeypatch.setattr(queue, "ring", ring)
+    sge = wr.SGE(rig.mr.buf, 10, rig.mr.lkey)
+    sends, recvs = None, None
+    for number in (3, 2, 1):
+        sends = wr.SendWR(wr_id=number, num_sge=1, sg=[sge], next_wr=sends)
+        sends.set_wr_ud(rig.ah, 7, QKEY)
+        recvs = wr.RecvWR(wr_id=number, num_sge=1, sg=[sge], next_wr=recvs)
+    rig.qp.post_send(sends)
+    rig.qp.post_recv(recvs)
+    assert rung == [rig.qp.qp.send_queue, rig.qp.qp.recv_queue]
+    assert (len(rig.card.take_sends(qp_of(rig))), len(rig.card.take_recvs(qp_of(rig)))) == (3, 3)
+
+
 def test_the_failing_request_is_copied(rig: SimpleNamespace) -> None:
     sge = wr.SGE(rig.mr.buf, 10, rig.mr.lkey)
     bad_send = wr.SendWR(wr_id=2, opcode=e.ibv_wr_opcode.IBV_WR_RDMA_READ, num_sge=1, sg=[sge])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from devmem.region import Region
 from nitro_emu.abi import admin, io, limits, memory
@@ -60,6 +59,25 @@ FEATURES: Final[dict[int, admin.FeatureReply]] = {
     admin.Feature.QUEUE_ATTR_2: admin.QueueAttr2(limits.WIDE_INLINE_BYTES),
     admin.Feature.AENQ_CONFIG: admin.AenqConfig(0x1E, 0),
 }
+
+
+class RxDescriptor(NamedTuple):
+    """A buffer of a receive request."""
+
+    req_id: int
+    address: int
+    length: int
+    lkey: int
+    first: bool
+    last: bool
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """Take 16 bytes apart."""
+        address, req_id, length, lkey_ctrl = io.RX_DESC.unpack(data)
+        assert not lkey_ctrl & io.RX_RESERVED
+        first, last = bool(lkey_ctrl & io.RX_FIRST), bool(lkey_ctrl & io.RX_LAST)
+        return cls(req_id, address, length, lkey_ctrl & limits.MAX_KEY, first, last)
 
 
 @dataclass
@@ -260,32 +278,32 @@ class FakeCard:
             qp.sends_taken += 1
         return taken
 
-    def take_recvs(self, qp: CardQp) -> list[io.RxDescriptor]:
+    def take_recvs(self, qp: CardQp) -> list[RxDescriptor]:
         """Return the receive descriptors between what was taken and the doorbell."""
         producer = self.doorbell(memory.rq_doorbell_offset(qp.slot))
         base = memory.rq_offset(qp.command.send_queue_depth, wqe_bytes=qp.wqe_bytes)
         taken = []
         while qp.recvs_taken & 0xFFFF != producer:
             start = base + qp.recvs_taken % qp.command.recv_queue_depth * io.RX_DESC_BYTES
-            taken.append(io.unpack_rx_untrusted(bytes(qp.region.view(start, length=io.RX_DESC_BYTES))))
+            taken.append(RxDescriptor.of(bytes(qp.region.view(start, length=io.RX_DESC_BYTES))))
             qp.recvs_taken += 1
         return taken
 
     def consumed(self, cq: CardCq) -> memory.CqDoorbell:
         return memory.parse_cq_doorbell(self.doorbell(memory.cq_doorbell_offset(cq.slot, max_qp=MAX_QP)))
 
-    def _store(self, cq: CardCq, pack: Callable[[int], bytes]) -> None:
-        cqe = pack(memory.ring_phase(cq.produced, depth=cq.depth))
-        io.store_cqe(memoryview(cq.region), offset=cq.produced % cq.depth * cq.entry_bytes, cqe=cqe)
+    def _store(self, cq: CardCq, flags: int, *numbers: int, req_id: int, status: int, extra: bytes = b"") -> None:
+        """Store a completion; the bytes with its phase bit last."""
+        flags |= memory.ring_phase(cq.produced, depth=cq.depth)
+        cqe = (io.CQE.pack(req_id, status, flags, *numbers) + extra)[: cq.entry_bytes].ljust(cq.entry_bytes, b"\0")
+        at = cq.produced % cq.depth * cq.entry_bytes
+        cq.region[at + io.CQE_PHASE_BYTES : at + len(cqe)] = cqe[io.CQE_PHASE_BYTES :]
+        cq.region[at : at + io.CQE_PHASE_BYTES] = cqe[: io.CQE_PHASE_BYTES]
         cq.produced += 1
 
     def complete_send(self, cq: CardCq, qp: CardQp, req_id: int, *, status: int = 0, op: int = 0) -> None:
-        self._store(
-            cq,
-            lambda phase: io.pack_tx_cqe(
-                req_id=req_id, status=status, qp_num=qp.number, op=op, phase=phase, entry_bytes=cq.entry_bytes
-            ),
-        )
+        flags = io.QueueType.SEND << io.CQE_QUEUE_SHIFT | op << io.CQE_OP_SHIFT
+        self._store(cq, flags, qp.number, 0, 0, 0, 0, req_id=req_id, status=status)
 
     def complete_recv(
         self,
@@ -301,23 +319,11 @@ class FakeCard:
         ah: int = 3,
         src_addr: bytes = b"",
     ) -> None:
-        self._store(
-            cq,
-            lambda phase: io.pack_rx_cqe(
-                req_id=req_id,
-                status=status,
-                qp_num=qp.number,
-                op=op,
-                phase=phase,
-                length=length,
-                ah=ah,
-                src_qp_num=55,
-                immediate=immediate,
-                unsolicited=unsolicited,
-                src_addr=src_addr,
-                entry_bytes=cq.entry_bytes,
-            ),
-        )
+        flags = io.QueueType.RECV << io.CQE_QUEUE_SHIFT | op << io.CQE_OP_SHIFT
+        flags |= (io.CQE_HAS_IMM if immediate is not None else 0) | (io.CQE_UNSOLICITED if unsolicited else 0)
+        extra = io.LENGTH_HI.pack(length >> 16) if op == io.SendOp.RDMA_WRITE else src_addr
+        numbers = (qp.number, length & 0xFFFF, ah, 55, immediate or 0)
+        self._store(cq, flags, *numbers, req_id=req_id, status=status, extra=extra)
 
     def raise_event(self, entry: admin.AenqEntry) -> None:
         """Add an asynchronous event."""

@@ -92,3 +92,14 @@ def _every_key() -> dict[str, Any]:
 
 EVERY_KEY = _every_key()
 """A map in which every key of the file is set."""
+
+
+def allows(
+    mapping: Mapping, source: Interface, destination: Interface, *, protocol: str, port: int | None = None
+) -> bool:
+    """Whether IP traffic that source begins is allowed."""
+    return (
+        mapping.unreachable(source, destination) is None
+        and mapping.permits(source, "egress", destination, protocol=protocol, port=port)
+        and mapping.permits(destination, "ingress", source, protocol=protocol, port=port)
+    )

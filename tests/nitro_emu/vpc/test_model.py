@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netns.base.yaml_file import MAX_FILE_BYTES
 from nitro_emu.config import load as load_card
 from nitro_emu.errors import VpcError
 from nitro_emu.examples import DIRECTORY as EXAMPLES
@@ -26,7 +27,6 @@ from nitro_emu.vpc.model import (
     load,
     parse,
 )
-from nitro_emu.yaml_file import MAX_FILE_BYTES
 from tests.nitro_emu.vpc.maps import ALL_WITH_EFA, card, interface, map_of, peered_vpcs, public_key, two_vpcs, vpc
 
 REMOVE = object()
@@ -257,7 +257,7 @@ def test_loads_a_file(tmp_path: Path) -> None:
         (b"a: &x [*x]", "line 1: an alias stands within what it is an alias of; write it out"),
         (b"\xff\xfe\x00", "not YAML"),
         (b"vpcs: {1: {id: 1}}", "vpcs[1].[key]: 1 should be a valid string; put it in quotes"),
-        (b"#" * (MAX_FILE_BYTES + 1), "larger than 1 MiB"),
+        (b"#" * (MAX_FILE_BYTES + 1), "larger than 4 MiB"),
     ],
 )
 def test_file_that_is_broken_is_one_line_with_its_name(tmp_path: Path, content: bytes, wanted: str) -> None:

@@ -15,6 +15,7 @@ from nitro_emu.vpc import rules
 from nitro_emu.vpc.rules import Mapping
 from tests.nitro_emu.vpc.maps import (
     ALL_WITH_EFA,
+    allows,
     interface,
     interface_of,
     mapping_of,
@@ -366,14 +367,14 @@ def test_ip_traffic_needs_no_prerequisite_of_efa(
     wear(content, "red-2", "two")
     mapping = mapping_of(content)
     one, two = interface_of(mapping, "red-1"), interface_of(mapping, "red-2")
-    assert mapping.allows(one, two, protocol=protocol, port=port) is (wanted == "allowed")
-    assert not mapping.allows(two, one, protocol=protocol, port=port)
+    assert allows(mapping, one, two, protocol=protocol, port=port) is (wanted == "allowed")
+    assert not allows(mapping, two, one, protocol=protocol, port=port)
     assert mapping.refusal(one, two) is not None
 
 
 def test_ip_traffic_does_not_cross_vpcs_either() -> None:
     mapping = mapping_of(two_vpcs())
-    assert not mapping.allows(interface_of(mapping, "red-1"), interface_of(mapping, "green-2"), protocol="tcp", port=1)
+    assert not allows(mapping, interface_of(mapping, "red-1"), interface_of(mapping, "green-2"), protocol="tcp", port=1)
 
 
 # -- an oracle ----------------------------------------------------------------------------------------------------

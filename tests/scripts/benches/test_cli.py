@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from scripts.benches import cli, owners, registry
+from scripts.benches import cli, owners
+from scripts.benches.case import Case, Request
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.owners import OWNERS
-from scripts.benches.registry import CASES, SEEDS, Case, Request
+from scripts.benches.registry import CASES
+from scripts.benches.scenarios import SEEDS, scenario
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
 
@@ -35,7 +37,7 @@ def fake(request: Request) -> Iterator[Round]:
         yield Round(seed, {"figure_ratio": seed + (request.seconds or 0.5)})
 
 
-FAKE = replace(CASES["loss"], measure=fake, wanted=(Wanted("figure_ratio", "<=", 3),), timed=True)
+FAKE = replace(CASES["loss"], measure=fake, wanted=(Wanted("figure_ratio", "<=", 3),))
 SEED_3 = ("--seed", "3")
 
 
@@ -102,7 +104,7 @@ def test_cannot_measure__exit_1_with_the_reason(monkeypatch: pytest.MonkeyPatch)
     def fail(_seed: int, _seconds: float) -> Round:
         raise BenchError("no valid measurement")
 
-    result = call(monkeypatch, registry._virtual("loss", "", fail, ()))
+    result = call(monkeypatch, scenario("loss", "", fail))
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.strip() == "scripts/bench loss: seed 1: no valid measurement"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from srd.cli import main
+from srd.cli import cli
 from tests.srd.cli.processes import run_here
 
 
@@ -18,6 +18,6 @@ def called(
     """Run the command line in this process, which is faster, for commands that end before any transfer."""
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_here(main, ["srd", *arguments], capsys=capsys, patch=monkeypatch)
+        return run_here(cli, ["srd", *arguments], capsys=capsys, patch=monkeypatch)
 
     return call

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from srd.cli.log import LineFormatter, journal_reads_stderr, log_level, logging_to_stderr
+from srd.cli.log import NameFormatter, journal_reads_stderr, log_level, logging_to_stderr
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, assert_fails, command, srd
 
@@ -82,11 +82,11 @@ def test_log_level() -> None:
 
 def test_formatter__one_printable_line() -> None:
     record = logging.LogRecord("srd.x", logging.ERROR, "", 1, "%s\n\x1b[31m", ("a",), None)
-    assert LineFormatter("srd recv", for_journal=False).format(record) == "srd recv: a\\n\\x1b[31m"
-    assert LineFormatter("srd recv", for_journal=True).format(record) == "<3>srd recv: a\\n\\x1b[31m"
+    assert NameFormatter("srd recv", for_journal=False).format(record) == "srd recv: a\\n\\x1b[31m"
+    assert NameFormatter("srd recv", for_journal=True).format(record) == "<3>srd recv: a\\n\\x1b[31m"
     error = ValueError("why")
     record = logging.LogRecord("srd.x", logging.WARNING, "", 1, "it failed", (), (ValueError, error, None))
-    assert LineFormatter("x", for_journal=True).format(record) == "<4>x: it failed: ValueError: why"
+    assert NameFormatter("x", for_journal=True).format(record) == "<4>x: it failed: ValueError: why"
 
 
 def test_journal__only_its_own_stream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

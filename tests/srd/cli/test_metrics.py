@@ -90,7 +90,7 @@ def test_perf__both_ends_have_metrics(called: Called) -> None:
 
 def test_metrics__something_else_answers_bad_flow(called: Called) -> None:
     assert_fails(called("top", "127.0.0.1:99999"), status=2, error="is not HOST:PORT")
-    assert_fails(called("top", "127.0.0.1:9", "--interval", "1ms"), status=2, error="is too short")
+    assert_fails(called("top", "127.0.0.1:9", "--interval", "1ms"), status=2, error="1ms is too short; at least 0.1 s")
     assert_fails(called("metrics", "nowhere.invalid:9400"), status=1, error="nowhere.invalid:9400: cannot be read: ")
 
 

@@ -31,7 +31,7 @@ def point(name: str, value: str) -> EntryPoint:
 def test_plugin__is_a_command(found: list[EntryPoint]) -> None:
     found.append(point("other", "srd.cli.security:keygen"))
     assert "other" in cli.list_commands(click.Context(cli))
-    assert CliRunner().invoke(cli, ["other", "--help"]).output.startswith("Usage: cli other")
+    assert CliRunner().invoke(cli, ["other", "--help"]).output.startswith("Usage: srd other")
 
 
 def test_plugin__own_commands_go_first(found: list[EntryPoint]) -> None:
@@ -47,7 +47,7 @@ def test_plugin__a_missing_library_is_named(found: list[EntryPoint]) -> None:
     assert result.exit_code == 1
     assert (
         result.output
-        == "Error: other: needs no_such_library; install it: pip install 'open-srd[cli,lab,report,tunnel]'\n"
+        == "srd: other: needs no_such_library; install it: pip install 'open-srd[cli,lab,report,tunnel]'\n"
     )
     assert CliRunner().invoke(cli, ["--help"]).exit_code == 0
 

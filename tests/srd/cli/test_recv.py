@@ -407,7 +407,7 @@ def test_recv__names_reach_the_terminal_as_text(inputs: Path, output: Path) -> N
 
 def patched(patch: str, *arguments: str) -> list[str]:
     """`srd` as a process on a system that refuses something."""
-    code = f"import os, sys; from pathlib import Path\n{patch}\nfrom srd.cli import main; main()"
+    code = f"import os, sys; from pathlib import Path\n{patch}\nfrom srd.cli import cli; cli()"
     return [sys.executable, "-c", code, *arguments]
 
 

@@ -354,14 +354,19 @@ def resumed(inputs: Path, output: Path) -> None:
 
 @pytest.fixture
 def large(inputs: Path) -> Path:
-    """A large file without zero bytes in a row, so that a hole shows."""
+    """A file without zero bytes in a row, so that a hole shows. At 500 Mbit/s the last of it is sent after a second."""
     path = inputs / "large.bin"
-    path.write_bytes(content(1 << 20, seed=SEED) * 256)
+    path.write_bytes(content(1 << 20, seed=SEED) * 64)
     return path
 
 
+def slow_send(path: Path, target: str, *options: str) -> list[str]:
+    """Return the command that sends a file so slowly that the receiver can be stopped before its end."""
+    return command("send", str(path), target, "--limit", "500mbit", *options)
+
+
 def test_send__resumes_when_a_stopped_receiver_continues(inputs: Path, output: Path, large: Path) -> None:
-    with receiver(output) as (process, target), Process(command("send", str(large), target)) as sender:
+    with receiver(output) as (process, target), Process(slow_send(large, target)) as sender:
         while process.event("progress")["bytes"] < 8 << 20:
             pass
         process.kill(signal.SIGSTOP)
@@ -378,8 +383,8 @@ def test_send__resumes_when_a_stopped_receiver_continues(inputs: Path, output: P
 def test_send__resumes_with_a_restarted_receiver(
     inputs: Path, output: Path, large: Path, number: signal.Signals
 ) -> None:
-    with receiver(output) as (process, target), Process(command("send", str(large), target, "--json")) as sender:
-        while process.event("progress")["bytes"] < 32 << 20:
+    with receiver(output) as (process, target), Process(slow_send(large, target, "--json")) as sender:
+        while process.event("progress")["bytes"] < 16 << 20:
             pass
         process.kill(number)
         process.wait()

@@ -32,7 +32,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Networ
         number, _ = network.connect()
         network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 * MIB))
         core = network.a.core.peer(number)
-        network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
+        network.run(until=lambda: core.sender.packets > 300, seconds=5)
         network.dead.add(1)
         network.run(until=lambda: bool(completed(network.a)), seconds=20)
     return directory / "a.sqlog", directory / "b.sqlog", network
@@ -57,7 +57,6 @@ def test_trace__of_a_sender(traces: tuple[Path, Path, Network], called: Command)
     result = called("trace", str(path))
     assert (result.returncode, result.stderr) == (0, "")
     sender = network.a.core.peer(0).sender
-    assert sender is not None
     lines = result.stdout.splitlines()
     assert lines[0] == f"{path}: sender, 1 peer(s)"
     assert any(line.startswith("peer 0 to b:0: 0.") and line.endswith("not ended in this trace") for line in lines)

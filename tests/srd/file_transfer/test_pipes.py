@@ -22,7 +22,7 @@ from srd.file_transfer.pipe_source import PipeSource
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_PIPE_CHUNKS, PIPE_WINDOW, Offer
 from srd.file_transfer.read_ahead import BATCHES
 from srd.file_transfer.receiving import FileReceiver
-from srd.file_transfer.sending import FileSender, Outcome, Sent
+from srd.file_transfer.sending import FileEnd, FileSender, Sent
 from srd.file_transfer.standard_output import StandardOutput
 from srd.peer import Peer
 from srd.proto.wire.status import Status
@@ -144,8 +144,8 @@ def taken_chunks(file: Outgoing) -> int:
     return file.source._taken if isinstance(file.source, PipeSource) else 0
 
 
-async def send(sender: FileSender, *files: Outgoing) -> list[Outcome]:
-    outcomes: list[Outcome] = []
+async def send(sender: FileSender, *files: Outgoing) -> list[FileEnd]:
+    outcomes: list[FileEnd] = []
     await asyncio.wait_for(
         sender.send_all(files, on_end=lambda _, outcome: outcomes.append(outcome)), timeout=PATIENCE_S
     )
@@ -296,7 +296,7 @@ async def test_standard_output__a_reader_that_leaves_bad_flow() -> None:
 # -- attempts -------------------------------------------------------------------------------------------------------
 
 
-async def interrupted(sender: FileSender, sending: asyncio.Future[list[Outcome]]) -> None:
+async def interrupted(sender: FileSender, sending: asyncio.Future[list[FileEnd]]) -> None:
     """End an attempt as a chunk that failed does."""
     sender._failed = Status.FLUSHED
     sender._changed.notify()

@@ -22,7 +22,7 @@ from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE
 from srd.file_transfer.read_ahead import SLOTS
-from srd.file_transfer.sending import FileSender, Outcome, Sent
+from srd.file_transfer.sending import FileEnd, FileSender, Sent
 from srd.file_transfer.source_file import SourceFile
 from srd.peer import Peer
 from srd.proto.wire.status import Status
@@ -529,7 +529,7 @@ async def test_send_all__the_next_attempt_sends_the_missing_chunks(
     tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch, *, mapped: bool, is_another_process: bool
 ) -> None:
     path = file_of(tmp_path, 40 * CHUNK_BYTES + 5)
-    file, outcomes = outgoing(path), list[Outcome]()
+    file, outcomes = outgoing(path), list[FileEnd]()
     async with ends(output, mapped=mapped, retry_for_s=60) as (sender, _):
         fail_chunk(monkeypatch, Status.LOCAL_ERROR_UNRESP_REMOTE, index=30)
         with pytest.raises(TransferInterruptedError):
@@ -549,7 +549,7 @@ async def test_send_all__the_next_attempt_sends_the_missing_chunks(
 
 
 async def test_send_all__a_file_that_changed_meanwhile_bad_flow(tmp_path: Path, output: Path) -> None:
-    file, outcomes = outgoing(file_of(tmp_path, 10)), list[Outcome]()
+    file, outcomes = outgoing(file_of(tmp_path, 10)), list[FileEnd]()
     file.open(file_hash="blake3")
     file.path.write_bytes(b"other bytes")
     async with ends(output) as (sender, record):
@@ -571,7 +571,7 @@ async def test_send_all__more_files_than_are_in_flight_and_a_tree(tmp_path: Path
     large = outgoing(file_of(tmp_path, 3 * CHUNK_BYTES + 1, name="large"), 999)
     trees = [Outgoing(tmp_path, name, mode=0o750, mtime_ns=10**18) for name in ("one/two", "one", "empty")]
     contents = {file.name: file.path.read_bytes() for file in [*files, large] if file.path.exists()}
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, FileEnd] = {}
     async with ends(output) as (sender, record):
         await sender.send_all(
             [*trees, *files[:50], large, *files[50:]],
@@ -597,7 +597,7 @@ async def test_send_all__what_is_there_is_not_sent(
     ]
     (output / "0").write_bytes(files[0].path.read_bytes())
     (output / "1").write_bytes(bytes(2 * CHUNK_BYTES + 9))
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, FileEnd] = {}
     async with ends(output, overwrite=True) as (sender, record):
         numbers: list[int | None] = []
         send = Peer.post_send

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from srd.io.addresses import canonical, host_port_text, host_text, split_zone
+from srd.io.addresses import canonical, host_text, split_zone
 from srd.io.syscalls import Address
 
 LOOPBACK = socket.if_nametoindex("lo")
@@ -56,10 +56,3 @@ def test_canonical(address: Address, scope: int, wanted: Address) -> None:
 )
 def test_host_text(address: Address, text: str) -> None:
     assert host_text(address) == text
-
-
-@pytest.mark.parametrize(
-    ("host", "text"), [("192.0.2.1", "192.0.2.1:7"), ("fe80::1%eth0", "[fe80::1%eth0]:7"), ("h", "h:7")]
-)
-def test_host_port_text(host: str, text: str) -> None:
-    assert host_port_text(host, 7) == text

@@ -23,7 +23,6 @@ from srd.io.allowance import (
     Allowance,
     AllowanceExceeded,
     DirectionLimit,
-    TokenBucket,
 )
 from srd.io.rx_memory import RxBatch
 from srd.io.throttle import AllowanceThrottle
@@ -93,16 +92,6 @@ def test_allowance__refuses_what_makes_no_sense(settings: dict[str, float], name
 
 
 # -- buckets, in virtual time ---------------------------------------------------------------------------------------
-
-
-def test_token_bucket__is_full_at_first_and_refills_at_its_rate() -> None:
-    bucket = TokenBucket(1000, depth_s=0.5)
-    assert bucket.tokens(100.0) == pytest.approx(500)
-    bucket.charge(800, now=100.0)
-    assert bucket.tokens(100.0) == pytest.approx(-300)
-    assert bucket.ready_at(0.0) == pytest.approx(100.3)
-    assert bucket.tokens(100.4) == pytest.approx(100)
-    assert bucket.tokens(1000.0) == pytest.approx(500), "no deeper than its depth"
 
 
 def test_limit__goes_on_only_when_the_debt_is_paid_and_the_bucket_filled_for_a_while() -> None:
@@ -217,7 +206,6 @@ async def test_outgoing__acks_are_not_held_back_while_data_is(limits: list[Direc
         await one.until(completed)  # so its packets were acknowledged
         assert two.core.holds_data
         sender = two.core.peer(back).sender
-        assert sender is not None
         assert sender.packets == 0
         limit.ready_at = 0.0
         two.driver.wake()
@@ -390,7 +378,6 @@ async def test_core__bursts_have_as_many_packets_as_are_allowed() -> None:
         one.driver.wake = lambda: None  # type: ignore[method-assign]
         one.post(peer, request=0, offset=0, length=1 << 20)
         sender = one.core.peer(peer).sender
-        assert sender is not None
         sender.controller.window_bytes = float(1 << 20)
         now = time.monotonic()
         while (out := one.core.poll_transmit(now, most_packets=0)) is not None:

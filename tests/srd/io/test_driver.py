@@ -60,7 +60,6 @@ async def test_driver__every_path_carries_data() -> None:
         one.post(peer, request=0, offset=0, length=4 << 20)
         await one.until(completed)
         sender = one.core.peer(peer).sender
-        assert sender is not None
         assert all(path.counters.packets for path in sender.paths)
 
 
@@ -223,7 +222,6 @@ async def test_driver__an_icmp_error_of_one_peer_loses_nothing_of_another(
         peer = await open_pair(one, two)
         fill(one, 1 << 20)
         sender = one.core.peer(peer).sender
-        assert sender is not None
         counting = CountingSendmmsg(monkeypatch)
         for request in range(5):
             for sock in one.sockets:

@@ -11,7 +11,6 @@ from srd.perf.figures import (
     BandwidthFigures,
     LatencyFigures,
     peak_rate,
-    percentile,
 )
 
 
@@ -21,11 +20,6 @@ def test_latency_figures() -> None:
     assert (figures.typical_us, figures.p99_us, figures.p999_us) == (500, 990, 999)
     assert figures.mean_us == 500.5
     assert figures.stdev_us == pytest.approx(288.67, abs=0.01)
-
-
-@pytest.mark.parametrize("percent", [0, 50, 99, 99.9, 100])
-def test_percentile_of_one(percent: float) -> None:
-    assert percentile([7.0], percent) == 7.0
 
 
 def test_bandwidth_figures() -> None:

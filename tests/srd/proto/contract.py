@@ -108,7 +108,6 @@ class Pair:
         """Whether neither end keeps a message, a request or a packet in flight."""
         for node, number in ((self.a, self.at_a), (self.b, self.at_b)):
             peer = node.core.peer(number)
-            assert peer.sender is not None
             send_queue = peer.sender.queue
             sent = peer.sender._inflight
             if peer.receiver.incomplete or send_queue.count or send_queue.responses or send_queue.outstanding_reads:

@@ -216,7 +216,6 @@ def test_handle__the_message_is_as_long_as_it_says_and_the_ack_counts() -> None:
     assert made.core.malformed == before
     made.core.post(0, WorkRequest(8, 10, 0))
     sender = made.core.peer(0).sender
-    assert sender is not None
     assert not sender.queue.by_request(7), "the ACK has completed it"
 
 
@@ -225,7 +224,6 @@ def test_handle__an_ack_with_data_came_over_no_ack_path() -> None:
     alone = made.ack(path=3, remote_path=1)
     made.core.handle_packets([], controls=[(alone, "x:1", made.network.now)], now=made.network.now)
     sender = made.core.peer(0).sender
-    assert sender is not None
     assert sender.queueing.ack_paths.best == (3, 1)
     assert made.give(b"payload" + made.ack(path=NO_PATH, remote_path=NO_PATH), length=7) == [b"payload"]
     assert sender.queueing.ack_paths.best == (3, 1)
@@ -295,7 +293,7 @@ def test_handle__an_ack_divided_among_two_packets_bad_flow() -> None:
 def test_handle__by_an_owner_that_cannot_read() -> None:
     """The ACK is left out, and the next one says the same; a packet without one is still refused."""
     made = Crafted()
-    made.core._read = None
+    made.core._shared.read = None
     before = made.core.malformed
     for length in (8, 100):
         assert made.give(b"8 bytes!", length=length) == []

@@ -138,6 +138,5 @@ def test_contract(seed: int) -> None:
     assert pair.untouched(pair.a, *(span for span, kind in zip(spans, run.kinds, strict=True) if kind == "read"))
     assert pair.is_idle()
     sender = pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
     unused = pair.b.core.peer(pair.at_b).receiver.acks.credit_bytes - sender.queue.credit._started_bytes
     assert unused == MIB, "all credit is granted again, and no more"

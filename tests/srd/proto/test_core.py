@@ -175,7 +175,7 @@ def test_handle_packets__an_accept_of_more_than_was_proposed(proposed: int, size
     """Nobody has shown that so much passes; `proposed`: by a HELLO with a cookie, 0: none was sent yet."""
     network = Network(seed=1)
     number = network.a.core.connect("b:0", sizes=(1472,), now=network.now)
-    context = network.a.core.peer(number).own_context
+    context = network.a.core._openings[number].own_context
     answers(network.a, now=network.now)
     if proposed:
         give(network.a, Retry(context, bytes(24), 0, 1472), now=network.now, source="b:0")
@@ -292,7 +292,6 @@ def test_window_packets__is_the_lesser_of_both_ends(ours: int, theirs: int) -> N
     network.replace("b")
     at_a, at_b = network.connect()
     sender, receiver = network.a.core.peer(at_a).sender, network.b.core.peer(at_b).receiver
-    assert sender is not None
     network.a.core.post(at_a, WorkRequest(request=1, length=8 << 20))
     widest = 0
 
@@ -540,7 +539,6 @@ def test_abandon__completes_all_requests_and_sends_nothing() -> None:
     network.a.core.post_batch(
         at_a, BatchRequest(first_request=1, payload_addresses=places, length=64, immediate=None, owner=owner)
     )
-    peer = network.a.core.peer(at_a)
     for _ in range(2):
         network.a.core.abandon(at_a, status=Status.LOCAL_ERROR_QP_INTERNAL_ERROR, reason="why", now=network.now)
     assert network.a.core.poll_transmit(network.now) is None
@@ -548,7 +546,6 @@ def test_abandon__completes_all_requests_and_sends_nothing() -> None:
     assert [c.request for c in completed(network.a)] == list(range(101))
     assert {c.status for c in completed(network.a)} == {Status.LOCAL_ERROR_QP_INTERNAL_ERROR}
     assert [(end.status, end.reason) for end in ended(network.a)] == [(Status.LOCAL_ERROR_QP_INTERNAL_ERROR, "why")]
-    assert peer.sender is not None
     assert sys.getrefcount(owner) == 2, "though the peer's records exist"
     assert [end.peer for end in ended(network.b)] == [at_b]
 

@@ -48,7 +48,7 @@ def test_handle_packets__a_close_of_a_peer_that_is_not_open_yet(own_context: int
     """The responder's context is unknown before its ACCEPT; 0 is no substitute."""
     network = Network(seed=1)
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
-    context = network.a.core.peer(number).own_context
+    context = network.a.core._openings[number].own_context
     for packet in (Close(context, own_context), Reset(context, own_context), Closed(context, own_context)):
         give(network.a, packet, now=network.now, source="b:0")
     network.run(until=lambda: network.opened(number), seconds=1)

@@ -100,7 +100,7 @@ def test_handle_packets__cookie_too_long(length: int) -> None:
     """A responder may be hostile, too: no packet may raise out of the core."""
     network = Network(seed=1)
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
-    context = network.a.core.peer(number).own_context
+    context = network.a.core._openings[number].own_context
     retry = bytearray(Retry(context, b"x" * min(length, 255)).encode())
     retry += b"x" * (length - 255)
     give(network.a, bytes(retry), now=network.now, source="b:0")

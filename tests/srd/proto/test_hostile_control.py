@@ -152,11 +152,14 @@ def check_tables(node: Node) -> None:
     """The core's tables refer to existing peers only."""
     core = node.core
     alive: dict[int, PeerCore] = core._peers
+    openings = core._openings
     assert all(peer.state is not PeerState.ENDED for peer in alive.values())
     assert set(core._by_context.values()) == set(alive.values())
     assert set(core._by_remote.values()) <= set(alive.values())
-    assert sum(core._hosts.values()) == len(alive)
-    assert set(core._ready) <= set(alive)
+    assert set(core._opening_contexts.values()) == set(openings.values())
+    assert not set(alive) & set(openings)
+    assert sum(core._hosts.values()) == len(alive) + len(openings)
+    assert set(core._ready) <= {*alive, *openings}
     assert len(core._unaccepted) <= CONFIG.max_unaccepted_peers
 
 

@@ -31,7 +31,6 @@ def read(network: Network, here: int) -> int:
     wr = WorkRequest(request=1, length=LENGTH, opcode=Opcode.READ, key=KEY_B, local_key=KEY_A)
     network.a.core.post(here, wr)
     sender = network.a.core.peer(here).sender
-    assert sender is not None
     message = sender.queue.by_request(1)
     assert message is not None
     return message.number
@@ -63,7 +62,6 @@ def test_acknowledged__a_psn_that_waits_to_be_sent() -> None:
     network.a.core.post(here, WorkRequest(request=1, length=4 << 20))
     network.run(seconds=0.0001)
     sender = peer.sender
-    assert sender is not None
     network.a.core.cancel(here, request=1, now=network.now)
     assert sender._inflight.unsent == {sender._inflight.next_psn - 1}
     before, last = network.a.core.malformed, sender._inflight.next_psn
@@ -89,7 +87,6 @@ def test_response__to_a_read_that_waits_to_be_sent(flags: int) -> None:
     assert [done.status for done in completed(network.a)] == [Status.OK]
     assert network.a.target[:LENGTH].tobytes() == network.b.region[:LENGTH].tobytes()
     sender = peer.sender
-    assert sender is not None
     assert sender.queue.outstanding_reads == 0
 
 
@@ -136,7 +133,6 @@ def test_close__of_a_peer_that_says_that_round_trips_take_a_minute() -> None:
     network.a.core.post(here, WorkRequest(request=1, length=100))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     sender = peer.sender
-    assert sender is not None
     for path in sender.paths:
         path.rtt.smoothed_s = 59.0
     sender._rtt.smoothed_s = 59.0

@@ -52,7 +52,6 @@ def transfer(
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_sender__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
     _, a, _, core, _ = transfer(seed)
-    assert core.sender is not None
     bursts, acks, losses = a.of(trace.BurstSent), a.of(trace.AckReceived), a.of(trace.PacketsLost)
     again = [burst for burst in bursts if burst.retransmission]
     assert sum(burst.packets for burst in bursts) == core.sender.packets
@@ -124,11 +123,10 @@ def test_paths__a_blackhole_is_traced_path_by_path() -> None:
     number, _ = network.connect()
     core = network.a.core.peer(number)
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=16 * MIB))
-    network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
+    network.run(until=lambda: core.sender.packets > 300, seconds=5)
     network.dead.add(1)
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
     network.run(seconds=0.2)  # the dead paths' probes go unanswered
-    assert core.sender is not None
     changes = a.of(trace.PathStateChanged)
     assert changes, "no path ever timed out"
     for path in core.sender.paths:
@@ -188,7 +186,7 @@ def test_window__a_timeout_of_all_paths_is_traced() -> None:
     number, _ = network.connect()
     core = network.a.core.peer(number)
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=16 * MIB))
-    network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
+    network.run(until=lambda: core.sender.packets > 300, seconds=5)
     network.dead.update(range(4))
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
     changes = [change for change in a.of(trace.MetricsUpdated) if change.trigger == "timeout"]

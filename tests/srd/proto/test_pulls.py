@@ -83,7 +83,7 @@ def test_many_peers__are_pulled(seed: int) -> None:
 
 def retransmitted(network: Network) -> int:
     senders = [network.a.core.peer(number).sender for number in network.a.core.open_peers]
-    return sum(sender.retransmitted for sender in senders if sender is not None)
+    return sum(sender.retransmitted for sender in senders)
 
 
 def test_few_peers__cost_nothing() -> None:
@@ -175,7 +175,7 @@ def test_lost_pull__that_tells_to_ask_is_repeated() -> None:
             release(network.b, message, now=network.now)
         network.b.events.clear()
     senders = [network.a.core.peer(number).sender for number in network.a.core.open_peers]
-    assert all(sender is not None and sender.asks for sender in senders)
+    assert all(sender.asks for sender in senders)
 
 
 @pytest.mark.parametrize("lost", PULLS)

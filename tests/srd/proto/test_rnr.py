@@ -188,7 +188,6 @@ def test_credit__of_messages_comes_back_from_what_was_aborted(kind: str) -> None
     pair.network.run(seconds=3)
     assert set(pair.statuses().values()) == {Status.FLUSHED}
     sender = pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
     started = sender.queue.credit._started_messages
     assert pair.b.core.peer(pair.at_b).receiver.acks.credit_messages - started == 2
     assert started >= 10

@@ -22,7 +22,7 @@ def write(directory: Path) -> tuple[Path, Path]:
         number, _ = network.connect()
         network.a.core.post(number, WorkRequest(request=1, length=4 * MIB))
         core = network.a.core.peer(number)
-        network.run(until=lambda: core.sender is not None and core.sender.packets > 200, seconds=5)
+        network.run(until=lambda: core.sender.packets > 200, seconds=5)
         network.dead.add(1)
         network.run(until=lambda: bool(completed(network.a)), seconds=20)
         network.a.core.close(number, now=network.now)

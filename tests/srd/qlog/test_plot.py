@@ -32,7 +32,7 @@ def peers() -> dict[int, PeerSummary]:
     number, _ = network.connect()
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 << 20))
     core = network.a.core.peer(number)
-    network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
+    network.run(until=lambda: core.sender.packets > 300, seconds=5)
     network.dead.add(2)
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
     return summarise(recorder.records)

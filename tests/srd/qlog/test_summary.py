@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from netns.netem.shape import Shape
 from srd.proto.trace import (
@@ -28,7 +24,7 @@ from srd.proto.trace import (
 )
 from srd.proto.work_request import WorkRequest
 from srd.qlog.reader import Record
-from srd.qlog.summary import STALLS, PeerSummary, ReceivedPath, Stalls, percentile, summarise
+from srd.qlog.summary import STALLS, PeerSummary, ReceivedPath, Stalls, summarise
 from tests.simulation import Network, completed
 
 
@@ -53,24 +49,6 @@ def data(path: int, *, kept: int, size: int = 100, incomplete: bool = True) -> D
 def summary(*timed: tuple[float, TraceEvent]) -> PeerSummary:
     (peer,) = summarise(Record(at_s, 0, event) for at_s, event in timed).values()
     return peer
-
-
-# -- percentiles ----------------------------------------------------------------------------------------------------
-
-
-def test_percentile__nearest_rank() -> None:
-    values = [float(value) for value in range(1, 101)]
-    random.Random(5).shuffle(values)
-    assert [percentile(values, percent) for percent in (0, 1, 50, 99, 100)] == [1, 1, 50, 99, 100]
-    assert percentile([7.0], 99) == 7.0
-    assert percentile([], 50) is None
-
-
-@given(values=st.lists(st.floats(0, 1e6), min_size=1), percent=st.floats(0, 100))
-def test_percentile__is_one_of_the_values_with_enough_below_it(values: list[float], percent: float) -> None:
-    found = percentile(values, percent)
-    assert found in values
-    assert sum(value <= found for value in values) >= percent / 100 * len(values) - 1e-6
 
 
 # -- stalls ---------------------------------------------------------------------------------------------------------
@@ -207,7 +185,7 @@ def test_summarise__a_transfer_in_virtual_time(seed: int) -> None:
     number, _ = network.connect()
     core = network.a.core.peer(number)
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 << 20))
-    network.run(until=lambda: core.sender is not None and core.sender.packets > 200, seconds=5)
+    network.run(until=lambda: core.sender.packets > 200, seconds=5)
     died_at = network.now
     dead = network.dead
     dead.update(range(4))  # no packet passes for 100 ms
@@ -215,7 +193,6 @@ def test_summarise__a_transfer_in_virtual_time(seed: int) -> None:
     dead.clear()
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
     peer = summarise(recorder.records)[number]
-    assert core.sender is not None
     for path in core.sender.paths:
         mine = peer.sent[path.index]
         assert (mine.packets, mine.retransmitted, mine.lost, mine.state) == (

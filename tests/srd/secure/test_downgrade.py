@@ -238,7 +238,6 @@ def check_agreement(here: PeerCore, others: list[PeerCore], what: str) -> None:
         assert (here.own_context, here.remote_context) == (there.remote_context, there.own_context), what
         assert here.datagram_bytes == there.datagram_bytes, what
         for peer in (here, there):
-            assert peer.sender is not None
             assert peer.sender.max_message_bytes == ProtocolConfig().max_message_bytes, what
             assert isinstance(peer.protection, Session)
         one, other = here.protection, there.protection

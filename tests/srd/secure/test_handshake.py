@@ -154,7 +154,7 @@ def test_psk__another_one() -> None:
 
 def test_keys__the_responder_has_another_key() -> None:
     opening = Opening(KEYS)
-    opening.a.core.peer(0).initiator._check_credential = check_of(KEYS, security(KEYS, "other"))  # type: ignore[union-attr]
+    opening.a.core._openings[0]._check_credential = check_of(KEYS, security(KEYS, "other"))
     assert not opening.a.take(opening.retry(), now=NOW), "nothing is sent to it, least of all the own key"
     opening.a.core.handle_timeout(NOW + 60)
     opening.a.poll(NOW + 60)
@@ -180,7 +180,7 @@ def test_cert__of_another_authority_is_refused_by_both_ends() -> None:
     )
     opening = Opening(CERT, b=foreign)
     assert not opening.a.take(opening.retry(), now=NOW)
-    assert "is issued by 'CN=evil', which is not trusted" in opening.a.core.peer(0).initiator.failure  # type: ignore[union-attr]
+    assert "is issued by 'CN=evil', which is not trusted" in opening.a.core._openings[0].failure
     opening = Opening(CERT, a=foreign)
     assert kinds([opening.accept()]) == [Refuse]
 
@@ -422,7 +422,7 @@ def test_accept__of_an_earlier_attempt() -> None:
     earlier = Opening()
     accept = earlier.accept()
     opening = Opening()
-    opening.a.core._new_context = lambda: 5
+    opening.a.core._shared.new_token = lambda: 5
     opening.second()
     opening.a.take(accept, now=NOW)
     assert not opening.a.opened

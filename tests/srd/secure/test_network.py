@@ -125,7 +125,6 @@ def test_nonces__a_wrap_of_the_path_sequences(monkeypatch: pytest.MonkeyPatch) -
     network = network_of(seed=1)
     here, _ = network.connect()
     sender = network.a.core.peer(here).sender
-    assert sender is not None
     exchange(network, here)
     for jump in ((1 << 31) - 100, (1 << 32) - 100, (1 << 32) + (1 << 31) - 200, (1 << 33) - 300):
         for path in sender.paths:

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from netns.backends.virtual.event_log import JsonLines
+from netns.backends.virtual.virtual_link import JsonLines
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from srd.proto.config import ProtocolConfig

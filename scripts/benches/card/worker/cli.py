@@ -25,8 +25,10 @@ def _run(role: Callable[[], int]) -> None:
     """Run; print an error as one line."""
     try:
         sys.exit(role())
-    except (BenchError, NitroError) as error:
+    except (BenchError, NitroError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    except EOFError as error:
+        raise click.ClickException("the other application has gone") from error
 
 
 _run_dir = click.argument("run_dir", type=click.Path(path_type=Path))

@@ -41,13 +41,13 @@ def receive(run_dir: Path, *, device: str, kind: str) -> int:
     with CardEndpoint(run_dir, device, room=room) as endpoint, listening([endpoint]) as exchange:
         if kind == RINGS:
             endpoint.post_receives(np.arange(RECEIVES, dtype=np.uint64) * np.uint64(SEND_BYTES), length=SEND_BYTES)
-            exchange.send(posted=True)
+            exchange.send({"posted": True})
             while True:
                 found = take(endpoint.recv_cq, AT_ONCE)
                 endpoint.post_receives(found["wr_id"], length=SEND_BYTES)
                 os.sched_yield()
-        exchange.send(posted=True)
-        exchange.receive()
+        exchange.send({"posted": True})
+        exchange.recv()
     return 0
 
 
@@ -62,7 +62,7 @@ def send(run_dir: Path, *, device: str, host: str, port: int, kind: str) -> int:
         CardEndpoint(run_dir, device, room=room, events=not rings) as endpoint,
         connected(host, port, [endpoint]) as exchange,
     ):
-        exchange.receive()
+        exchange.recv()
         _report(_post_for_ever(endpoint) if rings else _write_for_ever(endpoint))
     return 0
 

@@ -50,10 +50,10 @@ def receive(run_dir: Path, *, device: str) -> int:
         receives = [RecvRequest(slot, (sge,)) for slot, sge in enumerate(slots)]
         with listening([endpoint]) as exchange:
             endpoint.qp.post_recv(*receives)
-            exchange.send(posted=True)
+            exchange.send({"posted": True})
             echoes = [_send_request(endpoint, sge, wr_id=slot) for slot, sge in enumerate(slots)]
             _echo(endpoint, receives, echoes)
-            exchange.receive()
+            exchange.recv()
     emit("received")
     return 0
 
@@ -83,9 +83,9 @@ def send(
 ) -> int:
     """Measure round trips for `seconds`, or for longer until they are `fewest`."""
     with CardEndpoint(run_dir, device, room=ROOM) as endpoint, connected(host, port, [endpoint]) as exchange:
-        exchange.receive()
+        exchange.recv()
         samples = measure(endpoint, seconds=seconds, warm_up=warm_up, fewest=fewest)
-        exchange.send(ended=True)
+        exchange.send({"ended": True})
     emit("measured", figures=percentiles([1e9 * sample for sample in samples]), round_trips=len(samples))
     return 0
 

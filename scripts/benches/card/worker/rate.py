@@ -8,13 +8,13 @@ both ends generate. This takes place between two turns, outside of the measured 
 from __future__ import annotations
 
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.perf.exchange import Exchange
 from scripts.benches.card.worker.endpoint import CardEndpoint, Room, U64Array, take
 from scripts.benches.card.worker.meeting import connected, listening
 from scripts.benches.veth.worker.bulk import WARM_UP_TURNS
@@ -45,14 +45,14 @@ def receive(run_dir: Path, *, device: str, messages: int) -> int:
             landed[:] = 0
             posted = min(RECEIVES, len(rows))
             endpoint.post_receives(offsets[:posted], length=BYTES)
-            exchange.send(ready=True)
-            if not exchange.receive()["turn"]:
+            exchange.send({"ready": True})
+            if not exchange.recv()["turn"]:
                 break
             cpu_before = time.process_time()
             _collect(endpoint, offsets, posted=posted)
             turns += 1
             cpu_s += (time.process_time() - cpu_before) if turns > WARM_UP_TURNS else 0
-            exchange.send(intact=is_intact(landed, rows))
+            exchange.send({"intact": is_intact(landed, rows)})
     emit("received", cpu_s=cpu_s)
     return 0
 
@@ -92,16 +92,16 @@ def send(run_dir: Path, *, device: str, host: str, port: int, seconds: float, me
             turns += 1
             if turns > WARM_UP_TURNS:
                 took_s, cpu_s, sent = took_s + turn_s, cpu_s + turn_cpu_s, sent + len(rows)
-        exchange.receive()
-        exchange.send(turn=False)
+        exchange.recv()
+        exchange.send({"turn": False})
     emit("sent", messages=sent, seconds=took_s, cpu_s=cpu_s)
     return 0
 
 
-def _turn(endpoint: CardEndpoint, exchange: Exchange, offsets: U64Array) -> tuple[float, float]:
+def _turn(endpoint: CardEndpoint, exchange: Connection, offsets: U64Array) -> tuple[float, float]:
     """Send everything; return the duration and this end's CPU time. Raises BenchError for a wrong byte."""
-    exchange.receive()
-    exchange.send(turn=True)
+    exchange.recv()
+    exchange.send({"turn": True})
     started, cpu_before = time.perf_counter(), time.process_time()
     count, posted, done = len(offsets), 0, 0
     while done < count:
@@ -111,6 +111,6 @@ def _turn(endpoint: CardEndpoint, exchange: Exchange, offsets: U64Array) -> tupl
             posted += room
         done += len(take(endpoint.send_cq, SENDS))
     seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_before
-    if not exchange.receive()["intact"]:
+    if not exchange.recv()["intact"]:
         raise BenchError("the receiver found other messages than were sent")
     return seconds, cpu_s

@@ -43,13 +43,13 @@ def receive(run_dir: Path, *, vfs: int) -> int:
     with ExitStack() as opened:
         endpoints = _open(opened, run_dir, vfs=vfs)
         with listening(endpoints) as exchange:
-            exchange.receive()
+            exchange.recv()
             wrong = [
                 device(number)
                 for number, endpoint in enumerate(endpoints)
                 if not np.array_equal(endpoint.payload, content(number))
             ]
-            exchange.send(wrong=wrong)
+            exchange.send({"wrong": wrong})
     emit("received")
     return 0
 
@@ -62,8 +62,8 @@ def send(run_dir: Path, *, host: str, port: int, vfs: int, seconds: float) -> in
             endpoint.payload[:] = content(number)
         with connected(host, port, endpoints) as exchange:
             completed, took_s = _write(endpoints, seconds=seconds)
-            exchange.send(ended=True)
-            if wrong := exchange.receive()["wrong"]:
+            exchange.send({"ended": True})
+            if wrong := exchange.recv()["wrong"]:
                 raise BenchError(f"what {', '.join(wrong)} wrote arrived with other bytes")
     emit("sent", bytes=[count * WRITE_BYTES for count in completed], seconds=took_s)
     return 0

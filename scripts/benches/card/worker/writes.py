@@ -8,13 +8,13 @@ buffers. The CPU time of both applications is measured while the turn lasts.
 from __future__ import annotations
 
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.perf.exchange import Exchange
 from nitro_emu.verbs import SendOp
 from scripts.benches.card.worker.endpoint import QKEY, CardEndpoint, Room
 from scripts.benches.card.worker.meeting import connected, listening
@@ -37,14 +37,14 @@ def receive(run_dir: Path, *, device: str, turn_bytes: int) -> int:
     room = Room(turn_bytes)
     with CardEndpoint(run_dir, device, room=room) as endpoint, listening([endpoint]) as exchange:
         endpoint.payload[:] = 0
-        exchange.send(ready=True)
+        exchange.send({"ready": True})
         cpu_before = time.process_time()
-        while exchange.receive()["turn"]:
+        while exchange.recv()["turn"]:
             turns += 1
             cpu_s += (time.process_time() - cpu_before) if turns > WARM_UP_TURNS else 0
             wrong = wrong_writes(endpoint.payload, expected)
             endpoint.payload[:] = 0
-            exchange.send(wrong=wrong)
+            exchange.send({"wrong": wrong})
             cpu_before = time.process_time()
     emit("received", cpu_s=cpu_s)
     return 0
@@ -70,14 +70,14 @@ def send(run_dir: Path, *, device: str, host: str, port: int, seconds: float, tu
         connected(host, port, [endpoint]) as exchange,
     ):
         endpoint.payload[:] = content()
-        exchange.receive()
+        exchange.recv()
         for _ in range(WARM_UP_TURNS):
             _turn(endpoint, exchange, turn_bytes=turn_bytes)
         while took_s < seconds:
             turn_s, turn_cpu_s = _turn(endpoint, exchange, turn_bytes=turn_bytes)
             took_s, cpu_s = took_s + turn_s, cpu_s + turn_cpu_s
             turns_bps.append(8 * turn_bytes / turn_s)
-        exchange.send(turn=False)
+        exchange.send({"turn": False})
     all_turns = WARM_UP_TURNS + len(turns_bps)
     emit(
         "sent",
@@ -90,13 +90,13 @@ def send(run_dir: Path, *, device: str, host: str, port: int, seconds: float, tu
     return 0
 
 
-def _turn(endpoint: CardEndpoint, exchange: Exchange, *, turn_bytes: int) -> tuple[float, float]:
+def _turn(endpoint: CardEndpoint, exchange: Connection, *, turn_bytes: int) -> tuple[float, float]:
     """Write everything; return the duration and this end's CPU time. Raises BenchError for a damaged byte."""
     started, cpu_before = time.perf_counter(), time.process_time()
     stream(endpoint, turn_bytes // MESSAGE_BYTES)
     seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_before
-    exchange.send(turn=True)
-    if wrong := exchange.receive()["wrong"]:
+    exchange.send({"turn": True})
+    if wrong := exchange.recv()["wrong"]:
         raise BenchError(f"{wrong} writes have other bytes than were sent")
     return seconds, cpu_s
 

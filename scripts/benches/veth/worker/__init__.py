@@ -1,1 +1,1 @@
-"""Both ends of the benches on real sockets, as one program: `python -m scripts.benches.veth.worker ROLE ...`."""
+"""Both ends of what `srd perf` does not measure: see scripts/harness/worker.py."""

@@ -37,7 +37,7 @@ def settings(*, plain: bool) -> EndpointConfig:
     return EndpointConfig(adaptive_poll_s=0, security=Plain() if plain else PSK)
 
 
-async def receive(host: str, *, plain: bool) -> int:
+async def receive(*, host: str, plain: bool) -> int:
     """Accept peers, and report the CPU time to who asks, until the first one has closed."""
     async with await Endpoint.listen(host, port=0, config=settings(plain=plain)) as endpoint:
         emit("listening", port=endpoint.address[1])
@@ -63,7 +63,7 @@ async def _report(peer: Peer) -> None:
             await peer.post_send(region, offset=0, length=_CPU.size)
 
 
-async def send(host: str, *, port: int, seconds: float, plain: bool) -> int:
+async def send(*, host: str, port: int, seconds: float, plain: bool) -> int:
     """Make handshakes for SECONDS, then the flood."""
     async with await Endpoint.open(towards=host, config=settings(plain=plain)) as endpoint:
         control = await endpoint.connect(host, port=port)

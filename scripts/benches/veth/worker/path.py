@@ -23,7 +23,6 @@ from devmem.region import Region
 from scripts.benches.veth.worker.bulk import PSK, SEED
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
-from scripts.harness.rooms import begin
 from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain, ProtocolConfig
 from srd.secure.config import SecurityConfig
 
@@ -68,7 +67,7 @@ def _settings(security: SecurityConfig) -> EndpointConfig:
 # -- the answering end ------------------------------------------------------------------------------------------------
 
 
-async def answer(host: str, *, workloads: Sequence[str]) -> int:
+async def answer(*, host: str, workloads: Sequence[str]) -> int:
     """Answer a connection of each kind and workload until all have ended. The first TCP one begins with the ports."""
     arrived = asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
     async with (
@@ -131,20 +130,8 @@ async def _answer_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 # -- the asking end ---------------------------------------------------------------------------------------------------
 
 
-async def ask(
-    host: str,
-    *,
-    port: int,
-    turns: int,
-    seconds: float,
-    workloads: Sequence[str],
-    kinds: Sequence[str] = KINDS,
-    control: Path | None = None,
-) -> int:
-    """Measure `turns` of each kind and workload, of `seconds` each; emit the figures of each turn by both.
-
-    `control`: to be told when what counts begins (see scripts/harness/rooms.py).
-    """
+async def ask(*, host: str, port: int, turns: int, seconds: float, workloads: Sequence[str]) -> int:
+    """Measure `turns` of each kind and workload, of `seconds` each; emit the figures of each turn by both."""
     asks: dict[tuple[str, str], Ask] = {}
     ports: list[int] = []
     async with (
@@ -161,17 +148,14 @@ async def ask(
             for kind, endpoint, its_port in ((PLAIN, plain, ports[0]), (SECURE, secure, ports[1])):
                 peer = await opened.enter_async_context(endpoint.connect(host, its_port))
                 asks[kind, name] = _by_messages(peer, workload=WORKLOADS[name])
-        for (kind, name), each in asks.items():
-            if kind in kinds:
-                await measure(each, name=name, seconds=WARM_UP_FRACTION * seconds)
-        if control is not None:
-            begin(control)
+        for (_, name), each in asks.items():
+            await measure(each, name=name, seconds=WARM_UP_FRACTION * seconds)
         measured = []
         for _ in range(turns):
             turn = {
                 name: {
                     kind: await measure(asks[kind, name], name=name, seconds=seconds, other_end=ports[2])
-                    for kind in kinds
+                    for kind in KINDS
                 }
                 for name in workloads
             }

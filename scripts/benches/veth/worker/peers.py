@@ -33,7 +33,7 @@ CONFIG: Final = EndpointConfig(
 """Settings without polling, as waiting is no cost of a packet, and with many peers of one host."""
 
 
-async def receive(host: str) -> int:
+async def receive(*, host: str) -> int:
     """Receive messages from any number of peers, until the first has closed; check every byte."""
     expected = np.random.default_rng(MESSAGE_BYTES).bytes(MESSAGE_BYTES)
     intact, tasks = True, list[asyncio.Future[None]]()
@@ -63,7 +63,7 @@ async def receive(host: str) -> int:
     return 0
 
 
-async def send(host: str, *, port: int, peers: int, trace_memory: bool) -> int:
+async def send(*, host: str, port: int, peers: int, trace_memory: bool) -> int:
     """Connect, and measure."""
     with Region(MESSAGE_BYTES, name="bench-peers") as region:
         region.array[:] = np.frombuffer(np.random.default_rng(MESSAGE_BYTES).bytes(MESSAGE_BYTES), np.uint8)

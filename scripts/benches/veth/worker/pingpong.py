@@ -1,8 +1,7 @@
-"""Ping-pong: a message and an answer of the same length, one at a time; SRD, and kernel TCP with TCP_NODELAY.
+"""Ping-pong under load: 64 B and its answer, one at a time, beside a second peer of the same two endpoints.
 
-The loops are those of `srd perf latency` (srd.perf.sweep), which compare all of each answer at the client and a part of
-each message at the server. Under load, SRD has a second peer between the same two endpoints, with `BULK_MESSAGES` of
-1 MiB outstanding; TCP has a concurrent iperf3 (see cases/latency.py).
+The loops are those of `srd perf latency` (srd.perf.sweep), which measures the same without load. The second peer has
+`BULK_MESSAGES` of 1 MiB outstanding.
 """
 
 from __future__ import annotations
@@ -16,18 +15,16 @@ from typing import Final
 import numpy as np
 
 from devmem.region import Region
-from scripts.benches.veth.worker.bulk import MESSAGE_BYTES, PSK
+from scripts.benches.veth.worker.bulk import MESSAGE_BYTES
 from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain
-from srd.perf.parameters import Protocol
-from srd.perf.payload import Shifted
 from srd.perf.running import Failure
-from srd.perf.sweep.kernel import answer, ping
 from srd.perf.sweep.measures import RoundTrips
 from srd.perf.sweep.plan import Operation, Sweep
-from srd.perf.sweep.roles import PartCheck, Responder
-from srd.perf.tcp_socket import CUBIC, make_socket
+from srd.perf.sweep.roles import Responder
 
+CONFIG: Final = EndpointConfig(security=Plain())
+SIZE_BYTES: Final = 64
 ALONE_FRACTION: Final = 0.25
 """How long the bulk flow is measured alone before the ping-pong begins, over the time of the ping-pong."""
 BULK_MESSAGES: Final = 16
@@ -49,23 +46,13 @@ def name_of(size: int) -> str:
     return f"{size}b"
 
 
-def _sweep(sizes: Sequence[int], *, seconds: float, tcp: bool = False) -> Sweep:
-    """Return what is measured: each size for its share of the time."""
-    protocol, congestion = (Protocol.TCP, CUBIC) if tcp else (Protocol.SRD, "")
-    share_s = seconds / len(sizes)
-    return Sweep(Operation.LATENCY, protocol, congestion, sizes, iterations=0, seconds=share_s, verify=True)
-
-
-# -- ours -------------------------------------------------------------------------------------------------------------
-
-
-async def receive(host: str, *, largest: int, busy_poll: bool, plain: bool) -> int:
-    """Answer the messages of the first peer, of at most `largest` bytes, until it has closed; release all others'."""
-    config, failure = EndpointConfig(busy_poll=busy_poll, security=Plain() if plain else PSK), Failure()
-    async with await Endpoint.listen(host, port=0, config=config) as endpoint:
+async def receive(*, host: str) -> int:
+    """Answer the messages of the first peer, until it has closed; release all others'."""
+    failure = Failure()
+    async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
         emit("listening", port=endpoint.address[1])
         peer = await endpoint.accept()
-        responder = Responder(peer, size_bytes=largest, verify=True, fail=failure.set)
+        responder = Responder(peer, size_bytes=SIZE_BYTES, verify=True, fail=failure.set)
         others = asyncio.ensure_future(_release_others(endpoint))
         with contextlib.suppress(PeerError):  # it has closed
             await failure.wait()
@@ -88,28 +75,21 @@ async def _release(peer: Peer) -> None:
             (await peer.recv()).release()
 
 
-async def send(
-    host: str, *, port: int, sizes: Sequence[int], seconds: float, busy_poll: bool, loaded: bool, plain: bool
-) -> int:
-    """Measure each size for its share of `seconds`, idle or beside a bulk flow."""
-    config, figures = EndpointConfig(busy_poll=busy_poll, security=Plain() if plain else PSK), {}
-    sweep, source = _sweep(sizes, seconds=seconds), Shifted(max(sizes))
-    alone_gbps = beside_gbps = 0.0
-    async with await Endpoint.open(towards=host, config=config) as endpoint:
+async def send(*, host: str, port: int, seconds: float) -> int:
+    """Measure for `seconds`, beside a bulk flow."""
+    sweep = Sweep(Operation.LATENCY, sizes=(SIZE_BYTES,), iterations=0, seconds=seconds, verify=True)
+    async with await Endpoint.open(towards=host, config=CONFIG) as endpoint:
         peer = await endpoint.connect(host, port=port)
-        bulk = Bulk(await endpoint.connect(host, port=port)) if loaded else None
-        if bulk is not None:
-            await asyncio.sleep(ALONE_FRACTION * seconds)
-            alone_gbps = bulk.lap_gbps()
-        for size in sizes:
-            measure = RoundTrips(sweep, peer, size_bytes=size, source=source)
-            figures[name_of(size)] = percentiles(await measure.times_ns())
-        if bulk is not None:
-            beside_gbps = bulk.lap_gbps()
-            bulk.stop()
+        bulk = Bulk(await endpoint.connect(host, port=port))
+        await asyncio.sleep(ALONE_FRACTION * seconds)
+        alone_gbps = bulk.lap_gbps()
+        measure = RoundTrips(sweep, peer, size_bytes=SIZE_BYTES)
+        figures = {name_of(SIZE_BYTES): percentiles(await measure.times_ns())}
+        beside_gbps = bulk.lap_gbps()
+        bulk.stop()
         await peer.close()
         dropped = endpoint.dropped_packets
-    source.close()
+    measure.close()
     emit("measured", figures=figures, bulk_alone_gbps=alone_gbps, bulk_gbps=beside_gbps, dropped=dropped)
     return 0
 
@@ -143,35 +123,3 @@ class Bulk:
     def _done(self, _future: object) -> None:
         self._bytes += MESSAGE_BYTES
         self._post()
-
-
-# -- kernel TCP -------------------------------------------------------------------------------------------------------
-
-
-def tcp_receive(host: str, *, sizes: Sequence[int]) -> None:
-    """Answer messages: of each size in turn, each on a connection of its own."""
-    with make_socket(algorithm=CUBIC, mptcp=False) as listener:
-        listener.bind((host, 0))
-        listener.listen()
-        source = Shifted(max(sizes))
-        emit("listening", port=listener.getsockname()[1])
-        for size in sizes:
-            connection, _ = listener.accept()
-            with connection:
-                for _ in answer(connection, source, size_bytes=size, check=PartCheck(source)):
-                    pass
-        source.close()
-    emit("received")
-
-
-def tcp_send(host: str, *, port: int, sizes: Sequence[int], seconds: float) -> None:
-    """Measure each size for its share of `seconds`."""
-    figures: dict[str, dict[str, float]] = {}
-    sweep, source = _sweep(sizes, seconds=seconds, tcp=True), Shifted(max(sizes))
-    for size in sizes:
-        with make_socket(algorithm=CUBIC, mptcp=False) as sock:
-            sock.connect((host, port))
-            times_ns, _ = ping(sock, source, size_bytes=size, sweep=sweep)
-            figures[name_of(size)] = percentiles(times_ns)
-    source.close()
-    emit("measured", figures=figures)

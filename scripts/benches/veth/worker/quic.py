@@ -84,8 +84,12 @@ class Receiving(QuicConnectionProtocol):
             self.ended.set()
 
 
-async def receive(host: str, *, mtu: int) -> int:
-    """Serve one connection until it ends."""
+def receive(*, host: str, mtu: int) -> None:
+    """Serve one connection until it ends. On uvloop aioquic is slower, and more so turn by turn."""
+    asyncio.run(_receive(host, mtu=mtu))
+
+
+async def _receive(host: str, *, mtu: int) -> None:
     Receiving.expected = content()
     opened: asyncio.Future[Receiving] = asyncio.get_running_loop().create_future()
 
@@ -105,11 +109,14 @@ async def receive(host: str, *, mtu: int) -> int:
     await protocol.ended.wait()
     server.close()
     emit("received", cpu_s=time.process_time() - cpu_before)
-    return 0
 
 
-async def send(host: str, *, port: int, seconds: float, mtu: int) -> int:
+def send(*, host: str, port: int, seconds: float, mtu: int) -> None:
     """Send turns until `seconds` were timed, after one for warm-up."""
+    asyncio.run(_send(host, port=port, seconds=seconds, mtu=mtu))
+
+
+async def _send(host: str, *, port: int, seconds: float, mtu: int) -> None:
     data, sent_bytes, timed_s = content(), 0, 0.0
     async with connect(host, port, configuration=configuration(is_client=True, mtu=mtu)) as client:
         _widen(client._transport)  # noqa: SLF001 - as above
@@ -118,7 +125,6 @@ async def send(host: str, *, port: int, seconds: float, mtu: int) -> int:
             timed_s += await _turn(client, data)
             sent_bytes += len(data)
     emit("sent", bytes=sent_bytes, seconds=timed_s)
-    return 0
 
 
 def _widen(transport: Any) -> None:

@@ -80,7 +80,7 @@ class MessageChannel:
 # -- the sending end --------------------------------------------------------------------------------------------------
 
 
-async def send(host: str, *, port: int, seconds: float, kind: str, count: int) -> int:
+async def send(*, host: str, port: int, seconds: float, kind: str, count: int) -> int:
     """Send turns until `seconds` were timed; emit bytes, seconds and this end's CPU time of these."""
     source = content().tobytes()
     pieces = [source[at : at + PIECE_BYTES] for at in range(0, SOURCE_BYTES, PIECE_BYTES)]
@@ -134,7 +134,7 @@ async def _connected(kind: str, host: str, *, port: int, count: int) -> AsyncIte
 # -- the receiving end ------------------------------------------------------------------------------------------------
 
 
-async def receive(host: str, *, kind: str, count: int) -> int:
+async def receive(*, host: str, kind: str, count: int) -> int:
     """Receive turns until the sender closes; emit whether every byte was right, and the CPU time of those timed."""
     expected = content().tobytes()
     expected += expected[:READ_BYTES]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from netns.backends.relay.sched_delay import SchedDelay
+from netns.backends.relay.relay import SchedDelay
 
 
 def test_waited_ns__is_the_second_number(tmp_path: Path) -> None:

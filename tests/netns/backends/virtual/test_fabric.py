@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netns.backends.virtual.event_log import JsonLines
 from netns.backends.virtual.event_queue import Action
 from netns.backends.virtual.fabric import VirtualFabric
-from netns.backends.virtual.virtual_link import Flow, Packet
+from netns.backends.virtual.virtual_link import JsonLines, Packet, PacketFlow
 from netns.errors import BackendError, ShapeError, TopologyError
 from netns.faults.schedule import ScheduledEvent
 from netns.netem.shape import Shape
@@ -27,7 +26,7 @@ MS = 1_000_000
 LINK = Shape(delay_us=100, rate_bps=10**9, limit_packets=50)
 
 
-def sending(fabric: VirtualFabric, flow: Flow, *, length_bytes: int) -> Action:
+def sending(fabric: VirtualFabric, flow: PacketFlow, *, length_bytes: int) -> Action:
     return lambda _: fabric.send(flow, length_bytes=length_bytes, content=None)
 
 
@@ -183,7 +182,7 @@ def test_pinned_addresses__cross_their_spine_only() -> None:
     assert fabric.links["leaf1", "spine3"].packets == 50
 
 
-def send(fabric: VirtualFabric, flow: Flow, content: object, _now_ns: int) -> None:
+def send(fabric: VirtualFabric, flow: PacketFlow, content: object, _now_ns: int) -> None:
     fabric.send(flow, length_bytes=100, content=content)
 
 

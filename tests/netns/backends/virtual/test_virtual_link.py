@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from netns.backends.virtual.event_queue import EventQueue
-from netns.backends.virtual.virtual_link import Flow, Inbox, Packet, Record, VirtualLink
+from netns.backends.virtual.virtual_link import Inbox, JsonLines, Packet, PacketEvent, PacketFlow, VirtualLink
 from netns.netem.queue import Netem
 from netns.netem.shape import Shape
 
@@ -35,7 +38,7 @@ class Route:
             VirtualLink(f"n{index}>n{index + 1}", shape=shape, seed=seed + index, events=self.events)
             for index, shape in enumerate(shapes)
         )
-        self.flow = Flow("10.0.1.1", 7, "10.0.2.1", 8, links=self.virtual_links, inbox=inbox)
+        self.flow = PacketFlow("10.0.1.1", 7, "10.0.2.1", 8, links=self.virtual_links, inbox=inbox)
 
     def receive(self, packets: list[Packet], now_ns: int) -> None:
         self.arrived += [(packet.number, now_ns) for packet in packets]
@@ -143,7 +146,7 @@ def test_wait_ns__now() -> None:
 def test_observe__reports_every_fate() -> None:
     # Seed 42424242 and 10 % loss drop packets 5, 12 and 24: the public vector of netem's PRNG.
     route = Route(Shape(delay_us=1, loss_percent=10, limit_packets=6), seed=42424242)
-    records: list[Record] = []
+    records: list[PacketEvent] = []
     route.virtual_links[0].observe = records.append
     for number in range(1, 9):
         route.send_at(100, number=number)
@@ -164,3 +167,16 @@ def test_inbox__without_a_station_swallows() -> None:
     route.run()
     assert route.arrived == []
     assert route.flow.inbox.packets == []
+
+
+RECORD = PacketEvent(1500, "queued", "leaf1>spine1", 3, "10.0.1.1:7>10.0.2.1:8", 9014, marked=True)
+
+
+def test_json_lines() -> None:
+    file = io.StringIO()
+    write = JsonLines(file)
+    write(RECORD)
+    write(RECORD._replace(fate="left"))
+    lines = file.getvalue().splitlines()
+    assert [json.loads(line)["fate"] for line in lines] == ["queued", "left"]
+    assert PacketEvent(**json.loads(lines[0])) == RECORD

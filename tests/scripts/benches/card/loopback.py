@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from netns.lab.lab import Lab
-from scripts.harness.veth_pair import VethPair
+from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
 
 _addresses = itertools.count()
 
@@ -26,6 +26,6 @@ def loopback_address() -> str:
     return f"127.{101 + (pid >> 8) % 100}.{pid % 256}.{next(_addresses) % 254 + 1}"
 
 
-def loopback_pair(*, sender: str | None = None) -> VethPair:
+def loopback_pair(*, sender: str | None = None) -> TwoHosts:
     """Return two ends; `sender`: the first one's address."""
-    return VethPair(cast(Lab, _NoLab()), sender or loopback_address(), loopback_address())
+    return TwoHosts(cast(Lab, _NoLab()), (SENDER, RECEIVER), sender or loopback_address(), loopback_address())

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from scripts.benches.card.pinned import halves, pinned
-from scripts.harness.veth_pair import RECEIVER, SENDER
+from scripts.harness.two_hosts import RECEIVER, SENDER
 from tests.scripts.benches.card.loopback import loopback_pair
 
 

@@ -6,18 +6,7 @@ import math
 
 import pytest
 
-from scripts.benches.cases import (
-    blackhole,
-    ecn,
-    fair,
-    incast,
-    long_fat,
-    loss,
-    messages,
-    permutation,
-    placement_scaling,
-    slow_path,
-)
+from scripts.benches.cases import blackhole, capacity, fair, incast, messages, permutation, placement_scaling
 from scripts.benches.fabrics import PACKET_BYTES
 from scripts.benches.presets import MICROSECOND_FABRIC
 from scripts.benches.reference_fabric import LINK, bulk, fabric
@@ -31,7 +20,7 @@ def test_incast__ideal_by_hand() -> None:
 
 
 def test_incast__ideal_is_a_lower_bound() -> None:
-    figures = incast._incast(seed=1, senders=4, message_bytes=200_000)
+    figures = incast.measure(1, 0.0, senders=4, message_bytes=200_000).ours
     # netem rounds the time of each packet down to a nanosecond: 92 of them are up to 0.1 us of 87.
     assert 0.999 <= figures["max_over_ideal_ratio"] < 10
     assert figures["spread_ratio"] == pytest.approx(figures["max_us"] / figures["min_us"])
@@ -46,16 +35,16 @@ def test_permutation__ideal_is_a_lower_bound() -> None:
 
 @pytest.mark.compiled
 def test_slow_path_and_loss__capacity_fractions() -> None:
-    slow = slow_path.measure(1, 0.05).ours
+    slow = capacity.slow_path(1, 0.05).ours
     assert 0.5 < slow["capacity_fraction"] <= 1.02  # what was queued at the start of 50 ms may land in them
     assert slow["capacity_mbps"] == pytest.approx(1775 * 8916 / 9014)
-    lossy = loss.measure(1, 0.05).ours
+    lossy = capacity.loss(1, 0.05).ours
     assert all(0.5 < value <= 1.05 for value in lossy.values())
 
 
 @pytest.mark.compiled
 def test_ecn__marks_keep_the_queue_short_and_lose_nothing() -> None:
-    round_ = ecn.measure(1, 0.3)
+    round_ = capacity.ecn(1, 0.3)
     marked, unmarked = round_.ours, round_.baselines["unmarked"]
     assert marked["queue_ratio"] == marked["mean_queue_ms"] / unmarked["mean_queue_ms"] < 0.75
     assert marked["lost_fraction"] < 0.01 < unmarked["lost_fraction"]
@@ -64,7 +53,7 @@ def test_ecn__marks_keep_the_queue_short_and_lose_nothing() -> None:
 
 
 def test_long_fat__a_buffer_of_one_bdp() -> None:
-    shape = long_fat.fabric(seed=1).link("leaf2-spine1").shape_ab
+    shape = capacity.long_fat_fabric(seed=1).link("leaf2-spine1").shape_ab
     assert shape is not None
     bdp_bytes = shape.rate_bps / 8 * 2 * shape.delay_us / 1e6
     assert shape.limit_packets * PACKET_BYTES == pytest.approx(1.5 * bdp_bytes, rel=0.01)  # half in the line

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from netns.compare.counters import Reading
 from netns.lab.lab import Lab
 from netns.topology.model import reference
 from scripts.benches.cases import tail
+from srd.compare.counters import Reading
 
 BULK_BYTES = 2_000_000
 """More than the small flow sends over any spine."""

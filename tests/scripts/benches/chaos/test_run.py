@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scripts.benches.case import Request
 from scripts.benches.cases import chaos
 from scripts.benches.chaos import host as host_module
 from scripts.benches.chaos.run import Run, run_scenario
@@ -26,7 +27,8 @@ CHUNK = 50
 @pytest.mark.compiled
 @pytest.mark.parametrize("first", range(1, chaos.RUNS + 1, CHUNK))
 def test_chaos__no_violations(first: int, capsys: pytest.CaptureFixture[str]) -> None:
-    figures = chaos.measure(range(first, first + CHUNK)).ours
+    (round_,) = chaos.measure(Request(seed=first, runs=CHUNK))
+    figures = round_.ours
     assert figures["violations"] == 0, capsys.readouterr().err
     assert figures["runs"] == CHUNK
     assert figures["delivered"] > 5 * CHUNK
@@ -145,6 +147,6 @@ def test_sabotage__is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.sources
 def test_measure__prints_how_to_replay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(MajorityDelay, "on_ack", raises)
-    figures = chaos.measure([3]).ours
+    figures = next(chaos.measure(Request(seed=3))).ours
     assert figures["violations"] == 1
     assert "seed 3: replay with: scripts/bench chaos --seed 3\n    ValueError: no" in capsys.readouterr().err

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import pytest
 
 from netns.processes import processes_in
-from scripts.benches.tunnel.carriers import Usage, openvpn, wireguard_go
-from scripts.benches.tunnel.ends import Ends
+from scripts.benches.tunnel.carriers import Usage, await_answer, openvpn, wireguard_go
 from scripts.benches.tunnel.streams import WORKER, Sockets, stream
-from scripts.harness.client_server import python, run_both
+from scripts.harness.client_server import run_both
 from scripts.harness.errors import BenchError
-from scripts.harness.process import ManagedProcess
-from scripts.harness.veth_pair import veth_pair
+from scripts.harness.process import Process
+from scripts.harness.two_hosts import TwoHosts, veth_pair
+from scripts.harness.worker import worker
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.root
@@ -25,9 +26,8 @@ MTU = 1500
 
 @pytest.mark.long
 @pytest.mark.parametrize("carrier", [wireguard_go, openvpn])
-def test_carrier__carries_tcp_and_ends(carrier: Callable[..., AbstractContextManager[Ends]]) -> None:
-    with veth_pair(mtu=MTU, offload=True, name=NAME) as two:
-        ends = Ends.of_veth(two)
+def test_carrier__carries_tcp_and_ends(carrier: Callable[..., AbstractContextManager[TwoHosts]]) -> None:
+    with veth_pair(mtu=MTU, offload=True, name=NAME) as ends:
         with carrier(ends, mtu=MTU) as inner:
             assert inner.receiver != ends.receiver
             assert inner.ping_ms(count=3) > 0
@@ -41,18 +41,18 @@ def test_carrier__carries_tcp_and_ends(carrier: Callable[..., AbstractContextMan
 
 def test_await_answer__of_a_process_that_ends() -> None:
     with veth_pair(mtu=MTU, offload=True, name=NAME) as two:
-        process = ManagedProcess.start("tunnel", command=["sh", "-c", "echo no such device >&2; exit 1"])
+        process = Process.start("tunnel", command=["sh", "-c", "echo no such device >&2; exit 1"])
         process.process.wait()
-        with pytest.raises(BenchError, match=r"^tunnel: no such device$"):
-            Ends(two.lab, ("sender", "receiver"), "192.0.2.1", "192.0.2.2").await_answer(process)
+        with pytest.raises(BenchError, match=r"^the tunnel ended with status 1: no such device$"):
+            await_answer(replace(two, sender="192.0.2.1", receiver="192.0.2.2"), [process])
 
 
 def test_connections__all_at_once_and_right() -> None:
     with veth_pair(mtu=MTU, offload=True, name=NAME) as two:
         served, exchanged = run_both(
-            Ends.of_veth(two),
-            server=python(WORKER, "connections-receive", two.receiver),
-            client=lambda host, port: python(WORKER, "connections-send", host, str(port), "--count", "50"),
+            two,
+            server=worker(WORKER, "connections_receive", host=two.receiver),
+            client=lambda host, port: worker(WORKER, "connections_send", host=host, port=port, count=50),
             bound_s=PATIENCE_S,
         )
     assert served["connections"] == served["at_once"] == exchanged["right"] == 50

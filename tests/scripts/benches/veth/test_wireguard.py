@@ -9,7 +9,7 @@ import pytest
 from scripts.benches.veth import iperf, wireguard
 from scripts.benches.veth.wireguard import SOCKETS, tunnel
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import VethPair, veth_pair
+from scripts.harness.two_hosts import TwoHosts, veth_pair
 from srd.perf.tcp_socket import CUBIC
 
 pytestmark = pytest.mark.root
@@ -28,8 +28,8 @@ def test_tunnel__carries_tcp_and_ends() -> None:
 
 
 def test_tunnel__does_not_come_up_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = VethPair.command
-    monkeypatch.setattr(VethPair, "command", lambda self, node, argv: real(self, node, ["false", *argv[1:]]))
+    real = TwoHosts.command
+    monkeypatch.setattr(TwoHosts, "command", lambda self, node, argv: real(self, node, ["false", *argv[1:]]))
     monkeypatch.setattr(wireguard, "_BOUND_S", 1.0)
     with (
         veth_pair(mtu=1500, offload=True, name=NAME) as two,

@@ -16,8 +16,8 @@ from srd.perf.errors import PerfError
 from srd.perf.figures import BandwidthFigures, LatencyFigures
 from srd.perf.parameters import Protocol
 from srd.perf.payload import Shifted, Source
-from srd.perf.sweep import client as sweep_client
 from srd.perf.sweep import measures
+from srd.perf.sweep.carrier import Joined
 from srd.perf.sweep.kernel import in_thread
 from srd.perf.sweep.plan import Operation, Sweep, encode
 from srd.perf.sweep.rows import Rows
@@ -135,13 +135,13 @@ async def test_second_test_is_refused_while_a_sweep_runs_and_served_after_it(
     operation: Operation, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = asyncio.Event()
-    measure_of = measures.measure_of
+    measure = Joined.measure
 
     def noticed(*arguments: Any, **named: Any) -> Any:
         begun.set()
-        return measure_of(*arguments, **named)
+        return measure(*arguments, **named)
 
-    monkeypatch.setattr(sweep_client, "measure_of", noticed)
+    monkeypatch.setattr(Joined, "measure", noticed)
     async with served() as server:
         long = sweep(operation, protocol, iterations=0, seconds=600.0, verify=False)
         running = asyncio.ensure_future(server.sweep(long))

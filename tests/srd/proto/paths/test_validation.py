@@ -183,7 +183,7 @@ def test_handle_challenge__only_of_open_paths() -> None:
     peer = network.a.core.peer(at_a)
     network.a.core.post(at_a, WorkRequest(request=1, length=100))
     network.run(until=lambda: bool(completed(network.a)), seconds=1)
-    used = [path.index for path in peer.sender.paths if path.next_sequence] if peer.sender else []
+    used = [path.index for path in peer.sender.paths if path.next_sequence]
     assert used
     for path in range(256):
         out = give(network.a, PathChallenge(peer.own_context, 99, path), now=network.now, source="z:1")

@@ -162,7 +162,7 @@ class Traffic:
         while network.now < end and not (ended(network.a) or ended(network.b)):
             for node, number in self.ends:
                 peer = node.core.peer(number)
-                waiting = peer.sender.queue.count if peer.sender else 0
+                waiting = peer.sender.queue.count
                 for length in self._lengths(waiting) if peer.state is PeerState.OPEN else []:
                     node.core.post(number, WorkRequest(request=self._requests, length=length))
                     self._requests += 1
@@ -266,7 +266,6 @@ def test_shrunk_mtu__of_one_link_of_four_ends_nothing(seed: int) -> None:
     traffic.run(3)
     assert not ended(network.a)
     sender = network.a.core.peer(traffic.ends[0][1]).sender
-    assert sender is not None
     active = [path for path in sender.paths if path.state is PathState.ACTIVE and path.index]
     assert active
     assert not any(network.hash["a", path.index] == 1 and path.rtt.sampled and path.counters.lost for path in active)
@@ -282,7 +281,6 @@ def test_outage__of_all_sizes_is_no_black_hole(seed: int, outage_s: float) -> No
     network.dead = {0}
     traffic.run(outage_s)
     sender = network.a.core.peer(traffic.ends[0][1]).sender
-    assert sender is not None
     assert not any(path.mtu_suspect for path in sender.paths[:32])
     network.dead = set()
     delivered = len(received(network.b))
@@ -300,7 +298,6 @@ def test_restored_mtu__in_time_nothing_ends(seed: int) -> None:
     network.conditions.largest_bytes = SMALLER
     traffic.run(0.5)
     sender = network.a.core.peer(traffic.ends[0][1]).sender
-    assert sender is not None
     assert not sender.has_active_path
     network.conditions.largest_bytes = SIZE
     delivered = len(received(network.b))

@@ -20,8 +20,7 @@ class FakePeer:
     def __init__(self, number: int) -> None:
         self.number = number
         self.waits_for_pull = False
-        self.receiver = Receiver(ProtocolConfig(), acks=acks(ProtocolConfig()))
-        self.receiver.segment_bytes = 100
+        self.receiver = Receiver(ProtocolConfig(), acks=acks(ProtocolConfig()), segment_bytes=100)
         self.discarded: list[int] = []
 
     def discard(self, messages: list[int], *, now: float) -> None:

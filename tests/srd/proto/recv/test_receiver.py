@@ -34,14 +34,12 @@ def burst_of(psn: int, *, count: int = 1, length: int | None = None, **changes: 
 
 def receiver(**changes: int) -> Receiver:
     config = replace(ProtocolConfig(), **changes)  # type: ignore[arg-type]  # every setting changed here is an integer
-    ours = Receiver(config, acks=acks(config))
-    ours.segment_bytes = SEGMENT
-    return ours
+    return Receiver(config, acks=acks(config), segment_bytes=SEGMENT)
 
 
 def acks(config: ProtocolConfig) -> Acks:
     """Of a peer of which only the address "home" is valid."""
-    return Acks(config, addresses=AddressValidation("home", paths=config.paths, new_token=lambda: 5))
+    return Acks(config, addresses=AddressValidation("home", paths=config.paths, new_token=lambda: 5), overhead_bytes=0)
 
 
 def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:

@@ -174,8 +174,7 @@ def test_discard__credit_returns_with_the_abort() -> None:
 
 def test_overdue__idle_or_too_old() -> None:
     config = replace(ProtocolConfig(), reassembly_timeout_s=30.0, request_timeout_s=50.0)
-    ours = Receiver(config, acks=acks(config))
-    ours.segment_bytes = SEGMENT
+    ours = Receiver(config, acks=acks(config), segment_bytes=SEGMENT)
     assert ours.check_at == math.inf
     ours.accept(burst_of(0, length=9000), now=10.0)
     ours.accept(burst_of(1, length=9000, offset=0, message=1), now=20.0)

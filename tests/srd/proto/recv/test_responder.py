@@ -42,7 +42,6 @@ def has_ended(pair: Pair, *, count: int) -> bool:
 def all_credit_is_unused(pair: Pair) -> bool:
     """Whether the requester may start as much as at first: nothing was delivered, and no credit is lost."""
     receiver, sender = pair.b.core.peer(pair.at_b).receiver, pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
     config, credit = pair.network.config, sender.queue.credit
     return (
         receiver.acks.credit_bytes - credit._started_bytes == config.receive_window_bytes
@@ -138,8 +137,7 @@ def test_send__is_not_acknowledged_before_it_is_taken() -> None:
         covered.append(0 in receiver._window)
         return None
 
-    responder = pair.b.core.peer(pair.at_b)._responder
-    assert responder is not None
+    responder = pair.b.core.peer(pair.at_b).responder
     responder._inbox = RecordingInbox(decide)
     pair.send(1, length=100)
     pair.run(1)
@@ -176,7 +174,6 @@ def test_send__longer_than_accepted_is_refused_before_the_inbox() -> None:
     inbox = RecordingInbox()
     pair = Pair(inbox=inbox)
     sender = pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
     sender.max_message_bytes = 32 * MIB
     pair.send(1, length=17 * MIB, key=1)
     pair.run(1)
@@ -193,7 +190,6 @@ def test_send__refusals_are_no_congestion(share: float, *, batched: bool) -> Non
         pair = Pair(inbox=refuses_share(refused))
         pair.network.joins = True
         sender = pair.a.core.peer(pair.at_a).sender
-        assert sender is not None
         if batched:
             post_batch(pair, first=0, count=500, key=1, length=8916)
         else:
@@ -634,13 +630,12 @@ def test_inbox__at_most_once_whatever_happens(seed: int) -> None:
 def test_batch__its_new_messages_are_one_event_with_the_key_of_all(flags: int, immediate: int | None) -> None:
     pair = Pair()
     peer = pair.b.core.peer(pair.at_b)
-    assert peer._responder is not None
     batch = ReceivedBurst(
         flags=flags, path=0, path_sequence=0, context=peer.own_context, psn=0, count=4, sent_us=0, message=2**32 - 1,
         length=10, immediate=5, offset=0, key=77, payload_offset=100, payload_bytes=40, segment_bytes=10, address="a:0",
         received_at=1.0, batch=True,
     )  # fmt: skip
     for known in (0, 3):
-        peer._responder.handle(single_packet(batch, known), now=1.0)
-    assert peer._responder.handle(batch, now=1.0) == [Extent(0, 110, 20)]
+        peer.responder.handle(single_packet(batch, known), now=1.0)
+    assert peer.responder.handle(batch, now=1.0) == [Extent(0, 110, 20)]
     assert pair.b.core._events.pop() == MessagesReceived(peer.number, 0, 2, 10, immediate, 110, 77)

@@ -336,7 +336,7 @@ def test_post__more_than_a_gib() -> None:
 def test_post__invalid_opcodes_and_reads_without_memory() -> None:
     pair = Pair()
     pair.a.core.post(pair.at_a, WorkRequest(request=1, length=1, opcode=Opcode.RESPONSE))
-    pair.a.core._memory = None
+    pair.a.core._shared.memory = None
     pair.read(2, length=1)
     pair.run(1, 2)
     assert set(pair.statuses().values()) == {Status.LOCAL_ERROR_UNSUPPORTED_OP}
@@ -345,7 +345,7 @@ def test_post__invalid_opcodes_and_reads_without_memory() -> None:
 def test_responder__without_memory_refuses() -> None:
     network = Network(seed=1)
     assert isinstance(network.b.core, EndpointCore)
-    network.b.core._memory = None
+    network.b.core._shared.memory = None
     network.a.keys.ranges[KEY_A] = (0, 100, "l")
     at_a, _ = network.connect()
     network.a.core.post(at_a, WorkRequest(request=1, length=1, opcode=Opcode.WRITE, key=KEY_B))

@@ -67,7 +67,6 @@ def test_post_batch__each_arrives_once_and_unchanged(seed: int, loss_percent: fl
         (extent,) = event.extents
         landed = network.b.landing[extent.region_offset : extent.region_offset + LENGTH]
         assert (landed == network.a.region[number * STRIDE : number * STRIDE + LENGTH]).all()
-    assert network.a.core.peer(peer).sender is not None
 
 
 def test_post_batch__beside_other_messages_and_after_them() -> None:
@@ -113,7 +112,6 @@ def test_cancel__of_a_batch_ends_only_its_open_messages() -> None:
     assert sorted(completed(network)) == list(range(COUNT, COUNT + 20))
     assert len(delivered(network)) == 20
     sender = network.a.core.peer(peer).sender
-    assert sender is not None
     assert sender.idle
 
 
@@ -138,7 +136,6 @@ def test_post_batch__numbers_never_straddle_two_to_the_32() -> None:
     network = Network(seed=9)
     peer, _ = network.connect()
     sender = network.a.core.peer(peer).sender
-    assert sender is not None
     sender.queue._next_message = (1 << 32) - 3
     post(network, peer, count=10)
     network.run(until=lambda: len(completed(network)) == 10)
@@ -279,7 +276,6 @@ def stalled(count: int, *, start: int = 0) -> tuple[Network, int]:
     network = Network(seed=11)
     peer, _ = network.connect()
     sender = network.a.core.peer(peer).sender
-    assert sender is not None
     sender.queue._next_message = start
     network.loses = lambda direction, packet: direction == "a" and len(packet[1]) > 0
     post(network, peer, count=count)
@@ -308,7 +304,6 @@ def test_on_nack__ends_one_message_and_the_others_arrive(start: int) -> None:
     assert sorted(completed(network)) == others
     assert sorted(event.message for event in delivered(network)) == [start + index & 0xFFFFFFFF for index in others]
     sender = network.a.core.peer(peer).sender
-    assert sender is not None
     assert sender.idle
     assert sender._inflight.base == sender._inflight.next_psn == 20
 
@@ -316,7 +311,6 @@ def test_on_nack__ends_one_message_and_the_others_arrive(start: int) -> None:
 def test_on_nack__of_all_ends_the_batch_and_frees_what_it_keeps_alive() -> None:
     network, peer = stalled(3)
     sender = network.a.core.peer(peer).sender
-    assert sender is not None
     batch = sender.queue.by_number(0)
     assert isinstance(batch, OutgoingBatch)
     for index in range(3):

@@ -146,9 +146,7 @@ TestFlows.settings = settings(max_examples=100, stateful_step_count=40)
 
 
 def sender_of(pair: Pair) -> Sender:
-    sender = pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
-    return sender
+    return pair.a.core.peer(pair.at_a).sender
 
 
 def test_write__a_short_one_ends_after_a_bounded_number_of_bursts() -> None:

@@ -115,7 +115,6 @@ def test_cancel__on_a_bad_network_the_others_arrive_and_no_credit_is_lost(seed: 
     pair.network.run(until=lambda: tend() is None, seconds=1.5)
     assert pair.is_idle()
     sender = pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
     unused = pair.b.core.peer(pair.at_b).receiver.acks.credit_bytes - sender.queue.credit._started_bytes
     assert unused == MIB, "all credit is granted again, and no more"
 
@@ -151,7 +150,6 @@ def test_cancel__half_packetized_messages_with_a_full_window() -> None:
         pair.send(index, length=4 * MIB)
         pair.write(10 + index, length=4 * MIB)
     sender = pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
     pair.network.run(until=lambda: sender._window_room_packets() <= 0, seconds=5)
     assert sender._window_room_packets() <= 0
     for index in range(4):
@@ -209,7 +207,7 @@ def test_timeout__none() -> None:
 def test_timeout__of_a_read_that_is_never_answered() -> None:
     """Its responder acknowledges and sends no response."""
     pair = Pair(request_timeout_s=1.5)
-    pair.b.core.peer(pair.at_b)._responder._queue.respond = lambda *_, **__: None  # type: ignore[method-assign, union-attr]  # a responder that does not keep the rules
+    pair.b.core.peer(pair.at_b).responder._queue.respond = lambda *_, **__: None  # type: ignore[method-assign]  # a responder that does not keep the rules
     pair.read(1, length=1000)
     started = pair.network.now
     pair.network.run(until=lambda: bool(completed(pair.a)), seconds=10)
@@ -274,12 +272,11 @@ def test_refused__a_send_longer_than_the_responder_takes() -> None:
     """The requester ignores the NACK."""
     pair = Pair()
     sender = pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
     sender.max_message_bytes = 32 * MIB
     pair.network.a.core._config = ProtocolConfig()
     pair.send(1, length=15 * MIB)
-    receiver = pair.b.core.peer(pair.at_b)
-    receiver._config = ProtocolConfig(max_message_bytes=14 * MIB)
+    responder = pair.b.core.peer(pair.at_b).responder
+    responder._config = ProtocolConfig(max_message_bytes=14 * MIB)
     pair.send(2, length=1000)
     pair.run(1, 2)
     assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_LENGTH, 2: Status.OK}
@@ -314,7 +311,6 @@ def test_refused__a_lost_range_of_a_batch_does_not_lengthen_the_next_burst() -> 
     """A burst of small messages may have more packets than one of full ones; that holds for the batch alone."""
     pair = Pair(controller=Fixed, initial_window_packets=16)
     sender = pair.a.core.peer(pair.at_a).sender
-    assert sender is not None
     places = np.zeros(40, np.uint64)
     pair.a.core.post_batch(pair.at_a, BatchRequest(first_request=0, payload_addresses=places, length=64))
     pair.network.run(until=lambda: sender._inflight.next_psn == 40, seconds=1)

@@ -26,9 +26,7 @@ MIB = 1 << 20
 
 
 def sender_of(network: Network, number: int) -> Sender:
-    sender = network.a.core.peer(number).sender
-    assert sender is not None
-    return sender
+    return network.a.core.peer(number).sender
 
 
 def transfer(network: Network, *lengths: int, seconds: float = 20.0) -> int:
@@ -341,7 +339,7 @@ def test_poll_burst__notes_an_exchange_of_short_messages(length: int, is_exchang
     for request in (1, 2):
         network.a.core.post(number, WorkRequest(request=request, payload_offset=0, length=length))
         network.run(until=lambda: sender.idle, seconds=1)
-    assert network.a.core._active_peers.is_exchanging(network.now) is is_exchange
+    assert network.a.core._shared.active_peers.is_exchanging(network.now) is is_exchange
 
 
 @pytest.mark.compiled

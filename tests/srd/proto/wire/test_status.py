@@ -114,7 +114,8 @@ def refuse_with(pair: Pair, number: int) -> None:
 
 
 def shrink(pair: Pair) -> None:
-    pair.b.core.peer(pair.at_b)._config = ProtocolConfig(max_message_bytes=1000)
+    responder = pair.b.core.peer(pair.at_b).responder
+    responder._config = ProtocolConfig(max_message_bytes=1000)
 
 
 def write(pair: Pair) -> None:

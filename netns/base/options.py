@@ -1,0 +1,129 @@
+"""Types of click's options: amounts in the notation of `netns.base.units`, within bounds, and HOST:PORT.
+
+Each fails with one line that names the value and what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any, ClassVar, Final, TypeVar
+
+import click
+
+from netns.base.addresses import parse_host_port
+from netns.base.units import UnitError, parse_duration_us, parse_rate_bps, parse_size
+
+N = TypeVar("N", int, float)
+
+_BARE_PREFIX: Final = re.compile(r"[0-9.]\s*[kmgt]\Z", re.IGNORECASE)
+"""The end of a rate without its unit."""
+
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class _Amount(click.ParamType[N]):
+    """An amount from `least` to `most`, if there is one."""
+
+    TOO_LITTLE: ClassVar[str]
+    TOO_MUCH: ClassVar[str]
+
+    def __init__(self, *, least: N, most: N | None) -> None:
+        self._least: N = least
+        self._most: N | None = most
+
+    def read(self, text: str) -> N:
+        """Return the amount. Raises UnitError."""
+        raise NotImplementedError
+
+    def text(self, amount: N) -> str:
+        """Return an amount for a message."""
+        raise NotImplementedError
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> N:
+        """Return the amount; a number is one already, as defaults are."""
+        try:
+            amount: N = self.read(value) if isinstance(value, str) else value
+        except UnitError as error:
+            self.fail(str(error), param, ctx)
+        if amount < self._least:
+            self.fail(f"{value} is too {self.TOO_LITTLE}; at least {self.text(self._least)}", param, ctx)
+        if self._most is not None and amount > self._most:
+            self.fail(f"{value} is too {self.TOO_MUCH}; at most {self.text(self._most)}", param, ctx)
+        return amount
+
+
+class Size(_Amount[int]):
+    """A size such as 256M or 1.5G, as bytes."""
+
+    name = "SIZE"
+    TOO_LITTLE, TOO_MUCH = "small", "large"
+
+    def __init__(self, *, least: int = 0, most: int | None = None) -> None:
+        super().__init__(least=least, most=most)
+
+    def read(self, text: str) -> int:
+        """Return the bytes. Raises UnitError."""
+        return parse_size(text)
+
+    def text(self, amount: int) -> str:
+        """Return a size for a message."""
+        return f"{amount} bytes"
+
+
+class Duration(_Amount[float]):
+    """A duration such as 500ms or 90s, as seconds. `bare_s`: the unit of a number without one; None: it needs one."""
+
+    name = "DURATION"
+    TOO_LITTLE, TOO_MUCH = "short", "long"
+
+    def __init__(self, *, least_s: float = 0.0, most_s: float, bare_s: float | None = None) -> None:
+        super().__init__(least=least_s, most=most_s)
+        self._bare_s = bare_s
+        self.name = self.name if bare_s is None else "TIME"
+
+    def read(self, text: str) -> float:
+        """Return the seconds. Raises UnitError."""
+        if self._bare_s is not None:
+            with suppress(ValueError):  # it has a unit
+                text = f"{float(text) * self._bare_s:.9f}s"
+        return parse_duration_us(text) / 1e6
+
+    def text(self, amount: float) -> str:
+        """Return a duration for a message."""
+        return f"{amount:.10g} s"
+
+
+class Rate(_Amount[int]):
+    """A rate such as 500mbit or 10MBps, as bit/s; 250M is 250mbit, as iperf3 has it."""
+
+    name = "RATE"
+    TOO_LITTLE, TOO_MUCH = "slow", "fast"
+
+    def __init__(self, *, least_bps: int = 0, most_bps: int | None = None) -> None:
+        super().__init__(least=least_bps, most=most_bps)
+
+    def read(self, text: str) -> int:
+        """Return bit/s. Raises UnitError."""
+        return parse_rate_bps(f"{text}bit" if _BARE_PREFIX.search(text) else text)
+
+    def text(self, amount: int) -> str:
+        """Return a rate for a message."""
+        return f"{amount / 1e6:.10g}mbit"
+
+
+class HostPort(click.ParamType[tuple[str, int]]):
+    """HOST:PORT, with an IPv6 address in brackets."""
+
+    name = "HOST:PORT"
+
+    def __init__(self, *, example_port: int) -> None:
+        """`example_port`: of the example in messages."""
+        self._example_port = example_port
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        """Return (host, port)."""
+        try:
+            return value if isinstance(value, tuple) else parse_host_port(str(value), example_port=self._example_port)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

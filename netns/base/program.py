@@ -1,0 +1,104 @@
+"""Command lines by click: how a program ends, and commands whose modules are imported when they are used.
+
+    @click.group("srd-lab", cls=Program, commands_at={"up": "netns.cli.commands:up", ...}, statuses={LabError: 1})
+    def main() -> None: ...
+
+A program ends with its command's status, by default 0. Any error is one line on stderr: exit status 2 for wrong usage,
+what `statuses` says for an error of that kind (the first that fits), 1 for output that cannot be written, 130 after a
+signal. What has no status is a defect, and has a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+import click
+
+from netns.base.entry import loaded
+from netns.base.printable import printable
+from netns.base.standard_streams import broken_pipes, flush_output, output_error
+
+INTERRUPTED: Final = 130
+"""A shell's status of what SIGINT ended."""
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class ProgramCommand(click.Command):
+    """A program of one command."""
+
+    def __init__(self, *args: Any, statuses: Mapping[type[Exception], int], **kwargs: Any) -> None:
+        super().__init__(*args, **{"context_settings": _SETTINGS, **kwargs})
+        self._statuses = statuses
+
+    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+        """Run the command line, and leave the process unless `standalone_mode` is False."""
+        kwargs["prog_name"] = kwargs.get("prog_name") or self.name
+        if not standalone_mode:
+            return self._invoked(*args, **kwargs)
+        return self._run(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Raises click.Abort on SIGINT, for which click itself prints an empty line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.Abort from None
+
+    def _invoked(self, *args: Any, **kwargs: Any) -> Any:
+        main: Callable[..., Any] = super().main  # of overloads that take no keywords of a mapping
+        return main(*args, standalone_mode=False, **kwargs)
+
+    def _run(self, *args: Any, **kwargs: Any) -> NoReturn:
+        try:
+            with broken_pipes():
+                status = self._invoked(*args, **kwargs)
+            flush_output()
+        except click.ClickException as error:
+            status = self._complain(error.format_message(), status=error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            status = self._complain("interrupted", status=INTERRUPTED)
+        except SystemExit as stop:  # of netns.signals
+            if isinstance(stop.code, int) and stop.code > 128:
+                self._complain("interrupted", status=stop.code)
+            raise
+        except tuple(self._statuses) as error:
+            status = self._complain(
+                str(error), status=next(s for k, s in self._statuses.items() if isinstance(error, k))
+            )
+        except OSError as error:
+            status = self._complain(output_error(error), status=1)
+        sys.exit(status if isinstance(status, int) else 0)
+
+    def _complain(self, line: str, *, status: int) -> int:
+        """Print an error line; return the exit status."""
+        with suppress(OSError):  # nobody can be told
+            click.echo(f"{self.name}: {printable(line)}", err=True)
+        return status
+
+
+class Program(ProgramCommand, click.Group):
+    """A program of several commands: click's own, and those of `commands_at`, name -> MODULE:OBJECT."""
+
+    def __init__(self, *args: Any, commands_at: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._commands_at = commands_at or {}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; without any, say where the commands are listed."""
+        if not args and not ctx.resilient_parsing:
+            raise click.UsageError(f"no command given; {self.name} --help lists them")
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted({*self._commands_at, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, or None if there is none of that name."""
+        if cmd_name not in self._commands_at:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = loaded(self._commands_at[cmd_name])
+        return command

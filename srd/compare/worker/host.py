@@ -1,0 +1,139 @@
+"""Drives a carrier by the lines on stdin; see the package's docstring."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from netns.base.output import emit
+from srd.compare.worker.arrivals import Arrivals, BlockArrivals, Copy, FileArrivals
+from srd.compare.worker.carrier import Carrier
+from srd.compare.worker.plan import BLOCK_BYTES, Plan, PlannedFlow
+from srd.compare.worker.srd_carrier import SrdCarrier
+from srd.compare.worker.srd_files import SrdFiles
+from srd.compare.worker.tcp_carrier import TcpCarrier
+from srd.errors import SrdError
+from srd.perf.errors import UnavailableError
+from srd.perf.payload import Source
+from srd.perf.running import first
+from srd.perf.tcp_socket import BBR, CUBIC
+
+PROGRESS_S: Final = 0.02
+_LINE_BYTES: Final = 64 << 20  # a plan
+SRD, MPTCP = "srd", "mptcp"
+TRANSPORTS: Final = (SRD, CUBIC, BBR, MPTCP)
+
+
+@dataclass(slots=True)
+class Worker:
+    """One host's part of a workload."""
+
+    transport: str
+    address: str
+    """Where it receives."""
+    bind: str | None
+    """Local address of TCP's connections."""
+    copy: Copy | None = None
+
+    async def run(self) -> int:
+        """Return the exit status."""
+        source = Source(BLOCK_BYTES)
+        arrivals = BlockArrivals(source) if self.copy is None else FileArrivals(self.copy)
+        carrier = self._carrier(arrivals, source)
+        lines = await _stdin()
+        try:
+            port = await carrier.listen(self.address)
+            emit("listening", port=port)
+            await first(_work(carrier, arrivals, lines), carrier.failed())
+        except (SrdError, UnavailableError, OSError) as error:
+            emit("failed", reason=str(error))
+            return 1
+        finally:
+            await carrier.close()
+        return 0
+
+    def _carrier(self, arrivals: BlockArrivals | FileArrivals, source: Source) -> Carrier:
+        if self.transport != SRD:
+            mptcp = self.transport == MPTCP
+            algorithm = CUBIC if mptcp else self.transport
+            return TcpCarrier(arrivals, source, copy=self.copy, algorithm=algorithm, mptcp=mptcp, bind=self.bind)
+        if self.copy is not None and isinstance(arrivals, FileArrivals):
+            return SrdFiles(arrivals, self.copy)
+        return SrdCarrier(arrivals, source)
+
+
+async def _work(carrier: Carrier, arrivals: Arrivals, lines: asyncio.StreamReader) -> None:
+    """Do what stdin says; after its end, account for it."""
+    if not (line := await lines.readline()):
+        return
+    plan = Plan.parse(line.decode())
+    arrivals.expect(plan.arriving)
+    await carrier.connect(plan.targets)
+    emit("ready")
+    if not (line := await lines.readline()):
+        return
+    start_at = float(json.loads(line)["start_at"])
+    running = [asyncio.ensure_future(_send(carrier, plan, start_at=start_at))]
+    running.append(asyncio.ensure_future(_progress(arrivals, start_at=start_at)))
+    try:
+        await first(lines.read(), _errors(running))
+    finally:
+        for task in running:
+            task.cancel()
+    arrivals.stop()
+    account = carrier.account()
+    emit(
+        "account",
+        sent=account.sent,
+        resent=account.resent,
+        longest_stall_ms=round(1000 * arrivals.longest_stall_s, 3) if plan.arriving else None,
+        subflows=account.subflows,
+    )
+
+
+async def _errors(running: list[asyncio.Task[None]]) -> None:
+    """Raise the first error of any; return never."""
+    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+    for task in done:
+        task.result()
+    await asyncio.get_running_loop().create_future()
+
+
+async def _send(carrier: Carrier, plan: Plan, *, start_at: float) -> None:
+    """Send all flows, each at its time."""
+
+    async def one(flow: PlannedFlow) -> None:
+        await asyncio.sleep(max(0.0, start_at + flow.at_s - time.monotonic()))
+        began_at = time.monotonic()
+        await carrier.send(flow)
+        emit("flow", number=flow.number, seconds=round(time.monotonic() - began_at, 6))
+
+    flows = [asyncio.ensure_future(one(flow)) for flow in plan.flows]
+    try:
+        await asyncio.gather(*flows)
+    finally:
+        for each in flows:
+            each.cancel()
+    emit("sent")
+
+
+async def _progress(arrivals: Arrivals, *, start_at: float) -> None:
+    await asyncio.sleep(max(0.0, start_at - time.monotonic()))
+    arrivals.start()
+    said_bytes = -1
+    while True:
+        if arrivals.size_bytes != said_bytes:
+            said_bytes = arrivals.size_bytes
+            emit("progress", seconds=round(time.monotonic() - start_at, 4), bytes=said_bytes)
+        await asyncio.sleep(PROGRESS_S)
+
+
+async def _stdin() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=_LINE_BYTES)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader

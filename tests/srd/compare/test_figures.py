@@ -1,0 +1,85 @@
+"""Figures as texts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from srd.compare import figures
+from srd.compare.outcome import Loads
+from srd.compare.summary import summarize
+from srd.compare.traffic import AllToAll, Bulk, File, Incast, Rpc, Traffic
+from tests.srd.compare.cases import FILE_GRID, GRID, outcomes
+
+SUMMARIES = summarize(FILE_GRID, outcomes(FILE_GRID))
+
+
+def test_columns__of_one_flow_and_of_many() -> None:
+    one = [column.head for column in figures.columns(GRID, "bulk")]
+    many = [column.head for column in figures.columns(GRID, "search")]
+    assert one == ["Mbit/s", "capacity", "time s", "sent again", "stall ms"]
+    assert many == ["Mbit/s", "slowdown p50", "p99", "time s", "sent again", "stall ms"]
+
+
+def test_columns__every_figure() -> None:
+    texts = [column.text(SUMMARIES[0]) for column in figures.columns(FILE_GRID, "file")]
+    assert texts == ["4.2", "25 %", "2.00", "1.00 %", "12"]
+    assert figures.paths(SUMMARIES[0]) == "50 50"
+    unknown = replace(
+        SUMMARIES[0], goodput_bps=None, seconds=None, resent_fraction=None, longest_stall_ms=None, flows=()
+    )
+    assert {column.text(unknown) for column in figures.columns(FILE_GRID, "file")} == {"-"}
+
+
+def test_end__of_each_state() -> None:
+    by_name = {f"{each.point.condition} {each.point.transport}": figures.end(each, seeds=1) for each in SUMMARIES}
+    assert by_name["clean srd"] == "ok"
+    assert by_name["dead cubic"] == "timeout: stopped after 5 s with 50 % received"
+    assert by_name["clean bbr"] == "tcp: this kernel has no congestion control 'bbr'"
+    assert by_name["clean mptcp"] == "failed: h1: boom"
+    assert figures.end(replace(SUMMARIES[0], states={"ok": 2, "timeout": 1}), seeds=3) == "ok 2 of 3, timeout 1 of 3"
+
+
+def test_headlines__compare_where_there_is_something_to_compare() -> None:
+    assert figures.headlines(FILE_GRID, SUMMARIES) == [
+        "clean: SRD reached 25 % of the capacity, 1.0 times TCP cubic",
+        "dead: SRD reached 25 % of the capacity; TCP cubic did not finish",
+    ]
+    alone = [summary for summary in SUMMARIES if summary.point.transport == "srd"]
+    assert figures.headlines(FILE_GRID, alone)[0] == "clean: SRD reached 25 % of the capacity"
+    assert figures.headlines(FILE_GRID, [replace(alone[0], seconds=None)]) == []
+
+
+def test_loads__leave_out_what_hung() -> None:
+    assert figures.loads(SUMMARIES) == [
+        "the relay used 31 % to 31 % of one core",
+        "the machine was 50 % to 50 % busy, all cores together",
+    ]
+    busy = replace(SUMMARIES[0], loads=Loads(machine_busy=0.97, stolen=0.17))
+    hung = replace(SUMMARIES[0], states={"timeout": 1}, loads=Loads(machine_busy=0.01))
+    assert figures.loads([busy, hung]) == [
+        "the machine was 97 % to 97 % busy, all cores together",
+        "its hypervisor withheld 17 % to 17 % of them",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("traffic", "words"),
+    [
+        (Bulk(1 << 20), "One host sends 1 MiB to one of another rack."),
+        (File(1 << 20), "One host sends a file of 1 MiB to one of another rack."),
+        (File(1 << 19, "/x.iso"), "One host sends /x.iso (0.5 MiB) to one of another rack."),
+        (Incast(3, 1 << 20), "3 hosts send 1 MiB each to one host of another rack, at once."),
+        (AllToAll(1 << 20), "Every host sends 1 MiB to every host of another rack, at once."),
+        (Rpc("web-search", load=0.4, duration_s=2.0, scale=0.02), "Messages with the sizes of web-search, sizes times"),
+    ],
+)
+def test_words(traffic: Traffic, words: str) -> None:
+    assert figures.words(replace(GRID, workloads={"w": traffic}), "w").startswith(words)
+
+
+def test_numbers() -> None:
+    assert [figures.mbit(bps) for bps in (None, 3_040_000.0, 99.94e6, 964.2e6)] == ["-", "3.0", "99.9", "964"]
+    assert [figures.percent(share) for share in (None, 0.0222, 0.0999, 0.5)] == ["-", "2.22 %", "9.99 %", "50 %"]
+    assert [figures.milliseconds(value) for value in (None, 8.52, 12.4, 16_404.2)] == ["-", "8.5", "12", "16 404"]

@@ -1,0 +1,54 @@
+"""What a grid wants of its figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from srd.compare.grid import Wanted
+from srd.compare.outcome import CellOutcome, State
+from srd.compare.summary import checks, incomplete, summarize
+from tests.srd.compare.cases import FILE_GRID, outcomes
+
+OUTCOMES = outcomes(FILE_GRID)
+SUMMARIES = summarize(FILE_GRID, OUTCOMES)
+
+
+def test_checks__of_what_took_part() -> None:
+    found = checks(FILE_GRID.wanted, SUMMARIES)
+    assert [str(check) for check in found] == [
+        "clean: goodput of SRD over TCP cubic's 1, wanted at least 2: missed",
+        "clean: sent again of SRD 0.01, wanted at most 0.001: missed",
+        "dead: goodput of SRD over TCP cubic's 2.5, wanted at least 2: met",
+    ]
+    assert found[0].to_dict() == {
+        "fabric": "two",
+        "workload": "file",
+        "condition": "clean",
+        "transport": "srd",
+        "figure": "goodput",
+        "over": "cubic",
+        "least": 2.0,
+        "most": None,
+        "value": 1.0,
+        "met": False,
+    }
+
+
+def test_checks__the_bound_itself_is_met() -> None:
+    assert [check.met for check in checks([Wanted("srd", "sent_again", most=0.01)], SUMMARIES)] == [True, True]
+    assert [check.met for check in checks([Wanted("srd", "goodput", over="cubic", least=1.0)], SUMMARIES)] == [True] * 2
+
+
+def test_checks__what_is_not_known_is_not_checked() -> None:
+    assert checks([Wanted("srd", "goodput", over="bbr", least=1.0)], SUMMARIES) == []
+    assert checks([Wanted("bbr", "sent_again", most=1.0)], SUMMARIES) == []
+    without = [summary for summary in SUMMARIES if summary.point.transport != "cubic"]
+    assert checks([Wanted("srd", "goodput", over="cubic", least=1.0)], without) == []
+
+
+def test_incomplete__every_cell_must_be_ok() -> None:
+    assert incomplete(("srd",), SUMMARIES) == []
+    assert [str(point) for point in incomplete(("srd", "cubic"), SUMMARIES)] == ["two, dead, file: cubic"]
+    lost = OUTCOMES | {cell: CellOutcome(State.FAILED, "boom") for cell in OUTCOMES if str(cell).endswith("srd")}
+    assert len(incomplete(("srd",), summarize(FILE_GRID, lost))) == 2
+    assert incomplete(("srd",), [replace(SUMMARIES[0], states={"ok": 1, "timeout": 1})])
