@@ -337,8 +337,8 @@ class PeerCore:
 
     def cancel(self, request: int) -> None:
         """End a request with FLUSHED, if it is open."""
-        if (wqe := self.sender.queue.work_queue.by_request(request)) is not None:
-            self.sender.queue.abort(wqe, status=Status.FLUSHED)
+        if (message := self.sender.queue.by_request(request)) is not None:
+            self.sender.queue.abort(message, status=Status.FLUSHED)
 
     def flush(self) -> None:
         """End every open request with FLUSHED."""
@@ -420,14 +420,14 @@ class PeerCore:
 
     def _start_timers(self, *, now: float) -> None:
         """Start the deadlines of what was posted since the last turn."""
-        requests = self.sender.queue.work_queue
+        requests = self.sender.queue
         if (new := requests.start_timers(deadline_at=now + self._config.request_timeout_s)) and len(
             new
         ) == requests.count:
             self._keepalive.on_busy(now=now)
-        for wqe in new:
-            if self.trace is not None and wqe.request is not None:
-                self.trace.request_posted(wqe, request=wqe.request, now=now)
+        for message in new:
+            if self.trace is not None:
+                self.trace.request_posted(message, now=now)
 
     # -- output -------------------------------------------------------------------------------------------------
 

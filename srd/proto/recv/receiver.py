@@ -32,7 +32,7 @@ from srd.proto.wire.status import Status
 INCOMPLETE_BEYOND_WINDOW: Final = 1 + MAX_FLOWS
 """Incomplete messages that a peer may have beyond one per PSN of the window. An incomplete message lacks a packet that
 was sent, whose PSN is within the window, or is partially packetized: one send, and one message of each flow (see
-`send.scheduler`)."""
+`send.queue`)."""
 _ABORTED_LIMIT: Final = 64
 
 

@@ -27,7 +27,6 @@ from typing import Final
 
 from srd.proto.config import MAX_MESSAGE_BYTES
 from srd.proto.events import (
-    Completion,
     Extent,
     MessageAborted,
     MessageReceived,
@@ -37,8 +36,7 @@ from srd.proto.events import (
 )
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.receiver import Receiver
-from srd.proto.send.queue import SendQueue
-from srd.proto.send.scheduler import MAX_READS
+from srd.proto.send.queue import MAX_READS, SendQueue
 from srd.proto.shared import Shared
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst, single_packet, takes_credit
 from srd.proto.wire.status import Status, refusal_untrusted
@@ -240,20 +238,19 @@ class Responder:
         if not self._receiver.has_consistent_layout(burst, offset=burst.offset):
             return
         read = self._queue.read(burst.key)
-        if read is None or burst.length != read.length:
+        if read is None or burst.length != read.wr.length:
             self._refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
             return
         target = None
         if self._shared.memory is not None:
-            offset = read.local_offset + burst.offset
-            target = self._shared.memory.local_writable(read.local_key, offset=offset, length=burst.payload_bytes)
+            offset = read.wr.local_offset + burst.offset
+            target = self._shared.memory.local_writable(read.wr.local_key, offset=offset, length=burst.payload_bytes)
         if target is None:
             self._queue.abort(read, status=Status.LOCAL_ERROR_INVALID_LKEY)
             self._refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
         elif self._place(burst, target=target, now=now):
             self._queue.finish(read)
-            if read.request is not None:
-                self._shared.events.append(Completion(self._peer, read.request, Status.OK))
+            read.complete(self._peer, events=self._shared.events)
 
     def _place(self, burst: ReceivedBurst, *, target: int, now: float) -> bool:
         """Accept a burst and have its new parts copied to `target`; return whether its message is now complete."""

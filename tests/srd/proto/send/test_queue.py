@@ -318,6 +318,6 @@ def test_refused__a_lost_range_of_a_batch_does_not_lengthen_the_next_burst() -> 
     pair.network.run(seconds=0.1)
     pair.write(100, length=MIB)
     sender._lost.append(LostRange(small, small.first, small.count, None))  # acknowledged since
-    burst = sender._retransmit(1, now=pair.network.now)
+    burst = sender.poll_burst(now=pair.network.now)
     assert burst is not None
     assert (burst.message, burst.count) == (40, 1)
