@@ -6,7 +6,6 @@ is imported when the command is used: the card's own takes longer to import than
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Final
 
 import click
