@@ -70,9 +70,11 @@ class _Dialogue:
                 raise PerfError("the server has ended the test early")
             await asyncio.sleep(0)  # whoever has asked takes it
 
-    def close(self) -> None:
-        """Listen no more."""
-        if not self._heard.cancel() and not self._heard.cancelled():
+    async def close(self) -> None:
+        """Listen no more; then somebody else may read what the server says."""
+        self._heard.cancel()
+        await asyncio.wait([self._heard])
+        if not self._heard.cancelled():
             self._heard.exception()
 
 
@@ -108,7 +110,7 @@ async def run_sizes(
             on_row(await _measured(size_bytes, carrier, number=number, dialogue=dialogue, memory=memory))
         await dialogue.ask(Kind.END)
     finally:
-        dialogue.close()
+        await dialogue.close()
 
 
 async def _measured(size_bytes: int, carrier: Carrier, *, number: int, dialogue: _Dialogue, memory: ExitStack) -> Row:
