@@ -6,7 +6,6 @@ is imported when the command is used: the card's own takes longer to import than
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Final
 
 import click
@@ -25,22 +24,6 @@ COMMANDS: Final = {
     "update": "nitro_emu.cli.update:update",
 }
 """Module and object of each command."""
-
-
-class _Group(click.Group):
-    """Imports commands when they are used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as in click
-        """Return the names of all commands."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as in click
-        """Return a command, or None if there is none of that name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), name)
-        return command
 
 
 @click.group("nitro-card", cls=Program, commands_at=COMMANDS, statuses=STATUSES)

@@ -18,7 +18,7 @@ from typing import Final
 import click
 
 from devmem.region import Region
-from netns.base.program import Program as CommandLine
+from netns.base.program import Program
 from nitro_emu import verbs
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.command import STATUSES
@@ -31,7 +31,7 @@ MOST: Final = 64
 RNR_FOR_EVER: Final = 7
 
 
-class Program:
+class End:
     """What both ends make of a device; `stack` closes it."""
 
     def __init__(self, stack: ExitStack, device: str, *, run_dir: Path, qkey: int) -> None:
@@ -61,7 +61,7 @@ class Program:
         return found[0]
 
 
-@click.group("messages", cls=CommandLine, statuses=STATUSES)
+@click.group("messages", cls=Program, statuses=STATUSES)
 def cli() -> None:
     """Send messages through the queues of a card's devices."""
 
@@ -74,13 +74,13 @@ def receive(*, device: str, count: int, run_dir: Path) -> None:
     """Print an address, and COUNT messages that come to it."""
     qkey = secrets.randbits(31)  # the upper half is for privileged programs
     with ExitStack() as stack:
-        program = Program(stack, device, run_dir=run_dir, qkey=qkey)
-        program.qp.post_recv(*(verbs.RecvRequest(number, (program.sge(number),)) for number in range(count)))
-        click.echo(f"{program.context.attributes.gid.hex()}/{program.qp.number}/{qkey}")
+        end = End(stack, device, run_dir=run_dir, qkey=qkey)
+        end.qp.post_recv(*(verbs.RecvRequest(number, (end.sge(number),)) for number in range(count)))
+        click.echo(f"{end.context.attributes.gid.hex()}/{end.qp.number}/{qkey}")
         for _ in range(count):
-            arrived = program.completion()
+            arrived = end.completion()
             start = arrived.wr_id * MESSAGE_BYTES
-            click.echo(program.region[start : start + arrived.byte_len].decode(errors="replace"))
+            click.echo(end.region[start : start + arrived.byte_len].decode(errors="replace"))
 
 
 @cli.command()
@@ -99,17 +99,17 @@ def send(*, device: str, address: str, messages: tuple[str, ...], run_dir: Path)
     if len(contents) > MOST or max(map(len, contents)) > MESSAGE_BYTES:
         raise click.UsageError(f"give up to {MOST} messages of up to {MESSAGE_BYTES} bytes")
     with ExitStack() as stack:
-        program = Program(stack, device, run_dir=run_dir, qkey=to[2])
-        handle = verbs.AddressHandle(program.pd, gid=to[0])
+        end = End(stack, device, run_dir=run_dir, qkey=to[2])
+        handle = verbs.AddressHandle(end.pd, gid=to[0])
         requests = []
         for number, content in enumerate(contents):
             start = number * MESSAGE_BYTES
-            program.region[start : start + len(content)] = content
-            sges = (program.sge(number, length=len(content)),)
+            end.region[start : start + len(content)] = content
+            sges = (end.sge(number, length=len(content)),)
             requests.append(verbs.SendRequest(handle, to[1], to[2], number, sges))
-        program.qp.post_send(*requests)
+        end.qp.post_send(*requests)
         for _ in requests:
-            program.completion()
+            end.completion()
 
 
 if __name__ == "__main__":

@@ -71,11 +71,11 @@ class _Dialogue:
             await asyncio.sleep(0)  # whoever has asked takes it
 
     async def close(self) -> None:
-        """Listen no more; others may read what comes after this."""
+        """Listen no more; then somebody else may read what the server says."""
         self._heard.cancel()
         await asyncio.wait([self._heard])
         if not self._heard.cancelled():
-            self._heard.exception()  # retrieved
+            self._heard.exception()
 
 
 async def run_sweep(
