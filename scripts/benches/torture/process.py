@@ -116,7 +116,8 @@ class Worker:
     def end(self) -> str:
         """Kill the worker if it still runs; return its stack."""
         before = len(self.process.errors)
-        if was_running := self.running:
+        was_running = self.running
+        if was_running:
             self.signal(signal.SIGCONT)
             self.signal(signal.SIGUSR1)  # faulthandler
             give_up_at = time.monotonic() + _STACK_S

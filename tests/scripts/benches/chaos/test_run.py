@@ -147,6 +147,6 @@ def test_sabotage__is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.sources
 def test_measure__prints_how_to_replay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(MajorityDelay, "on_ack", raises)
-    figures = chaos.measure([3]).ours
+    figures = next(chaos.measure(Request(seed=3))).ours
     assert figures["violations"] == 1
     assert "seed 3: replay with: scripts/bench chaos --seed 3\n    ValueError: no" in capsys.readouterr().err
