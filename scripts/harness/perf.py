@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from scripts.harness.client_server import LISTEN_BOUND_S, python
+from scripts.harness.client_server import python
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER, Pair
@@ -34,9 +34,9 @@ def running(pair: Pair, what: str, *options: str, bound_s: float, port: int = PO
     both = [option for option in options if option in _BOTH]
     with TemporaryDirectory(prefix="srd-bench-perf-") as directory, ProcessGroup() as group:
         log = Path(directory, "client.json")
-        command = python("srd", "perf", "server", "--one-off", "-J", "-B", pair.receiver, "-p", str(port), *both)
+        command = python("srd", "perf", "server", "-J", "--one-off", "-B", pair.receiver, "-p", str(port), *both)
         server = group.start("srd perf server", pair.command(RECEIVER, command))
-        group.said(server, "listening", bound_s=LISTEN_BOUND_S)
+        group.said(server, "Server listening", bound_s=START_S)
         command = python("srd", "perf", what, pair.receiver, "-p", str(port), "-J", "--logfile", str(log), *options)
         client = group.start(f"srd perf {what}", pair.command(SENDER, command))
 

@@ -11,18 +11,17 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from netns.programs import ending_with_us
 from scripts.harness.errors import BenchError
 from scripts.harness.events import parse
 
 Event = dict[str, Any]
-T = TypeVar("T")
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 EVENT_BOUND_S: Final = 120.0
 _GRACE_S: Final = 2.0
@@ -185,32 +184,32 @@ class ProcessGroup:
 
         Raises BenchError if the process ends before, or none comes in time.
         """
-
-        def found() -> Event | None:
-            matches = (each for each in child.pending if each["event"] == kind and fields.items() <= each.items())
-            return next(matches, None)
-
-        event = self._await(child, found, what=kind, bound_s=bound_s)
-        child.pending.remove(event)
-        return event
-
-    def said(self, child: Process, text: str, *, bound_s: float = EVENT_BOUND_S) -> None:
-        """Wait until a process has said something on stderr. Raises BenchError as `event` does."""
-        self._await(child, lambda: text in child.errors or None, what=text, bound_s=bound_s)
-
-    def _await(self, child: Process, found: Callable[[], T | None], *, what: str, bound_s: float) -> T:
         give_up_at = time.monotonic() + bound_s
         while True:
             has_ended = child.exit_status is not None
             if has_ended:
                 self.stop(child)
-            if (result := found()) is not None:
-                return result
+            for event in child.pending:
+                if event["event"] == kind and fields.items() <= event.items():
+                    child.pending.remove(event)
+                    return event
             if has_ended:
                 raise child.failure
             if time.monotonic() > give_up_at:
-                reason = child.last_error or "no output"
-                raise BenchError(f"the {child.name} sent no {what!r} within {bound_s:g} s: {reason}")
+                raise BenchError(
+                    f"the {child.name} sent no {kind!r} within {bound_s:g} s: {child.last_error or 'no output'}"
+                )
+            self.wait(until=time.monotonic() + _TICK_S)
+
+    def said(self, child: Process, text: str, *, bound_s: float = EVENT_BOUND_S) -> None:
+        """Wait until a process has printed a text on stderr. Raises BenchError if it ends before, or is late."""
+        give_up_at = time.monotonic() + bound_s
+        while text not in child.errors:
+            if child.exit_status is not None:
+                self.stop(child)
+                raise child.failure
+            if time.monotonic() > give_up_at:
+                raise BenchError(f"the {child.name} did not print {text!r} within {bound_s:g} s")
             self.wait(until=time.monotonic() + _TICK_S)
 
     def request(self, child: Process, line: str, kind: str, *, bound_s: float = EVENT_BOUND_S) -> Event:
