@@ -29,7 +29,8 @@ class _Amount(click.ParamType[N]):
     TOO_MUCH: ClassVar[str]
 
     def __init__(self, *, least: N, most: N | None) -> None:
-        self._least, self._most = least, most
+        self._least: N = least
+        self._most: N | None = most
 
     def read(self, text: str) -> N:
         """Return the amount. Raises UnitError."""
