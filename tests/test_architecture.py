@@ -23,8 +23,8 @@ PACKAGES = ("srd", "devmem", "nitro_emu", "netns")
 # Imports go down; siblings do not import each other. Only srd.sim imports the core and the virtual fabric.
 MAY_IMPORT = {
     "srd.proto": set(),
-    "srd.secure": {"srd.proto"},
-    "srd.io": {"srd.proto", "srd.secure", "devmem"},
+    "srd.secure": {"srd.proto", "netns.base"},
+    "srd.io": {"srd.proto", "srd.secure", "devmem", "netns.base"},
     "srd": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem", "netns.base"},
     "devmem": set(),
     "nitro_emu": {
