@@ -22,15 +22,18 @@ _SO_PASSRIGHTS: Final = 83
 _UCRED: Final = struct.Struct("iII")  # pid, uid, gid
 
 
-def listen(path: Path, *, kind: int = socket.SOCK_STREAM, mode: int = 0o600) -> socket.socket:
+def listen(
+    path: Path, *, kind: int = socket.SOCK_STREAM, mode: int = 0o600, takes_descriptors: bool = False
+) -> socket.socket:
     """Return a socket without blocking that listens at `path`, where it replaces one that nobody listens at.
 
-    Nobody may send it descriptors. `mode`: who may connect. Raises OSError.
+    `mode`: who may connect. `takes_descriptors`: whether clients may send some. Raises OSError.
     """
     listener = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
     before = os.umask(0o777 & ~mode)
     try:
-        refuse_descriptors(listener)
+        if not takes_descriptors:
+            _refuse_descriptors(listener)
         _remove_left(path, kind=kind)
         listener.bind(str(path))
         listener.listen(BACKLOG)
@@ -61,7 +64,7 @@ def _remove_left(path: Path, *, kind: int) -> None:
     raise OSError(errno.EADDRINUSE, "a process listens there")
 
 
-def refuse_descriptors(listener: socket.socket) -> None:
+def _refuse_descriptors(listener: socket.socket) -> None:
     """Let nobody send descriptors to what a Unix socket accepts (Linux 6.16; before, this has no effect).
 
     Those that a process does not take are closed in its thread as it reads, which may block it.
