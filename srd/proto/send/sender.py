@@ -119,9 +119,7 @@ class Sender:
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
         self.is_held = self._starts_long = False  # see `poll_burst`, `paths_start_with`
-        self._protection = protection
-        self._trace = trace
-        self._config = config
+        self._config, self._protection, self._trace = config, protection, trace
         # An ack must have bits for the whole window: packets without a bit would be declared lost.
         bitmap_bytes = bitmap_room_bytes(ack_bytes, reports=max_reports(ack_bytes))
         self._window_packets = min(config.window_packets, window_packets, 8 * bitmap_bytes)
@@ -130,29 +128,23 @@ class Sender:
         most = MAX_BURST_PACKETS if burst_bytes is None else burst_bytes // (datagram_bytes + TAG_BYTES)
         self._burst_packets = max(min(most, MAX_BURST_PACKETS), 1)
         self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # one segment train
-        self._selector = PathSelector(rng=rng)
-        self._pacer = Pacer(depth_s=config.pacing_depth_s)
+        self._selector, self._pacer = PathSelector(rng=rng), Pacer(depth_s=config.pacing_depth_s)
         self._inflight_limit, self._pull_limit = inflight_limit, PullLimit(rng=rng)
         self._inflight = Inflight()
         self._lost = self._inflight.lost
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
         flows = max(min(MAX_FLOWS, self._window_packets // WINDOW_PER_FLOWS), 1)
         self.queue = SendQueue(
-            peer,
-            inflight=self._inflight,
-            credit=credit,
-            events=events,
-            segment_bytes=self.segment_bytes,
+            peer, inflight=self._inflight, credit=credit, events=events, segment_bytes=self.segment_bytes,
             max_partial_flows=flows,
-        )
+        )  # fmt: skip
         self._active = self._table.active
-        self._rack = RackState(jitter_s=config.min_delay_target_s)
         self._tail_probes: list[Path] = []  # paths to send a tail loss probe on
         self._probe_turn = 0  # keepalive probes sent in turn, each over another path
         self._all_timed_out_at = math.inf  # when the last active path timed out; infinite while one is active
         self._wake_at = math.inf  # when to poll for a burst again, if nothing happens
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
-        self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
+        self._rack, self._rtt = RackState(jitter_s=config.min_delay_target_s), PeerRtt(initial_s=config.initial_rtt_s)
         self.queueing = Queueing(self._rtt, controller=self.controller)
         self._send_limit = SendLimit()
         self._min_ack_delay = WindowedMin(window_s=ACK_DELAY_WINDOW_S)

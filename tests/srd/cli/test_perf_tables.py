@@ -91,7 +91,7 @@ def test_table__of_a_server_that_is_stopped(name: str, options: tuple[str, ...])
         ("rate", ["-s", "0"], "too small"),
         ("rate", ["-n", "0"], "-n"),
         ("rate", ["-D", "0"], "one of them"),
-        ("rate", ["-D", "601"], "out of range"),
+        ("rate", ["-D", "601"], "at most 600 s"),
         ("rate", ["-q", "129"], "129"),
         ("rate", ["-q", "2", "--tcp"], "TCP measures rate with one"),
         ("write", ["-s", "16M", "-q", "5"], "registered memory"),
