@@ -51,7 +51,7 @@ class Child:
 
     def write(self, data: bytes) -> None:
         """Write to its stdin; nothing if it has ended, which its status says."""
-        if self.popen.stdin is not None:
+        if self.popen.stdin is not None and not self.popen.stdin.closed:
             with suppress(BrokenPipeError):
                 self.popen.stdin.write(data)
 

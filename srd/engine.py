@@ -67,12 +67,13 @@ class Engine:
         on_event: Callable[[Event], None],
         on_failure: Callable[[str], None],
         trace: Trace | None = None,
+        answers: Callable[[str], bool] | None = None,
     ) -> None:
         """Bind `address`, and start. Raises SrdError if that cannot be had.
 
         `accepting`: whether others may open peers; `memory`: the registrations for writes and reads; `inbox`: who takes
         messages, None: the owner takes all; `on_failure`: called with the reason; `trace`: receives the trace events of
-        every peer.
+        every peer; `answers`: whether a host without a peer gets replies, None: any does.
         """
         self.config = config
         self._on_event = on_event
@@ -86,7 +87,7 @@ class Engine:
             self.trust = config.security.open(socket_id=socket_id(bound))
             secure = self.trust.handshakes is not None
             # First what may reject the configuration, then what has to be released.
-            self._core = self._new_core(accepting=accepting, memory=memory, inbox=inbox, trace=trace)
+            self._core = self._new_core(accepting=accepting, memory=memory, inbox=inbox, trace=trace, answers=answers)
             self._region = Region(config.receive_region_bytes, name="srd-receive")
             self.queues = RxQueueTable(
                 config,
@@ -110,7 +111,15 @@ class Engine:
             self.queues.start(self._driver)
             opened.pop_all()  # the driver closes them from now on
 
-    def _new_core(self, *, accepting: bool, memory: Memory, inbox: Inbox | None, trace: Trace | None) -> EndpointCore:
+    def _new_core(
+        self,
+        *,
+        accepting: bool,
+        memory: Memory,
+        inbox: Inbox | None,
+        trace: Trace | None,
+        answers: Callable[[str], bool] | None,
+    ) -> EndpointCore:
         return EndpointCore(
             self.config.protocol,
             datagram_bytes=self.config.datagram_bytes,
@@ -123,6 +132,7 @@ class Engine:
             inbox=inbox,
             security=self.trust.handshakes,
             read=lambda offset, length: self.queues.copy(offset, length=length),
+            answers=None if answers is None else lambda address: answers(address[0]),
         )
 
     # -- peers --------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, overload
 
@@ -72,7 +72,7 @@ class Message:
 
     def move(self, extents: tuple[events.Extent, ...]) -> None:
         """Note where it lies now; before the application has it. For the endpoint."""
-        self._event = self._event._replace(extents=extents)
+        self._event = replace(self._event, extents=extents)
 
     def data(self) -> bytes:
         """Return the message as bytes, and release it: one copy, counted. Raises UsageError if it was released."""

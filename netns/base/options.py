@@ -109,7 +109,7 @@ class Rate(_Amount[int]):
 
     def text(self, amount: int) -> str:
         """Return a rate for a message."""
-        return f"{amount / 1e6:.10g}mbit"
+        return f"{amount / 1e6:.10g}mbit" if amount else "0"
 
 
 class HostPort(click.ParamType[tuple[str, int]]):

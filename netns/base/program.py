@@ -11,8 +11,9 @@ signal. What has no status is a defect, and has a traceback.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import click
@@ -33,12 +34,17 @@ class ProgramCommand(click.Command):
         super().__init__(*args, **{"context_settings": _SETTINGS, **kwargs})
         self._statuses = statuses
 
-    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002 - click's signature
+        **extra: Any,
+    ) -> Any:
         """Run the command line, and leave the process unless `standalone_mode` is False."""
-        kwargs["prog_name"] = kwargs.get("prog_name") or self.name
-        if not standalone_mode:
-            return self._invoked(*args, **kwargs)
-        return self._run(*args, **kwargs)
+        run = partial(super().main, args, prog_name or self.name, complete_var, standalone_mode=False, **extra)
+        return self._ended(run) if standalone_mode else run()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Raises click.Abort on SIGINT, for which click itself prints an empty line."""
@@ -47,14 +53,10 @@ class ProgramCommand(click.Command):
         except KeyboardInterrupt:
             raise click.Abort from None
 
-    def _invoked(self, *args: Any, **kwargs: Any) -> Any:
-        main: Callable[..., Any] = super().main  # of overloads that take no keywords of a mapping
-        return main(*args, standalone_mode=False, **kwargs)
-
-    def _run(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def _ended(self, run: Callable[[], Any]) -> NoReturn:
         try:
             with broken_pipes():
-                status = self._invoked(*args, **kwargs)
+                status = run()
             flush_output()
         except click.ClickException as error:
             status = self._complain(error.format_message(), status=error.exit_code)
@@ -65,9 +67,8 @@ class ProgramCommand(click.Command):
                 self._complain("interrupted", status=stop.code)
             raise
         except tuple(self._statuses) as error:
-            status = self._complain(
-                str(error), status=next(s for k, s in self._statuses.items() if isinstance(error, k))
-            )
+            wanted = next(status for kind, status in self._statuses.items() if isinstance(error, kind))
+            status = self._complain(str(error), status=wanted)
         except OSError as error:
             status = self._complain(output_error(error), status=1)
         sys.exit(status if isinstance(status, int) else 0)

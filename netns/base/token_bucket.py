@@ -27,11 +27,11 @@ class TokenBucket:
         """Take tokens, more than there are if need be: that is a debt."""
         self._done_at = max(self._done_at, now) + tokens / self._per_s
 
-    def take(self, tokens: float = 1.0, *, now: float) -> bool:
-        """Take tokens if there are as many; return whether there were."""
-        if self.tokens(now) + _ROUNDING < tokens:
+    def take(self, *, now: float) -> bool:
+        """Take a token if there is one; return whether there was."""
+        if self.tokens(now) + _ROUNDING < 1:
             return False
-        self.charge(tokens, now=now)
+        self.charge(1, now=now)
         return True
 
     def tokens(self, now: float) -> float:

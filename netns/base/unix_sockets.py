@@ -27,13 +27,13 @@ def listen(
 ) -> socket.socket:
     """Return a socket without blocking that listens at `path`, where it replaces one that nobody listens at.
 
-    `mode`: who may connect; `takes_descriptors`: whether they may send descriptors. Raises OSError.
+    `mode`: who may connect. `takes_descriptors`: whether clients may send some. Raises OSError.
     """
     listener = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
     before = os.umask(0o777 & ~mode)
     try:
         if not takes_descriptors:
-            refuse_descriptors(listener)
+            _refuse_descriptors(listener)
         _remove_left(path, kind=kind)
         listener.bind(str(path))
         listener.listen(BACKLOG)
@@ -64,7 +64,7 @@ def _remove_left(path: Path, *, kind: int) -> None:
     raise OSError(errno.EADDRINUSE, "a process listens there")
 
 
-def refuse_descriptors(listener: socket.socket) -> None:
+def _refuse_descriptors(listener: socket.socket) -> None:
     """Let nobody send descriptors to what a Unix socket accepts (Linux 6.16; before, this has no effect).
 
     Those that a process does not take are closed in its thread as it reads, which may block it.

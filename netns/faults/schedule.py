@@ -74,8 +74,8 @@ class _Strict(BaseModel):
 class _Event(_Strict):
     at: str | int | float = 0
     fail: str | None = None
-    repair: str | None = None
     set_: str | None = Field(default=None, alias="set")
+    repair: str | None = None
     for_: str | int | float | None = Field(default=None, alias="for")
     shape: dict[str, Any] | None = None
     direction: Literal["both", "ab", "ba"] = "both"

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from netns.base.printable import printable
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.cose import dumps, loads_untrusted
 
@@ -73,5 +72,5 @@ def decode_untrusted(packet: bytes, *, name: str, max_bytes: int) -> Message:
 
 
 def one_line(text: str) -> str:
-    """Return a reason as it is sent: one printable line of at most 1,000 characters."""
-    return printable(text)[:1000]
+    """Return a reason as it is sent: one line of at most 1,000 characters, of those that can be printed."""
+    return "".join(character if character.isprintable() else "?" for character in text)[:1000]

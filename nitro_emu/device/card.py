@@ -50,7 +50,7 @@ class Device:
         self.connections: set[Connection] = set()
         self._allowed = {0, os.getuid() if vf.config.uid is None else vf.config.uid}
         try:
-            self._sock = listen(path, kind=socket.SOCK_SEQPACKET, takes_descriptors=True)  # memory of programs
+            self._sock = listen(path, kind=socket.SOCK_SEQPACKET, takes_descriptors=True)
             path.chmod(_mode_for(path, uid=vf.config.uid))  # the credentials are checked in any case
         except OSError as error:
             raise CardError(f"{path}: cannot listen: {error.strerror or error}") from error

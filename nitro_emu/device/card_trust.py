@@ -144,6 +144,7 @@ class CardTrust:
             attestation=self._attestation,
             alarms=self.alarms,
             check_egress=self.guard.check,
+            answers=self.guard.allows,
         )
 
     async def accept_update(self, manifest: Path) -> int:

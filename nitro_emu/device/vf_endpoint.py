@@ -94,7 +94,7 @@ class VfEndpoint:
         try:
             self._engine = Engine(
                 endpoint, address, family=family, accepting=True, memory=memory, inbox=inbox,
-                on_event=on_event, on_failure=self._on_failure,
+                on_event=on_event, on_failure=self._on_failure, answers=self._trust.answers,
             )  # fmt: skip
         except SrdError as error:
             raise CardError(f"{config.name}: {error}") from error

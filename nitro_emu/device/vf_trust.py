@@ -22,6 +22,8 @@ class VfTrust:
     alarms: Alarms
     check_egress: Callable[[str], None]
     """Raises TrustError for a host that the card may not send to."""
+    answers: Callable[[str], bool]
+    """Whether a host that has no peer gets replies."""
 
     @property
     def public_key(self) -> bytes:

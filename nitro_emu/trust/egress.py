@@ -2,7 +2,8 @@
 
     guard = EgressGuard(alarms)                          # allows nothing yet
     guard.set_allowed(frozenset({"10.0.1.2"}))           # with each mapping: the addresses of the other cards
-    guard.check("10.0.1.2")                              # by the engine, for a new peer; may raise TrustError
+    guard.check("10.0.1.2")                              # for a new peer; may raise TrustError
+    guard.allows("10.0.1.2")                             # by the engine: nobody else gets an answer
 
 Other ways out are denied in the kernel, for any code: `nitro_emu.trust.confinement`.
 """
@@ -52,11 +53,12 @@ class EgressGuard:
 
     def check(self, host: str) -> None:
         """Raise EgressRefusedError, and an alarm, unless the host is allowed."""
-        if not self._is_allowed(host):
+        if not self.allows(host):
             self._alarms.raise_alarm(ALARM, text := f"{host:.100}: the control plane did not ask for it")
             raise EgressRefusedError(f"egress guard: {text}")
 
-    def _is_allowed(self, host: str) -> bool:
+    def allows(self, host: str) -> bool:
+        """Whether the host is allowed; without an alarm, for what strangers ask."""
         allowed = self._allowed
         if allowed is None or host in allowed:
             return True

@@ -31,6 +31,7 @@ from scripts.card_demo.checks import Check, attestation, denials, tampering
 from scripts.card_demo.pattern import pattern
 from scripts.card_demo.stage import CHIPS, INTERFACES, Interface, Stage
 from scripts.card_demo.wire import Capture, captured
+from scripts.harness.client_server import python
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.worker import worker
@@ -173,21 +174,12 @@ def _send_plainly(stage: Stage) -> None:
     source, target = stage.directory / "plain", stage.directory / "plain.received"
     target.mkdir()
     source.write_bytes(pattern(0, FILE_WORDS).tobytes())
-    srd = [str(Path(sys.prefix) / "bin" / "srd")]
-    listen = [
-        "recv",
-        "--plain",
-        "--listen",
-        f"{stage.lab.address('h2')}:0",
-        "--output",
-        str(target),
-        "--once",
-        "--json",
-    ]
-    receiver = stage.processes.start("srd recv", stage.lab.command("h2", [*srd, *listen]))
+    address, both = stage.lab.address("h2"), ("--plain", "--json")
+    receive = python("srd", "recv", "--listen", f"{address}:0", "--output", str(target), "--once", *both)
+    receiver = stage.processes.start("srd recv", stage.lab.command("h2", receive))
     port = stage.wait_for(receiver, "listening")["port"]
-    send = ["send", "--plain", str(source), f"{stage.lab.address('h2')}:{port}", "--json"]
-    sender = stage.processes.start("srd send", stage.lab.command("h1", [*srd, *send]))
+    send = python("srd", "send", str(source), f"{address}:{port}", *both)
+    sender = stage.processes.start("srd send", stage.lab.command("h1", send))
     stage.wait_for(sender, "sent")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, NamedTuple
 
@@ -264,7 +264,7 @@ class Liar:
         others = [other.context for other in self._overheard()] if self.rogue.is_secure else []
         behind = rng.choice((
             ack.encode(),
-            ack._replace(context=rng.choice([ack.context, self.rogue.own_context, *others])).encode(),
+            replace(ack, context=rng.choice([ack.context, self.rogue.own_context, *others])).encode(),
             ack.encode()[: -rng.randint(1, 20)],
             ack.encode() + rng.randbytes(1),
             rng.randbytes(rng.randrange(100)),

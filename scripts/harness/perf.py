@@ -17,7 +17,8 @@ from scripts.harness.errors import BenchError
 from scripts.harness.process import ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER, Pair
 
-PORT: Final = 5201
+PORT: Final = 5211
+"""Not iperf3's, which runs beside it."""
 START_S: Final = 40.0
 """Additional time of the processes: to start, and to make and check their data."""
 _BOTH: Final = ("--plain", "--busy-poll")

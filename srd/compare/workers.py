@@ -105,8 +105,13 @@ class Workers(Children[WorkerProcess]):
                 raise BackendError(f"{worker.host}: the worker was killed by SIGKILL")
 
     def finish(self) -> None:
-        """End the input of all, and read what they say last."""
+        """Have all account for what they did, while their connections are open; then end their input."""
         workers = self.by_host.values()
+        for worker in workers:
+            worker.say(account=True)
+        self.turn_while(
+            lambda: not all(worker.ended or worker.last("account") for worker in workers), within_s=FINISH_WITHIN_S
+        )
         for worker in workers:
             worker.end_input()
         self.turn_while(lambda: not all(worker.ended for worker in workers), within_s=FINISH_WITHIN_S)

@@ -149,7 +149,7 @@ class RxMemory:
         self.bytes_copied += length
         self.pool.hold(offset, length=length)
         self.drop(extent)
-        return extent._replace(region_offset=self._area + offset)
+        return Extent(extent.offset, self._area + offset, length)
 
     def view(self, extent: Extent) -> memoryview:
         """Return a view of an extent that is held. Its memory is not reused while the view exists."""

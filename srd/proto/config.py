@@ -27,7 +27,7 @@ MAX_PATH_NUMBERS: Final = 128
 
 
 MAX_FLOWS: Final = 256
-"""Flows of one peer that take turns (see `send.scheduler`): as many as an emulated card has queue pairs."""
+"""Flows of one peer that take turns (see `send.queue`): as many as an emulated card has queue pairs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,12 @@ from srd.proto.errors import PacketError, UsageError
 from srd.proto.events import Completion, Event, PeerEnded, ReceiveResult
 from srd.proto.handshake import Opening, accept, refusal_of
 from srd.proto.memory import Inbox, Memory
-from srd.proto.peer import PeerCore, Shared
+from srd.proto.peer import PeerCore
 from srd.proto.peer_state import PeerState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.admission import Admission
 from srd.proto.security import CredentialCheck, PacketProtection, Secured, Security
+from srd.proto.shared import Shared
 from srd.proto.stateless import StatelessResponder
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
@@ -89,6 +90,7 @@ class EndpointCore:
         security: Security | None = None,
         trace: Trace | None = None,
         read: Callable[[int, int], bytes] | None = None,
+        answers: Callable[[Address], bool] | None = None,
     ) -> None:
         """Take what the core cannot make itself.
 
@@ -96,15 +98,16 @@ class EndpointCore:
         source of unguessable 64-bit ids; `rng`: random numbers for the choice of paths; `accepting`: whether others may
         open peers; `memory`: registrations for writes and reads, None without any; `inbox`: who takes messages, None:
         whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `trace`: receives the
-        trace events of every peer; `read`: returns what landed at an offset of the receive region, of a length, for the
-        ACKs that come with data; None: no ACKs go with data.
+        trace events of every peer; `read`: returns what landed at an offset of the region, of a length, for the ACKs
+        that come with data; None: none do; `answers`: whether an address without a peer gets replies, None: any does.
         """
         self.malformed = 0
         self.expects_more_data = self._has_incomplete = False  # the last batch's messages: lack a lot, or anything
         self._config, self._datagram_bytes = config, datagram_bytes
         self._stateless = StatelessResponder(
-            secret=secret, accepting=accepting, paths=config.paths, datagram_bytes=datagram_bytes, security=security
-        )
+            secret=secret, accepting=accepting, paths=config.paths, datagram_bytes=datagram_bytes, security=security,
+            answers=answers,
+        )  # fmt: skip
         self._security = security
         self._admissions: dict[int, Admission] = {}  # by region
         self._trace = trace

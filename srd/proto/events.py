@@ -1,7 +1,7 @@
 """What the protocol core reports to its owner: events (`poll_event`), and what is to be done with received memory.
 
-Most are named tuples, since several come with every message and a frozen dataclass takes ten times as long to make. The
-events of batches are dataclasses: `count` is a method of tuples.
+What comes with messages has a constructor of its own, which is compiled: those of named tuples are not, nor generated
+ones, and take several times as long. What is rare is a named tuple.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ OFFSET_MASK: Final = (1 << REGION_SHIFT) - 1
 """Those bits."""
 
 
-class Extent(NamedTuple):
+@dataclass(init=False, slots=True)
+class Extent:
     """A contiguous piece of a message, and where it landed."""
 
     offset: int
@@ -27,6 +28,11 @@ class Extent(NamedTuple):
     region_offset: int
     """In the receive region, bytes; the region's number in the bits from REGION_SHIFT on."""
     length: int
+
+    def __init__(self, offset: int, region_offset: int, length: int) -> None:
+        self.offset = offset
+        self.region_offset = region_offset
+        self.length = length
 
 
 class PeerOpened(NamedTuple):
@@ -48,7 +54,8 @@ class PeerEnded(NamedTuple):
     """Pieces of messages that will never be complete: their memory may be reused."""
 
 
-class MessageReceived(NamedTuple):
+@dataclass(init=False, slots=True)
+class MessageReceived:
     """All of a message has landed."""
 
     peer: int
@@ -58,11 +65,21 @@ class MessageReceived(NamedTuple):
     """The sender's immediate; None: it gave none."""
     extents: tuple[Extent, ...]
     """In order of their offset; together they are the message."""
-    key: int = 0
+    key: int
     """The sender's `WorkRequest.key`."""
 
+    def __init__(
+        self, peer: int, message: int, length: int, immediate: int | None, extents: tuple[Extent, ...], key: int = 0
+    ) -> None:
+        self.peer = peer
+        self.message = message
+        self.length = length
+        self.immediate = immediate
+        self.extents = extents
+        self.key = key
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(init=False, slots=True)
 class MessagesReceived:
     """Messages of one packet each that arrived together, numbered consecutively."""
 
@@ -76,8 +93,19 @@ class MessagesReceived:
     """The immediate of all of them; None: there is none."""
     region_offset: int
     """Where the first landed in the receive region, bytes; the others follow contiguously."""
-    key: int = 0
+    key: int
     """The key of all of them."""
+
+    def __init__(
+        self, peer: int, message: int, count: int, length: int, immediate: int | None, region_offset: int, key: int = 0
+    ) -> None:
+        self.peer = peer
+        self.message = message
+        self.count = count
+        self.length = length
+        self.immediate = immediate
+        self.region_offset = region_offset
+        self.key = key
 
     @property
     def extent(self) -> Extent:
@@ -106,7 +134,8 @@ class WriteReceived(NamedTuple):
     key: int = 0
 
 
-class TargetCopy(NamedTuple):
+@dataclass(init=False, slots=True)
+class TargetCopy:
     """An instruction: copy what landed in the receive region to registered memory."""
 
     target: int
@@ -114,6 +143,11 @@ class TargetCopy(NamedTuple):
     region_offset: int
     """Source in the receive region, bytes."""
     length: int
+
+    def __init__(self, target: int, region_offset: int, length: int) -> None:
+        self.target = target
+        self.region_offset = region_offset
+        self.length = length
 
 
 class ReceiveResult:
@@ -130,21 +164,32 @@ class ReceiveResult:
         self.refused_packets = 0
 
 
-class Completion(NamedTuple):
+@dataclass(init=False, slots=True)
+class Completion:
     """A work request has ended."""
 
     peer: int
     request: int
     status: Status
 
+    def __init__(self, peer: int, request: int, status: Status) -> None:
+        self.peer = peer
+        self.request = request
+        self.status = status
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(init=False, slots=True)
 class BatchCompletion:
     """Work requests of a batch have succeeded: `count` from `request` on."""
 
     peer: int
     request: int
     count: int
+
+    def __init__(self, peer: int, request: int, count: int) -> None:
+        self.peer = peer
+        self.request = request
+        self.count = count
 
 
 Event = (

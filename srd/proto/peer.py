@@ -12,35 +12,29 @@ Keepalive probes, and when a peer is unresponsive, are in `proto.keepalive`.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
-from random import Random
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.pacer import ActivePeers, InflightLimit
+from srd.proto.congestion.pacer import InflightLimit
 from srd.proto.errors import UsageError
 from srd.proto.events import (
-    EventQueue,
     Extent,
     PeerEnded,
     PeerOpened,
-    TargetCopy,
 )
 from srd.proto.handshake import Opening, is_translated
 from srd.proto.keepalive import Keepalive
-from srd.proto.memory import Inbox, Memory
 from srd.proto.paths.mappings import Mappings
 from srd.proto.paths.path import Path
 from srd.proto.paths.validation import AddressValidation
 from srd.proto.peer_state import TIMERS, TRANSITIONS, PeerEvent, PeerState, Timer
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.acks import Acks
-from srd.proto.recv.pulls import Pulls
 from srd.proto.recv.receiver import Receiver
 from srd.proto.recv.responder import Responder
 from srd.proto.security import PacketProtection, Secured
 from srd.proto.send.sender import Sender
+from srd.proto.shared import Shared
 from srd.proto.wire.control import (
     Accept,
     Ack,
@@ -75,30 +69,6 @@ LONG_START_RTTS: Final = 2.5
 CONFIRM_S: Final = 4.0
 """Time within which an initiator has to confirm its keys, or that of the handshake if it is less. It holds a place of
 `max_unaccepted_peers` until then, so this is short: two round trips over a satellite behind full buffers."""
-
-
-class Shared:
-    """What all peers of an endpoint share."""
-
-    def __init__(
-        self,
-        config: ProtocolConfig,
-        *,
-        peers: Collection[int],
-        new_token: Callable[[], int],
-        rng: Random,
-        memory: Memory | None,
-        inbox: Inbox | None,
-        read: Callable[[int, int], bytes] | None,
-    ) -> None:
-        """Take a live view of their numbers, a source of unguessable 64-bit numbers, and what the core was given."""
-        self.config, self.new_token, self.rng = config, new_token, rng
-        self.memory, self.inbox = memory, inbox
-        self.read = read
-        self.copies: list[TargetCopy] = []  # of the batch that is being processed
-        self.events: EventQueue = deque()
-        self.active_peers = ActivePeers(peers)
-        self.pulls = Pulls(config)
 
 
 class PeerCore:
@@ -143,7 +113,7 @@ class PeerCore:
         self._close_at = 0.0
         self._is_incoming = opening is None
         self._confirm_by = math.inf  # when an incoming peer that was not confirmed ends
-        self._responses: dict[int, int] = {}  # by path of this end: tokens to be returned over it
+        self._responses: dict[int, int] | None = None  # by path of this end: tokens to be returned over it
         self._mappings: Mappings | None = None  # of a NAT in front of this end
         self._make_halves(shared, packet)
         self._note_nat(packet, now=now)
@@ -198,15 +168,7 @@ class PeerCore:
             trace=self.trace,
         )
         self.responder = Responder(
-            self.number,
-            config=config,
-            receiver=self.receiver,
-            send_queue=self.sender.queue,
-            memory=shared.memory,
-            inbox=shared.inbox,
-            copies=shared.copies,
-            events=shared.events,
-            trace=self.trace,
+            self.number, shared=shared, receiver=self.receiver, send_queue=self.sender.queue, trace=self.trace
         )
 
     def _note_nat(self, packet: Hello | Accept, *, now: float) -> None:
@@ -303,6 +265,8 @@ class PeerCore:
             case Probe():
                 self._handle_probe(packet, address=address, now=now, received_at=received_at)
             case PathChallenge() if self.sender.has_used(packet.remote_path):
+                if self._responses is None:
+                    self._responses = {}
                 self._responses[packet.remote_path] = packet.token
                 if self._mappings is not None:
                     self._mappings.on_challenge(now=now)
@@ -373,8 +337,8 @@ class PeerCore:
 
     def cancel(self, request: int) -> None:
         """End a request with FLUSHED, if it is open."""
-        if (wqe := self.sender.queue.work_queue.by_request(request)) is not None:
-            self.sender.queue.abort(wqe, status=Status.FLUSHED)
+        if (message := self.sender.queue.by_request(request)) is not None:
+            self.sender.queue.abort(message, status=Status.FLUSHED)
 
     def flush(self) -> None:
         """End every open request with FLUSHED."""
@@ -456,14 +420,14 @@ class PeerCore:
 
     def _start_timers(self, *, now: float) -> None:
         """Start the deadlines of what was posted since the last turn."""
-        requests = self.sender.queue.work_queue
+        requests = self.sender.queue
         if (new := requests.start_timers(deadline_at=now + self._config.request_timeout_s)) and len(
             new
         ) == requests.count:
             self._keepalive.on_busy(now=now)
-        for wqe in new:
-            if self.trace is not None and wqe.request is not None:
-                self.trace.request_posted(wqe, request=wqe.request, now=now)
+        for message in new:
+            if self.trace is not None:
+                self.trace.request_posted(message, now=now)
 
     # -- output -------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from srd.proto.events import (
 )
 from srd.proto.paths.path import Path, PathState
 from srd.proto.send.inflight import InflightBurst
-from srd.proto.send.work_queue import WorkQueueEntry
+from srd.proto.send.outgoing import OutgoingMessage
 from srd.proto.seqset import mask
 from srd.proto.trace import Trace, packet_number
 from srd.proto.wire.control import Ack
@@ -70,11 +70,11 @@ class PeerTrace:
 
     # -- sending ------------------------------------------------------------------------------------------------
 
-    def request_posted(self, wqe: WorkQueueEntry, *, request: int, now: float) -> None:
+    def request_posted(self, message: OutgoingMessage, *, now: float) -> None:
         """Record the first turn of a work request."""
-        self._posted_at[request] = now
-        kind = _KINDS[wqe.opcode]
-        self._record(trace.RequestPosted(request, kind, wqe.message, wqe.length), now=now)
+        self._posted_at[message.wr.request] = now
+        kind = _KINDS[message.opcode]
+        self._record(trace.RequestPosted(message.wr.request, kind, message.number, message.wr.length), now=now)
 
     def burst_sent(self, burst: Burst, *, retransmission: bool, inflight_bytes: int, now: float) -> None:
         """Record a burst that is handed out to be sent."""

@@ -7,6 +7,7 @@ neither fills this endpoint's memory nor is amplified towards others.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from srd.proto.handshake import CookieJar, is_translated
@@ -36,29 +37,40 @@ class StatelessResponder:
     """Queues stateless replies; `replies` are to be sent before anything else."""
 
     def __init__(
-        self, *, secret: bytes, accepting: bool, paths: int, datagram_bytes: int, security: Security | None
+        self,
+        *,
+        secret: bytes,
+        accepting: bool,
+        paths: int,
+        datagram_bytes: int,
+        security: Security | None,
+        answers: Callable[[Address], bool] | None = None,
     ) -> None:
+        """`answers`: whether an address gets replies; None: any does."""
         self.accepting = accepting
         self.replies: deque[Datagram] = deque()
         self._cookies = CookieJar(secret=secret)
         self._paths = paths
         self._datagram_bytes = datagram_bytes
         self._security = security
+        self._answers = answers
         self._mode = SecurityMode.PLAIN if security is None else security.mode
 
     def reply(self, address: Address, data: bytes) -> None:
         """Queue a reply over path 0."""
-        if len(self.replies) < MAX_REPLIES:
-            self.replies.append(Datagram(address, 0, data))
+        self._queue(Datagram(address, 0, data))
 
     def answer(self, hello: Hello, address: Address, data: bytes) -> None:
         """Queue the answer to a HELLO, over this end's path of the same number: others may be dead.
 
         Behind a NAT the initiator gets only what comes from the address that it has contacted, that of path 0.
         """
-        if len(self.replies) < MAX_REPLIES:
-            path = 0 if is_translated(hello, address) else hello.path % self._paths
-            self.replies.append(Datagram(address, path, data))
+        path = 0 if is_translated(hello, address) else hello.path % self._paths
+        self._queue(Datagram(address, path, data))
+
+    def _queue(self, reply: Datagram) -> None:
+        if len(self.replies) < MAX_REPLIES and (self._answers is None or self._answers(reply.address)):
+            self.replies.append(reply)
 
     def on_unknown_context(self, packet: Control, address: Address) -> None:
         """Reply to a packet for a context that this end does not know (any more).

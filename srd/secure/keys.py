@@ -173,9 +173,9 @@ def _write_secret(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, text.encode(), mode=0o600, exclusive=True)
-    except FileExistsError as error:
-        raise UsageError(f"{path}: exists; remove it first, or give another name") from error
     except OSError as error:
+        if os.path.lexists(path):
+            raise UsageError(f"{path}: exists; remove it first, or give another name") from error
         raise UsageError(f"{path}: cannot be written: {error.strerror}; set SRD_HOME to another directory") from error
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -23,25 +22,17 @@ from netns.topology.model import leaf_spine
 from tests.srd.cli.processes import Process, command, long_file, names
 from tests.srd.loopback import content
 
-pytestmark = pytest.mark.root
-
 LOSSY = Shape(delay_us=500, rate_bps=250_000_000, loss_percent=1)
 SLOW = replace(LOSSY, rate_bps=2_000_000, limit_packets=10)
 PORT = "7070"
 SEED = 71
 _numbers = count()
+# Two hosts and four spines; each leaf-spine link loses 1 % of what passes, both ways.
+pytestmark = [pytest.mark.root, pytest.mark.lab(leaf_spine(shape=LOSSY, seed=SEED), backend="relay")]
 
 
 def lab_name() -> str:
     return f"td{os.getpid()}-{next(_numbers)}"
-
-
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    """Two hosts and four spines; each leaf-spine link loses 1 % of what passes, both ways. Down whatever happens."""
-    with Lab.up(leaf_spine(name=lab_name(), shape=LOSSY, seed=SEED), backend="relay") as made:
-        print(f"seed {SEED}")
-        yield made
 
 
 @pytest.fixture

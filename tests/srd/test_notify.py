@@ -17,7 +17,7 @@ async def test_wake__all_that_wait() -> None:
     assert not any(task.done() for task in tasks)
     waiting.notify()
     await asyncio.gather(*tasks)
-    assert waiting._waiters == []
+    assert waiting._waiters == ()
 
 
 async def test_wait__cancelled() -> None:

@@ -18,7 +18,8 @@ The process is driven by lines of JSON on stdin, and prints lines of JSON (srd/c
     progress {seconds, bytes}                        ->      what has arrived here, about every 20 ms if it changes
     flow {number, seconds}                           ->      complete; from when it was handed to the transport
     sent                                             ->      all flows of this host are complete
-    <- end of stdin
-    account {sent, resent, longest_stall_ms, subflows}      ->      and exit status 0
+    <- {account}                                             connections stay open until all have accounted
+    account {sent, resent, longest_stall_ms, subflows}      ->
+    <- end of stdin                                          exit status 0
     failed {reason}                                  ->      instead of any of these, and exit status 1
 """

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from netns.base.output import emit
 from srd.compare.worker.arrivals import Arrivals, BlockArrivals, Copy, FileArrivals
@@ -67,20 +67,20 @@ class Worker:
 
 
 async def _work(carrier: Carrier, arrivals: Arrivals, lines: asyncio.StreamReader) -> None:
-    """Do what stdin says; after its end, account for it."""
-    if not (line := await lines.readline()):
+    """Do what stdin says, account for it, and wait for its end."""
+    if "flows" not in (fields := await _heard(lines)):
         return
-    plan = Plan.parse(line.decode())
+    plan = Plan.parse(fields)
     arrivals.expect(plan.arriving)
     await carrier.connect(plan.targets)
     emit("ready")
-    if not (line := await lines.readline()):
+    if "start_at" not in (fields := await _heard(lines)):
         return
-    start_at = float(json.loads(line)["start_at"])
+    start_at = float(fields["start_at"])
     running = [asyncio.ensure_future(_send(carrier, plan, start_at=start_at))]
     running.append(asyncio.ensure_future(_progress(arrivals, start_at=start_at)))
     try:
-        await first(lines.read(), _errors(running))
+        await first(_heard(lines), _errors(running))
     finally:
         for task in running:
             task.cancel()
@@ -93,6 +93,14 @@ async def _work(carrier: Carrier, arrivals: Arrivals, lines: asyncio.StreamReade
         longest_stall_ms=round(1000 * arrivals.longest_stall_s, 3) if plan.arriving else None,
         subflows=account.subflows,
     )
+    await lines.read()  # the others account for connections that end with this one
+
+
+async def _heard(lines: asyncio.StreamReader) -> dict[str, Any]:
+    """Return the next line; nothing at the end."""
+    line = await lines.readline()
+    fields: dict[str, Any] = json.loads(line) if line else {}
+    return fields
 
 
 async def _errors(running: list[asyncio.Task[None]]) -> None:

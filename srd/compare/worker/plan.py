@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 Address = tuple[str, int]
 
@@ -16,7 +15,7 @@ BLOCK_BITS: Final = 14
 MAX_FLOW_BYTES: Final = BLOCK_BYTES << BLOCK_BITS
 MAX_FLOWS: Final = 1 << (32 - BLOCK_BITS)
 FIRST_FLOW: Final = 1
-"""PlannedFlow 0 is the one byte by which a connection is tried before the start."""
+"""Flow 0 is the one byte by which a connection is tried before the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +49,8 @@ class Plan:
     """To receive: number of a flow -> its bytes."""
 
     @classmethod
-    def parse(cls, line: str) -> Plan:
+    def parse(cls, fields: Mapping[str, Any]) -> Plan:
         """Read the line that the process is given."""
-        fields = json.loads(line)
         flows = tuple(
             PlannedFlow(number, (address, port), size_bytes, at_s)
             for number, address, port, size_bytes, at_s in fields["flows"]

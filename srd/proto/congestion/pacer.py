@@ -139,8 +139,8 @@ class InflightLimit:
     """
 
     __slots__ = (
-        "_active_peers", "_datagram_bytes", "_delivery", "_full", "_is_exchanging", "_min_bytes", "_number",
-        "_path_bytes", "path_full", "span_packets",
+        "_active_peers", "_datagram_bytes", "_delivery", "_is_exchanging", "_min_bytes", "_number", "_path_bytes",
+        "is_reached", "path_full", "span_packets",
     )  # fmt: skip
 
     def __init__(self, least_bytes: int, *, datagram_bytes: int, active_peers: ActivePeers, number: int) -> None:
@@ -149,10 +149,11 @@ class InflightLimit:
         self._datagram_bytes = datagram_bytes
         self._active_peers = active_peers
         self._number = number
-        self._full = False
+        self.is_reached = False
+        """Whether nothing more may be sent."""
         self._is_exchanging = False  # as of the last ack
         self.path_full = False
-        """Whether the limit was reached at the last check, on a path with a limit above its share of the minimum."""
+        """Whether it is reached on a path with a limit above its share of the minimum."""
         self._delivery = DeliveryRate()
         self._path_bytes = 0  # INFLIGHT_BDPS bandwidth-delay products; 0 on a short path
         self.span_packets = MIN_SPAN_PACKETS
@@ -172,8 +173,8 @@ class InflightLimit:
         """Note that a message of one packet was sent, while this peer has no other open request."""
         self._active_peers.on_short_message(now)
 
-    def is_reached(self, inflight_bytes: int) -> bool:
-        """Whether nothing more may be sent while so much is in flight."""
+    def update(self, inflight_bytes: int) -> bool:
+        """Note what is in flight since packets were sent, acknowledged or lost; return whether the limit is reached."""
         if inflight_bytes:
             self._active_peers.busy.add(self._number)
         else:
@@ -181,6 +182,6 @@ class InflightLimit:
         min_bytes = min(self._min_bytes, EXCHANGE_LIMIT_BYTES) if self._is_exchanging else self._min_bytes
         share_bytes = max(min_bytes // max(len(self._active_peers.busy), 1), MAX_DATAGRAM_BYTES)
         limit_bytes = max(share_bytes, self._path_bytes)
-        self._full = inflight_bytes >= (limit_bytes - share_bytes // 2 if self._full else limit_bytes)
-        self.path_full = self._full and limit_bytes > share_bytes
-        return self._full
+        self.is_reached = inflight_bytes >= (limit_bytes - share_bytes // 2 if self.is_reached else limit_bytes)
+        self.path_full = self.is_reached and limit_bytes > share_bytes
+        return self.is_reached

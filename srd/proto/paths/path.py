@@ -101,6 +101,7 @@ class Path:
     """Sender's state of one path."""
 
     __slots__ = (
+        "_size_losses",
         "counters",
         "full_probes",
         "index",
@@ -114,7 +115,7 @@ class Path:
         "probes_unanswered",
         "reported_sequence",
         "rtt",
-        "size_losses",
+        "standby",
         "state",
         "tail_probe_sequence",
         "transmissions",
@@ -129,9 +130,10 @@ class Path:
         self.reported_sequence = -1
         self.newest_acked_sent_at = -math.inf  # send time of the newest packet that the peer has reported
         self.tail_probe_sequence = -1  # first sequence of the burst that the last tail loss probe was sent for
-        self.probe_sequences: list[range] = []  # of probes, above the highest sequence reported; the last ones
+        self.probe_sequences: tuple[range, ...] = ()  # of probes, above the highest sequence reported; the last ones
         self.full_probes: tuple[int, ...] = ()  # of these, the last ones of full size
-        self.size_losses = SizeLosses()
+        self._size_losses: SizeLosses | None = None  # None: there was no loss
+        self.standby: Path | None = None  # of a primary path that does not answer
         self.inflight_bytes = 0
         self.transmissions: list[InflightBurst] = []  # a list: there are few, and an empty deque takes more memory
         self.probe_at: float | None = None
@@ -151,10 +153,9 @@ class Path:
         """Return a new sequence number, and record that it is a probe's."""
         sequence, probes = self.allocate_sequences(1), self.probe_sequences
         if probes and probes[-1].stop == sequence:  # always on a path that carries no data, which may never answer
-            probes[-1] = range(probes[-1].start, sequence + 1)
+            self.probe_sequences = (*probes[:-1], range(probes[-1].start, sequence + 1))
         else:
-            probes.append(range(sequence, sequence + 1))
-            del probes[:-MAX_PROBE_RANGES]
+            self.probe_sequences = (*probes[1 - MAX_PROBE_RANGES :], range(sequence, sequence + 1))
         return sequence
 
     def on_report(self, sequence: int) -> bool:
@@ -166,13 +167,25 @@ class Path:
         for probes in self.probe_sequences:
             probe = probe or sequence in probes
         left = [range(max(probes.start, above), probes.stop) for probes in self.probe_sequences]
-        self.probe_sequences = [probes for probes in left if probes]
+        self.probe_sequences = tuple([probes for probes in left if probes])
         return probe
 
     @property
     def mtu_suspect(self) -> bool:
         """Whether it must answer a full-size probe before it carries data again."""
-        return self.size_losses.is_suspect
+        return self._size_losses is not None and self._size_losses.is_suspect
+
+    @property
+    def size_losses(self) -> SizeLosses:
+        """The row of losses of full packets. Ask `lost_in_row` first: most paths have none, and no memory for one."""
+        if self._size_losses is None:
+            self._size_losses = SizeLosses()
+        return self._size_losses
+
+    @property
+    def lost_in_row(self) -> int:
+        """Full packets that were lost in a row."""
+        return 0 if self._size_losses is None else self._size_losses.packets
 
     def apply(self, event: PathEvent) -> None:
         """Change its state by an event."""

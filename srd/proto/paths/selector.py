@@ -83,7 +83,7 @@ class PathSelector:
             recent
             or last is None
             or last is avoid
-            or last.size_losses.packets > MAX_SIZE_LOSSES
+            or last.lost_in_row > MAX_SIZE_LOSSES
             or last.state is not PathState.ACTIVE
         ):
             return chosen

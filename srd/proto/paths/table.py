@@ -51,18 +51,40 @@ BUDGET_PER_S: Final = 1 / MAX_PROBE_INTERVAL_S
 """Probes of a peer in a second without any answer."""
 
 
+class ProbePacing:
+    """When the probes of paths may be sent: `on_probe`, `allow`, `release_at`."""
+
+    __slots__ = ("_budget", "_pacer")
+
+    def __init__(self, *, depth_s: float) -> None:
+        self._pacer = Pacer(depth_s=depth_s)
+        self._budget = Pacer(depth_s=PROBE_BUDGET / BUDGET_PER_S)  # bounds those that nothing answers
+
+    def on_probe(self, *, now: float, packets_per_s: float) -> None:
+        """Note that a probe was sent; probes are paced at this rate."""
+        self._pacer.charge(1, now=now, rate_bytes_per_s=packets_per_s)
+        self._budget.charge(1, now=now, rate_bytes_per_s=BUDGET_PER_S)
+
+    def allow(self, probes: int, *, now: float) -> None:
+        """Allow so many probes more to go unanswered."""
+        self._budget.charge(-probes, now=now, rate_bytes_per_s=BUDGET_PER_S)
+
+    def release_at(self) -> float:
+        """When the next probe may be sent."""
+        return max(self._pacer.release_at(), self._budget.release_at())
+
+
 class PathTable:
     """`on_timeout` and `on_answer` for events, `poll_probe` for probes that are due; `active` paths carry data."""
 
     __slots__ = (
-        "_budget",
         "_initial_rtt_s",
         "_max_paths",
         "_min_rto_s",
-        "_pacer",
+        "_pacing",
+        "_pacing_depth_s",
         "_retired",
         "_slots",
-        "_standbys",
         "_trace",
         "active",
         "all",
@@ -71,9 +93,9 @@ class PathTable:
     )
 
     def __init__(self, config: ProtocolConfig, *, trace: PeerTrace | None = None) -> None:
-        self.all: list[Path] = []
+        self.all = [Path(0, initial_rtt_s=config.initial_rtt_s)]
         """By number, as far as created; paths of the reserve once they were opened."""
-        self.active: list[Path] = []
+        self.active = self.all.copy()
         self.probed: list[Path] = []
         """Paths with a probe scheduled."""
         self.inflight_bytes = 0
@@ -82,12 +104,10 @@ class PathTable:
         self._max_paths = config.paths + RESERVE_PATHS  # including the reserve
         self._min_rto_s = config.min_rto_s
         self._initial_rtt_s = config.initial_rtt_s
-        self._retired: list[Path] = []  # of the reserve, in order, behind those that were never opened
-        self._standbys: dict[int, Path] = {}  # by slot
-        self._pacer = Pacer(depth_s=config.pacing_depth_s)  # paces the probes
-        self._budget = Pacer(depth_s=PROBE_BUDGET / BUDGET_PER_S)  # bounds those that nothing answers
+        self._retired: tuple[Path, ...] = ()  # of the reserve, in order, behind those that were never opened
+        self._pacing_depth_s = config.pacing_depth_s
+        self._pacing: ProbePacing | None = None  # from the first probe of a path on
         self._trace = trace
-        self.open_next()
 
     def open_next(self) -> None:
         """Create one more of the primary paths, if any is missing."""
@@ -136,14 +156,14 @@ class PathTable:
         self._apply(path, PathEvent.ANSWER, now=now)
         if path.state is not PathState.ACTIVE:
             return  # a late answer of a path in reserve
-        self._budget.charge(-PROBES_PER_ANSWER, now=now, rate_bytes_per_s=BUDGET_PER_S)
+        self._paced().allow(PROBES_PER_ANSWER, now=now)
         self.probed.remove(path)
         path.probe_at = None
-        path.size_losses.reset()  # if it was MTU-suspect, the probe that it answered was of full size
+        if path.lost_in_row:
+            path.size_losses.reset()  # if it was MTU-suspect, the probe that it answered was of full size
         self.active.append(path)
         self.inflight_bytes += path.inflight_bytes
-        if path.index < self._slots and (standby := self._standbys.get(path.index)) is not None:
-            self._retire(standby, slot=path.index, now=now)
+        self._retire_standby(path, now=now)
 
     def poll_probe(self, *, now: float, packets_per_s: float) -> tuple[Path, int] | None:
         """Return a path that is to be probed now, and the probe's path sequence.
@@ -157,8 +177,7 @@ class PathTable:
         old = path.state
         # While no path is active all data waits for an answer, so the interval of a path's probes does not grow.
         sequence = path.on_probe_sent(now=now, alone=not self.active)
-        self._pacer.charge(1, now=now, rate_bytes_per_s=packets_per_s)
-        self._budget.charge(1, now=now, rate_bytes_per_s=BUDGET_PER_S)
+        self._paced().on_probe(now=now, packets_per_s=packets_per_s)
         self._trace_state(path, old=old, now=now)
         if path.probes_unanswered > PROBES_BEFORE_STANDBY:
             self._replace(path, now=now)
@@ -167,14 +186,19 @@ class PathTable:
     def probe_now(self, path: Path, *, now: float) -> None:
         """Have a path probed next that is likely to answer, beyond what is allowed to go unanswered."""
         path.probe_at = -math.inf
-        self._budget.charge(-1, now=now, rate_bytes_per_s=BUDGET_PER_S)
+        self._paced().allow(1, now=now)
 
     def probe_at(self) -> float:
         """When the next probe is due; infinite when none is."""
         if not self.probed:
             return math.inf
         due_at = min(_probe_at(path) for path in self.probed)
-        return max(due_at, self._pacer.release_at(), self._budget.release_at())
+        return max(due_at, self._paced().release_at())
+
+    def _paced(self) -> ProbePacing:
+        if self._pacing is None:
+            self._pacing = ProbePacing(depth_s=self._pacing_depth_s)
+        return self._pacing
 
     def _begin_probing(self, path: Path, *, timeout_s: float, now: float) -> None:
         path.probe_at, path.probe_interval_s, path.probes_unanswered = now, timeout_s, 0
@@ -182,15 +206,15 @@ class PathTable:
 
     def _replace(self, path: Path, *, now: float) -> None:
         """Open a standby for a primary path, or another one for the slot of a standby."""
-        slot = path.index if path.index < self._slots else self._slot_of(path)
-        if path.index >= self._slots:
-            self._retire(path, slot=slot, now=now)
-        if slot in self._standbys or (standby := self._next_standby()) is None:
+        primary = path if path.index < self._slots else next(each for each in self.all if each.standby is path)
+        if primary is not path:
+            self._retire_standby(primary, now=now)
+        if primary.standby is not None or (standby := self._next_standby()) is None:
             return
-        self._standbys[slot] = standby
+        primary.standby = standby
         self._apply(standby, PathEvent.OPEN, now=now)
         standby.size_losses.suspect()  # nothing is known of it
-        timeout_s = self.all[slot].rtt.timeout_s(floor_s=self._min_rto_s)
+        timeout_s = primary.rtt.timeout_s(floor_s=self._min_rto_s)
         self._begin_probing(standby, timeout_s=timeout_s, now=now)
 
     def _next_standby(self) -> Path | None:
@@ -199,19 +223,21 @@ class PathTable:
         if len(self.all) < self._max_paths:
             self.all.append(Path(len(self.all), initial_rtt_s=self._initial_rtt_s, state=PathState.RESERVE))
             return self.all[-1]
-        return self._retired.pop(0) if self._retired else None
+        if not self._retired:
+            return None
+        first, self._retired = self._retired[0], self._retired[1:]
+        return first
 
     def open_all(self) -> None:
         """Create all primary paths."""
         while len(self.all) < self._slots:
             self.open_next()
 
-    def _slot_of(self, standby: Path) -> int:
-        return next(slot for slot, path in self._standbys.items() if path is standby)
-
-    def _retire(self, standby: Path, *, slot: int, now: float) -> None:
-        """Move a standby to the end of the reserve. What it still carries is acknowledged or lost as usual."""
-        del self._standbys[slot]
+    def _retire_standby(self, primary: Path, *, now: float) -> None:
+        """Move a path's standby to the end of the reserve. What it still carries is acknowledged or lost as usual."""
+        standby, primary.standby = primary.standby, None
+        if standby is None:
+            return
         if standby.state is PathState.ACTIVE:
             self.active.remove(standby)
             self.inflight_bytes -= standby.inflight_bytes
@@ -219,7 +245,7 @@ class PathTable:
             self.probed.remove(standby)
         standby.probe_at = None
         self._apply(standby, PathEvent.RETIRE, now=now)
-        self._retired.append(standby)
+        self._retired += (standby,)
 
     def _apply(self, path: Path, event: PathEvent, *, now: float) -> None:
         old = path.state

@@ -98,15 +98,14 @@ class AddressValidation:
         self._paths = paths
         self._new_token = new_token
         self._remote_paths = 0  # primary paths of a peer behind a NAT
-        self._by_path: dict[int, Address] = {}  # of these, the last valid address of each
-        self._due: dict[
-            int, RemoteAddress
-        ] = {}  # by path of the peer: not validated, and received from since its last challenge
+        self._by_path: dict[int, Address] | None = None  # of these, the last valid address of each
+        # By path of the peer: not validated, and received from since its last challenge.
+        self._due: dict[int, RemoteAddress] | None = None
 
     def on_nat(self, path: int, *, remote_paths: int) -> None:
         """Note that the peer, which has so many primary paths and sent its HELLO over `path`, is behind a NAT."""
         self._remote_paths, self._paths = remote_paths, 1
-        self._by_path[path] = self.handshake_address
+        self._by_path = {path: self.handshake_address}
 
     @property
     def behind_nat(self) -> bool:
@@ -115,7 +114,7 @@ class AddressValidation:
 
     def destination(self, path: int) -> tuple[Address, int]:
         """Return where packets of a path of this end are sent, and the path whose port they are sent from."""
-        if not self._remote_paths:
+        if self._by_path is None:
             return self.handshake_address, path
         return self._by_path.get(path % self._remote_paths, self.handshake_address), 0
 
@@ -125,7 +124,7 @@ class AddressValidation:
 
     def on_valid(self, path: int, address: Address) -> None:
         """Note that packets of a path of the peer come from an address that is valid."""
-        if not self._remote_paths:
+        if self._by_path is None:
             self._note_host(path, address)
             return
         if self._by_path.get(path) == address:
@@ -158,6 +157,8 @@ class AddressValidation:
                 self.on_valid(path, address)
         if not source.validated and address == source.address:
             source.received_bytes += size_bytes
+            if self._due is None:
+                self._due = {}
             self._due[path] = source
             self._has_unvalidated = True
 

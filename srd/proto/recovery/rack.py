@@ -59,12 +59,23 @@ class RackState:
     ack_delay_variation_s: float = 0.0
     """Mean deviation of the ack delay. A host that receives in batches delays the first packet of a batch much longer
     than the last."""
-    black_hole: BlackHole = field(default_factory=BlackHole)
-    """Packets lost in a row on all paths together."""
+    _black_hole: BlackHole | None = None
     _widened_at: float = -math.inf
     _lost_at: float = -math.inf
     _lost_packets: int = 0
     _late_packets: int = 0
+
+    @property
+    def black_hole(self) -> BlackHole:
+        """The row of losses of full packets on all paths together. Ask `lost_in_row` first, as for a path's."""
+        if self._black_hole is None:
+            self._black_hole = BlackHole()
+        return self._black_hole
+
+    @property
+    def lost_in_row(self) -> int:
+        """Full packets that were lost in a row."""
+        return 0 if self._black_hole is None else self._black_hole.packets
 
     def on_report(self, sent_at: float, *, ack_delay_s: float = 0.0) -> None:
         """Note a report of a packet sent at `sent_at`, which the receiving host delayed by `ack_delay_s`."""
@@ -148,7 +159,7 @@ def detect_losses(
             path.counters.lost += missing.bit_count()
             rack.on_lost(missing.bit_count(), now=now, rtt_s=path.rtt.smoothed_s)
             _note_lost(path, head, rack=rack, dropped=dropped, now=now)
-        elif path.size_losses.packets or rack.black_hole.packets:
+        elif path.lost_in_row or rack.lost_in_row:
             _note_delivered(path, head, rack=rack)
         del path.transmissions[0]
         path.inflight_bytes -= head.bytes
@@ -194,7 +205,7 @@ def _remove_acknowledged(path: Path, *, inflight: Inflight, rack: RackState) -> 
             kept.append(burst)
             continue
         path.inflight_bytes -= burst.bytes
-        if path.size_losses.packets or rack.black_hole.packets:
+        if path.lost_in_row or rack.lost_in_row:
             _note_delivered(path, burst, rack=rack)
     if len(kept) < behind:
         path.transmissions[:behind] = kept

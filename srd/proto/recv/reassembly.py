@@ -25,10 +25,12 @@ class Reassembly:
         self.extents: list[Extent] = []  # of a send; data for registered memory is copied and leaves none
         # Of an answer to a read: which packets have landed, by their place in it. Bytes alone do not show that all of
         # it has: its sender may give one part twice, under two PSNs.
-        self._packets = SequenceSet()
+        self._packets: SequenceSet | None = None
 
     def cover(self, parts: list[Extent], *, segment_bytes: int) -> bool:
         """Note which packets of an answer have landed, by its new parts; False: one had before."""
+        if self._packets is None:
+            self._packets = SequenceSet()
         for part in parts:
             count = -(-part.length // segment_bytes)
             if self._packets.insert(part.offset // segment_bytes, count=count) != mask(count):
@@ -37,7 +39,8 @@ class Reassembly:
 
     def landed_ranges(self) -> bool:
         """Sort the extents; return whether they are the whole message, without gap or overlap."""
-        self.extents.sort(key=lambda extent: extent.offset)
+        if len(self.extents) > 1:
+            self.extents.sort(key=lambda extent: extent.offset)
         at = 0
         for extent in self.extents:
             if extent.offset != at:

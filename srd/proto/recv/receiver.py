@@ -32,7 +32,7 @@ from srd.proto.wire.status import Status
 INCOMPLETE_BEYOND_WINDOW: Final = 1 + MAX_FLOWS
 """Incomplete messages that a peer may have beyond one per PSN of the window. An incomplete message lacks a packet that
 was sent, whose PSN is within the window, or is partially packetized: one send, and one message of each flow (see
-`send.scheduler`)."""
+`send.queue`)."""
 _ABORTED_LIMIT: Final = 64
 
 
@@ -62,8 +62,9 @@ class Receiver:
         self._window = acks.window
         self._incomplete: dict[int, Reassembly] = {}
         self._missing_bytes = 0  # of all incomplete messages
-        self._discarded: dict[int, Reassembly] = {}  # messages discarded here, not turned ABORTED by their sender yet
-        self._aborted: dict[int, int] = {}  # messages aborted by their sender: PSN after their last
+        # Messages discarded here, not turned ABORTED by their sender yet.
+        self._discarded: dict[int, Reassembly] | None = None
+        self._aborted: dict[int, int] | None = None  # messages aborted by their sender: PSN after their last
         self._aborted_limit = _ABORTED_LIMIT  # with more entries than this, those that are over are removed
         self._begun_bytes = self._begun_messages = 0  # of all messages that needed credit
 
@@ -165,7 +166,7 @@ class Receiver:
 
     def is_aborted(self, message: int) -> bool:
         """Whether a message was aborted by its sender while some of its PSNs are still missing."""
-        return self._aborted.get(message, 0) > self._window.base
+        return self._aborted is not None and self._aborted.get(message, 0) > self._window.base
 
     def unseen(self, burst: ReceivedBurst) -> int:
         """Return which packets of a burst are new and would be accepted, as bits."""
@@ -181,7 +182,7 @@ class Receiver:
 
     def refusal(self, message: int) -> Status | None:
         """Return why a message was refused or discarded here, until its sender has turned it ABORTED."""
-        reassembly = self._discarded.get(message)
+        reassembly = None if self._discarded is None else self._discarded.get(message)
         return None if reassembly is None else reassembly.status
 
     @property
@@ -194,8 +195,14 @@ class Receiver:
 
         Like one that was discarded, it takes the peer's credit until then, which bounds what is remembered.
         """
-        refused = self._discarded[burst.message] = Reassembly(burst, status=status)
+        refused = Reassembly(burst, status=status)
+        self._remember_discarded(burst.message, refused)
         self._begin(refused.credit_bytes, messages=1)
+
+    def _remember_discarded(self, message: int, reassembly: Reassembly) -> None:
+        if self._discarded is None:
+            self._discarded = {}
+        self._discarded[message] = reassembly
 
     def refuse(self, burst: ReceivedBurst, *, now: float) -> bool:
         """Record a burst without accepting it: its path is reported, and its PSNs are not acknowledged.
@@ -262,7 +269,9 @@ class Receiver:
         base = self._window.base
         if burst.offset > base:
             self._note_aborted(burst.message, end=min(burst.offset, base + self._config.window_packets))
-        reassembly = self._incomplete.get(burst.message) or self._discarded.get(burst.message)
+        reassembly = self._incomplete.get(burst.message)
+        if reassembly is None and self._discarded is not None:
+            reassembly = self._discarded.pop(burst.message, None)
         if reassembly is None:
             reassembly = Reassembly(burst)
             if takes_credit(burst.flags):
@@ -273,11 +282,13 @@ class Receiver:
             return None
         if takes_credit(burst.flags):
             self.acks.release(reassembly.credit_bytes, messages=1, now=now)
-        if self._discarded.pop(burst.message, None) is None and burst.message in self._incomplete:
+        if burst.message in self._incomplete:
             self._close(burst.message)
         return tuple(reassembly.extents)
 
     def _note_aborted(self, message: int, *, end: int) -> None:
+        if self._aborted is None:
+            self._aborted = {}
         self._aborted[message] = end
         if len(self._aborted) > self._aborted_limit:  # amortised: constant cost per message, however many there are
             base = self._window.base
@@ -290,7 +301,8 @@ class Receiver:
         Its packets are refused until its sender turns it ABORTED. It takes the peer's credit until then, which bounds
         what is remembered.
         """
-        reassembly = self._discarded[message] = self._close(message)
+        reassembly = self._close(message)
+        self._remember_discarded(message, reassembly)
         extents, reassembly.extents = tuple(reassembly.extents), []
         return extents, reassembly
 

@@ -25,10 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from srd.proto.config import MAX_MESSAGE_BYTES, ProtocolConfig
+from srd.proto.config import MAX_MESSAGE_BYTES
 from srd.proto.events import (
-    Completion,
-    EventQueue,
     Extent,
     MessageAborted,
     MessageReceived,
@@ -36,11 +34,10 @@ from srd.proto.events import (
     TargetCopy,
     WriteReceived,
 )
-from srd.proto.memory import Inbox, Memory
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.receiver import Receiver
-from srd.proto.send.queue import SendQueue
-from srd.proto.send.scheduler import MAX_READS
+from srd.proto.send.queue import MAX_READS, SendQueue
+from srd.proto.shared import Shared
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst, single_packet, takes_credit
 from srd.proto.wire.status import Status, refusal_untrusted
 
@@ -51,32 +48,22 @@ MAX_NACKS: Final = 64
 class Responder:
     """`handle` the received bursts of one peer; the `nacks` that result are still to be sent."""
 
-    __slots__ = (
-        "_config", "_copies", "_events", "_inbox", "_memory", "_peer", "_queue", "_receiver", "_trace", "nacks",
-    )  # fmt: skip
+    __slots__ = ("_peer", "_queue", "_receiver", "_shared", "_trace", "nacks")
 
     def __init__(
         self,
         peer: int,
         *,
-        config: ProtocolConfig,
+        shared: Shared,
         receiver: Receiver,
         send_queue: SendQueue,
-        memory: Memory | None,
-        inbox: Inbox | None,
-        copies: list[TargetCopy],
-        events: EventQueue,
         trace: PeerTrace | None = None,
     ) -> None:
-        self.nacks: dict[int, Status] = {}  # refused messages whose NACK is still to be sent
+        self.nacks: dict[int, Status] | None = None  # refused messages whose NACK is still to be sent
         self._peer = peer
-        self._config = config
+        self._shared = shared
         self._receiver = receiver
         self._queue = send_queue
-        self._memory = memory
-        self._inbox = inbox
-        self._copies = copies
-        self._events = events
         self._trace = trace
 
     def handle(self, burst: ReceivedBurst, *, now: float) -> list[Extent]:
@@ -102,6 +89,8 @@ class Responder:
             self._send_nack(burst.message, status=status)
 
     def _send_nack(self, message: int, *, status: Status) -> None:
+        if self.nacks is None:
+            self.nacks = {}
         if len(self.nacks) < MAX_NACKS:
             self.nacks[message] = status
 
@@ -109,21 +98,23 @@ class Responder:
         """Discard incomplete sends of the peer: their memory is freed, and the peer gets an RNR refusal."""
         for message in messages:
             released, discarded = self._receiver.discard(message)
-            self._events.append(MessageAborted(self._peer, released, discarded.key, discarded.length))
+            self._shared.events.append(MessageAborted(self._peer, released, discarded.key, discarded.length))
             self._send_nack(message, status=Status.REMOTE_ERROR_RNR)
             if self._trace is not None:
                 self._trace.message_discarded(message, released=released, now=now)
 
     def _handle_aborted(self, burst: ReceivedBurst, *, now: float) -> None:
         opcode = burst.flags & OPCODE_BITS
-        is_taken = self._inbox is not None and takes_credit(burst.flags) and self._receiver.is_incomplete(burst.message)
+        is_taken = (
+            self._shared.inbox is not None and takes_credit(burst.flags) and self._receiver.is_incomplete(burst.message)
+        )
         released = self._receiver.on_abort(burst, now=now)
         if released is None:
             return
         if self._trace is not None:
             self._trace.message_aborted(burst, released=released, now=now)
         if released or is_taken:
-            self._events.append(MessageAborted(self._peer, released, burst.key, burst.length, opcode))
+            self._shared.events.append(MessageAborted(self._peer, released, burst.key, burst.length, opcode))
         if opcode == Opcode.RESPONSE and (read := self._queue.read(burst.key)) is not None:
             self._queue.abort(read, status=refusal_untrusted(burst.immediate))
 
@@ -141,15 +132,15 @@ class Responder:
         for first, count in self._receiver.accept_batch(burst, now=now):
             message, at = burst.message + first & 0xFFFFFFFF, burst.payload_offset + first * burst.length
             batch = MessagesReceived(self._peer, message, count, burst.length, immediate, at, burst.key)
-            self._events.append(batch)
+            self._shared.events.append(batch)
             kept.append(batch.extent)
         return kept
 
     def _takes_batch(self, burst: ReceivedBurst) -> bool:
         """Whether all new messages of a batch are taken; if not, none is."""
-        if burst.length > self._config.max_message_bytes:
+        if burst.length > self._shared.config.max_message_bytes:
             return False
-        if (inbox := self._inbox) is None:
+        if (inbox := self._shared.inbox) is None:
             return True
         if self._receiver.has_refused or burst.length > self._receiver.segment_bytes:
             return False
@@ -159,9 +150,9 @@ class Responder:
         return inbox.admit(burst.key, peer=self._peer, length=burst.length, count=count) is None
 
     def _handle_message(self, burst: ReceivedBurst, *, now: float) -> list[Extent]:
-        receiver, inbox = self._receiver, self._inbox
+        receiver, inbox = self._receiver, self._shared.inbox
         status = receiver.refusal(burst.message)
-        if burst.length > self._config.max_message_bytes:
+        if burst.length > self._shared.config.max_message_bytes:
             status = Status.REMOTE_ERROR_BAD_LENGTH
         elif status is None and inbox is not None and receiver.begins(burst):
             if not receiver.has_consistent_layout(burst, offset=burst.offset):
@@ -175,7 +166,7 @@ class Responder:
         kept, message = receiver.accept(burst, now=now)
         if message is not None:
             extents = tuple(message.extents)
-            self._events.append(
+            self._shared.events.append(
                 MessageReceived(self._peer, burst.message, message.length, message.immediate_value, extents, burst.key)
             )
         return kept
@@ -197,15 +188,15 @@ class Responder:
             self._refuse(burst, status=refused, now=now)
             return
         target = None
-        if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
-            target = self._memory.remote_writable(
+        if self._shared.memory is not None and burst.length <= MAX_MESSAGE_BYTES:
+            target = self._shared.memory.remote_writable(
                 burst.key, peer=self._peer, offset=burst.offset, length=burst.payload_bytes
             )
         if target is None:
             self._refuse(burst, status=self._refusal(burst.key), now=now)
             return
-        if self._inbox is not None and burst.flags & IMMEDIATE and self._receiver.begins(burst):
-            status = self._inbox.admit_write(burst.key, peer=self._peer)
+        if self._shared.inbox is not None and burst.flags & IMMEDIATE and self._receiver.begins(burst):
+            status = self._shared.inbox.admit_write(burst.key, peer=self._peer)
             if status is not None:
                 self._receiver.refuse_message(burst, status=status)
                 self._refuse(burst, status=status, now=now)
@@ -214,11 +205,15 @@ class Responder:
             if self._trace is not None:
                 self._trace.write_received(burst, now=now)
             if burst.flags & IMMEDIATE:
-                self._events.append(WriteReceived(self._peer, burst.length, burst.immediate, burst.key))
+                self._shared.events.append(WriteReceived(self._peer, burst.length, burst.immediate, burst.key))
 
     def _refusal(self, key: int) -> Status:
         """Return why a range is not allowed."""
-        return Status.REMOTE_ERROR_BAD_ADDRESS if self._inbox is None else self._inbox.refusal(key, peer=self._peer)
+        return (
+            Status.REMOTE_ERROR_BAD_ADDRESS
+            if self._shared.inbox is None
+            else self._shared.inbox.refusal(key, peer=self._peer)
+        )
 
     def _handle_read(self, burst: ReceivedBurst, *, now: float) -> None:
         if burst.payload_bytes or burst.count > 1 or self._queue.responses >= 2 * MAX_READS:
@@ -226,8 +221,8 @@ class Responder:
         if not self._receiver.admit(burst, now=now):
             return
         payload_offset = None
-        if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
-            payload_offset = self._memory.remote_readable(
+        if self._shared.memory is not None and burst.length <= MAX_MESSAGE_BYTES:
+            payload_offset = self._shared.memory.remote_readable(
                 burst.key, peer=self._peer, offset=burst.offset, length=burst.length
             )
         self._queue.respond(
@@ -235,7 +230,7 @@ class Responder:
             payload_offset=payload_offset,
             length=burst.length,
             key=burst.key,
-            flow=0 if self._inbox is None else self._inbox.flow(burst.key),
+            flow=0 if self._shared.inbox is None else self._shared.inbox.flow(burst.key),
             refusal=self._refusal(burst.key) if payload_offset is None else Status.OK,
         )
 
@@ -243,24 +238,23 @@ class Responder:
         if not self._receiver.has_consistent_layout(burst, offset=burst.offset):
             return
         read = self._queue.read(burst.key)
-        if read is None or burst.length != read.length:
+        if read is None or burst.length != read.wr.length:
             self._refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
             return
         target = None
-        if self._memory is not None:
-            offset = read.local_offset + burst.offset
-            target = self._memory.local_writable(read.local_key, offset=offset, length=burst.payload_bytes)
+        if self._shared.memory is not None:
+            offset = read.wr.local_offset + burst.offset
+            target = self._shared.memory.local_writable(read.wr.local_key, offset=offset, length=burst.payload_bytes)
         if target is None:
             self._queue.abort(read, status=Status.LOCAL_ERROR_INVALID_LKEY)
             self._refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
         elif self._place(burst, target=target, now=now):
             self._queue.finish(read)
-            if read.request is not None:
-                self._events.append(Completion(self._peer, read.request, Status.OK))
+            read.complete(self._peer, events=self._shared.events)
 
     def _place(self, burst: ReceivedBurst, *, target: int, now: float) -> bool:
         """Accept a burst and have its new parts copied to `target`; return whether its message is now complete."""
-        receiver, copies = self._receiver, self._copies
+        receiver, copies = self._receiver, self._shared.copies
         parts, message = receiver.land(burst, now=now)
         if message is None:
             return False

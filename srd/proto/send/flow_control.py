@@ -23,18 +23,11 @@ RNR_FOR_EVER: Final = 7
 
 
 class Credit:
-    """`covers` and `consume` for a send, `grant` for every ack, `on_credit_probe` for every probe for credit."""
+    """`covered` and `consume` for a send, `grant` for every ack, `on_credit_probe` for every probe for credit."""
 
     __slots__ = (
-        "_granted_bytes",
-        "_granted_messages",
-        "_probed",
-        "_retries",
-        "_rnr_count_at_grant",
-        "_started_bytes",
-        "_started_messages",
-        "retry_at",
-        "rnr_count",
+        "_granted_bytes", "_granted_messages", "_probed", "_retries", "_rnr_count_at_grant", "_started_bytes",
+        "_started_messages", "retry_at", "rnr_count",
     )  # fmt: skip
 
     def __init__(self, granted_bytes: int, *, granted_messages: int, retries: int) -> None:
@@ -46,11 +39,6 @@ class Credit:
         self._retries = retries
         self._rnr_count_at_grant = 0  # `rnr_count` at the last grant or progress
         self._probed = False
-
-    def covers(self, length: int) -> bool:
-        """Whether a message that needs so many bytes may start."""
-        within_bytes = self._started_bytes + length <= self._granted_bytes
-        return within_bytes and self._started_messages < self._granted_messages
 
     def covered(self, length: int) -> int:
         """Return how many messages of so many bytes may start."""

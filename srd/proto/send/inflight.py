@@ -2,7 +2,7 @@
 
 Rules.
 1. A PSN always names the same content, unless its message is aborted: then it is ABORTED. `PsnRange` maps PSNs to a
-   message and an offset; a retransmission is a second `InflightBurst` of the same PSNs, on another path.
+   message and packets of it; a retransmission is a second `InflightBurst` of the same PSNs, on another path.
 2. `Inflight.base` is the first PSN of the oldest PSN range that is not wholly acknowledged; bitmaps are relative to it.
 3. The range of a PSN is found with integer operations alone, which is cheaper than a bisection: `_starts` has a bit at
    the first PSN of each range, so the highest set bit at or below a PSN's is that of its range.
@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from srd.proto.errors import PacketError
-from srd.proto.send.work_queue import WorkQueueEntry
+from srd.proto.send.outgoing import OutgoingMessage
 from srd.proto.seqset import mask, trailing_ones
-from srd.proto.wire.data import HEADER_BYTES, Lanes
+from srd.proto.wire.data import HEADER_BYTES
 
 
 @dataclass(init=False)
@@ -24,73 +24,29 @@ class PsnRange:
 
     first: int
     count: int
-    message: WorkQueueEntry
-    offset: int
-    """Offset of the first packet's payload in the message; of a batch, the first message's index."""
+    message: OutgoingMessage
+    index: int
+    """Index of the first packet in the message."""
     packet_bytes: int
     """Header and payload of each packet but the message's last."""
 
-    def __init__(
-        self,
-        first: int,
-        count: int,
-        message: WorkQueueEntry,
-        offset: int,
-        packet_bytes: int,
-    ) -> None:
+    def __init__(self, first: int, count: int, message: OutgoingMessage, index: int, packet_bytes: int) -> None:
         self.first = first
         self.count = count
         self.message = message
-        self.offset = offset
+        self.index = index
         self.packet_bytes = packet_bytes
-
-    def content(self, first: int, *, count: int, segment_bytes: int) -> tuple[int, int, int, int, int, Lanes | None]:
-        """Return what `count` packets from PSN `first` on carry, where full packets carry `segment_bytes`.
-
-        The result is the number of the (first) message, the offset in it, where the payload starts, its bytes in all
-        and in each packet, and, for a batch, the payload address of each message.
-        """
-        message, index = self.message, first - self.first
-        if (batch := message.batch) is not None:
-            index += self.offset
-            addresses, length = batch.payload_addresses[index : index + count], message.length
-            return message.message + index, 0, int(addresses[0]), count * length, length, addresses
-        offset = self.offset + index * segment_bytes
-        payload_bytes = min(count * segment_bytes, message.carried_bytes - offset)
-        return message.message, offset, message.payload_offset + offset, payload_bytes, segment_bytes, None
-
-    def abort_reason(self, first: int) -> int | None:
-        """Return why the message that PSN `first` belongs to was aborted; None: it was not."""
-        message = self.message
-        if message.aborted:
-            return message.reason
-        if message.batch is None or not message.batch.refused:
-            return None
-        return message.batch.refused.get(self.offset + first - self.first)
 
     def full(self, first: int, *, count: int) -> int:
         """Return how many of `count` packets, from PSN `first` on, had `packet_bytes`: not ABORTED, nor a short end."""
-        message, payload_bytes = self.message, self.packet_bytes - HEADER_BYTES
-        if not payload_bytes or self.abort_reason(first) is not None:
+        payload_bytes, index = self.packet_bytes - HEADER_BYTES, self.index + first - self.first
+        if not payload_bytes or self.message.abort_reason(index) is not None:
             return 0
-        if message.batch is not None:
-            return count
-        left_bytes = message.carried_bytes - self.offset - (first - self.first) * payload_bytes
-        return min(count, left_bytes // payload_bytes)
+        return self.message.full(index, count=count, payload_bytes=payload_bytes)
 
     def refused(self, first: int, *, missing: int) -> int:
         """Return which of the missing packets, as bits from PSN `first` on, had arrived and were refused."""
-        message = self.message
-        if message.refused:
-            return missing
-        if message.batch is None or not (refused := message.batch.refused):
-            return 0
-        index = self.offset + first - self.first
-        return missing & sum(1 << bit for bit in range(missing.bit_length()) if index + bit in refused)
-
-    def end_psn(self, first: int) -> int:
-        """Return the PSN after the last of the message that PSN `first` belongs to."""
-        return self.message.end_psn if self.message.batch is None else first + 1
+        return self.message.refused_of(missing, index=self.index + first - self.first)
 
 
 @dataclass(init=False)
@@ -153,21 +109,27 @@ class Inflight:
         self._starts = 0  # bit i: PSN base + i is the first of a range
         self._ranges: dict[int, PsnRange] = {}  # by first PSN, in order
 
-    def add(self, message: WorkQueueEntry, *, offset: int, count: int, packet_bytes: int) -> PsnRange:
-        """Assign PSNs to `count` packets of `message`."""
-        psns = PsnRange(self.next_psn, count, message, offset, packet_bytes)
+    def add(self, message: OutgoingMessage, *, count: int) -> PsnRange:
+        """Assign PSNs to the next `count` packets of `message`."""
+        psns = self._add(message, count=count, packet_bytes=message.packet_bytes)
+        message.packetized += count
+        message.left -= count
+        return psns
+
+    def add_abort(self, message: OutgoingMessage) -> None:
+        """Assign a PSN to a packet without payload that aborts `message`, and goes before everything else."""
+        psns = self._add(message, count=1, packet_bytes=HEADER_BYTES)
+        self.lost.insert(0, LostRange(psns, psns.first, 1, None))
+        self.unsent.add(psns.first)
+
+    def _add(self, message: OutgoingMessage, *, count: int, packet_bytes: int) -> PsnRange:
+        psns = PsnRange(self.next_psn, count, message, message.packetized, packet_bytes)
         self._starts |= 1 << (psns.first - self.base)
         self._ranges[psns.first] = psns
         self.next_psn += count
         message.end_psn = self.next_psn
         message.unacknowledged += count
         return psns
-
-    def add_unsent(self, message: WorkQueueEntry, *, offset: int, packet_bytes: int) -> None:
-        """Assign a PSN to a packet of `message` that goes before everything else."""
-        psns = self.add(message, offset=offset, count=1, packet_bytes=packet_bytes)
-        self.lost.insert(0, LostRange(psns, psns.first, 1, None))
-        self.unsent.add(psns.first)
 
     def missing(self, first: int, *, count: int) -> int:
         """Return which of the PSNs are not acknowledged, as bits relative to `first`."""
@@ -176,7 +138,7 @@ class Inflight:
             return mask(count) & ~mask(-shift) & ~(self.acknowledged << -shift)
         return mask(count) & ~(self.acknowledged >> shift)
 
-    def acknowledge(self, cumulative: int, *, bitmap: int) -> tuple[int, int, list[WorkQueueEntry]]:
+    def acknowledge(self, cumulative: int, *, bitmap: int) -> tuple[int, int, list[OutgoingMessage]]:
         """Process a SACK; return newly acknowledged packets, their bytes, and the messages that it completes.
 
         A batch is among these messages as soon as some of its messages are acknowledged.
@@ -202,13 +164,8 @@ class Inflight:
             count = fresh.bit_count()
             new &= ~range_mask
             size_bytes += count * psns.packet_bytes
-            message = psns.message
-            message.unacknowledged -= count
-            if message.batch is not None:
-                message.batch.acknowledge(psns.offset, bits=fresh)
-                done.append(message)
-            elif message.unacknowledged == 0 and message.packetized:
-                done.append(message)
+            if psns.message.on_acked(psns.index, bits=fresh):
+                done.append(psns.message)
         self._advance()
         return packets, size_bytes, done
 

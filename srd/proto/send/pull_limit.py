@@ -35,7 +35,7 @@ MAX_REQUEST_INTERVAL_S: Final = 0.25
 
 
 class PullLimit:
-    """`room_packets` may be sent; `on_blocked` when that is none, then `request` at `ask_at`."""
+    """`room_packets` may be sent; `note_room`, since without any a `request` is due at `ask_at`."""
 
     __slots__ = (
         "_announced_bytes", "_blocked_at", "_granted_bytes", "_interval_s", "_number", "_requests", "_rng", "_turn_s",
@@ -86,19 +86,16 @@ class PullLimit:
         else:
             self._schedule(now=now, interval_s=max(self._interval_s, self._wait_s(rtt_s)))
 
-    def on_blocked(self, *, now: float, rtt_s: float) -> None:
-        """Note that data waits for a pull."""
-        if self.ask_at < math.inf:
-            return
-        self._blocked_at = now
-        if self._announced_bytes > self.limit_bytes:
-            self._schedule(now=now, interval_s=self._wait_s(rtt_s))
-        else:
-            self.ask_at, self._interval_s = now, REQUEST_RTTS * rtt_s
-
-    def on_unblocked(self) -> None:
-        """Note that no data waits for a pull."""
-        self.ask_at = math.inf
+    def note_room(self, packets: int, *, now: float, rtt_s: float) -> None:
+        """Note how many packets there is room for, of those that there are: without room they wait for a pull."""
+        if packets:
+            self.ask_at = math.inf
+        elif self.ask_at == math.inf:
+            self._blocked_at = now
+            if self._announced_bytes > self.limit_bytes:
+                self._schedule(now=now, interval_s=self._wait_s(rtt_s))
+            else:
+                self.ask_at, self._interval_s = now, REQUEST_RTTS * rtt_s
 
     def on_lost(self) -> None:
         """Note that packets were lost: what was asked for does not suffice."""

@@ -1,89 +1,103 @@
-"""Work requests to one peer: posted, acknowledged, aborted.
+"""The send queue of a peer: the messages of this end that have not ended, and which one is packetized next.
 
-A message that is aborted (refused, cancelled, overdue) completes its request at once. Its packets that are not
+Found by number. A posted work request is a message, or a batch of them; so is a RESPONSE, which has no work request.
+
+Turns. READs go first: each is one header, and at most MAX_READS may be unanswered. Messages that need credit (SEND,
+WRITE with immediate) and those that do not (WRITE, RESPONSE) alternate, burst by burst, so that neither a long message
+of one kind nor a receiver that grants no credit blocks the other kind. Of the latter the flows take turns, too, burst
+by burst; all else goes in the order of posting. Only `max_partial_flows` flows may have a message that is partially
+packetized, since each of these needs a PSN of the window if it is aborted; flows beyond that wait until one of these
+messages is wholly packetized.
+
+Ends. A message that is aborted (refused, cancelled, overdue) completes its request at once. Its packets that are not
 acknowledged are sent again with the flag ABORTED and without payload, until the responder has discarded the message. If
 it was not wholly packetized, one more packet is sent, since the responder may have acknowledged all the others. A
 message of which nothing was packetized is only removed, except a RESPONSE: its requester waits for an answer.
 
 Refused packets are not acknowledged. They are sent again as ABORTED once loss detection declares them lost, when later
 packets are reported.
+
+Deadlines. All requests of a peer have the same time limit, so the first one posted is the first overdue. The limit
+counts from the peer's first turn after the posting, which follows at once: posting itself needs no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
+from typing import Final
 
 from srd.proto.config import MAX_FLOWS
-from srd.proto.events import BatchCompletion, Completion, EventQueue
-from srd.proto.send.batch import SendBatch
+from srd.proto.events import Completion, EventQueue
+from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.flow_control import Credit
-from srd.proto.send.inflight import Inflight
-from srd.proto.send.scheduler import SendScheduler
-from srd.proto.send.work_queue import WorkQueue, WorkQueueEntry
-from srd.proto.seqset import mask
-from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Opcode
+from srd.proto.send.inflight import Inflight, PsnRange
+from srd.proto.send.message_queue import MessageQueue
+from srd.proto.send.outgoing import OutgoingBatch, OutgoingMessage
+from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 
+MAX_READS: Final = 128
+"""READs that may be unanswered, so that a responder's memory for them is bounded. The responder allows twice as many,
+since it learns later than the requester that a RESPONSE has arrived."""
+BACKLOG_MESSAGES: Final = 64
+"""Messages of each kind that one announcement counts: enough for several round trips, and quickly counted."""
+MAX_ENDED: Final = 64
+"""Ended requests that are kept beyond as many as are open, until the first one posted has ended: to remove one from the
+middle of the queue would cost more than to keep it. One request that the responder leaves open must not keep all."""
+_BLOCK_BITS: Final = 7
+"""Batches are found by blocks of so many message numbers: 128 are a batch of the usual size."""
+_SEND: Final = int(Opcode.SEND)  # plain integers compare faster than an enum's members
+_READ: Final = int(Opcode.READ)
+_RESPONSE: Final = int(Opcode.RESPONSE)
+
 
 class SendQueue:
-    """`post` and `respond` add messages; `on_acknowledged`, `abort` and `finish` remove them."""
+    """`post` and `respond` add messages, `packetize` those at the `head`; acks, `abort` and `finish` remove them."""
 
     def __init__(
-        self, peer: int, *, inflight: Inflight, credit: Credit, events: EventQueue, flows: int = MAX_FLOWS
+        self,
+        peer: int,
+        *,
+        inflight: Inflight,
+        credit: Credit,
+        events: EventQueue,
+        segment_bytes: int,
+        max_partial_flows: int = MAX_FLOWS,
     ) -> None:
-        """Take the peer's number; `events`, to which the completions are appended; how many `flows` take turns."""
+        """Take the peer's number, `events`, to which completions are appended, and the payload of a full packet."""
         self.credit = credit
-        self.scheduler = SendScheduler(credit, flows=flows)
-        self.work_queue = WorkQueue()
         self.responses = 0  # RESPONSEs that are not wholly acknowledged
+        self.outstanding_reads = 0
+        self.partial_flows = 0  # flows whose first message is partially packetized
         self._peer = peer
         self._inflight = inflight
         self._events = events
+        self._segment_bytes = segment_bytes
         self._next_message = 0
+        self._requests: dict[int, OutgoingMessage] = {}  # by the caller's number
+        self._messages: dict[int, OutgoingMessage] = {}  # by message number; a batch by its first
+        self._batches: dict[int, list[OutgoingMessage]] = {}  # by block of message numbers
+        self._by_key: dict[int, dict[int, OutgoingMessage]] = {}  # READs and RESPONSEs by registration, then message
+        self._untimed: list[OutgoingMessage] = []
+        self._timed = LazyDeque[OutgoingMessage]()  # may contain some that have ended
+        self._reads = MessageQueue()
+        self._sends = MessageQueue()  # all that need credit
+        self._flows: dict[int, MessageQueue] = {}  # all others, in the order of their turns
+        self._max_partial_flows = max_partial_flows
+        self._is_turn_of_flows = False
+
+    # -- posting ------------------------------------------------------------------------------------------------
 
     def post(self, wr: WorkRequest) -> None:
         """Queue a work request."""
-        immediate = wr.immediate
-        if immediate is None:
-            # A write without an immediate carries its start offset: see "Registered memory" in PROTOCOL.md.
-            immediate = wr.offset & 0xFFFFFFFF if wr.opcode == Opcode.WRITE else 0
-        self._add(
-            WorkQueueEntry(
-                wr.request,
-                self._allocate(1),
-                wr.payload_offset,
-                wr.length,
-                immediate,
-                wr.opcode if wr.immediate is None else wr.opcode | IMMEDIATE,
-                wr.key,
-                wr.offset,
-                wr.local_key,
-                wr.local_offset,
-                wr.flow,
-            )
-        )
+        self._add(OutgoingMessage(wr, self._allocate(1), segment_bytes=self._segment_bytes))
 
     def post_batch(self, batch: BatchRequest) -> None:
         """Queue sends of one packet each."""
-        flags = Opcode.SEND if batch.immediate is None else Opcode.SEND | IMMEDIATE
-        message = self._allocate(len(batch.payload_addresses))
-        wqe = WorkQueueEntry(batch.first_request, message, 0, batch.length, batch.immediate or 0, flags, batch.key)
-        wqe.batch = SendBatch(batch.payload_addresses, batch.owner)
-        self._add(wqe)
-
-    def _allocate(self, count: int) -> int:
-        """Return the first of `count` message numbers; they have 32 bits, and do not wrap within a batch."""
-        if self._next_message + count - 1 >> 32 != self._next_message >> 32:
-            self._next_message = (self._next_message >> 32) + 1 << 32
-        first = self._next_message & 0xFFFFFFFF
-        self._next_message += count
-        return first
-
-    def _add(self, wqe: WorkQueueEntry) -> None:
-        wqe.rnr_count = self.credit.rnr_count
-        self.scheduler.add(wqe)
-        self.work_queue.add(wqe)
+        self._add(OutgoingBatch(batch, self._allocate(len(batch.payload_addresses))))
 
     def respond(
         self,
@@ -96,106 +110,285 @@ class SendQueue:
         refusal: Status = Status.REMOTE_ERROR_BAD_ADDRESS,
     ) -> None:
         """Answer the peer's READ of message number `read` from registration `key`; without an offset refuse it."""
-        wqe = WorkQueueEntry(
-            None, self._allocate(1), payload_offset or 0, length, 0, Opcode.RESPONSE, key=read, local_key=key, flow=flow
-        )
-        self._add(wqe)
+        wr = WorkRequest(0, length, payload_offset or 0, Opcode.RESPONSE, key=read, local_key=key, flow=flow)
+        response = OutgoingMessage(wr, self._allocate(1), segment_bytes=self._segment_bytes)
+        self._add(response)
         self.responses += 1
         if payload_offset is None:
-            self.abort(wqe, status=refusal)
+            self.abort(response, status=refusal)
 
-    def read(self, message: int) -> WorkQueueEntry | None:
-        """Return the READ of this message number, if it is open, and was sent."""
-        wqe = self.work_queue.by_message(message)
-        return wqe if wqe is not None and wqe.opcode == Opcode.READ and wqe.end_psn else None
+    def _allocate(self, count: int) -> int:
+        """Return the first of `count` message numbers; they have 32 bits, and do not wrap within a batch."""
+        if self._next_message + count - 1 >> 32 != self._next_message >> 32:
+            self._next_message = (self._next_message >> 32) + 1 << 32
+        first = self._next_message & 0xFFFFFFFF
+        self._next_message += count
+        return first
 
-    def on_acknowledged(self, done: Iterable[WorkQueueEntry]) -> None:
-        """Process messages that are wholly acknowledged, and batches of which some are."""
-        for wqe in done:
-            if wqe.opcode == Opcode.RESPONSE:
-                self.responses -= 1
-            if wqe.ended or wqe.opcode == Opcode.READ:  # a READ is ended by its RESPONSE
-                continue
-            if wqe.batch is not None and not self._complete_batch(wqe, wqe.batch):
-                continue
-            self.finish(wqe)
-            if wqe.request is not None and wqe.batch is None:
-                self._events.append(Completion(self._peer, wqe.request, Status.OK))
+    def _add(self, message: OutgoingMessage) -> None:
+        message.rnr_count = self.credit.rnr_count
+        self._queue_of(message).append(message)
+        self._messages[message.number] = message
+        if message.count > 1:
+            for block in _blocks(message):
+                self._batches.setdefault(block, []).append(message)
+        if message.wr.local_key:
+            self._by_key.setdefault(message.wr.local_key, {})[message.number] = message
+        if message.opcode != _RESPONSE:
+            self._requests[message.wr.request] = message
+            self._untimed.append(message)
 
-    def _complete_batch(self, wqe: WorkQueueEntry, batch: SendBatch) -> bool:
-        """Complete the messages of a batch that were acknowledged; return whether all have ended."""
-        first = wqe.request or 0
-        self._events.extend(BatchCompletion(self._peer, first + index, count) for index, count in batch.pop_completed())
-        return batch.ended == mask(batch.count)
+    def _queue_of(self, message: OutgoingMessage) -> MessageQueue:
+        """Return the messages that go in the order of posting with this one."""
+        if message.needs_credit:
+            return self._sends
+        if message.opcode == _READ:
+            return self._reads
+        queue = self._flows.get(message.wr.flow)
+        if queue is None:
+            queue = self._flows[message.wr.flow] = MessageQueue()
+        return queue
 
-    def finish(self, wqe: WorkQueueEntry) -> None:
-        """Remove a message that has ended."""
-        self.work_queue.remove(wqe)
-        if wqe.batch is not None:
-            wqe.batch.owner = None  # records of sent packets live longer than the batch
-        if wqe.opcode == Opcode.READ and wqe.packetized:
-            self.scheduler.outstanding_reads -= 1
+    # -- turns --------------------------------------------------------------------------------------------------
 
-    def abort(self, wqe: WorkQueueEntry, *, status: Status) -> None:
-        """End a message early, with this status."""
-        self._events.extend(Completion(self._peer, request, status) for request in wqe.open_requests)
-        self.finish(wqe)
-        wqe.reason = status
-        if wqe.end_psn:
-            wqe.aborted = True
-            if not wqe.packetized:
-                self.scheduler.remove(wqe)
-                if wqe.batch is None:  # a batch is packetized in whole messages
-                    self._inflight.add_unsent(wqe, offset=wqe.next_offset, packet_bytes=HEADER_BYTES)
-        elif wqe.opcode == Opcode.RESPONSE:
-            wqe.aborted, wqe.carried_bytes = True, 0
+    def head(self) -> OutgoingMessage | None:
+        """Return the message that is next, if any may be sent."""
+        if self._reads and self.outstanding_reads < MAX_READS:
+            return self._reads[0]
+        send = self._sends[0] if self._sends else None
+        if send is not None and not send.covered(self.credit):
+            send = None
+        if self._flows and (self._is_turn_of_flows or send is None):
+            return self._head_of_flows()
+        return send
+
+    def _head_of_flows(self) -> OutgoingMessage | None:
+        may_begin = self.partial_flows < self._max_partial_flows
+        for queue in self._flows.values():
+            if may_begin or queue[0].packetized:
+                return queue[0]
+        return None
+
+    def packetize(self, message: OutgoingMessage, *, count: int) -> PsnRange:
+        """Assign PSNs to the next `count` packets of the `head`; then it is another's turn."""
+        was_partial = message.is_partial
+        if message.needs_credit and not was_partial:
+            messages = min(count, message.count)
+            self.credit.consume(messages * message.credit_bytes, messages=messages)
+        psns = self._inflight.add(message, count=count)
+        if message.needs_credit:
+            self._is_turn_of_flows = True
+            if not message.left:
+                self._sends.popleft()
+        elif message.opcode == _READ:
+            self.outstanding_reads += 1
+            self._reads.popleft()
         else:
-            self.scheduler.remove(wqe)
+            self._is_turn_of_flows = False
+            self.partial_flows += message.is_partial - was_partial
+            self._end_turn(message)
+        return psns
+
+    def _end_turn(self, message: OutgoingMessage) -> None:
+        """Let another flow have the next turn; a message that is wholly packetized leaves."""
+        queue = self._flows[message.wr.flow]
+        if not message.left:
+            queue.popleft()
+        if not queue:
+            del self._flows[message.wr.flow]
+        elif len(self._flows) > 1:
+            self._flows[message.wr.flow] = self._flows.pop(message.wr.flow)
+
+    def _dequeue(self, message: OutgoingMessage) -> None:
+        """Remove a message that is not wholly packetized, and never will be."""
+        is_of_flow = not message.needs_credit and message.opcode != _READ
+        if is_of_flow:
+            self.partial_flows -= message.is_partial
+        queue = self._queue_of(message)
+        queue.remove(message)
+        if is_of_flow and not queue:
+            del self._flows[message.wr.flow]
+
+    @property
+    def needs_credit(self) -> bool:
+        """Whether the next message that needs credit waits for it."""
+        return bool(self._sends) and not self._sends[0].covered(self.credit)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """How much may be sent now, in packets with their headers; of long queues a part."""
+        backlog_bytes = granted_bytes = 0
+        for send in self._sends.front(BACKLOG_MESSAGES):
+            if not send.is_partial:
+                granted_bytes += send.credit_bytes
+                if not self.credit.covered(granted_bytes):
+                    break
+            backlog_bytes += send.left_bytes
+        tagged = chain.from_iterable(queue.front(BACKLOG_MESSAGES) for queue in self._flows.values())
+        for message in chain(self._reads.front(BACKLOG_MESSAGES), islice(tagged, BACKLOG_MESSAGES)):
+            backlog_bytes += message.left_bytes
+        return backlog_bytes
+
+    # -- open requests ------------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """How many requests of the caller are open; a batch is one."""
+        return len(self._requests)
+
+    def by_request(self, request: int) -> OutgoingMessage | None:
+        """Return the open request of this number; a batch is found by its first."""
+        return self._requests.get(request)
+
+    def by_number(self, number: int) -> OutgoingMessage | None:
+        """Return the open message of this number, or the batch that has it."""
+        message = self._messages.get(number)
+        if message is None and self._batches:
+            for batch in self._batches.get(number >> _BLOCK_BITS, ()):
+                if 0 <= number - batch.number < batch.count:
+                    return batch
+        return message
+
+    def read(self, number: int) -> OutgoingMessage | None:
+        """Return the READ of this message number, if it is open, and was sent."""
+        message = self._messages.get(number)
+        return message if message is not None and message.opcode == _READ and message.packetized else None
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def on_acknowledged(self, done: Iterable[OutgoingMessage]) -> None:
+        """Process messages that are wholly acknowledged, and batches of which some are."""
+        for message in done:
+            if message.opcode == _RESPONSE:
+                self.responses -= 1
+            if message.ended or message.opcode == _READ:  # a READ is ended by its RESPONSE
+                continue
+            if message.complete(self._peer, events=self._events):
+                self.finish(message)
+
+    def finish(self, message: OutgoingMessage) -> None:
+        """Remove a message that has ended."""
+        message.end()
+        if self._messages.pop(message.number, None) is not None:
+            self._forget(message)
+        if message.opcode != _RESPONSE:
+            self._requests.pop(message.wr.request, None)
+        if not self._messages:  # nor any request: emptied dictionaries keep their tables (see `lazy_deque`)
+            self._messages.clear()
+            self._by_key.clear()
+            self._batches.clear()
+            self._requests.clear()
+        if message.opcode == _READ and message.packetized:
+            self.outstanding_reads -= 1
+
+    def _forget(self, message: OutgoingMessage) -> None:
+        if message.count > 1:
+            for block in _blocks(message):
+                batches = self._batches[block]
+                batches.remove(message)
+                if not batches:
+                    del self._batches[block]
+        if message.wr.local_key:
+            same = self._by_key[message.wr.local_key]
+            del same[message.number]
+            if not same:
+                del self._by_key[message.wr.local_key]
+
+    def abort(self, message: OutgoingMessage, *, status: Status) -> None:
+        """End a message early, with this status."""
+        for request in message.open_requests:
+            self._events.append(Completion(self._peer, request, status))
+        self.finish(message)
+        message.reason = status
+        if message.packetized:
+            message.aborted = True
+            is_partial = message.is_partial
+            if message.left:
+                self._dequeue(message)
+            if is_partial:
+                self._inflight.add_abort(message)
+        elif message.opcode == _RESPONSE:
+            message.aborted, message.carried_bytes, message.left = True, 0, 1
+        else:
+            self._dequeue(message)
 
     def flush(self, *, status: Status) -> None:
         """End every open request with this status."""
-        for wqe in self.work_queue.open:
-            self.abort(wqe, status=status)
+        for message in list(self._requests.values()):
+            self.abort(message, status=status)
 
-    def on_nack(self, message: int, *, status: Status) -> None:
-        """Abort the message of this number, which the responder refused."""
-        if (batch_wqe := self.work_queue.batch_of(message)) is not None:
-            self._on_nack_in_batch(batch_wqe, message, status=status)
-        elif (wqe := self.work_queue.by_message(message)) is not None and wqe.end_psn:
-            wqe.refused = True
-            self.abort(wqe, status=status)
-
-    def _on_nack_in_batch(self, wqe: WorkQueueEntry, message: int, *, status: Status) -> None:
-        """End one message of a batch; its packet is sent again as ABORTED, the others are not affected."""
-        batch, index = wqe.batch, message - wqe.message
-        if batch is None or index >= batch.packetized or not batch.refuse(index, status=status):
+    def on_nack(self, number: int, *, status: Status) -> None:
+        """End the message of this number, which the responder refused; the others of a batch are not affected."""
+        message = self.by_number(number)
+        if message is None or not message.packetized:
             return
-        self._events.append(Completion(self._peer, (wqe.request or 0) + index, status))
-        if batch.ended == mask(batch.count):
-            self.finish(wqe)
+        if message.refuse(number, status=status):
+            self.abort(message, status=status)
+        elif message.complete(self._peer, events=self._events):
+            self.finish(message)
 
     def fail_unready(self) -> None:
         """End the sends that wait for credit and whose RNR retries are exhausted."""
-        for wqe in self.scheduler.rnr_exhausted():
-            self.abort(wqe, status=Status.REMOTE_ERROR_RNR)
+        if self.needs_credit:
+            for send in list(self._sends.front(len(self._sends))):
+                if self.credit.retries_exhausted(send.rnr_count):
+                    self.abort(send, status=Status.REMOTE_ERROR_RNR)
 
     def fail_dropped(self) -> bool:
         """End the started sends that were dropped for lack of memory too often; return whether there were any."""
-        dropped = [send for send in self.work_queue.started_sends() if self.credit.retries_exhausted(send.rnr_count)]
-        for wqe in dropped:
-            self.abort(wqe, status=Status.REMOTE_ERROR_RNR)
+        dropped = [
+            message
+            for message in self._requests.values()
+            if message.opcode == _SEND
+            and message.packetized
+            and message.wr.length
+            and self.credit.retries_exhausted(message.rnr_count)
+        ]
+        for message in dropped:
+            self.abort(message, status=Status.REMOTE_ERROR_RNR)
         if dropped:
             self.credit.on_progress()  # they need no memory any more, and the others have their own retries
         return bool(dropped)
 
-    def fail_overdue(self, *, now: float) -> None:
-        """End the requests whose time is up; with REMOTE_ERROR_RNR if they only waited for the receiver's credit."""
-        for wqe in self.work_queue.overdue(now=now):
-            waited = wqe.needs_credit and not wqe.end_psn and self.scheduler.needs_credit
-            self.abort(wqe, status=Status.REMOTE_ERROR_RNR if waited else Status.LOCAL_ERROR_UNRESP_REMOTE)
-
     def on_deregistered(self, is_withdrawn: Callable[[int], bool]) -> None:
         """End the requests whose registration of this end no longer exists."""
-        for wqe in self.work_queue.using_keys(is_withdrawn):
-            reads = wqe.opcode == Opcode.READ
-            self.abort(wqe, status=Status.LOCAL_ERROR_INVALID_LKEY if reads else Status.REMOTE_ERROR_BAD_ADDRESS)
+        using = [message for key, same in self._by_key.items() if is_withdrawn(key) for message in same.values()]
+        for message in using:
+            is_read = message.opcode == _READ
+            self.abort(message, status=Status.LOCAL_ERROR_INVALID_LKEY if is_read else Status.REMOTE_ERROR_BAD_ADDRESS)
+
+    # -- deadlines ----------------------------------------------------------------------------------------------
+
+    def start_timers(self, *, deadline_at: float) -> Sequence[OutgoingMessage]:
+        """Set the deadline of the requests posted since and still open; return them."""
+        if not self._untimed:
+            return ()
+        new = [message for message in self._untimed if not message.ended]
+        self._untimed.clear()
+        for message in new:
+            message.deadline_at = deadline_at
+        self._timed.extend(new)
+        if len(self._timed) > 2 * self.count + MAX_ENDED:  # amortised: constant cost per request
+            left = [message for message in self._timed if not message.ended]
+            self._timed = LazyDeque[OutgoingMessage]()
+            self._timed.extend(left)
+        return new
+
+    @property
+    def deadline_at(self) -> float:
+        """When the next request is overdue; infinite if none is open."""
+        while self._timed and self._timed[0].ended:
+            self._timed.popleft()
+        return self._timed[0].deadline_at if self._timed else math.inf
+
+    def fail_overdue(self, *, now: float) -> None:
+        """End the requests whose time is up; with REMOTE_ERROR_RNR if they only waited for the receiver's credit."""
+        while now >= self.deadline_at:
+            message = self._timed.popleft()
+            waited = message.needs_credit and not message.packetized and self.needs_credit
+            self.abort(message, status=Status.REMOTE_ERROR_RNR if waited else Status.LOCAL_ERROR_UNRESP_REMOTE)
+
+
+def _blocks(batch: OutgoingMessage) -> range:
+    """Return the blocks of message numbers that a batch has a part of."""
+    return range(batch.number >> _BLOCK_BITS, (batch.number + batch.count - 1 >> _BLOCK_BITS) + 1)

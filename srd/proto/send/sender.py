@@ -1,6 +1,6 @@
 """The sending half of a peer: it takes work requests, sends bursts, and processes acknowledgements.
 
-1. Messages are packetized in the order of `send.scheduler`, and may complete in any order. A send starts only when all
+1. Messages are packetized in the order of `send.queue`, and may complete in any order. A send starts only when all
    of it fits into the credit granted by the receiver, so that partially sent messages cannot block each other.
 2. Retransmissions go before new data, and on another path than the one that lost the packet.
 3. The congestion controller decides how much may be in flight, up to an inflight limit; the pacer when it is sent; the
@@ -28,9 +28,9 @@ from srd.proto.paths.validation import AddressValidation
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recovery.rack import RackState, detect_losses, probe_timeout_s
 from srd.proto.security import PacketProtection
-from srd.proto.send.batch import max_packets
 from srd.proto.send.flow_control import Credit
 from srd.proto.send.inflight import Inflight, InflightBurst, LostRange, PsnRange
+from srd.proto.send.outgoing import OutgoingMessage, max_packets
 from srd.proto.send.pull_limit import PullLimit
 from srd.proto.send.queue import SendQueue
 from srd.proto.seqset import mask, ranges
@@ -67,51 +67,27 @@ ACK_DELAY_WINDOW_S: Final = 1.0
 """Time in which packets wait for at least the time of the constant above."""
 ABORT_PSNS: Final = 2
 """PSNs of the window reserved for messages that are aborted while partially packetized, beside those of the flows that
-take turns: the send, and the message that begins next (see `send.scheduler`)."""
+take turns: the send, and the message that begins next (see `send.queue`)."""
 WINDOW_PER_FLOWS: Final = 8
 """Packets of the window for each flow that may take turns, as the abort of each takes one."""
+
+NOT_LIMITED: Final = 0
+BY_INFLIGHT_LIMIT: Final = 1
+BY_WINDOW: Final = 2
+"""Or by pacing, or since no path is active."""
+BY_WORK: Final = 3
+"""By what there is to send: the application's requests, the receiver's credit and pulls, room for PSNs."""
 
 
 class Sender:
     """State of everything this end sends to one peer."""
 
     __slots__ = (
-        "_active",
-        "_addresses",
-        "_all_timed_out_at",
-        "_burst_packets",
-        "_check_losses_at",
-        "_config",
-        "_context",
-        "_datagram_bytes",
-        "_inflight",
-        "_inflight_limit",
-        "_lost",
-        "_min_ack_delay",
-        "_pacer",
-        "_probe_turn",
-        "_protection",
-        "_pull_limit",
-        "_rack",
-        "_rtt",
-        "_scheduler",
-        "_selector",
-        "_send_limit",
-        "_starts_long",
-        "_table",
-        "_tail_probes",
-        "_trace",
-        "_train_packets",
-        "_window_packets",
-        "controller",
-        "is_held",
-        "max_message_bytes",
-        "packets",
-        "paths",
-        "queue",
-        "queueing",
-        "retransmitted",
-        "segment_bytes",
+        "_active", "_addresses", "_all_timed_out_at", "_burst_packets", "_check_losses_at", "_config", "_context",
+        "_datagram_bytes", "_inflight", "_inflight_limit", "_lost", "_min_ack_delay", "_pacer", "_probe_turn",
+        "_protection", "_pull_limit", "_rack", "_rtt", "_selector", "_send_limit", "_starts_long", "_table",
+        "_tail_probes", "_trace", "_train_packets", "_wake_at", "_window_packets", "controller", "is_held",
+        "max_message_bytes", "packets", "paths", "queue", "queueing", "retransmitted", "segment_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -161,13 +137,20 @@ class Sender:
         self._lost = self._inflight.lost
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
         flows = max(min(MAX_FLOWS, self._window_packets // WINDOW_PER_FLOWS), 1)
-        self.queue = SendQueue(peer, inflight=self._inflight, credit=credit, events=events, flows=flows)
-        self._scheduler = self.queue.scheduler
+        self.queue = SendQueue(
+            peer,
+            inflight=self._inflight,
+            credit=credit,
+            events=events,
+            segment_bytes=self.segment_bytes,
+            max_partial_flows=flows,
+        )
         self._active = self._table.active
         self._rack = RackState(jitter_s=config.min_delay_target_s)
         self._tail_probes: list[Path] = []  # paths to send a tail loss probe on
         self._probe_turn = 0  # keepalive probes sent in turn, each over another path
         self._all_timed_out_at = math.inf  # when the last active path timed out; infinite while one is active
+        self._wake_at = math.inf  # when to poll for a burst again, if nothing happens
         self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
         self.queueing = Queueing(self._rtt, controller=self.controller)
@@ -182,12 +165,12 @@ class Sender:
     @property
     def unsent_bytes(self) -> int:
         """Bytes of packets that were not sent yet and may be, with headers; of a long queue a part."""
-        return self._scheduler.backlog_bytes(self.segment_bytes)
+        return self.queue.backlog_bytes
 
     @property
     def idle(self) -> bool:
         """Whether every request is done."""
-        return not self.queue.work_queue
+        return not self.queue.count
 
     @property
     def awaits_ack(self) -> bool:
@@ -211,7 +194,7 @@ class Sender:
     @property
     def credit_blocked(self) -> bool:
         """Whether only the receiver's credit is missing: its grant may have been lost."""
-        return not self.inflight_bytes and self._scheduler.needs_credit
+        return not self.inflight_bytes and self.queue.needs_credit
 
     def on_handshake_rtt(self, round_trip_s: float, *, now: float) -> None:
         """Use the round trip of the handshake as the first sample: no data of this end was queued yet."""
@@ -253,6 +236,7 @@ class Sender:
             self.controller.on_ack(
                 now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, ack_wait_s=ack_wait_s, cwnd_limited=limited
             )
+        self._inflight_limit.update(self._table.inflight_bytes)
         if self._trace is not None:
             self._trace.ack_received(ack, acked_packets=acked_packets, acked_bytes=acked_bytes, now=now)
             self._trace_metrics("ack", now=now)
@@ -334,33 +318,30 @@ class Sender:
 
     def poll_request(self, *, now: float) -> PullRequest | None:
         """Return the request for a PULL that is due."""
-        if not self._pull_limit.applies or self._pull_room_packets(now=now) or now < self._pull_limit.ask_at:
+        if not self._pull_limit.applies or self._pull_room_packets(self._next(), now=now):
+            return None
+        if now < self._pull_limit.ask_at:
             return None
         lost_bytes = sum(lost.count * lost.psns.packet_bytes for lost in self._lost)
         self._probe_turn += 1
         paths = self._active or self._table.probed
         return self._pull_limit.request(
             context=self._context,
-            backlog_bytes=lost_bytes + self._scheduler.backlog_bytes(self.segment_bytes),
+            backlog_bytes=lost_bytes + self.queue.backlog_bytes,
             path=paths[self._probe_turn % len(paths)].index,
             now=now,
         )
 
-    def _pull_room_packets(self, *, now: float) -> int:
-        """Return how many packets the receiver's limit allows. There must be one."""
-        if self._lost:
-            packet_bytes = self._lost[0].psns.packet_bytes
-        elif self._window_room_packets() > 0 and (wqe := self._scheduler.head()) is not None:
-            payload_bytes = wqe.length if wqe.batch is not None else wqe.carried_bytes - wqe.next_offset
-            packet_bytes = HEADER_BYTES + min(payload_bytes, self.segment_bytes)
-        else:
-            self._pull_limit.on_unblocked()
-            return MAX_BURST_PACKETS
-        room = self._pull_limit.room_packets(packet_bytes, inflight_bytes=self._table.inflight_bytes)
-        if room:
-            self._pull_limit.on_unblocked()
-        else:
-            self._pull_limit.on_blocked(now=now, rtt_s=self.rtt_s)
+    def _pull_room_packets(self, message: OutgoingMessage | None, *, now: float) -> int:
+        """Return how many packets the receiver's limit allows of what was lost, or of `message`; some if there is none.
+
+        Without room, note that they wait.
+        """
+        room = MAX_BURST_PACKETS
+        if self._lost or message is not None:
+            packet_bytes = self._lost[0].psns.packet_bytes if message is None or self._lost else message.packet_bytes
+            room = self._pull_limit.room_packets(packet_bytes, inflight_bytes=self._table.inflight_bytes)
+        self._pull_limit.note_room(room, now=now, rtt_s=self.rtt_s)
         return room
 
     # -- loss and timeouts --------------------------------------------------------------------------------------
@@ -425,23 +406,21 @@ class Sender:
 
     def handle_timeout(self, *, now: float) -> None:
         """Fail overdue requests, and detect losses when that is due."""
+        self._wake_at = math.inf
         self.queue.fail_overdue(now=now)
         if now >= self._check_losses_at:
             self._check_losses_at = math.inf
             for path in self.paths:
                 if path.transmissions:
                     self._detect_losses(path, now=now)
+            self._inflight_limit.update(self._table.inflight_bytes)
 
     def poll_timeout(self, *, now: float) -> float | None:
         """When `handle_timeout` or `poll_burst` is to be called again, if nothing arrives."""
         at = now if self._tail_probes else self._check_losses_at
-        if (deadline_at := self.queue.work_queue.deadline_at) is not None and deadline_at < at:
-            at = deadline_at
-        at = min(at, self._table.probe_at())
-        if self._pull_limit.applies and not self._pull_room_packets(now=now):
+        at = min(at, self.queue.deadline_at, self._table.probe_at(), self._wake_at)
+        if self._pull_limit.applies:
             at = min(at, self._pull_limit.ask_at)
-        elif self._may_send() and self._has_work() and not self.is_held:
-            at = min(at, self._pacer.release_at())
         return None if at == math.inf else max(at, now)
 
     def poll_probe(self, *, now: float) -> tuple[Path, int] | None:
@@ -482,6 +461,7 @@ class Sender:
             path.rtt, path.one_way = RttEstimator(initial_s=self._config.initial_rtt_s), OneWayDelay()
         for path in self._active.copy():
             self._on_path_timeout(path, now=now)
+        self._inflight_limit.update(self._table.inflight_bytes)
         for path in self._table.probed:
             self._table.probe_now(path, now=now)
 
@@ -503,29 +483,52 @@ class Sender:
 
         With 0 it returns None, and `is_held` is whether there would have been one.
         """
-        self.is_held = False
-        if not self._may_send() or now < self._pacer.release_at():
-            if not self._inflight_limit.is_reached(
-                self._table.inflight_bytes
-            ):  # at that limit the window need not grow
-                self._send_limit.on_limited(now)
+        message = self._next()
+        room = self._pull_room_packets(message, now=now) if self._pull_limit.applies else MAX_BURST_PACKETS
+        packets, self._wake_at, limited_by = self._decide(message, room=room, now=now)
+        self.is_held = packets > 0 and not most_packets
+        if self.is_held:
             return None
-        if self._pull_limit.applies:
-            if not (room := self._pull_room_packets(now=now)):
-                self._send_limit.on_app_limited()  # neither window nor pacing hold it back, nor a CPU
-                return None
+        if packets:
             most_packets = min(most_packets, room)
-        if not most_packets:
-            self.is_held = self._has_work()
-            return None
-        window_packets = int(self.controller.window_bytes) // self._datagram_bytes
-        limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, self._burst_packets)
+            packets = min(packets, most_packets)
+            if self._lost and (burst := self._retransmit(packets, most_packets=most_packets, now=now)) is not None:
+                return burst
+            if message is not None:
+                return self._send_new(message, packets, most_packets=most_packets, now=now)
+            limited_by = BY_WORK
+        if limited_by == BY_WINDOW:
+            self._send_limit.on_limited(now)
+        elif limited_by == BY_WORK:
+            self._send_limit.on_app_limited()
+            if message is None and not self._lost and self.idle:
+                self._pull_limit.on_idle()
+        return None
+
+    def _decide(self, message: OutgoingMessage | None, *, room: int, now: float) -> tuple[int, float, int]:
+        """Return how many packets may be sent now, otherwise when to ask again though nothing happens, and the limit.
+
+        It changes nothing. `message` is next, if any may be; `room`: what the receiver's limit allows of it.
+        """
+        window_bytes, inflight_bytes = int(self.controller.window_bytes), self._table.inflight_bytes
+        has_work = message is not None or bool(self._lost)
+        if self._inflight_limit.is_reached:
+            return 0, math.inf, BY_INFLIGHT_LIMIT
+        if not self._active or inflight_bytes >= self.controller.window_bytes:
+            return 0, math.inf, BY_WINDOW
+        if now < (release_at := self._pacer.release_at()):
+            return 0, release_at if room and has_work else math.inf, BY_WINDOW
+        if not room or not has_work:
+            return 0, math.inf, BY_WORK
+        window_packets = window_bytes // self._datagram_bytes
+        packets = min(window_packets - inflight_bytes // self._datagram_bytes, self._burst_packets)
         if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
-            limit = min(limit, self._paced_burst_packets(window_packets, now=now))
-        limit = max(min(limit, most_packets), 1)
-        if self._lost:
-            return self._retransmit(limit, most_packets=most_packets, now=now)
-        return self._send_new(limit, most_packets=most_packets, now=now)
+            packets = min(packets, self._paced_burst_packets(window_packets, now=now))
+        return max(packets, 1), math.inf, NOT_LIMITED
+
+    def _next(self) -> OutgoingMessage | None:
+        """Return the message that is packetized next, if any may be."""
+        return self.queue.head() if self._window_room_packets() > 0 else None
 
     def _whole_trains(self, packets: int) -> int:
         """Return the most packets, of so many, that are sent as whole segment trains, if that is any."""
@@ -540,34 +543,25 @@ class Sender:
         min_rtt_s = max(self._rtt.min_s, 1e-6)  # in virtual time a handshake may take no time
         return max(spread, int(window_packets * min(waits_s, MAX_BURST_S) / min_rtt_s))
 
-    def _may_send(self) -> bool:
-        within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
-            self._table.inflight_bytes
-        )
-        return bool(self._active) and within
-
     @property
     def has_short_message(self) -> bool:
         """Whether what is packetized next is a send of one packet with room for an ack."""
-        head = self._scheduler.head()
-        return head is not None and not head.opcode and head.batch is None and head.length < self.segment_bytes
-
-    def _has_work(self) -> bool:
-        return bool(self._lost) or (self._window_room_packets() > 0 and self._scheduler.head() is not None)
+        head = self.queue.head()
+        return head is not None and head.takes_ack
 
     def _window_room_packets(self) -> int:
         window_packets = min(self._window_packets, self._inflight_limit.span_packets)
-        reserved = ABORT_PSNS + self._scheduler.partial_flows
+        reserved = ABORT_PSNS + self.queue.partial_flows
         return window_packets - reserved - (self._inflight.next_psn - self._inflight.base)
 
-    def _retransmit(self, limit: int, *, most_packets: int = MAX_BURST_PACKETS, now: float) -> Burst | None:
+    def _retransmit(self, limit: int, *, most_packets: int, now: float) -> Burst | None:
         while self._lost:
             lost = self._lost.pop(0)
             psns, first, count = lost.psns, lost.first, lost.count
-            missing, most = self._inflight.missing(first, count=count), self._whole_trains(limit)
-            if (batch := psns.message.batch) is not None:  # aborted messages each carry their own end PSN
-                singly = psns.message.aborted or batch.refused
-                most = 1 if singly else min(max_packets(most, psns.packet_bytes, self._datagram_bytes), most_packets)
+            missing, most = self._inflight.missing(first, count=count), 1
+            if not psns.message.resent_singly:
+                most = max_packets(self._whole_trains(limit), psns.packet_bytes, self._datagram_bytes)
+                most = min(most, most_packets)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, most)
                 rest = skip + sent
@@ -583,46 +577,32 @@ class Sender:
                     path.counters.retransmitted_bytes += sent * psns.packet_bytes
                     self.retransmitted += sent
                 return self._transmit(psns, first + skip, count=sent, path=path, now=now)
-        return self._send_new(limit, most_packets=most_packets, now=now)
+        return None
 
-    def _send_new(self, limit: int, *, most_packets: int, now: float) -> Burst | None:
-        wqe, room = self._scheduler.head(), self._window_room_packets()
-        if wqe is None or room <= 0:
-            self._send_limit.on_app_limited()
-            if self.idle:
-                self._pull_limit.on_idle()
-            return None
+    def _send_new(self, message: OutgoingMessage, limit: int, *, most_packets: int, now: float) -> Burst:
         self._send_limit.on_app_resumed(now)
         if self._table.inflight_bytes:
             self._table.open_all()
-        batch, clocked = wqe.batch, self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
-        if batch is None:
-            offset, left_bytes = wqe.next_offset, wqe.carried_bytes - wqe.next_offset
-            left = max(-(-left_bytes // self.segment_bytes), 1)
-            if left == 1 and not offset and self.queue.work_queue.count == 1:
-                self._inflight_limit.on_short_message(now)
-            ends = left <= limit and not clocked  # then the message's end needs no burst of its own
-            count = left if ends else min(left, self._whole_trains(limit))
-            packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
-        else:
-            offset, packet_bytes = batch.packetized, HEADER_BYTES + wqe.length
-            count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
-            most = max_packets(self._whole_trains(limit), packet_bytes, self._datagram_bytes)
-            count = min(count, most, most_packets)
+        clocked = self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
+        packets = message.covered(self.queue.credit)
+        if packets == 1 and not message.packetized and self.queue.count == 1:
+            self._inflight_limit.on_short_message(now)
+        if packets > 1:
+            if packets > limit or clocked:  # else the message's end needs no burst of its own
+                limit = self._whole_trains(limit)
+            most = max_packets(limit, message.packet_bytes, self._datagram_bytes)
+            packets = min(packets, most, most_packets, self._window_room_packets())
         path, count = self._selector.select(
-            self._active, packets=min(count, room), now=now, cwnd_limited=clocked, unequal=self.queueing.unequal
+            self._active, packets=packets, now=now, cwnd_limited=clocked, unequal=self.queueing.unequal
         )
-        psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
-        if batch is None:
-            self._scheduler.on_packetized(wqe, size_bytes=count * self.segment_bytes)
-        else:
-            self._scheduler.on_batch_packetized(wqe, batch, count=count)
+        psns = self.queue.packetize(message, count=count)
         return self._transmit(psns, psns.first, count=count, path=path, now=now)
 
     def _transmit(self, psns: PsnRange, first: int, *, count: int, path: Path, now: float) -> Burst:
         sequence, size_bytes = path.allocate_sequences(count), count * psns.packet_bytes
         path.transmissions.append(InflightBurst(psns, first, count, sequence, now))
         self._table.on_sent(path, size_bytes)
+        self._inflight_limit.update(self._table.inflight_bytes)
         self._pull_limit.sent_bytes += size_bytes
         path.counters.packets += count
         path.counters.bytes += size_bytes
@@ -632,9 +612,9 @@ class Sender:
                 self._check_losses_at, now + probe_timeout_s(path, jitter_s=self._rack.jitter_s)
             )
         self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=self.controller.bytes_per_s(self.rtt_s))
-        message = psns.message
-        number, offset, payload_offset, payload_bytes, segment_bytes, payload_addresses = psns.content(
-            first, count=count, segment_bytes=self.segment_bytes
+        message, index = psns.message, psns.index + first - psns.first
+        number, offset, payload_offset, payload_bytes, segment_bytes, payload_addresses = message.content(
+            index, count=count
         )
         address, from_path = self._addresses.destination(path.index)
         burst = Burst(
@@ -646,10 +626,10 @@ class Sender:
             count,
             int(now * 1e6) & 0xFFFFFFFF,
             number,
-            message.length,
+            message.wr.length,
             message.immediate,
-            message.remote_offset + offset,
-            message.key,
+            message.wr.offset + offset,
+            message.wr.key,
             payload_offset,
             payload_bytes,
             segment_bytes,
@@ -658,7 +638,7 @@ class Sender:
             self._protection,
             from_path,
         )
-        if (reason := psns.abort_reason(first)) is not None:
-            burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, reason, psns.end_psn(first)
+        if (reason := message.abort_reason(index)) is not None:
+            burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, reason, message.end_psn_at(first)
             burst.payload_bytes = burst.segment_bytes = 0
         return burst

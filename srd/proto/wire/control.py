@@ -21,12 +21,18 @@ from srd.proto.wire.fields import BODIES
 from srd.proto.wire.status import RefuseReason
 
 
-class Datagram(NamedTuple):
+@dataclass(init=False, slots=True)
+class Datagram:
     """One control packet to send from the port of local path `path`."""
 
     address: Address
     path: int
     data: bytes
+
+    def __init__(self, address: Address, path: int, data: bytes) -> None:
+        self.address = address
+        self.path = path
+        self.data = data
 
 
 MAX_COOKIE_BYTES: Final = 64
@@ -35,13 +41,15 @@ MIN_PEER_WINDOW_PACKETS: Final = 64
 """Smallest window of PSNs that an endpoint may have: a segment train."""
 _COOKIE_AT: Final = PREFIX_BYTES + 41  # in a HELLO: behind the fields of fixed size
 _PREFIX: Final = struct.Struct(">BBBBIQ")
+_REPORT: Final = struct.Struct(">BxxxIIIIHHI")
 
 
 def _prefix(kind: PacketType, *, context: int, path: int = 0, path_sequence: int = 0) -> bytes:
     return _PREFIX.pack(VERSION, kind, 0, path, path_sequence & 0xFFFFFFFF, context)
 
 
-class PathReport(NamedTuple):
+@dataclass(init=False, slots=True)
+class PathReport:
     """What the receiver reports of one path on which packets arrived since its last report."""
 
     path: int
@@ -55,13 +63,39 @@ class PathReport(NamedTuple):
     """Packets received on this path so far, low 32 bits."""
     duplicates: int
     """Of these, packets received before, low 16 bits."""
-    ecn_ce: int = 0
+    ecn_ce: int
     """Of these, packets with a congestion mark (CE), low 16 bits."""
-    received_us: int = 0
+    received_us: int
     """When the kernel received that packet: the receiver's clock in microseconds, low 32 bits."""
 
+    def __init__(
+        self,
+        path: int,
+        path_sequence: int,
+        sent_us: int,
+        ack_delay_us: int,
+        packets: int,
+        duplicates: int,
+        ecn_ce: int = 0,
+        received_us: int = 0,
+    ) -> None:
+        self.path = path
+        self.path_sequence = path_sequence
+        self.sent_us = sent_us
+        self.ack_delay_us = ack_delay_us
+        self.packets = packets
+        self.duplicates = duplicates
+        self.ecn_ce = ecn_ce
+        self.received_us = received_us
 
-_REPORT: Final = struct.Struct(">BxxxIIIIHHI")
+    def encode(self) -> bytes:
+        """Return its part of an ACK."""
+        delay_us, packets, ecn_ce = self.ack_delay_us, self.packets, self.ecn_ce
+        return _REPORT.pack(
+            self.path, self.path_sequence, self.sent_us, delay_us, packets, self.duplicates, ecn_ce, self.received_us
+        )
+
+
 _ACK: Final = struct.Struct(">QQQHBBBxxx")
 
 
@@ -80,7 +114,8 @@ def bitmap_room_bytes(room_bytes: int, *, reports: int) -> int:
     return room_bytes - PREFIX_BYTES - _ACK.size - reports * _REPORT.size
 
 
-class Ack(NamedTuple):
+@dataclass(init=False, slots=True)
+class Ack:
     """Everything received from the peer: all PSNs below `cumulative`, and those of the bitmap."""
 
     context: int
@@ -92,12 +127,34 @@ class Ack(NamedTuple):
     credit_messages: int
     """Messages that the peer may start, counted likewise."""
     reports: tuple[PathReport, ...]
-    flags: int = 0
+    flags: int
     """NOT_READY, or 0."""
-    path: int = 0
+    path: int
     """Path of the ack's sender that it is sent over."""
-    remote_path: int = 0
+    remote_path: int
     """Path of the ack's receiver that it is sent to. The two paths together are the ack path."""
+
+    def __init__(
+        self,
+        context: int,
+        cumulative: int,
+        bitmap: int,
+        credit_bytes: int,
+        credit_messages: int,
+        reports: tuple[PathReport, ...],
+        flags: int = 0,
+        path: int = 0,
+        remote_path: int = 0,
+    ) -> None:
+        self.context = context
+        self.cumulative = cumulative
+        self.bitmap = bitmap
+        self.credit_bytes = credit_bytes
+        self.credit_messages = credit_messages
+        self.reports = reports
+        self.flags = flags
+        self.path = path
+        self.remote_path = remote_path
 
     def encode(self) -> bytes:
         """Return the packet."""
@@ -105,7 +162,7 @@ class Ack(NamedTuple):
         lengths = (len(bitmap), len(self.reports))
         credit = (self.credit_bytes, self.credit_messages)
         head = _ACK.pack(self.cumulative, *credit, *lengths, self.flags, self.remote_path)
-        body = b"".join(_REPORT.pack(*report) for report in self.reports)
+        body = b"".join([report.encode() for report in self.reports])
         return _prefix(PacketType.ACK, context=self.context, path=self.path) + head + body + bitmap
 
 
@@ -400,7 +457,7 @@ def _ack_untrusted(context: int, path: int, body: bytes) -> Ack:
     at = _ACK.size + report_count * _REPORT.size
     if len(body) < at:
         raise _cut_short(PacketType.ACK, body)
-    reports = tuple(map(PathReport._make, _REPORT.iter_unpack(body[_ACK.size : at])))
+    reports = tuple([PathReport(*report) for report in _REPORT.iter_unpack(body[_ACK.size : at])])
     if len(body) != at + bitmap_bytes:
         raise PacketError(f"an ack with {bitmap_bytes} bytes of bitmap has {len(body) - at}")
     bitmap = int.from_bytes(body[at:], "little")

@@ -36,9 +36,9 @@ def test_listen__mode(tmp_path: Path) -> None:
 def test_listen__replaces_a_socket_that_a_dead_process_has_left(tmp_path: Path) -> None:
     path = tmp_path / "s"
     listen(path).close()
-    left = path.stat().st_ino
+    with pytest.raises(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
     with listen(path):
-        assert path.stat().st_ino != left
         with pytest.raises(OSError, match="a process listens there") as caught:
             listen(path)
         assert caught.value.errno == errno.EADDRINUSE
@@ -51,6 +51,14 @@ def test_listen__leaves_what_is_no_socket(tmp_path: Path) -> None:
     assert (tmp_path / "s").read_text() == "mine"
     with pytest.raises(OSError, match="too long"):
         listen(tmp_path / ("x" * 200))
+
+
+def listener_refuses(listener: socket.socket) -> bool:
+    """Whether the kernel can refuse descriptors (SO_PASSRIGHTS, Linux 6.16)."""
+    try:
+        return listener.getsockopt(socket.SOL_SOCKET, 83) == 0
+    except OSError:
+        return False
 
 
 class Answering:
@@ -105,3 +113,19 @@ def test_client__no_answer(tmp_path: Path, reply: bytes, error: type[Exception])
 def test_client__nobody_listens(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         LineClient(tmp_path / "s", timeout_s=1)
+
+
+@pytest.mark.parametrize("takes_descriptors", [False, True])
+def test_listen__descriptors_only_where_they_are_taken(tmp_path: Path, *, takes_descriptors: bool) -> None:
+    path = tmp_path / "s"
+    with listen(path, takes_descriptors=takes_descriptors) as listener, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        accepted, _ = listener.accept()
+        with accepted:
+            if takes_descriptors:
+                socket.send_fds(client, [b"x"], [0])
+                _, fds, _, _ = socket.recv_fds(accepted, 1, 1)
+                os.close(fds[0])
+            elif listener_refuses(listener):
+                with pytest.raises(PermissionError):
+                    socket.send_fds(client, [b"x"], [0])

@@ -34,7 +34,7 @@ class _Model(BaseModel):
     name: str = ""
     for_: str = Field(default="", alias="for")
     parts: list[_Part] | None = None
-    by_name: dict[str, Annotated[tuple[_Part, ...], Field(max_length=2)]] = {}
+    by_name: dict[str, Annotated[list[_Part], Field(max_length=2)]] = {}
 
     @field_validator("count")
     @classmethod

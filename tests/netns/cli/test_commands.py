@@ -138,7 +138,8 @@ def test_usage__is_status_2(arguments: tuple[str, ...]) -> None:
     done = srd_lab(*arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert "Error: " in done.stderr
+    assert done.stderr.startswith("srd-lab: ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.root

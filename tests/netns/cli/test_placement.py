@@ -187,7 +187,8 @@ def test_malformed_json__is_one_line_and_status_2(tmp_path: Path, job: str, cont
 def test_usage__is_status_2(job: str, arguments: tuple[str, ...]) -> None:
     done = srd_lab(*(job if argument == "JOB" else argument for argument in arguments))
     assert done.exit_code == 2
-    assert "Error: " in done.stderr
+    assert done.stderr.startswith("srd-lab: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_place__thousands_of_ranks_print_no_matrix_unless_asked(tmp_path: Path) -> None:

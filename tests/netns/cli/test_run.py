@@ -195,7 +195,8 @@ def test_run__bad_flow(
 def test_run__usage(tmp_path: Path, options: list[str]) -> None:
     done = srd_lab("run", job_file(tmp_path), *options)
     assert done.returncode == 2
-    assert "Error: " in done.stderr
+    assert done.stderr.startswith("srd-lab: ")
+    assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
 
 

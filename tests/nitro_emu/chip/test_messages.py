@@ -70,5 +70,5 @@ def test_a_packet_is_bounded() -> None:
 
 
 def test_reasons_are_one_line() -> None:
-    assert one_line("a\nb\x1b\udcffé") == r"a\nb\x1b\udcffé"
+    assert one_line("a\nb\x1b\udcffé") == "a?b??é"
     assert len(one_line("x" * 5000)) == 1000

@@ -58,6 +58,7 @@ class Function:
             attestation=PeerAttestation(),
             alarms=Alarms(),
             check_egress=lambda _host: None,
+            answers=lambda _host: True,
         )
         self.vf = ExpressFunction(config, trust=trust, on_failure=lambda _reason: None)
         parts: Any = (SimpleNamespace(now=0.0), FakeSources())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,8 +51,6 @@ KNOWN: Final = {
 AT_LEAST: Final = {"": 16, CURRENT: 21}
 """How many of them a release has: Debian 12's has 16."""
 
-_labs = count()
-
 
 def folder_of(suite: str) -> Path:
     """Return a folder with rdma-core's tests: that of the environment, or of a Debian release."""
@@ -88,16 +84,8 @@ def test_both_players_on_one_card(tmp_path: Path, suite: str) -> None:
         check(folder_of(suite), card_directory=directory, at_least=AT_LEAST[suite])
 
 
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    """Two hosts and four spines; each leaf-spine link loses 1 % of what passes, both ways."""
-    topology = leaf_spine(name=f"tr{os.getpid()}-{next(_labs)}", shape=LOSSY, seed=SEED)
-    with Lab.up(topology, backend="relay") as made:
-        print(f"seed {SEED}")
-        yield made
-
-
 @pytest.mark.root
+@pytest.mark.lab(leaf_spine(shape=LOSSY, seed=SEED), backend="relay")
 @pytest.mark.long
 def test_the_players_on_two_cards_across_a_lossy_fabric(tmp_path: Path, lab: Lab) -> None:
     def vf(host: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from scripts.manuals import MAN, files
 from srd.cli import cli
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,7 +55,7 @@ def test_unit__its_command_exists(unit: Path) -> None:
     assert found["Service.Type"] == ["notify"]
     assert 0 < float(found["Service.WatchdogSec"][0]) < 60
     (page,) = re.findall(r"man:([\w-]+)\((\d)\)", found["Unit.Documentation"][0])
-    assert (ROOT / "scripts" / "packaging" / "man" / ".".join(page)).exists()
+    assert MAN / ".".join(page) in files()
 
 
 def test_unit__its_directories_are_those_of_the_command() -> None:

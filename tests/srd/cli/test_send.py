@@ -273,7 +273,7 @@ def test_send__a_killed_one_is_resumed_by_the_next(inputs: Path, output: Path, l
     resumed(inputs, output)
 
 
-@pytest.mark.parametrize("limit", ["5", "0.9mbit", "x", "-1mbit", "1M"])
+@pytest.mark.parametrize("limit", ["5", "0.9mbit", "x", "-1mbit", "900K"])
 def test_send__bad_limit_bad_flow(file: Path, limit: str, called: Command) -> None:
     assert_fails(called("send", str(file), "127.0.0.1:9", "--limit", limit), status=2, error="--limit")
 

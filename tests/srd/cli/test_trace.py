@@ -43,7 +43,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
     lines = text.splitlines()
     start = next(index for index, line in enumerate(lines) if heading in line)
     found = []
-    for line in lines[start + 2 :]:
+    for line in lines[start + 1 :]:
         if not re.match(r" *(\d|all)", line):
             if line.strip():
                 break

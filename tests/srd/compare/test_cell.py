@@ -28,8 +28,9 @@ source, output = (sys.argv[sys.argv.index(name) + 1] for name in ('--file', '--i
 READY = "emit('listening', port=1)\nreceives = bool(hear()['arriving'])\nemit('ready')\nhear()\n"
 LAND = "if receives: shutil.copy(source, output)\n"
 SENT = "if not receives: emit('flow', number=1, seconds=0.75)\n"
-ACCOUNT = "sys.stdin.read()\nstall = 3.0 if receives else None\n"
+ACCOUNT = "hear()\nstall = 3.0 if receives else None\n"
 ACCOUNT += "emit('account', sent=10, resent=int(not receives), longest_stall_ms=stall, subflows=None)\n"
+ACCOUNT += "sys.stdin.read()\n"
 
 Run = Callable[..., CellOutcome]
 

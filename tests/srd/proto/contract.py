@@ -110,14 +110,9 @@ class Pair:
             peer = node.core.peer(number)
             send_queue = peer.sender.queue
             sent = peer.sender._inflight
-            if (
-                peer.receiver.incomplete
-                or send_queue.work_queue
-                or send_queue.responses
-                or send_queue.scheduler.outstanding_reads
-            ):
+            if peer.receiver.incomplete or send_queue.count or send_queue.responses or send_queue.outstanding_reads:
                 return False
-            if sent.base != sent.next_psn or peer.sender.inflight_bytes or send_queue.scheduler.head() is not None:
+            if sent.base != sent.next_psn or peer.sender.inflight_bytes or send_queue.head() is not None:
                 return False
         return True
 

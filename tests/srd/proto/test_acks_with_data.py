@@ -216,7 +216,7 @@ def test_handle__the_message_is_as_long_as_it_says_and_the_ack_counts() -> None:
     assert made.core.malformed == before
     made.core.post(0, WorkRequest(8, 10, 0))
     sender = made.core.peer(0).sender
-    assert not sender.queue.work_queue.by_request(7), "the ACK has completed it"
+    assert not sender.queue.by_request(7), "the ACK has completed it"
 
 
 def test_handle__an_ack_with_data_came_over_no_ack_path() -> None:

@@ -159,7 +159,7 @@ def test_handle_packets__an_ack_of_what_was_not_sent(ack: Ack) -> None:
     at_a, _ = network.connect()
     context = network.a.core.peer(at_a).own_context
     before = network.a.core.malformed
-    give(network.a, ack._replace(context=context), now=network.now, source="b:0")
+    give(network.a, replace(ack, context=context), now=network.now, source="b:0")
     assert network.a.core.malformed == before + 1
     network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=50_000))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)

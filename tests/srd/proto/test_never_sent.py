@@ -31,8 +31,9 @@ def read(network: Network, here: int) -> int:
     wr = WorkRequest(request=1, length=LENGTH, opcode=Opcode.READ, key=KEY_B, local_key=KEY_A)
     network.a.core.post(here, wr)
     sender = network.a.core.peer(here).sender
-    (wqe,) = sender.queue.work_queue.open
-    return wqe.message
+    message = sender.queue.by_request(1)
+    assert message is not None
+    return message.number
 
 
 def answer(peer: PeerCore, message: int, *, psn: int, part: int = 0, flags: int = 0) -> GroDatagram:
@@ -86,7 +87,7 @@ def test_response__to_a_read_that_waits_to_be_sent(flags: int) -> None:
     assert [done.status for done in completed(network.a)] == [Status.OK]
     assert network.a.target[:LENGTH].tobytes() == network.b.region[:LENGTH].tobytes()
     sender = peer.sender
-    assert sender.queue.scheduler.outstanding_reads == 0
+    assert sender.queue.outstanding_reads == 0
 
 
 @pytest.mark.parametrize("parts", [(0, 0, 0), (0, 1, 1), (2, 1, 2), (1, 0, 1)])

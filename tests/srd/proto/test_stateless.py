@@ -40,6 +40,21 @@ def test_handle_stray(packet: Control, answer: list[Control]) -> None:
     assert all(reply.address == "x:1" for reply in ours.replies)
 
 
+def test_answers__strangers_get_none() -> None:
+    ours = StatelessResponder(
+        secret=b"s" * 16,
+        accepting=True,
+        paths=4,
+        datagram_bytes=8972,
+        security=None,
+        answers=lambda address: address == "known:1",
+    )
+    for address in ("x:1", "known:1"):
+        assert not ours.validate_address(hello(), address, now=100.0, has_room=True)
+        ours.on_unknown_context(Close(5, 6), address)
+    assert [reply.address for reply in ours.replies] == ["known:1", "known:1"]
+
+
 def test_validate_address__only_with_the_cookie() -> None:
     ours = responder()
     assert not ours.validate_address(hello(), "x:1", now=100.0, has_room=True)

@@ -130,7 +130,7 @@ def test_events_of_others_are_left_alone(server: ServerFixture) -> None:
 
 
 def test_only_the_owner_may_connect(server: ServerFixture) -> None:
-    assert server.path.stat().st_mode & 0o777 == 0o700
+    assert server.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_socket_of_a_crashed_relay_is_replaced(tmp_path: Path) -> None:

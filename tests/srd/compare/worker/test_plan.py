@@ -13,7 +13,7 @@ TO = ("10.0.0.1", 7)
 
 def test_plan__is_read() -> None:
     line = json.dumps({"flows": [[1, *TO, 100, 0.5], [3, *TO, 1, 0.0]], "arriving": {"2": 50}})
-    plan = Plan.parse(line)
+    plan = Plan.parse(json.loads(line))
     assert plan.flows == (PlannedFlow(1, TO, 100, 0.5), PlannedFlow(3, TO, 1, 0.0))
     assert plan.arriving == {2: 50}
     assert plan.targets == {TO: 2}

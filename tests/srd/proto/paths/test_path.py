@@ -95,7 +95,7 @@ def test_report__distinguishes_probes_from_data() -> None:
         _ = ours.allocate_probe_sequence() if kind == "p" else ours.allocate_sequences(1)
     assert [ours.on_report(sequence) for sequence in (0, 2, 3, 4)] == [False, True, False, True]
     assert ours.reported_sequence == 4
-    assert ours.probe_sequences == [], "older probes are dropped"
+    assert ours.probe_sequences == (), "older probes are dropped"
 
 
 @given(st.lists(st.sampled_from("dpppr"), max_size=60))
@@ -127,4 +127,4 @@ def test_allocate_probe_sequence__what_it_keeps_does_not_grow(*, data_between: b
             ours.on_report(number)
         assert len(ours.probe_sequences) <= (MAX_PROBE_RANGES if data_between else 1)
     assert ours.on_report(ours.next_sequence - 1) is not data_between
-    assert ours.probe_sequences == []
+    assert ours.probe_sequences == ()

@@ -12,7 +12,8 @@ from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.paths.selector import PathSelector, expected_rtt_s
 from srd.proto.send.inflight import InflightBurst, PsnRange
-from srd.proto.send.work_queue import WorkQueueEntry
+from srd.proto.send.outgoing import OutgoingMessage
+from srd.proto.work_request import WorkRequest
 
 NOW = 10.0
 SEEDS = [1, 2, 3]
@@ -97,7 +98,7 @@ def test_select_for_retransmission__takes_the_path_that_answered_where_others_ti
     made = paths(0.002, 0.002, 0.002, 0.002)
     selector = PathSelector(rng=Random(seed))
     selector.on_ack(made[2], packets=10)
-    psns = PsnRange(0, 1, WorkQueueEntry(1, 0, 0, 100, 0), 0, 156)
+    psns = PsnRange(0, 1, OutgoingMessage(WorkRequest(1, 100), 0, segment_bytes=100), 0, 156)
     for path in (made[0], made[1], made[3]):
         path.transmissions.append(InflightBurst(psns, 0, 1, 0, NOW))
     assert {selector.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2, 3}
@@ -110,7 +111,7 @@ def test_select_for_retransmission__takes_the_path_that_answered_where_others_ti
 
 def test_expected_rtt_s__of_a_silent_path_is_at_least_its_silence() -> None:
     (ours,) = paths(0.004)
-    psns = PsnRange(0, 1, WorkQueueEntry(1, 0, 0, 100, 0), 0, 156)
+    psns = PsnRange(0, 1, OutgoingMessage(WorkRequest(1, 100), 0, segment_bytes=100), 0, 156)
     ours.transmissions.append(InflightBurst(psns, 0, 1, 0, NOW))
     assert expected_rtt_s(ours, now=NOW) == pytest.approx(0.004)
     assert expected_rtt_s(ours, now=NOW + 0.003) < 0.004  # its queue drains

@@ -162,7 +162,7 @@ class Traffic:
         while network.now < end and not (ended(network.a) or ended(network.b)):
             for node, number in self.ends:
                 peer = node.core.peer(number)
-                waiting = peer.sender.queue.work_queue.count
+                waiting = peer.sender.queue.count
                 for length in self._lengths(waiting) if peer.state is PeerState.OPEN else []:
                     node.core.post(number, WorkRequest(request=self._requests, length=length))
                     self._requests += 1

@@ -13,7 +13,9 @@ from srd.proto.recovery.rack import (
     probe_timeout_s,
 )
 from srd.proto.send.inflight import Inflight, InflightBurst
-from srd.proto.send.work_queue import WorkQueueEntry
+from srd.proto.send.outgoing import OutgoingMessage
+from srd.proto.wire.data import HEADER_BYTES
+from srd.proto.work_request import WorkRequest
 
 RTT_S = 0.002
 MIN_RTO_S = 0.01
@@ -27,9 +29,9 @@ class Flight:
         self.rack = RackState()
         self.path = Path(0, initial_rtt_s=0.05)
         self.path.rtt.update(RTT_S, now=1.0)
-        message = WorkQueueEntry(1, 0, 0, 10**6, 0)
+        message = OutgoingMessage(WorkRequest(1, 10**6), 0, segment_bytes=1000 - HEADER_BYTES)
         for at in sent_at:
-            psns = self.sent.add(message, offset=0, count=count, packet_bytes=1000)
+            psns = self.sent.add(message, count=count)
             transmission = InflightBurst(psns, psns.first, count, self.path.allocate_sequences(count), at)
             self.path.transmissions.append(transmission)
             self.path.inflight_bytes += transmission.bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_tile(extents: list[Extent], whole: bool) -> None:  # noqa: FBT001 - a r
     inbound = Reassembly(RUN)
     inbound.extents = extents.copy()
     assert inbound.landed_ranges() is whole
-    assert inbound.extents == sorted(extents)
+    assert inbound.extents == sorted(extents, key=astuple)
 
 
 def test_immediate_value__only_if_there_is_one() -> None:

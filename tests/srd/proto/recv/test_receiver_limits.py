@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
@@ -153,7 +153,7 @@ def test_on_abort__stores_no_more_than_the_window() -> None:
     for psn in range(1, 5000):
         ours.on_abort(abort(psn, end=psn + 60, length=100, message=psn), now=10.0)
         ours.on_abort(abort(0, end=1, length=100, message=10**6), now=10.0)
-        assert len(ours._aborted) <= 4 * 64
+        assert len(ours._aborted or ()) <= 4 * 64
         assert ours.is_aborted(psn)
     assert not refused(ours)
 
@@ -266,4 +266,4 @@ def test_accept__forged_packets_deliver_whole_messages_or_none(packets: list[tup
             delivered += whole.extents
         if ours.protocol_error:
             break
-    assert sorted([*delivered, *ours.release_all()]) == sorted(kept)
+    assert sorted([*delivered, *ours.release_all()], key=astuple) == sorted(kept, key=astuple)

@@ -138,7 +138,7 @@ def test_send__is_not_acknowledged_before_it_is_taken() -> None:
         return None
 
     responder = pair.b.core.peer(pair.at_b).responder
-    responder._inbox = RecordingInbox(decide)
+    responder._shared.inbox = RecordingInbox(decide)
     pair.send(1, length=100)
     pair.run(1)
     assert covered == [False]

@@ -33,7 +33,7 @@ class Attack:
     @property
     def discarded(self) -> int:
         """Refused messages that are remembered."""
-        return len(self.receiver._discarded)
+        return len(self.receiver._discarded or ())
 
     def give(self, *arrivals: GroDatagram) -> list[Control]:
         """Have b process packets together; return what it answers."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 import pytest
 
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
-from srd.proto.events import BatchCompletion, Completion, MessageReceived, MessagesReceived
-from srd.proto.send.batch import SendBatch, max_packets
+from srd.proto.events import BatchCompletion, Completion, Event, MessageReceived, MessagesReceived
+from srd.proto.send.inflight import Inflight
+from srd.proto.send.outgoing import OutgoingBatch, max_packets
 from srd.proto.wire.control import Nack
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, write_headers
 from srd.proto.wire.status import Status
@@ -168,19 +171,61 @@ def test_handle_packets__a_batch_that_arrives_together_is_one_event() -> None:
     assert [(extent.region_offset, extent.length) for extent in result.kept] == [(1000, 30), (1050, 30)]
 
 
-def test_batch__ranges_and_what_is_open() -> None:
-    batch = SendBatch(np.zeros(8, np.uint64))
-    batch.acknowledge(0, bits=0b1101)
-    assert batch.pop_completed() == [(0, 1), (2, 2)]
-    assert batch.pop_completed() == []
-    assert list(batch.open()) == [1, 4, 5, 6, 7]
+class Ended:
+    """A batch that is wholly packetized, by itself."""
+
+    def __init__(self, count: int) -> None:
+        self.batch = OutgoingBatch(BatchRequest(100, np.arange(count, dtype=np.uint64), 10, owner=self), 5)
+        Inflight().add(self.batch, count=count)
+
+    def complete(self) -> tuple[list[Event], bool]:
+        """Return what has completed since the last call, and whether that is all."""
+        events: deque[Event] = deque()
+        is_all = self.batch.complete(3, events=events)
+        return list(events), is_all
+
+
+def test_complete__ranges_and_what_is_open() -> None:
+    ended = Ended(8)
+    assert ended.batch.on_acked(0, bits=0b1101)
+    assert ended.complete() == ([BatchCompletion(3, 100, 1), BatchCompletion(3, 102, 2)], False)
+    assert ended.complete() == ([], False)
+    assert ended.batch.open_requests == [101, 104, 105, 106, 107]
+    ended.batch.on_acked(1, bits=0b1111001)
+    assert ended.complete() == ([BatchCompletion(3, 101, 1), BatchCompletion(3, 104, 4)], True)
+
+
+def test_resent_singly__once_one_was_refused() -> None:
+    first, last = Ended(2).batch, Ended(2).batch
+    last.refuse(6, status=Status.REMOTE_ERROR_RNR)
+    assert (first.resent_singly, last.resent_singly) == (False, True)
+
+
+def test_end__keeps_nothing_alive() -> None:
+    """The records of sent packets live longer than the batch."""
+    batch = Ended(2).batch
+    assert batch.owner is not None
+    batch.end()
+    assert batch.owner is None
+
+
+def test_content__of_a_part() -> None:
+    number, offset, payload_offset, payload_bytes, segment_bytes, addresses = Ended(8).batch.content(3, count=2)
+    assert (number, offset, payload_offset, payload_bytes, segment_bytes) == (8, 0, 3, 20, 10)
+    assert addresses is not None
+    assert list(addresses) == [3, 4]
 
 
 @pytest.mark.parametrize(
-    ("limit", "packet_bytes", "most"), [(1, 120, 64), (1, 500, 17), (1, 4152, 2), (8, 4152, 17), (10**6, 2000, 768)]
+    ("limit", "packet_bytes", "most"),
+    [(1, 120, 64), (1, 500, 17), (1, 4152, 2), (8, 4152, 17), (10**6, 2000, 768), (5, 8972, 5)],
 )
 def test_max_packets__by_weight_and_small_ones_within_a_datagram(limit: int, packet_bytes: int, most: int) -> None:
     assert max_packets(limit, packet_bytes, 8972) == most
+
+
+def test_max_packets__of_a_small_mtu_as_many_as_of_any() -> None:
+    assert max_packets(20, 600, 600) == 20
 
 
 def test_post_batch__needs_a_message_of_credit_for_each() -> None:
@@ -198,21 +243,32 @@ def test_post_batch__needs_a_message_of_credit_for_each() -> None:
 
 
 def test_refuse__ends_a_message_once() -> None:
-    batch = SendBatch(np.zeros(4, np.uint64))
-    batch.acknowledge(0, bits=0b0001)
-    assert not batch.refuse(0, status=Status.REMOTE_ERROR_RNR), "it has completed"
-    assert batch.refuse(2, status=Status.REMOTE_ERROR_RNR)
-    assert not batch.refuse(2, status=Status.REMOTE_ERROR_BAD_DEST_QPN)
-    assert batch.refused == {2: Status.REMOTE_ERROR_RNR}
-    assert list(batch.open()) == [1, 3]
+    ended = Ended(4)
+    batch, refused = ended.batch, Completion(3, 102, Status.REMOTE_ERROR_RNR)
+    batch.on_acked(0, bits=0b0001)
+    assert ended.complete() == ([BatchCompletion(3, 100, 1)], False)
+    assert not batch.refuse(5, status=Status.REMOTE_ERROR_RNR), "the others go on"
+    assert ended.complete() == ([], False), "it has completed"
+    batch.refuse(7, status=Status.REMOTE_ERROR_RNR)
+    assert ended.complete() == ([refused], False)
+    batch.refuse(7, status=Status.REMOTE_ERROR_BAD_DEST_QPN)
+    assert ended.complete() == ([], False)
+    assert [batch.abort_reason(index) for index in range(4)] == [None, None, Status.REMOTE_ERROR_RNR, None]
+    assert batch.open_requests == [101, 103]
+    batch.aborted, batch.reason = True, 1
+    assert [batch.abort_reason(index) for index in range(4)] == [1] * 4
 
 
-def test_acknowledge__of_a_refused_message_is_that_of_its_abort() -> None:
-    batch = SendBatch(np.zeros(4, np.uint64))
-    batch.refuse(2, status=Status.REMOTE_ERROR_RNR)
-    batch.acknowledge(1, bits=0b111)
-    assert batch.pop_completed() == [(1, 1), (3, 1)]
-    assert list(batch.open()) == [0]
+def test_on_acked__of_a_refused_message_is_that_of_its_abort() -> None:
+    ended = Ended(4)
+    ended.batch.refuse(7, status=Status.REMOTE_ERROR_RNR)
+    ended.batch.on_acked(1, bits=0b111)
+    events, is_all = ended.complete()
+    assert events == [
+        BatchCompletion(3, 101, 1), BatchCompletion(3, 103, 1), Completion(3, 102, Status.REMOTE_ERROR_RNR)
+    ]  # fmt: skip
+    assert not is_all
+    assert ended.batch.open_requests == [100]
 
 
 def stalled(count: int, *, start: int = 0) -> tuple[Network, int]:
@@ -255,13 +311,12 @@ def test_on_nack__ends_one_message_and_the_others_arrive(start: int) -> None:
 def test_on_nack__of_all_ends_the_batch_and_frees_what_it_keeps_alive() -> None:
     network, peer = stalled(3)
     sender = network.a.core.peer(peer).sender
-    wqe = sender.queue.work_queue.by_message(0)
-    assert wqe is not None
-    assert wqe.batch is not None
+    batch = sender.queue.by_number(0)
+    assert isinstance(batch, OutgoingBatch)
     for index in range(3):
-        assert wqe.batch.owner is not None
+        assert batch.owner is not None
         nack(network, peer, index)
-    assert wqe.batch.owner is None
+    assert batch.owner is None
     assert sender.idle
     network.run(seconds=0.001)
     assert failed(network) == dict.fromkeys(range(3), Status.REMOTE_ERROR_RNR)

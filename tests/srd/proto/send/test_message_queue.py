@@ -10,25 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.proto.send.message_queue import MessageQueue
-from srd.proto.send.work_queue import WorkQueueEntry
-from srd.proto.wire.data import Opcode
+from srd.proto.send.outgoing import OutgoingMessage
+from srd.proto.work_request import WorkRequest
 
 MANY = 10_000
 
 
-def wqe(number: int) -> WorkQueueEntry:
-    return WorkQueueEntry(number, number, 0, 8, 0, Opcode.SEND)
+def message(number: int) -> OutgoingMessage:
+    return OutgoingMessage(WorkRequest(number, 8), number, segment_bytes=8)
 
 
 @given(steps=st.lists(st.one_of(st.just("add"), st.just("pop"), st.floats(0, 1, exclude_max=True)), max_size=100))
 def test_message_queue__is_a_fifo_without_what_was_removed(steps: list[str | float]) -> None:
-    ours, theirs = MessageQueue(), deque[WorkQueueEntry]()
+    ours, theirs = MessageQueue(), deque[OutgoingMessage]()
     for number, step in enumerate(steps):
         if step == "add":
-            theirs.append(wqe(number))
+            theirs.append(message(number))
             ours.append(theirs[-1])
         elif theirs and step == "pop":
-            theirs[0].packetized = True  # as the scheduler does
+            theirs[0].left = 0  # as the send queue does
             assert ours.popleft() is theirs.popleft()
         elif theirs and isinstance(step, float):
             removed = theirs[int(step * len(theirs))]
@@ -46,16 +46,16 @@ class Watched:
     looks = 0
 
     def __init__(self) -> None:
-        self._packetized = False
+        self._left = 1
 
     @property
-    def packetized(self) -> bool:
+    def left(self) -> int:
         Watched.looks += 1
-        return self._packetized
+        return self._left
 
-    @packetized.setter
-    def packetized(self, value: bool) -> None:
-        self._packetized = value
+    @left.setter
+    def left(self, value: int) -> None:
+        self._left = value
 
     def __eq__(self, other: object) -> bool:
         Watched.looks += 1
@@ -69,9 +69,9 @@ class Watched:
 def test_remove__looks_at_few_others(step: int) -> None:
     """A virtual function may have a million messages open to one peer, and end the last ones of them."""
     queue, messages = MessageQueue(), [Watched() for _ in range(MANY)]
-    queue.extend(cast("list[WorkQueueEntry]", messages))
+    queue.extend(cast("list[OutgoingMessage]", messages))
     Watched.looks = 0
     for message in messages[1:][::step]:
-        queue.remove(cast("WorkQueueEntry", message))
+        queue.remove(cast("OutgoingMessage", message))
     assert list(queue.front(MANY)) == messages[:1]
     assert Watched.looks < 5 * MANY

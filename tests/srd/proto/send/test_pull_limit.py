@@ -67,7 +67,7 @@ def test_pull__without_limit_holds_until_idle(limit: PullLimit) -> None:
 
 
 def test_request__at_once_then_with_backoff(limit: PullLimit) -> None:
-    limit.on_blocked(now=NOW, rtt_s=RTT_S)
+    limit.note_room(0, now=NOW, rtt_s=RTT_S)
     assert limit.ask_at == NOW
     now, interval_s = NOW, REQUEST_RTTS * RTT_S
     while True:
@@ -85,7 +85,7 @@ def test_request__at_once_then_with_backoff(limit: PullLimit) -> None:
 
 def test_request__a_pull_ends_patience_even_if_used_up(limit: PullLimit) -> None:
     """A packet that was sent unasked had used up the pull that came then: patience would never have ended."""
-    limit.on_blocked(now=NOW, rtt_s=RTT_S)
+    limit.note_room(0, now=NOW, rtt_s=RTT_S)
     for _ in range(20):
         ask(limit, backlog_bytes=5000)
     limit.sent_bytes = 2 * PACKET
@@ -99,31 +99,31 @@ def test_request__a_pull_ends_patience_even_if_used_up(limit: PullLimit) -> None
 
 def test_request__not_before_twice_the_last_turn(limit: PullLimit) -> None:
     """A turn that takes long is no reason to ask again: a slow host would have more requests to answer than data."""
-    limit.on_blocked(now=NOW, rtt_s=RTT_S)
+    limit.note_room(0, now=NOW, rtt_s=RTT_S)
     ask(limit, backlog_bytes=5 * PACKET)
     pulled(limit, PACKET, number=2, now=NOW + 0.1)
     limit.sent_bytes = PACKET
-    limit.on_blocked(now=NOW + 0.1, rtt_s=RTT_S)
+    limit.note_room(0, now=NOW + 0.1, rtt_s=RTT_S)
     assert limit.ask_at - NOW >= 0.1 + 2 * 0.1 / 2
 
 
 def test_request__much_later_once_answered(limit: PullLimit) -> None:
-    limit.on_blocked(now=NOW, rtt_s=RTT_S)
+    limit.note_room(0, now=NOW, rtt_s=RTT_S)
     ask(limit, backlog_bytes=5000)
     pulled(limit, 0, number=2)
     assert limit.ask_at - NOW >= WAIT_RTTS * RTT_S / 2
 
 
 def test_request__not_for_what_was_announced(limit: PullLimit) -> None:
-    limit.on_blocked(now=NOW, rtt_s=RTT_S)
+    limit.note_room(0, now=NOW, rtt_s=RTT_S)
     ask(limit, backlog_bytes=2 * PACKET)
     pulled(limit, PACKET, number=2)
     assert limit.ask_at == math.inf
     limit.sent_bytes = PACKET
-    limit.on_blocked(now=NOW, rtt_s=RTT_S)
+    limit.note_room(0, now=NOW, rtt_s=RTT_S)
     assert limit.ask_at > NOW, "the second packet was announced"
     limit.on_lost()
-    limit.on_blocked(now=NOW, rtt_s=RTT_S)
+    limit.note_room(0, now=NOW, rtt_s=RTT_S)
     assert limit.ask_at == NOW, "the first was lost"
 
 
@@ -131,5 +131,5 @@ def test_request__for_what_was_not_announced(limit: PullLimit) -> None:
     ask(limit, backlog_bytes=PACKET)
     pulled(limit, PACKET, number=2)
     limit.sent_bytes = PACKET
-    limit.on_blocked(now=NOW, rtt_s=RTT_S)
+    limit.note_room(0, now=NOW, rtt_s=RTT_S)
     assert limit.ask_at == NOW

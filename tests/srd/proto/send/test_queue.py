@@ -276,7 +276,7 @@ def test_refused__a_send_longer_than_the_responder_takes() -> None:
     pair.network.a.core._config = ProtocolConfig()
     pair.send(1, length=15 * MIB)
     responder = pair.b.core.peer(pair.at_b).responder
-    responder._config = ProtocolConfig(max_message_bytes=14 * MIB)
+    responder._shared.config = ProtocolConfig(max_message_bytes=14 * MIB)
     pair.send(2, length=1000)
     pair.run(1, 2)
     assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_LENGTH, 2: Status.OK}
@@ -318,6 +318,6 @@ def test_refused__a_lost_range_of_a_batch_does_not_lengthen_the_next_burst() -> 
     pair.network.run(seconds=0.1)
     pair.write(100, length=MIB)
     sender._lost.append(LostRange(small, small.first, small.count, None))  # acknowledged since
-    burst = sender._retransmit(1, now=pair.network.now)
+    burst = sender.poll_burst(now=pair.network.now)
     assert burst is not None
     assert (burst.message, burst.count) == (40, 1)

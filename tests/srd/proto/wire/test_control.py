@@ -181,7 +181,7 @@ ACCEPT = Accept(1, 2, 3, 4, max_message_bytes=9, window_packets=64, datagram_byt
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (ACK._replace(bitmap=0b11).encode(), "cumulative point"),
+        (replace(ACK, bitmap=0b11).encode(), "cumulative point"),
         (ACK.encode() + b"\0", "1 bytes of bitmap has 2"),
         (ACK.encode()[:-1], "1 bytes of bitmap has 0"),
         (HELLO.encode() + b"\0", "a hello for 576 bytes has 577"),
@@ -225,9 +225,9 @@ def test_hello__transcript_is_all_up_to_the_cookie(hello: Hello) -> None:
 
 def test_ack__of_nothing_has_no_bitmap() -> None:
     """PSN 10 + i is bit i, counted from the lowest of the first byte."""
-    empty = len(ACK._replace(bitmap=0).encode())
+    empty = len(replace(ACK, bitmap=0).encode())
     assert len(ACK.encode()) == empty + 1
-    assert ACK._replace(bitmap=1 << 8).encode()[empty:] == b"\0\x01"
+    assert replace(ACK, bitmap=1 << 8).encode()[empty:] == b"\0\x01"
 
 
 def test_probe__path_sequence_is_truncated() -> None:

@@ -115,7 +115,7 @@ def refuse_with(pair: Pair, number: int) -> None:
 
 def shrink(pair: Pair) -> None:
     responder = pair.b.core.peer(pair.at_b).responder
-    responder._config = ProtocolConfig(max_message_bytes=1000)
+    responder._shared.config = ProtocolConfig(max_message_bytes=1000)
 
 
 def write(pair: Pair) -> None:

@@ -1,8 +1,7 @@
-"""Flows that take turns: the queue alone, against a plain model, and peers with many flows."""
+"""srd.proto.send.queue, flows that take turns: the queue alone, against a plain model, and peers with many flows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -12,101 +11,82 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from netns.netem.shape import Shape
-from srd.proto.send.flow_queue import FlowQueue
+from srd.proto.send.outgoing import OutgoingMessage
 from srd.proto.send.sender import WINDOW_PER_FLOWS, Sender
-from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.wire.data import Opcode, PacketType
 from srd.proto.wire.status import Status
 from tests.simulation import Conditions, Packet, completed
 from tests.srd.proto.congestion.fixed import Fixed
 from tests.srd.proto.contract import KEY_B, MIB, Pair
+from tests.srd.proto.send.posted import SEGMENT_BYTES, Posted
 
 LIMIT = 3
 SLOW = Shape(delay_us=500, rate_bps=10_000_000, limit_packets=200)
 NARROW: dict[str, Any] = {"window_packets": 64, "controller": Fixed, "initial_window_packets": 64}
 
 
-def wqe(flow: int, *, bursts: int = 1) -> WorkQueueEntry:
-    """A write of so many bursts of one byte."""
-    return WorkQueueEntry(0, 0, 0, bursts, 0, Opcode.WRITE, flow=flow)
+class Flows(Posted):
+    """A send queue with writes of several flows."""
 
+    def __init__(self, *, limit: int = LIMIT) -> None:
+        super().__init__(max_partial_flows=limit)
 
-def packetize(queue: FlowQueue) -> WorkQueueEntry:
-    """Packetize a burst of the head, as `SendScheduler` does."""
-    head = queue.head()
-    before = head.next_offset
-    head.next_offset = min(before + 1, head.carried_bytes)
-    head.packetized = head.next_offset == head.carried_bytes
-    queue.advance(head, was_partial=before > 0)
-    return head
-
-
-def order(queue: FlowQueue, *, most: int = 100) -> Iterator[WorkQueueEntry]:
-    while queue and (most := most - 1) >= 0:
-        yield packetize(queue)
+    def write(self, flow: int, *, bursts: int = 1) -> OutgoingMessage:
+        """Post a write of so many packets."""
+        return self.post(Opcode.WRITE, length=bursts * SEGMENT_BYTES, flow=flow)
 
 
 # -- the queue ------------------------------------------------------------------------------------------------------
 
 
 def test_head__one_flow_is_in_order_of_posting() -> None:
-    queue = FlowQueue(limit=LIMIT)
-    messages = [wqe(0, bursts=bursts) for bursts in (2, 0, 1)]
-    for message in messages:
-        queue.append(message)
-    assert list(order(queue)) == [messages[0], messages[0], messages[1], messages[2]]
-    assert queue.partial == 0
+    flows = Flows()
+    messages = [flows.write(0, bursts=bursts) for bursts in (2, 0, 1)]
+    assert flows.order() == [messages[0], messages[0], messages[1], messages[2]]
+    assert flows.queue.partial_flows == 0
 
 
 def test_head__flows_take_turns_burst_by_burst() -> None:
-    queue = FlowQueue(limit=LIMIT)
-    one, two, three = (wqe(flow, bursts=3) for flow in range(3))
-    behind = wqe(0)
-    for message in (one, behind, two, three):
-        queue.append(message)
-    assert list(order(queue)) == [one, two, three, one, two, three, one, two, three, behind]
+    flows = Flows()
+    one = flows.write(0, bursts=3)
+    behind = flows.write(0)
+    two, three = flows.write(1, bursts=3), flows.write(2, bursts=3)
+    assert flows.order() == [one, two, three, one, two, three, one, two, three, behind]
 
 
 def test_head__a_short_message_waits_for_a_burst_of_each_other_flow() -> None:
-    queue = FlowQueue(limit=LIMIT)
+    flows = Flows()
     for flow in range(2):
-        queue.append(wqe(flow, bursts=1000))
-    list(order(queue, most=10))
-    short = wqe(2)
-    queue.append(short)
-    assert list(order(queue, most=3)).index(short) <= 2
+        flows.write(flow, bursts=1000)
+    flows.order(most=10)
+    short = flows.write(2)
+    assert flows.order(most=3).index(short) <= 2
 
 
 def test_head__flows_beyond_the_limit_wait_until_a_message_is_packetized() -> None:
-    queue = FlowQueue(limit=2)
-    first, second, third = (wqe(flow, bursts=3) for flow in range(3))
-    for message in (first, second, third):
-        queue.append(message)
-    assert list(order(queue)) == [first, second, first, second, first, third, second, third, third]
+    flows = Flows(limit=2)
+    first, second, third = (flows.write(flow, bursts=3) for flow in range(3))
+    assert flows.order() == [first, second, first, second, first, third, second, third, third]
 
 
 def test_head__the_limit_holds_up_short_messages_too() -> None:
     """Whether a burst will be the whole message is not known before it is sent."""
-    queue = FlowQueue(limit=1)
-    long, short = wqe(0, bursts=2), wqe(1)
-    queue.append(long)
-    queue.append(short)
-    assert list(order(queue)) == [long, long, short]
+    flows = Flows(limit=1)
+    long, short = flows.write(0, bursts=2), flows.write(1)
+    assert flows.order() == [long, long, short]
 
 
-def test_remove__gives_the_place_of_a_partial_message_to_another() -> None:
-    queue = FlowQueue(limit=1)
-    first, behind, second = wqe(0, bursts=9), wqe(0), wqe(1, bursts=2)
-    for message in (first, behind, second):
-        queue.append(message)
-    packetize(queue)
-    assert queue.partial == 1
-    queue.remove(first)
-    assert queue.partial == 0
-    assert list(order(queue)) == [second, second, behind]
-    queue.append(first := wqe(5))
-    queue.remove(first)
-    assert not queue
+def test_abort__gives_the_place_of_a_partial_message_to_another() -> None:
+    flows = Flows(limit=1)
+    first, behind, second = flows.write(0, bursts=9), flows.write(0), flows.write(1, bursts=2)
+    flows.packetize()
+    assert flows.queue.partial_flows == 1
+    flows.queue.abort(first, status=Status.FLUSHED)
+    assert flows.queue.partial_flows == 0
+    assert flows.order() == [second, second, behind]
+    flows.queue.abort(flows.write(5), status=Status.FLUSHED)
+    assert flows.queue.head() is None
+    assert not flows.queue._flows
 
 
 class FlowMachine(RuleBasedStateMachine):
@@ -114,52 +94,52 @@ class FlowMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = FlowQueue(limit=LIMIT)
-        self.model: dict[int, list[WorkQueueEntry]] = {}
+        self.flows = Flows()
+        self.model: dict[int, list[OutgoingMessage]] = {}
 
     @rule(flow=st.integers(0, 4), bursts=st.integers(0, 4))
     def append(self, flow: int, bursts: int) -> None:
-        message = wqe(flow, bursts=bursts)
-        self.queue.append(message)
+        message = self.flows.write(flow, bursts=bursts)
         self.model.setdefault(flow, []).append(message)
 
     @precondition(lambda self: self.model)
     @rule()
     def packetize(self) -> None:
         started = self.partial
-        head = self.queue.head()
-        assert head is self.model[head.flow][0], "in order of posting"
-        assert head.next_offset or len(started) < LIMIT
+        head = self.flows.queue.head()
+        assert head is not None
+        assert head is self.model[head.wr.flow][0], "in order of posting"
+        assert head.packetized or len(started) < LIMIT
         fair = [flow for flow in self.model if len(started) < LIMIT or flow in started]
-        assert head.flow == fair[0], "the flow that has waited longest, of those that may"
-        packetize(self.queue)
-        messages = self.model.pop(head.flow)
-        if head.packetized:
+        assert head.wr.flow == fair[0], "the flow that has waited longest, of those that may"
+        self.flows.packetize()
+        messages = self.model.pop(head.wr.flow)
+        if not head.left:
             messages.pop(0)
         if messages:
-            self.model[head.flow] = messages
+            self.model[head.wr.flow] = messages
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         flow = data.draw(st.sampled_from(sorted(self.model)), "flow")
         message = data.draw(st.sampled_from(range(len(self.model[flow]))), "message")
-        self.queue.remove(self.model[flow].pop(message))
+        self.flows.queue.abort(self.model[flow].pop(message), status=Status.FLUSHED)
         if not self.model[flow]:
             del self.model[flow]
 
     @property
     def partial(self) -> list[int]:
-        return [flow for flow, messages in self.model.items() if messages[0].next_offset]
+        return [flow for flow, messages in self.model.items() if messages[0].packetized]
 
     @invariant()
     def the_same(self) -> None:
-        assert self.queue.partial == len(self.partial) <= LIMIT
-        assert bool(self.queue) == bool(self.model)
+        assert self.flows.queue.partial_flows == len(self.partial) <= LIMIT
+        assert set(self.flows.queue._flows) == set(self.model)
 
 
-TestFlowQueue = FlowMachine.TestCase
-TestFlowQueue.settings = settings(max_examples=100, stateful_step_count=40)
+TestFlows = FlowMachine.TestCase
+TestFlows.settings = settings(max_examples=100, stateful_step_count=40)
 
 
 # -- a peer with many flows -----------------------------------------------------------------------------------------
@@ -196,17 +176,17 @@ def test_write__a_hundred_flows_in_a_window_of_64(seed: int) -> None:
     pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=2), conditions=Conditions(reorder_s=0.001), **NARROW)
     for flow in range(100):
         pair.write(flow, length=60_000, at=flow, offset=flow * 60_000, flow=flow)
-    scheduler, most = sender_of(pair).queue.scheduler, 0
+    queue, most = sender_of(pair).queue, 0
 
     def watch() -> bool:
         nonlocal most
-        most = max(most, scheduler.partial_flows)
+        most = max(most, queue.partial_flows)
         return len(completed(pair.a)) == 100
 
     pair.network.run(until=watch, seconds=60)
     assert pair.statuses() == dict.fromkeys(range(100), Status.OK)
     assert 1 < most <= 64 // WINDOW_PER_FLOWS
-    assert scheduler.partial_flows == 0
+    assert queue.partial_flows == 0
     for flow in range(100):
         assert pair.written(flow * 60_000, 60_000) == pair.a.region[flow : flow + 60_000].tobytes()
     pair.network.run(seconds=0.2)
@@ -224,12 +204,12 @@ def test_cancel__partially_packetized_messages_of_many_flows_find_a_psn(flows: i
     sender = sender_of(pair)
     pair.network.run(until=lambda: sender._window_room_packets() <= 0, seconds=5)
     assert sender._window_room_packets() <= 0
-    assert sender.queue.scheduler.partial_flows >= min(flows, 6)
+    assert sender.queue.partial_flows >= min(flows, 6)
     pair.network.loses = lambda direction, _: direction == "b"  # no ack makes room meanwhile
     for request in [*range(flows), 200]:
         pair.cancel(request)
         assert sender._inflight.next_psn - sender._inflight.base <= 64
-    assert sender.queue.scheduler.partial_flows == 0
+    assert sender.queue.partial_flows == 0
     pair.network.run(seconds=0.1)
     pair.network.loses = None
     pair.run(*range(100, 100 + flows))
@@ -237,7 +217,7 @@ def test_cancel__partially_packetized_messages_of_many_flows_find_a_psn(flows: i
         **dict.fromkeys([*range(flows), 200], Status.FLUSHED), **dict.fromkeys(range(100, 100 + flows), Status.OK)
     }  # fmt: skip
     pair.network.run(seconds=1)
-    assert sender.queue.scheduler.partial_flows == 0
+    assert sender.queue.partial_flows == 0
     assert pair.is_idle()
 
 
@@ -250,5 +230,5 @@ def test_read__refused_answers_of_many_flows() -> None:
     assert [pair.statuses()[request] is Status.OK for request in range(50)] == [bool(r % 2) for r in range(50)]
     responder = pair.b.core.peer(pair.at_b).sender
     assert responder is not None
-    assert responder.queue.scheduler.partial_flows == 0
+    assert responder.queue.partial_flows == 0
     assert pair.is_idle()
