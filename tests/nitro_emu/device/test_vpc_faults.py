@@ -29,6 +29,7 @@ from nitro_emu.control import ask
 from nitro_emu.device.card import Card as DeviceCard
 from nitro_emu.device.introduction import Hello
 from nitro_emu.errors import CardError
+from nitro_emu.trust import landlock
 from nitro_emu.verbs import AddressHandle, CompStatus, SendOp, VerbsError
 from srd.secure.key_log import VARIABLE as KEY_LOG
 from srd.secure.keys import create
@@ -496,6 +497,7 @@ def test_core__is_not_dumped_by_a_card_that_is_aborted() -> None:
 # -- connections that the control plane did not ask for ---------------------------------------------------------------
 
 
+@pytest.mark.skipif(landlock.abi() < landlock.NETWORK_ABI, reason="this kernel has no Landlock for the network")
 def test_egress__of_a_cards_process_is_refused_by_the_kernel(tmp_path: Path) -> None:
     """Code in a card, a library's or an intruder's: TCP, raw packets, a program."""
     card = tmp_path / "card.yaml"
