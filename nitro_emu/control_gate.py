@@ -147,9 +147,9 @@ class Gate:
 
     def _check_rate(self, caller: Caller) -> None:
         """Raise RefusedError if a caller asks too often."""
-        if not self._bucket(caller).take(now=self._clock()):
+        if not self._bucket(caller).take(1, now=self._clock()):
             raise RefusedError(f"{caller} asks more often than {RATES[caller.principal][0]:g} times a second; wait")
-        if caller.host and not self.is_proved(caller) and not self._tcp_bucket.take(now=self._clock()):
+        if caller.host and not self.is_proved(caller) and not self._tcp_bucket.take(1, now=self._clock()):
             raise RefusedError(f"all hosts together ask more often than {TCP_RATE[0]:g} times a second; wait")
 
     def _check(self, caller: Caller, call: str) -> None:

@@ -42,7 +42,7 @@ class RateLimit(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is logged; the first one after others were not says how many."""
         with self._guard:
-            if not self._bucket.take(now=self._clock()):
+            if not self._bucket.take(1, now=self._clock()):
                 self._unlogged += 1
                 self._total += 1
                 return False

@@ -27,7 +27,7 @@ class TokenBucket:
         """Take tokens, more than there are if need be: that is a debt."""
         self._done_at = max(self._done_at, now) + tokens / self._per_s
 
-    def take(self, tokens: float = 1.0, *, now: float) -> bool:
+    def take(self, tokens: float, *, now: float) -> bool:
         """Take tokens if there are as many; return whether there were."""
         if self.tokens(now) + _ROUNDING < tokens:
             return False

@@ -55,7 +55,7 @@ class Alarms:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             if kind not in self._buckets:
                 self._buckets[kind] = TokenBucket(self._per_s, depth_s=self._depth_s)
-            if not self._buckets[kind].take(now=self._clock()):
+            if not self._buckets[kind].take(1, now=self._clock()):
                 self._unlogged[kind] = self._unlogged.get(kind, 0) + 1
                 return
             unlogged = self._unlogged.pop(kind, 0)

@@ -25,15 +25,15 @@ def test_bucket__is_full_at_first_and_refills_at_its_rate() -> None:
 
 def test_take__lets_a_burst_pass_and_then_so_many_a_second() -> None:
     bucket = TokenBucket(2, depth_s=1.5)
-    assert [bucket.take(now=100.0) for _ in range(5)] == [True, True, True, False, False]
-    assert [bucket.take(now=100.5) for _ in range(2)] == [True, False]
-    assert [bucket.take(now=3700.0) for _ in range(4)] == [True, True, True, False]
+    assert [bucket.take(1, now=100.0) for _ in range(5)] == [True, True, True, False, False]
+    assert [bucket.take(1, now=100.5) for _ in range(2)] == [True, False]
+    assert [bucket.take(1, now=3700.0) for _ in range(4)] == [True, True, True, False]
 
 
 @given(per_s=st.floats(0.1, 1e3), burst=st.integers(1, 100), now=st.floats(0, 1e7))
 def test_take__the_whole_burst_whatever_the_clock_says(per_s: float, burst: int, now: float) -> None:
     bucket = TokenBucket(per_s, depth_s=burst / per_s)
-    assert [bucket.take(now=now) for _ in range(burst + 1)] == [True] * burst + [False]
+    assert [bucket.take(1, now=now) for _ in range(burst + 1)] == [True] * burst + [False]
 
 
 @given(
