@@ -84,6 +84,7 @@ def package_of(module: str) -> str:
     return max((name for name in MAY_IMPORT if module == name or module.startswith(name + ".")), key=len)
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 

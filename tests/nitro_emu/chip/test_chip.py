@@ -209,7 +209,7 @@ def test_an_internal_error_seals(rig: Rig) -> None:
         raise ZeroDivisionError("division\nby zero")
 
     chip = Chip(Store(rig.chip_directory), now=rig.clock, environment=fail)  # type: ignore[arg-type]
-    assert_sealed(chip, rig.files, reason="internal error of the chip (ZeroDivisionError: division\\nby zero)")
+    assert_sealed(chip, rig.files, reason="internal error of the chip (ZeroDivisionError: division?by zero)")
 
 
 def test_a_failure_at_the_end_wipes_what_was_decrypted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +362,7 @@ def test_an_update_to_an_older_version_is_refused(rig: Rig) -> None:
 
 def test_reasons_name_files_that_no_terminal_can_show(rig: Rig) -> None:
     (rig.image / "srd" / os.fsdecode(b"\xff\n.py")).write_text("")
-    assert_sealed(rig.chip(), rig.files, reason="srd/\\udcff\\n.py was added")
+    assert_sealed(rig.chip(), rig.files, reason="srd/??.py was added")
 
 
 def test_paths_of_others_do_not_leave_the_image(rig: Rig, tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ def test_update__of_a_card_whose_tenant_has_deleted_the_interface_goes_on_withou
         wait_until(lambda: world.interface is None)  # it is not made again
 
 
-@pytest.mark.parametrize("change", ["mtu: 1400", pytest.param("routes: [10.9.0.0/16]", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("change", ["mtu: 1400", "routes: [10.9.0.0/16]"])
 def test_update__to_other_settings_of_an_interface_is_refused_and_changes_nothing(tmp_path: Path, change: str) -> None:
     with world_of(tmp_path) as world, connection(world.left, world.right) as connected:
         manifest = world.new_version(interface=f", {change}")

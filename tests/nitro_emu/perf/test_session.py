@@ -96,7 +96,7 @@ def shifted(post: Callable[..., None], verb: Verb) -> Callable[..., None]:
     return wrong
 
 
-@pytest.mark.parametrize("tool", ["pingpong", "bw"])
+@pytest.mark.parametrize("tool", ["pingpong", pytest.param("bw", marks=pytest.mark.long)])
 @pytest.mark.parametrize("verb", Verb)
 async def test_payload_of_another_place_is_found(
     run_dirs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, verb: Verb, tool: str

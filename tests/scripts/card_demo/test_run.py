@@ -99,9 +99,8 @@ def test_demo_card__everything_comes_out_as_expected_over_a_lossy_fabric(short_p
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_demo_card__a_signal_ends_all_of_it(short_path: Path, number: signal.Signals, status: int) -> None:
     process = start("--share", "0.03", directory=short_path)
     assert process.stdout is not None

@@ -213,7 +213,7 @@ class Killer:
         pass
 
 
-@pytest.mark.parametrize("workload", ["bulk", "file"])
+@pytest.mark.parametrize("workload", ["file", pytest.param("bulk", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("choose", "reason"),
     [pytest.param(relay_of, "no relay answers", marks=pytest.mark.long), (worker_of, "was killed by SIGKILL")],

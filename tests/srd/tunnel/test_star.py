@@ -74,6 +74,7 @@ def test_an_address_of_the_listener__is_refused(tmp_path: Path) -> None:
         assert made.stats(0)["refused"] == 1
 
 
+@pytest.mark.long
 def test_all_clients_come_back__when_the_listener_does(tmp_path: Path) -> None:
     clients = (1, 2, 3)
     with ends(tmp_path, clients=len(clients)) as made:

@@ -101,7 +101,9 @@ def test_shares(cards: TwoCards) -> None:
     assert not np.array_equal(shares.content(0), shares.content(1))
 
 
-@pytest.mark.parametrize("kind", flood.KINDS)
+@pytest.mark.parametrize(
+    "kind", [flood.KINDS[0], *(pytest.param(kind, marks=pytest.mark.long) for kind in flood.KINDS[1:])]
+)
 def test_neighbour(cards: TwoCards, kind: str) -> None:
     with neighbour(cards, kind):
         _, measured = run(cards, "ping", sender=("--warm-up", "2", "--fewest", "5"))

@@ -9,7 +9,7 @@ from scripts.benches.cases import hostile
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("plain", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_rounds__transfer_survives(*, plain: bool) -> None:
     (round_,) = hostile.rounds(Request(packets=6000, seed=3, plain=plain))
     figures = round_.ours

@@ -54,12 +54,14 @@ def test_run_scenario__stop_kill_and_restart() -> None:
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
+@pytest.mark.long
 def test_run_scenario__receiver_killed_again_before_it_listens() -> None:
     """A process starts slower than the kills follow each other: the second has not journalled its pid."""
     events = (Event(0.3, FaultKind.KILL, 0, 0.1), Event(0.45, FaultKind.KILL, 0, 0.1))
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
+@pytest.mark.long
 def test_run_scenario__sender_restarts_while_the_receiver_restarts() -> None:
     """The sender restarts sooner than the receiver: it gets the address when the receiver listens."""
     events = (Event(0.3, FaultKind.KILL, 0, 0.1), Event(0.35, FaultKind.KILL, 1, 0.1))
