@@ -127,8 +127,9 @@ class Control:
         raise PerfError(f"the other end sent {kind} where {' or '.join(wanted)} was expected")
 
     async def ended(self, *, within_s: float) -> None:
-        """Wait until the other end has closed, within a bound; what it still sends is ignored."""
+        """Say no more, and wait until the other end says no more, within a bound; what it still sends is ignored."""
         with suppress(TimeoutError, ConnectionError):
+            self._writer.write_eof()
             async with asyncio.timeout(within_s):
                 while await self._reader.read(MAX_REQUEST_BYTES):
                     pass

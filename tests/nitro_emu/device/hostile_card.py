@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from nitro_emu.device.introduction import INTRODUCTION_KEY
 from srd.config import EndpointConfig
 from srd.engine import Engine
+from srd.proto.config import ProtocolConfig
 from srd.proto.events import (
     BatchCompletion,
     Completion,
@@ -75,9 +76,12 @@ class _Landing:
 class HostileCard:
     """Runs in a thread with an event loop of its own, for the block. Coroutines are given to `do` or `begin`."""
 
-    def __init__(self, address: str, *, key: X25519PrivateKey, home: Path, is_plain: bool = False) -> None:
+    def __init__(
+        self, address: str, *, key: X25519PrivateKey, home: Path, is_plain: bool = False, opens_within_s: float = 10.0
+    ) -> None:
         """`address`: of its packets; `key`: the card's; `home`: for what it knows of hosts; `is_plain`: no keys."""
         self.address = address
+        self._opens_within_s = opens_within_s
         self._is_plain = is_plain
         self.key = key
         self.landing = _Landing()
@@ -211,7 +215,8 @@ class HostileCard:
     async def _start(self) -> None:
         keys = Keys(private_key=self.key, known_hosts=self._home / "known_hosts")
         security = Plain() if self._is_plain else keys
-        config = EndpointConfig(security=security, adaptive_poll_s=0.0)
+        protocol = ProtocolConfig(handshake_timeout_s=self._opens_within_s)
+        config = EndpointConfig(protocol=protocol, security=security, adaptive_poll_s=0.0)
         with patch.dict(os.environ, {KEY_LOG: str(self.key_log)}):
             self.engine = Engine(
                 config, (self.address, 0), family=socket.AF_INET, accepting=True, memory=self.landing,

@@ -217,7 +217,7 @@ def test_hello__with_a_cards_key_from_another_cards_address_is_forged(
 
 def test_hello__with_a_cards_key_from_no_cards_address_gets_no_answer(cards: Stage, tmp_path: Path) -> None:
     with (
-        HostileCard(loopback_address(), key=cards.evil.key, home=tmp_path) as thief,
+        HostileCard(loopback_address(), key=cards.evil.key, home=tmp_path, opens_within_s=2.0) as thief,
         pytest.raises(ConnectionRefusedError, match="LOCAL_ERROR_UNREACH_REMOTE"),
     ):
         thief.do(thief.open(cards.host, BLUE_PORT))

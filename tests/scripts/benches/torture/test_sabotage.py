@@ -98,6 +98,7 @@ def test_sabotage__is_detected(name: str) -> None:
     assert any(kind == case.kind and case.expected in what for kind, what in faults), faults
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_sabotage__without_the_defect_no_fault(name: str) -> None:
     plain = CASES[name].scenario

@@ -220,7 +220,7 @@ def test_refused__on_a_bad_network_all_others_arrive(seed: int) -> None:
     assert pair.is_idle()
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(offset=st.integers(-3, 3), length=st.integers(0, 3), read=st.booleans())
 def test_bounds__off_by_one_at_either_end(offset: int, length: int, read: bool) -> None:  # noqa: FBT001 - drawn
     pair = Pair()
