@@ -15,6 +15,8 @@ from tests.nitro_emu.processes import card_file, efa_tool, loopback_address, nit
 from tests.srd.cli.processes import Process
 
 TOOLS = ["pingpong", "bw"]
+ONE_AT_ONCE = ["pingpong", pytest.param("bw", marks=pytest.mark.long)]
+"""Where the other finds the same: they differ in their figures alone."""
 ENDLESS = ("-n", "10000000")
 
 
@@ -71,7 +73,7 @@ def test_every_payload_is_right(run_dirs: tuple[str, str], tool: str, operation:
     assert all(value > 0 for value in rows[0].values())
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", ONE_AT_ONCE)
 def test_all_sizes_of_a_send_are_those_of_a_packet(run_dirs: tuple[str, str], tool: str) -> None:
     with measuring(tool, run_dirs, "--send", "-n", "5", "-a", "-c", "--json") as (client, serving):
         sizes = [json.loads(line)["size_bytes"] for line in client.stdout.all()]
@@ -87,7 +89,7 @@ def test_writes_up_to_8_mib(run_dirs: tuple[str, str]) -> None:
     assert sizes == [1 << shift for shift in range(1, 24)]
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", ONE_AT_ONCE)
 def test_events_instead_of_polling(run_dirs: tuple[str, str], tool: str) -> None:
     with (
         server(tool, run_dirs[0], "-e") as (serving, port),
@@ -107,7 +109,7 @@ def test_table_of_perftest(run_dirs: tuple[str, str], tool: str, head: str, colu
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", ONE_AT_ONCE)
 def test_end_that_is_killed_ends_the_other(run_dirs: tuple[str, str], tool: str, victim: int) -> None:
     with measuring(tool, run_dirs, *ENDLESS, "--send") as ends:
         assert any("remote address" in line for line in iter(ends[0].stdout.next, None))

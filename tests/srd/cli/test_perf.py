@@ -209,7 +209,7 @@ def test_between_two_machines(lab: Lab) -> None:
             assert (connected["local_host"], connected["remote_host"]) == (lab.address("near"), there)
 
 
-@pytest.mark.parametrize("options", [[], ["--reverse"], ["--tcp"]], ids=str)
+@pytest.mark.parametrize("options", [[], pytest.param(["--reverse"], marks=pytest.mark.long), ["--tcp"]], ids=str)
 @pytest.mark.root  # TCP: a kernel may allow only root to choose cubic
 def test_client__a_low_rate_is_kept_from_the_first_block_on(options: list[str]) -> None:
     with server() as (_, port):

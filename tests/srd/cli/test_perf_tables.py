@@ -55,7 +55,7 @@ def test_table__as_json(name: str, more: tuple[str, ...]) -> None:
     assert found["start"]["connecting_to"] == {"host": HOST, "port": int(port)}
 
 
-@pytest.mark.parametrize("name", ["rate", "read"])
+@pytest.mark.parametrize("name", ["rate", pytest.param("read", marks=pytest.mark.long)])
 def test_table__a_client_that_is_stopped_or_killed_leaves_the_server(name: str) -> None:
     with server() as (_, port):
         for number, status in ((signal.SIGINT, 1), (signal.SIGKILL, -signal.SIGKILL)):

@@ -120,6 +120,7 @@ def test_compare__a_file(tmp_path: Path) -> None:
     assert own.stat().st_size == 1 << 20
 
 
+@pytest.mark.long
 def test_compare__a_cell_that_must_reach_its_end(tmp_path: Path) -> None:
     (tmp_path / "dead.yaml").write_text(
         FABRIC + "workloads: {copy: {file: {size: 8M}}}\ntransports: [cubic]\nmust_complete: [cubic]\n"

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.root
 USED = f"{inner(1)} is used by another client"
 
 
-@pytest.fixture(params=["plain", "psk"])
+@pytest.fixture(params=[pytest.param("plain", marks=pytest.mark.long), "psk"])
 def security(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
     """Options with which clients have no keys of their own."""
     if request.param == "plain":

@@ -109,7 +109,9 @@ def test_tunnel__its_interface_renamed_downed_and_deleted_while_in_use(tmp_path:
             assert made.interfaces(1) == ["second"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_tunnel__leaves_no_trace(tmp_path: Path, number: signal.Signals) -> None:
     with ends(tmp_path) as made:
         rules = [ip("rule", "show", netns=each) for each in made.netns]
