@@ -21,12 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 from scripts.benches.case import Case, Request
-from scripts.benches.cases import file
+from scripts.benches.cases import file, path
 from scripts.benches.outcome import Outcome, Round, Wanted
 from scripts.benches.owners import owner_of
 from scripts.benches.registry import CASES
+from scripts.harness.environment import environment
 from scripts.harness.errors import BenchError
-from scripts.harness.needs import EVERYTHING
+from scripts.harness.needs import EVERYTHING, lacks
 from scripts.harness.unwinding import unwinding
 
 REFUSALS: Final = {
@@ -64,6 +65,7 @@ EPILOG: Final = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in 
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     help=f"Where `file` stores its files, and so on which file system.  [default: {file.DIRECTORY}]",
 )
+@click.option("--profile", is_flag=True, help="Of `path`: print where the processor time goes, as sampled by perf.")
 def main(
     *,
     name: str,
@@ -74,14 +76,20 @@ def main(
     packets: int | None,
     plain: bool,
     directory: Path | None,
+    profile: bool,
 ) -> None:
     """Run bench CASE and compare its figures with their requirements."""
     case = CASES[name]
     request = Request(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain, directory=directory)
     _check(case, request)
+    if profile and name != "path":
+        raise click.UsageError(f"--profile: only of path, not of {name}; for others run perf record beside it")
     console = Console(stderr=as_json, highlight=False)
     try:
         with unwinding(), _own_keys():
+            if profile:
+                _profile(console, seconds=seconds or path.SECONDS, as_json=as_json)
+                return
             outcome = _measure(case, request)
     except BenchError as error:
         click.echo(f"scripts/bench {name}: {error}", err=True)
@@ -101,6 +109,22 @@ def _check(case: Case, request: Request) -> None:
     for option, why in REFUSALS.items():
         if getattr(request, option) not in (None, False) and option not in case.options:
             raise click.UsageError(f"--{option}: {why.format(case.name)}; leave it out")
+
+
+def _profile(console: Console, *, seconds: float, as_json: bool) -> None:
+    """Print where the processor time of each workload goes, in percent. Raises BenchError."""
+    if reason := lacks("perf"):
+        raise BenchError(reason)
+    found = dict(path.profile(seconds))
+    table = Table(title="path: processor time of the asking end, %", title_justify="left")
+    table.add_column("")
+    for workload in found:
+        table.add_column(workload, justify="right")
+    for room in dict.fromkeys(room for shares in found.values() for room in shares):
+        table.add_row(room, *(f"{100 * shares.get(room, 0):.1f}" for shares in found.values()))
+    console.print(table)
+    if as_json:
+        click.echo(json.dumps({"case": "path", "shares": found, "environment": environment()}))
 
 
 @contextmanager

@@ -16,6 +16,8 @@ Bulk, as root: one flow over a veth pair of MTU 9000 and 1500, with segmentation
 encrypted, and iperf3 (cubic) in turns. `cpu_ratio_bulk_*` and `gbps_ratio_bulk_*`: ours over iperf3's processor time of
 both ends a byte, and over its goodput.
 
+`--profile` prints instead where the asking end's processor time goes (scripts/harness/rooms.py), by workload.
+
 Messages: both ends share a core. On cores of their own they wake each other up: then TCP's processor time is 10 to 35
 us, as the machine is busy or idle. So wall time (`p50_*`) is that of the work of both ends.
 """
@@ -24,16 +26,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from scripts.benches.cases.clean import LINKS
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.benches.veth.worker.path import KINDS, PLAIN, SECURE, STREAMS, WORKLOADS
-from scripts.harness.client_server import require_no_drops, run_both
+from scripts.harness.client_server import Event, require_no_drops, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.needs import Need, lacks
 from scripts.harness.perf import START_S
+from scripts.harness.rooms import Profile
 from scripts.harness.two_hosts import LOOPBACK, Here, one_core, veth_pair
 from scripts.harness.worker import worker
 from srd.perf.tcp_socket import CUBIC
@@ -75,20 +78,28 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 def messages(count: int, seconds: float, *, workloads: Sequence[str] = tuple(WORKLOADS)) -> Iterator[Round]:
     """Measure `count` turns of each kind of messages."""
-    answered, measured = run_both(
-        Here(before=one_core()),
-        server=worker(WORKER, "answer", host=LOOPBACK, workloads=workloads),
-        client=lambda host, port: worker(
-            WORKER, "ask", host=host, port=port, turns=count, seconds=seconds, workloads=workloads
-        ),
-        bound_s=START_S + 3 * seconds * len(KINDS) * len(workloads) * (count + 1),
-    )
+    bound_s = START_S + 3 * seconds * len(KINDS) * len(workloads) * (count + 1)
+    answered, measured = _run(workloads, bound_s=bound_s, turns=count, seconds=seconds)
     require_no_drops(answered, measured)
     for number, turn in enumerate(measured["turns"], start=1):
         streams = {
             f"{figure}_{name}_us": value for name, kinds in turn.items() for figure, value in kinds[STREAMS].items()
         }
         yield Round(number, ours(turn), {STREAMS: streams})
+
+
+def _run(
+    workloads: Sequence[str], *, bound_s: float, prefix: Sequence[str] = (), **options: Any
+) -> tuple[Event, Event]:
+    """Run both ends; `prefix`: what precedes the asking one, `options`: see `worker.path.ask`."""
+    return run_both(
+        Here(before=one_core()),
+        server=worker(WORKER, "answer", host=LOOPBACK, workloads=workloads),
+        client=lambda host, port: [
+            *prefix, *worker(WORKER, "ask", host=host, port=port, workloads=workloads, **options)
+        ],
+        bound_s=bound_s,
+    )  # fmt: skip
 
 
 def ours(turn: Mapping[str, Mapping[str, Figures]]) -> dict[str, float]:
@@ -123,3 +134,13 @@ def bulk(seconds: float) -> tuple[dict[str, float], dict[str, float]]:
                 f"cpu_ratio_{link}{suffix}": flow.cpu_s_per_gb / tcp.cpu_s_per_gb,
             }
     return found, theirs
+
+
+def profile(seconds: float) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each workload, plain and encrypted, and where the asking end's processor time goes: room -> share."""
+    for name in WORKLOADS:
+        for kind in (PLAIN, SECURE):
+            with Profile.made() as made:
+                options = {"kinds": [kind], "control": str(made.control), "turns": 1, "seconds": seconds}
+                _run([name], bound_s=START_S + 5 * seconds, prefix=made.prefix, **options)
+                yield f"{name}, {kind}", made.shares()

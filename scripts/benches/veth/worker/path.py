@@ -23,6 +23,7 @@ from devmem.region import Region
 from scripts.benches.veth.worker.bulk import PSK, SEED
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
+from scripts.harness.rooms import begin
 from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain, ProtocolConfig
 from srd.secure.config import SecurityConfig
 
@@ -130,8 +131,20 @@ async def _answer_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 # -- the asking end ---------------------------------------------------------------------------------------------------
 
 
-async def ask(*, host: str, port: int, turns: int, seconds: float, workloads: Sequence[str]) -> int:
-    """Measure `turns` of each kind and workload, of `seconds` each; emit the figures of each turn by both."""
+async def ask(
+    *,
+    host: str,
+    port: int,
+    turns: int,
+    seconds: float,
+    workloads: Sequence[str],
+    kinds: Sequence[str] = KINDS,
+    control: str = "",
+) -> int:
+    """Measure `turns` of each kind and workload, of `seconds` each; emit the figures of each turn by both.
+
+    `control`: the file to be told when what counts begins, if there is one (see scripts/harness/rooms.py).
+    """
     asks: dict[tuple[str, str], Ask] = {}
     ports: list[int] = []
     async with (
@@ -148,14 +161,17 @@ async def ask(*, host: str, port: int, turns: int, seconds: float, workloads: Se
             for kind, endpoint, its_port in ((PLAIN, plain, ports[0]), (SECURE, secure, ports[1])):
                 peer = await opened.enter_async_context(endpoint.connect(host, its_port))
                 asks[kind, name] = _by_messages(peer, workload=WORKLOADS[name])
-        for (_, name), each in asks.items():
-            await measure(each, name=name, seconds=WARM_UP_FRACTION * seconds)
+        for (kind, name), each in asks.items():
+            if kind in kinds:
+                await measure(each, name=name, seconds=WARM_UP_FRACTION * seconds)
+        if control:
+            begin(Path(control))
         measured = []
         for _ in range(turns):
             turn = {
                 name: {
                     kind: await measure(asks[kind, name], name=name, seconds=seconds, other_end=ports[2])
-                    for kind in KINDS
+                    for kind in kinds
                 }
                 for name in workloads
             }
