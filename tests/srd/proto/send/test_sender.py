@@ -293,6 +293,24 @@ def test_window__an_ack_covers_all_of_it() -> None:
     assert receiver.duplicates == 0
 
 
+def test_poll_timeout__pacing_alone_wakes_the_sender() -> None:
+    """In the first round trip no ACK does, and nothing else is due."""
+    network = Network(seed=1, shape=Shape(delay_us=20_000), config=ProtocolConfig(initial_window_packets=64))
+    number, _ = network.connect()
+    opened_at, sent_at = network.now, list[float]()
+
+    def spy(node: Node, out: Burst | Datagram) -> None:
+        if node is network.a and isinstance(out, Burst):
+            sent_at.append(network.now - opened_at)
+
+    network.on_sent = spy
+    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=64 * SEGMENT))
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    before_an_ack = {at for at in sent_at if at < 0.04}
+    assert len(before_an_ack) > 4, "bursts, one after the other, instead of one at first and the rest with the ACK"
+    assert max(before_an_ack) > 0.005
+
+
 def test_poll_burst__long_when_the_processor_is_the_limit() -> None:
     network = Network(seed=1)
     number, _ = network.connect()
