@@ -19,7 +19,7 @@ from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.inbox import Inbox
 from srd.file_transfer.protocol import Offer
-from srd.file_transfer.receiving import FileReceiver
+from srd.file_transfer.receiving import OFFER_WITHIN_S, FileReceiver
 from srd.file_transfer.sending import FileSender, Sent
 from srd.file_transfer.watcher import Received, Watcher
 
@@ -110,7 +110,8 @@ async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal
 
     accepting = asyncio.ensure_future(accept())
     await orders.finish.wait()
-    bound_s = plan.request_timeout_s + GRACE_S
+    # An attacker that was let in is no sender of a file, and may be waited for.
+    bound_s = max(plan.request_timeout_s, OFFER_WITHIN_S) + GRACE_S
     if tasks and not await running.bounded(asyncio.gather(*tasks), bound_s=bound_s):
         journal.note("hang", f"FileReceiver.receive still waits {bound_s:g} s after its sender ended")
     accepting.cancel()
