@@ -20,7 +20,7 @@ from scripts.harness.two_hosts import veth_pair
 from scripts.harness.worker import worker
 
 WANTED: Final = (
-    Wanted("bytes_per_peer", "<=", 8192, over="median"),
+    Wanted("bytes_per_peer", "<=", 6144, over="median"),
     Wanted("cost_ratio_10000", "<=", 1.25, over="median"),
 )
 NEEDS: Final = ()
