@@ -64,30 +64,28 @@ COMPILED = (
         )
     ),
     "devmem/pool.py",
-    "nitro_emu/abi/io.py",
+    "nitro_emu/efa/abi/io.py",
     "nitro_emu/counters.py",
     *(
-        f"nitro_emu/device/{name}.py"
+        f"nitro_emu/efa/card/{name}.py"
         for name in (
             "completion_queue",
             "doorbells",
-            "efa_function",
+            "function",
             "landing",
             "memory_region",
             "objects",
             "poller",
             "queue_pair",
             "recv_queue",
-            "remote",
             "requester",
             "responder",
             "send_queue",
-            "sources",
             "tables",
-            "vf_endpoint",
             "wqe_runs",
         )
     ),
+    *(f"nitro_emu/peers/{name}.py" for name in ("endpoint", "remote", "sources")),
     "netns/backends/virtual/*.py",
     "netns/base/token_bucket.py",
     "netns/netem/loss_models.py",

@@ -28,7 +28,7 @@ class CardError(NitroError):
 class AdminError(NitroError):
     """An admin command was refused.
 
-    `status` is an `AdminStatus` of `nitro_emu.abi.admin`; `command_id` is the refused command's, None if unknown.
+    `status` is an `AdminStatus` of `nitro_emu.efa.abi.admin`; `command_id` is the refused command's, None if unknown.
     """
 
     def __init__(self, status: int, text: str = "", *, command_id: int | None = None) -> None:

@@ -13,9 +13,9 @@ from netns.base.options import json_option
 from netns.base.output import print_json
 from netns.base.printable import printable
 from netns.base.tables import print_table, table
+from nitro_emu.card.control import MAX_WAIT_S, ControlClient, ask
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.cli.tables import print_fields, table_of
-from nitro_emu.control import MAX_WAIT_S, ControlClient, ask
 from nitro_emu.errors import CardError
 from nitro_emu.log_ring import Record, text_of
 
@@ -56,7 +56,7 @@ def stats(*, run_dir: Path, as_json: bool, prometheus: bool, everything: bool) -
 
 
 def _metrics_text(found: dict[str, Any]) -> str:
-    from nitro_emu.metrics import metrics_text  # noqa: PLC0415 - slow to load, and seldom used
+    from nitro_emu.card.metrics import metrics_text  # noqa: PLC0415 - slow to load, and seldom used
 
     try:
         return metrics_text(found)

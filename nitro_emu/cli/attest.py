@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from netns.base.output import print_json
+from nitro_emu.card.control import ask
+from nitro_emu.card.control_calls import MAX_NONCE_BYTES, bytes_untrusted
+from nitro_emu.card.control_gate import RequestError
 from nitro_emu.cli.options import run_dir_option
-from nitro_emu.control import ask
-from nitro_emu.control_calls import MAX_NONCE_BYTES, bytes_untrusted
-from nitro_emu.control_gate import RequestError
 from nitro_emu.errors import CardError
 
 

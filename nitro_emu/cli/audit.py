@@ -9,10 +9,10 @@ import click
 
 from netns.base.options import json_option
 from netns.base.output import print_json
+from nitro_emu.card.control import ask
 from nitro_emu.cli.attest import document_untrusted, write_document
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.cli.tables import print_fields
-from nitro_emu.control import ask
 from nitro_emu.errors import CardError
 from nitro_emu.trust.audit_log import examine_log_untrusted
 

@@ -16,7 +16,7 @@ import click
 from nitro_emu.cli.options import RUN_DIR_VARIABLE, run_dir_option
 from nitro_emu.errors import CardError
 
-PYVERBS_DIRECTORY: Final = Path(__file__).resolve().parent.parent / "pyverbs"
+PYVERBS_DIRECTORY: Final = Path(__file__).resolve().parent.parent / "efa/pyverbs"
 """Holds the package pyverbs; it is on no path by itself, so that it never hides rdma-core's own."""
 
 _PYTHON: Final = re.compile(r"(python|pypy)[\d.]*")

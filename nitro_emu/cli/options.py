@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from nitro_emu.config import DEFAULT_RUN_DIR
+from nitro_emu.card.config import DEFAULT_RUN_DIR
 
 RUN_DIR_VARIABLE: Final = "NITRO_CARD_DIR"
 """Environment variable that names the run directory, for programs and for these commands."""

@@ -14,13 +14,13 @@ import click
 
 from netns.base.options import Size
 from netns.base.program import ProgramCommand
-from nitro_emu.abi.gid import gid_text
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.command import STATUSES
-from nitro_emu.perf.carrier import Verb, operation_of
-from nitro_emu.perf.end import End
-from nitro_emu.perf.session import DEFAULT_PORT, run_client, run_server
-from nitro_emu.verbs import Context, device_names
+from nitro_emu.efa.perf.carrier import Verb, operation_of
+from nitro_emu.efa.perf.end import End
+from nitro_emu.efa.perf.session import DEFAULT_PORT, run_client, run_server
+from nitro_emu.efa.verbs import Context, device_names
+from nitro_emu.gid import gid_text
 from srd.perf.errors import PerfError
 from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from srd.perf.sweep.client import Row

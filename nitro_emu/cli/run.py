@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from nitro_emu.config import load
-from nitro_emu.daemon import run
+from nitro_emu.card.config import load
+from nitro_emu.card.daemon import run
 from nitro_emu.examples import file_named
 from nitro_emu.trust.loaded import without_bytecode
 
@@ -31,6 +31,6 @@ def run_command(*, config: Path, run_dir: Path | None, as_json: bool) -> int:
         without_bytecode()
     if run_dir is not None:
         settings = settings.with_run_dir(run_dir.absolute())
-    from nitro_emu.device import Card  # noqa: PLC0415 - slow to load, and needed by nothing but a card
+    from nitro_emu.card.card import Card  # noqa: PLC0415 - slow to load, and needed by nothing but a card
 
     return run(settings, make_card=Card, as_json=as_json)

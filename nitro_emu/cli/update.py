@@ -8,9 +8,9 @@ import click
 
 from netns.base.options import json_option
 from netns.base.output import print_json
+from nitro_emu.card.control import ask
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.cli.tables import print_fields
-from nitro_emu.control import ask
 
 
 @click.command()

@@ -19,9 +19,9 @@ import click
 
 from devmem.region import Region
 from netns.base.program import Program
-from nitro_emu import verbs
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.command import STATUSES
+from nitro_emu.efa import verbs
 from nitro_emu.errors import NitroError
 
 MESSAGE_BYTES: Final = 1024

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from netns.base.names import NAME, NAME_RULE, is_name
-from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.errors import AbiError
+from nitro_emu.gid import IPV6_PORT, gid_of
 
 KEY_BYTES: Final = 32
 """Of a card's public key (X25519)."""

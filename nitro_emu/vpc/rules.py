@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from nitro_emu.abi.gid import IPV6_PORT, gid_of
+from nitro_emu.gid import IPV6_PORT, gid_of
 from nitro_emu.vpc.fields import Network
 from nitro_emu.vpc.model import GroupFields, RuleFields, VpcFields, VpcMap, group_of
 

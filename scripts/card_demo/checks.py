@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from cryptography import x509
 
-from nitro_emu import verbs
-from nitro_emu.control import ask
+from nitro_emu.card.control import ask
+from nitro_emu.efa import verbs
 from nitro_emu.errors import TrustError, VerbsError
 from nitro_emu.trust.measure import MEASURED_PACKAGES, software_root
 from nitro_emu.trust.verify import Expectation, verify_untrusted
@@ -123,7 +123,9 @@ def _withdrawn_rule(stage: Stage, source: str, destination: str) -> Check:
         status = verbs.CompStatus(program.next_completion().vendor_error)
         seconds = time.monotonic() - started
         del handle
-    is_ended = not before and status is verbs.CompStatus.LOCAL_ERROR_UNREACH_REMOTE
+    # The control plane tells both cards. The first of them to hear of it ends the peer.
+    either = verbs.CompStatus.LOCAL_ERROR_UNREACH_REMOTE, verbs.CompStatus.REMOTE_ERROR_ABORT
+    is_ended = not before and status in either
     what = f"{source} to {destination}, under way: its rule is withdrawn"
     return Check(what, f"{status.name} after {seconds:.2f} s", as_expected=is_ended)
 

@@ -24,7 +24,7 @@ import click
 from netns.errors import LabError
 from netns.lab.lab import Lab
 from netns.topology.model import Topology, reference
-from nitro_emu.control import ask
+from nitro_emu.card.control import ask
 from nitro_emu.errors import NitroError
 from scripts.card_demo import tables
 from scripts.card_demo.checks import Check, attestation, denials, tampering

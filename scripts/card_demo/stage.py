@@ -17,9 +17,9 @@ from typing import Any, Final
 import yaml
 
 from netns.lab.lab import Lab
-from nitro_emu.abi.gid import IPV6_PORT, gid_of
 from nitro_emu.chip.chip import utc_now
 from nitro_emu.chip.store import Store
+from nitro_emu.gid import IPV6_PORT, gid_of
 from nitro_emu.trust.key_files import make_key_files, read_private_key, read_public_key
 from nitro_emu.trust.manifest import Manifest, make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from devmem.region import Region
-from nitro_emu import verbs
-from nitro_emu.verbs import Access
+from nitro_emu.efa import verbs
+from nitro_emu.efa.verbs import Access
 from scripts.card_demo.pattern import Bytes, Words, pattern
 from scripts.harness.events import emit
 

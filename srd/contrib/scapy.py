@@ -32,7 +32,7 @@ except ModuleNotFoundError as missing:
     raise ImportError("srd.contrib.scapy needs scapy; install it: pip install 'open-srd[scapy]'") from None
 
 CARD_PORT: Final = 19875
-"""The UDP port of emulated cards (nitro_emu/abi/gid.py)."""
+"""The UDP port of emulated cards (nitro_emu/gid.py)."""
 MAX_FUZZED_BYTES: Final = 1000
 """Longest content of a field that scapy's `fuzz` makes."""
 _NUMBERS: Final[dict[Any, Any]] = {1: of.ByteField, 2: of.ShortField, 4: of.IntField, 8: of.LongField}

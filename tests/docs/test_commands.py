@@ -35,7 +35,7 @@ KEY = r"srd-x25519 \S+"
 EXEMPT = {
     "make": "installs packages and measures for minutes, or runs this; tests/srd/compare, tests/scripts/card_demo",
     "srd-lab run": "sixteen processes; tests/netns/cli/test_run.py",
-    "efa-bw": "two ends; tests/nitro_emu/perf",
+    "efa-bw": "two ends; tests/nitro_emu/efa/perf",
     "nitro-vpc": "needs a key; tests/nitro_emu/cli/test_vpc.py",
     "nitro-chip": "needs a chip; tests/nitro_emu/chip",
     "nitro-verify": "a form, no command; tests/nitro_emu/cli",

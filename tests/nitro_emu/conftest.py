@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nitro_emu.verbs.fake_card import FakeCard
+from tests.nitro_emu.efa.verbs.fake_card import FakeCard
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from netns.base.program import ProgramCommand
+from nitro_emu.card.config import CardConfig, load
+from nitro_emu.card.daemon import run
 from nitro_emu.command import STATUSES
-from nitro_emu.config import CardConfig, load
 from nitro_emu.counters import DeviceCounters, PortCounters
-from nitro_emu.daemon import run
 from nitro_emu.errors import CardError, TrustError
+from nitro_emu.peers.vf_config import VfConfig
 from nitro_emu.trust.alarms import Alarms
-from nitro_emu.vf_config import VfConfig
 
 
 def config_in(run_dir: Path, **changes: Any) -> CardConfig:

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
+from nitro_emu.card.control import ControlServer, ask
+from nitro_emu.card.control_calls import Calls
+from nitro_emu.card.control_gate import Caller, Gate
+from nitro_emu.card.metrics import metrics_text
 from nitro_emu.cli import COMMANDS
-from nitro_emu.control import ControlServer, ask
-from nitro_emu.control_calls import Calls
-from nitro_emu.control_gate import Caller, Gate
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
-from nitro_emu.metrics import metrics_text
 from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.policy import Call, Principal

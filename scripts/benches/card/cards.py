@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from nitro_emu.control import ask
+from nitro_emu.card.control import ask
 from nitro_emu.errors import NitroError
-from nitro_emu.vf_config import DEFAULT_PORT
+from nitro_emu.peers.vf_config import DEFAULT_PORT
 from scripts.harness.client_server import python
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Process, ProcessGroup

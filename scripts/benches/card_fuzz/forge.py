@@ -6,8 +6,8 @@ from dataclasses import fields
 from random import Random
 from typing import Any, Final
 
-from nitro_emu.abi import admin, io
-from nitro_emu.abi.limits import MAX_KEY, WIDE_WQE_BYTES
+from nitro_emu.efa.abi import admin, io
+from nitro_emu.efa.abi.limits import MAX_KEY, WIDE_WQE_BYTES
 
 EDGES: Final = (
     0, 1, 2, 3, 7, 8, 31, 32, 33, 63, 64, 80, 81, 127, 128, 255, 256, 4095, 4096, 8192, 8900, 8924, 8925, 65535, 65536,

@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from nitro_emu.abi import admin, io, limits, memory
+from nitro_emu.efa.abi import admin, io, limits, memory
 from nitro_emu.errors import NitroError
 from scripts.benches.card_fuzz.forge import Forge, Target
 from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all, map_and_close

@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.abi.io import SendOp
-from nitro_emu.verbs import (
+from nitro_emu.efa.abi.io import SendOp
+from nitro_emu.efa.verbs import (
     Access,
     AddressHandle,
     CompletionQueue,

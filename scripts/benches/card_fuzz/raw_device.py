@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from nitro_emu.abi import admin, memory
+from nitro_emu.efa.abi import admin, memory
 
 REPLY_BOUND_S: Final = 60.0
 """How long a reply may take before the card counts as hanging."""

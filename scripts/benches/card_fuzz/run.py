@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nitro_emu.abi.gid import gid_of
-from nitro_emu.control import ask
+from nitro_emu.card.control import ask
 from nitro_emu.errors import NitroError
+from nitro_emu.gid import gid_of
 from scripts.harness.client_server import python
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Event, Process, ProcessGroup

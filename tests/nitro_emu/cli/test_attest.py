@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nitro_emu.control import ControlServer
+from nitro_emu.card.control import ControlServer
 from nitro_emu.errors import TrustError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.trust.audit_log import AuditLog, verify_log_untrusted

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from nitro_emu.abi.gid import gid_of, gid_text
-from nitro_emu.control import ask
+from nitro_emu.card.control import ask
+from nitro_emu.card.metrics import metrics_text
 from nitro_emu.counters import DeviceCounters, PortCounters
-from nitro_emu.metrics import metrics_text
-from nitro_emu.verbs import Context
+from nitro_emu.efa.verbs import Context
+from nitro_emu.gid import gid_of, gid_text
 from tests.nitro_emu.processes import card_file, loopback_address, nitro_card
 
 Called = Callable[..., subprocess.CompletedProcess[str]]

@@ -46,7 +46,7 @@ def run(
 def test_everything_that_a_card_loads_is_measured_or_distributed(tmp_path: Path) -> None:
     (tmp_path / "stray.py").touch()
     done = run(
-        "import nitro_emu.cli, nitro_emu.cli.run, nitro_emu.daemon, nitro_emu.device.card"
+        "import nitro_emu.cli, nitro_emu.cli.run, nitro_emu.card.daemon, nitro_emu.card.card"
         + GUARD.replace("\n    ", "\n")
         + textwrap.dedent("""
             import hypothesis, netns.netem.queue, wave  # a distribution's, the image's, the library's: not loaded yet

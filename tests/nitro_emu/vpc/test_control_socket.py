@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 
-from nitro_emu.control import ControlServer
+from nitro_emu.card.control import ControlServer
 from nitro_emu.log_ring import LogRing
 from nitro_emu.vpc.document import open_map_untrusted, sign_map
 from nitro_emu.vpc.model import MAX_INTERFACES

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netns.base.yaml_file import MAX_FILE_BYTES
-from nitro_emu.config import load as load_card
+from nitro_emu.card.config import load as load_card
 from nitro_emu.errors import VpcError
 from nitro_emu.examples import DIRECTORY as EXAMPLES
 from nitro_emu.vpc.model import (

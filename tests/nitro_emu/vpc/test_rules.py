@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nitro_emu.abi.gid import IPV6_PORT, gid_of
+from nitro_emu.gid import IPV6_PORT, gid_of
 from nitro_emu.vpc import rules
 from nitro_emu.vpc.rules import Mapping
 from tests.nitro_emu.vpc.maps import (

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from devmem.region import Region
-from nitro_emu.verbs import (
+from nitro_emu.efa.verbs import (
     Access,
     AddressHandle,
     CompletionChannel,

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from nitro_emu.verbs import RecvRequest, SendRequest, Sge
+from nitro_emu.efa.verbs import RecvRequest, SendRequest, Sge
 from scripts.benches.card.worker.endpoint import QKEY, CardEndpoint, Room, require_all_ok, take_singly
 from scripts.benches.card.worker.meeting import connected, listening
 from scripts.benches.veth.worker.pingpong import percentiles

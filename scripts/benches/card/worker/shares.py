@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.verbs import SendOp
+from nitro_emu.efa.verbs import SendOp
 from scripts.benches.card.cards import device
 from scripts.benches.card.worker.endpoint import QKEY, CardEndpoint, Room, require_ok
 from scripts.benches.card.worker.meeting import connected, listening

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nitro_emu.config import load
-from nitro_emu.vf_config import DEFAULT_PORT
+from nitro_emu.card.config import load
+from nitro_emu.peers.vf_config import DEFAULT_PORT
 from scripts.benches.card.cards import PSK, CardOptions, settings, total, two_cards
 from scripts.harness.errors import BenchError
 from srd.secure.config import Plain, Psk

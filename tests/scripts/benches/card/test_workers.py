@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from nitro_emu.control import ask
+from nitro_emu.card.control import ask
 from scripts.benches.card.cards import WORKER, CardOptions, TwoCards, device, two_cards
 from scripts.benches.card.neighbour import neighbour, requests_per_second
 from scripts.benches.card.worker import flood, rate, shares, writes

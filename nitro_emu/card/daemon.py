@@ -1,0 +1,227 @@
+"""The process of a card: start, signals, orderly end.
+
+Theory of operation. The run directory is locked first, so that only one card serves it. Then the card and the control
+socket start, and the process says that it is ready: a line on stdout, and READY=1 to systemd. The first SIGTERM or
+SIGINT drains the card: programs are told, open requests may end, for `DRAIN_TIMEOUT_S` at most. A second one ends the
+process at once. In every case what was made is removed, by recorded names. Other errors are exceptions of `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
+
+import uvloop
+
+from devmem.errors import DevmemError
+from netns.base.addresses import host_port_text
+from netns.base.collector import tune_collector
+from netns.base.http_server import HttpServer
+from nitro_emu.card.config import CardConfig
+from nitro_emu.card.control import ControlledCard, ControlServer
+from nitro_emu.card.metrics import handler
+from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
+from nitro_emu.errors import CardError, NitroError
+from nitro_emu.log_ring import LogRing
+from nitro_emu.run_directory import CONTROL_SOCKET, RunDirectory
+from nitro_emu.trust.alarms import Alarms
+from nitro_emu.trust.audit_log import AuditLog
+from srd.errors import SrdError
+from srd.sd_notify import sd_notify
+
+DRAIN_TIMEOUT_S: Final = 10.0
+"""How long open requests may take to end after the first signal: several times the time after which a peer counts as
+unresponsive, and little of the 90 s that systemd waits."""
+
+STOP_WITHIN_S: Final = 2.0
+"""Longest time from the second signal to the end of the process."""
+
+
+_log: Final = logging.getLogger(__name__)
+
+
+class RunningCard(ControlledCard, Protocol):
+    """What a card offers to its process."""
+
+    @property
+    def failed(self) -> asyncio.Event:
+        """Set when the card cannot go on."""
+
+    @property
+    def failure(self) -> str:
+        """The reason, then."""
+
+    @property
+    def alarms(self) -> Alarms:
+        """What its owner must know."""
+
+    async def start(self) -> None:
+        """Make the sockets, and serve. Raises NitroError or SrdError."""
+
+    async def drain(self, *, timeout_s: float) -> bool:
+        """Let no new program in, tell the others, and wait for the open requests; return whether all have ended."""
+
+    def confine(self) -> Sequence[str]:
+        """Give up what this process needs no more; return what was applied, and what the kernel does not have."""
+
+    @property
+    def updating(self) -> asyncio.Event:
+        """Set when an update was accepted."""
+
+    def prepare_replacement(self) -> Callable[[], NoReturn]:
+        """Return what replaces this process, to be called when everything is closed. Raises NitroError."""
+
+    def close(self) -> None:
+        """End everything at once; also after a failed start."""
+
+
+class _Outcome(NamedTuple):
+    """How a card has ended: its exit status, or what replaces the process after an update."""
+
+    status: int
+    replace: Callable[[], NoReturn] | None = None
+
+
+class _StopSignals:
+    """The signals that end the process: the first drains, the second ends it at once."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        self._backstop: threading.Timer | None = None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if not self.first.is_set():
+            _log.info("%s: draining; another one ends the card at once", number.name)
+            self.first.set()
+        elif not self.second.is_set():
+            _log.warning("%s: ending at once", number.name)
+            self.second.set()
+            self._backstop = threading.Timer(STOP_WITHIN_S, os._exit, [1])
+            self._backstop.daemon = True
+            self._backstop.start()
+
+    def close(self) -> None:
+        """Cancel the backstop."""
+        if self._backstop is not None:
+            self._backstop.cancel()
+
+
+def run(config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], as_json: bool = False) -> int:
+    """Run a card until a signal ends it; return the exit status: 0 after a drain, 1 after a second signal.
+
+    `make_card`: the class of the card; `as_json`: write log and ready line as JSON. Raises NitroError, SrdError or
+    DevmemError, as one line, for whatever else ends the card.
+    """
+    raise_descriptor_limit()  # each program, ring and path takes some
+    ring = LogRing()
+    with logging_to_stderr(ring, as_json=as_json, level=config.log_level.upper()):
+        try:
+            outcome = uvloop.run(_serve(config, make_card=make_card, ring=ring, as_json=as_json))
+        except (NitroError, SrdError, DevmemError):
+            raise
+        except Exception as error:
+            if config.log_level == "debug":
+                traceback.print_exc()
+            raise CardError(f"{config.name}: internal error: {type(error).__name__}: {error}") from error
+    if outcome.replace is not None:
+        outcome.replace()
+    return outcome.status
+
+
+async def _serve(
+    config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], ring: LogRing, as_json: bool
+) -> _Outcome:
+    stop = _StopSignals()
+    sockets = [vf.name for vf in config.vfs] + [Path(CONTROL_SOCKET).stem]
+    async with AsyncExitStack() as opened:
+        opened.callback(stop.close)
+        directory = opened.enter_context(RunDirectory.claim(config.run_dir, names=sockets))
+        card = make_card(config)
+        opened.callback(card.close)
+        if not await _done_before(stop.first, card.start()):
+            return _Outcome(0)
+        audit = opened.enter_context(AuditLog(config.audit_path))
+        for measure in card.confine():  # before threads start, which it would not bind
+            _log.info("confined: %s", measure)
+        await _open_doors(card, ring=ring, audit=audit, opened=opened)
+        tune_collector()
+        _say_ready(config, as_json=as_json)
+        if not await _done_before(card.failed, _first(stop.first, card.updating)):
+            raise CardError(f"{config.name}: {card.failure}")
+        is_update = card.updating.is_set() and not stop.first.is_set()
+        sd_notify("RELOADING=1" if is_update else "STOPPING=1")
+        if not await _done_before(stop.second, _drain(card)):
+            return _Outcome(1)
+        if not is_update or stop.first.is_set():  # a signal during the drain of an update ends the card
+            return _Outcome(0)
+        directory.keep()  # a confined process could not make it again
+        return _Outcome(0, card.prepare_replacement())
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait for the first of these events."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+async def _drain(card: RunningCard) -> None:
+    if not await card.drain(timeout_s=DRAIN_TIMEOUT_S):
+        _log.warning("requests are still open after %s s", DRAIN_TIMEOUT_S)
+
+
+async def _open_doors(card: RunningCard, *, ring: LogRing, audit: AuditLog, opened: AsyncExitStack) -> None:
+    """Start the control socket, and the metrics if they are configured."""
+    config = card.config
+    vf_uids = frozenset(vf.uid for vf in config.vfs if vf.uid is not None)
+    control = ControlServer(card, log=ring, audit=audit, vf_uids=vf_uids, alarms=card.alarms)
+    opened.push_async_callback(control.close)
+    await control.start()
+    if config.control_plane is not None and (address := config.control_plane.listen_address) is not None:
+        port = await control.serve_tcp(address)
+        _log.info("mappings are accepted at %s port %d", address[0], port)
+    if (address := card.config.metrics_address) is not None:
+        routes = {"/metrics": handler(card.stats)}
+        metrics = await HttpServer.listen(address, routes=routes, option="metrics:", error=CardError)
+        opened.push_async_callback(metrics.close)
+        _log.info("metrics at http://%s/metrics", host_port_text(*metrics.address))
+
+
+async def _done_before(event: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
+    """Run `work`; return whether it ended before the event. If not, it is cancelled. Raises what it raises."""
+    task = asyncio.ensure_future(work)
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+            return True
+        return False
+    finally:
+        for each in (task, waiting):
+            each.cancel()
+        await asyncio.gather(task, waiting, return_exceptions=True)
+
+
+def _say_ready(config: CardConfig, *, as_json: bool) -> None:
+    names, run_dir = [vf.name for vf in config.vfs], str(config.run_dir)
+    line = f"nitro-card: {config.name} serves VFs {', '.join(names)} in {run_dir}"
+    try:
+        say_ready(line, as_json=as_json, name=config.name, vfs=names, run_dir=run_dir)
+    except OSError as error:
+        raise CardError(f"stdout: cannot be written to: {error.strerror}") from error

@@ -1,0 +1,302 @@
+"""The admin queue: 64-byte commands (AQ), completions (ACQ) and asynchronous events (AENQ).
+
+An entry is a header and a body. The bodies are in `admin_commands` and `admin_replies`, their numbers in
+`admin_enums`; all names are here too. Layouts are those of EFA's admin interface, version 0.1. What this transport
+leaves out: control buffers (their bits are refused), and `extended_status` and `sq_head_indx` of a completion (0).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, get_args
+
+from nitro_emu.efa.abi.admin_commands import (
+    AllocMr,
+    AllocPd,
+    AllocUar,
+    Command,
+    CreateAh,
+    CreateCq,
+    CreateEq,
+    CreateQp,
+    DeallocPd,
+    DeallocUar,
+    DeregMr,
+    DestroyAh,
+    DestroyCq,
+    DestroyEq,
+    DestroyQp,
+    GetFeature,
+    GetStats,
+    ModifyQp,
+    QueryQp,
+    RegMr,
+    SetFeature,
+    cq_caps,
+)
+from nitro_emu.efa.abi.admin_enums import (
+    AdminOpcode,
+    AdminStatus,
+    AenqGroup,
+    CqCaps1,
+    CqCaps2,
+    CqReplyFlag,
+    CreateQpFlag,
+    DeviceCap,
+    EqEvent,
+    Feature,
+    ModifyMask,
+    MrValidity,
+    QpState,
+    QpType,
+    StatsScope,
+    StatsType,
+)
+from nitro_emu.efa.abi.admin_replies import (
+    FEATURE_REPLIES,
+    REPLIES,
+    STATS_REPLIES,
+    AenqConfig,
+    AllocMrReply,
+    AllocPdReply,
+    AllocUarReply,
+    BasicStats,
+    CreateAhReply,
+    CreateCqReply,
+    CreateEqReply,
+    CreateQpReply,
+    DeviceAttr,
+    EmptyReply,
+    EventQueueAttr,
+    FeatureReply,
+    HwHints,
+    MessagesStats,
+    NetworkAttr,
+    NetworkStats,
+    QueryQpReply,
+    QueueAttr,
+    QueueAttr2,
+    RdmaReadStats,
+    RdmaWriteStats,
+    RegMrReply,
+    Reply,
+    StatsReply,
+)
+from nitro_emu.errors import AbiError, AdminError
+
+__all__ = [
+    "COMMANDS",
+    "ENTRY_BYTES",
+    "FEATURE_REPLIES",
+    "MAX_COMMAND_ID",
+    "QUEUE_DEPTH",
+    "REPLIES",
+    "STATS_REPLIES",
+    "AdminCompletion",
+    "AdminOpcode",
+    "AdminStatus",
+    "AenqConfig",
+    "AenqEntry",
+    "AenqGroup",
+    "AllocMr",
+    "AllocMrReply",
+    "AllocPd",
+    "AllocPdReply",
+    "AllocUar",
+    "AllocUarReply",
+    "BasicStats",
+    "Command",
+    "CqCaps1",
+    "CqCaps2",
+    "CqReplyFlag",
+    "CreateAh",
+    "CreateAhReply",
+    "CreateCq",
+    "CreateCqReply",
+    "CreateEq",
+    "CreateEqReply",
+    "CreateQp",
+    "CreateQpFlag",
+    "CreateQpReply",
+    "DeallocPd",
+    "DeallocUar",
+    "DecodedCommand",
+    "DeregMr",
+    "DestroyAh",
+    "DestroyCq",
+    "DestroyEq",
+    "DestroyQp",
+    "DeviceAttr",
+    "DeviceCap",
+    "EmptyReply",
+    "EqEvent",
+    "EventQueueAttr",
+    "Feature",
+    "FeatureReply",
+    "GetFeature",
+    "GetStats",
+    "HwHints",
+    "MessagesStats",
+    "ModifyMask",
+    "ModifyQp",
+    "MrValidity",
+    "NetworkAttr",
+    "NetworkStats",
+    "QpState",
+    "QpType",
+    "QueryQp",
+    "QueryQpReply",
+    "QueueAttr",
+    "QueueAttr2",
+    "RdmaReadStats",
+    "RdmaWriteStats",
+    "RegMr",
+    "RegMrReply",
+    "Reply",
+    "SetFeature",
+    "StatsReply",
+    "StatsScope",
+    "StatsType",
+    "cq_caps",
+    "decode_aenq_untrusted",
+    "decode_command_untrusted",
+    "decode_reply_untrusted",
+    "encode_aenq",
+    "encode_command",
+    "encode_reply",
+]
+
+ENTRY_BYTES: Final = 64
+"""The size of an entry of the AQ, the ACQ and the AENQ."""
+QUEUE_DEPTH: Final = 64
+"""Entries of an admin queue; the phase bit flips after so many."""
+MAX_COMMAND_ID: Final = 0xFFF
+"""A command id has 12 bits."""
+COMMANDS: Final[Mapping[int, type[Command]]] = {command.OPCODE: command for command in get_args(Command)}
+"""The class of each opcode's command."""
+
+_AQ_HEADER = struct.Struct("<HBB")
+_ACQ_HEADER = struct.Struct("<HBB4x")
+_AENQ_HEADER = struct.Struct("<HHB3xQ")
+_AENQ_DATA_BYTES = ENTRY_BYTES - _AENQ_HEADER.size
+_PHASE = 1 << 0
+_CONTROL_BUFFER = 1 << 1 | 1 << 2
+_LAYOUTS: Final[Mapping[tuple[int, int | None, int | None], type[Reply]]] = {
+    **{(opcode, None, None): reply for opcode, reply in REPLIES.items()},
+    **{(AdminOpcode.GET_FEATURE, feature, None): reply for feature, reply in FEATURE_REPLIES.items()},
+    **{(AdminOpcode.GET_STATS, None, stats): reply for stats, reply in STATS_REPLIES.items()},
+}
+
+
+class DecodedCommand(NamedTuple):
+    """A command, and its header."""
+
+    command_id: int
+    phase: int
+    command: Command
+
+
+class AdminCompletion(NamedTuple):
+    """The completion of a command. `reply` is None unless it succeeded."""
+
+    command_id: int
+    phase: int
+    status: AdminStatus
+    reply: Reply | None
+
+
+@dataclass(frozen=True, slots=True)
+class AenqEntry:
+    """An asynchronous event of a group (`AenqGroup`). `data` is padded with zeros to 48 bytes on its way."""
+
+    group: int
+    syndrome: int
+    timestamp_us: int
+    data: bytes = b""
+
+
+def encode_command(command: Command, *, command_id: int, phase: int) -> bytes:
+    """Return the 64 bytes of a command. Raises AbiError for a value that does not fit its field."""
+    header = _AQ_HEADER.pack(command_id & MAX_COMMAND_ID, command.OPCODE, phase & _PHASE)
+    return (header + command.pack()).ljust(ENTRY_BYTES, b"\0")
+
+
+def decode_command_untrusted(data: bytes) -> DecodedCommand:
+    """Take a command apart. Raises AdminError with the status for the driver, and the command id where it is known."""
+    command_id = int.from_bytes(data[:2], "little") & MAX_COMMAND_ID if len(data) >= _AQ_HEADER.size else None
+    if len(data) != ENTRY_BYTES:
+        raise _malformed(f"entry: {len(data)} bytes instead of {ENTRY_BYTES}", command_id=command_id)
+    raw_id, opcode, flags = _AQ_HEADER.unpack_from(data)
+    if raw_id > MAX_COMMAND_ID:
+        raise _malformed(f"command_id: {raw_id:#x} has reserved bits", command_id=command_id)
+    if opcode not in COMMANDS:
+        raise AdminError(AdminStatus.BAD_OPCODE, f"opcode: {opcode} is unknown", command_id=command_id)
+    if flags & _CONTROL_BUFFER:
+        raise _malformed("flags: the card cannot reach a control buffer", command_id=command_id)
+    if flags & ~_PHASE:
+        raise _malformed(f"flags: {flags:#x} has reserved bits", command_id=command_id)
+    body = data[_AQ_HEADER.size :]
+    command = COMMANDS[opcode].unpack(body)
+    for name, reserved in command.RESERVED.items():
+        if getattr(command, name) & reserved:
+            raise _malformed(f"{name}: {getattr(command, name):#x} has reserved bits", command_id=command_id)
+    if command.pack().ljust(len(body), b"\0") != body:
+        raise _malformed(f"{type(command).__name__}: reserved bytes are not zero", command_id=command_id)
+    return DecodedCommand(raw_id, flags, command)
+
+
+def encode_reply(
+    reply: Reply | None, *, command_id: int, phase: int, status: AdminStatus = AdminStatus.SUCCESS
+) -> bytes:
+    """Return the 64 bytes of a completion. Raises AbiError for a value that does not fit its field."""
+    header = _ACQ_HEADER.pack(command_id & MAX_COMMAND_ID, status, phase & _PHASE)
+    return (header + (reply.pack() if reply else b"")).ljust(ENTRY_BYTES, b"\0")
+
+
+def decode_reply_untrusted(
+    data: bytes, *, opcode: int, feature: int | None = None, stats_type: int | None = None
+) -> AdminCompletion:
+    """Take a completion apart. `feature` of GET_FEATURE and `stats_type` of GET_STATS choose the layout.
+
+    With every other opcode both are None. Raises AbiError for malformed bytes, and for what has no layout.
+    """
+    if len(data) != ENTRY_BYTES:
+        raise AbiError(f"entry: {len(data)} bytes instead of {ENTRY_BYTES}", field="entry")
+    command_id, raw_status, flags = _ACQ_HEADER.unpack_from(data)
+    try:
+        status = AdminStatus(raw_status)
+    except ValueError as error:
+        raise AbiError(f"status: {raw_status} is unknown", field="status") from error
+    layout = _LAYOUTS.get((opcode, feature, stats_type))
+    if layout is None:
+        raise AbiError(f"opcode: {opcode} with feature {feature}, stats type {stats_type} has no reply", field="opcode")
+    reply = layout.unpack(data[_ACQ_HEADER.size :]) if status is AdminStatus.SUCCESS else None
+    return AdminCompletion(command_id & MAX_COMMAND_ID, flags & _PHASE, status, reply)
+
+
+def encode_aenq(entry: AenqEntry, *, phase: int) -> bytes:
+    """Return the 64 bytes of an event. Raises AbiError for a value that does not fit its field."""
+    if len(entry.data) > _AENQ_DATA_BYTES:
+        raise AbiError(f"data: {len(entry.data)} bytes, an event has room for {_AENQ_DATA_BYTES}", field="data")
+    try:
+        header = _AENQ_HEADER.pack(entry.group, entry.syndrome, phase & _PHASE, entry.timestamp_us)
+    except struct.error as error:
+        raise AbiError(f"{entry}: {error}") from error
+    return (header + entry.data).ljust(ENTRY_BYTES, b"\0")
+
+
+def decode_aenq_untrusted(data: bytes) -> tuple[int, AenqEntry]:
+    """Return the phase bit of an event, and the event with all its 48 bytes of data. Raises AbiError for a wrong size.
+
+    The group may be unknown: a driver ignores such events.
+    """
+    if len(data) != ENTRY_BYTES:
+        raise AbiError(f"entry: {len(data)} bytes instead of {ENTRY_BYTES}", field="entry")
+    group, syndrome, flags, timestamp_us = _AENQ_HEADER.unpack_from(data)
+    return flags & _PHASE, AenqEntry(group, syndrome, timestamp_us, data[_AENQ_HEADER.size :])
+
+
+def _malformed(text: str, *, command_id: int | None) -> AdminError:
+    return AdminError(AdminStatus.MALFORMED_REQUEST, text, command_id=command_id)

@@ -1,0 +1,353 @@
+"""The commands of the admin queue: what follows the header of an entry, one class an opcode.
+
+Fields keep EFA's order and widths; reserved bytes have no field and are zero. Numbers that a device may not know (a QP
+type, a feature) stay plain integers, because it is the card that judges them. Physical addresses stay 0: in this
+transport memory travels as descriptors beside the entry.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self, TypeAlias
+
+from nitro_emu.efa.abi.admin_enums import AdminOpcode, CqCaps1, CqCaps2
+from nitro_emu.errors import AbiError
+
+_WORD_BYTES = 4
+_ENTRY_WORDS_MASK = 0x1F
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The part of an entry behind its header, as a dataclass whose fields are in the layout's order."""
+
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<")
+
+    def pack(self) -> bytes:
+        """Return the bytes. Raises AbiError for a value that does not fit its field."""
+        values = tuple(getattr(self, field.name) for field in fields(self))
+        try:
+            packed = self.LAYOUT.pack(*values)
+        except struct.error as error:
+            raise AbiError(f"{self}: {error}") from error
+        if self.LAYOUT.unpack(packed) != values:  # struct cuts and pads bytes without an error
+            raise AbiError(f"{self}: a field of bytes has the wrong size")
+        return packed
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Self:
+        """Return the body at the start of `data`, which must be long enough."""
+        build: Any = cls
+        body: Self = build(*cls.LAYOUT.unpack_from(data))
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class CommandBody(Body):
+    """A command. `RESERVED` has the bits of a field that must be zero."""
+
+    OPCODE: ClassVar[AdminOpcode]
+    RESERVED: ClassVar[Mapping[str, int]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class CreateQp(CommandBody):
+    """Create a queue pair. Depths and sizes are requests; the ring's memory comes with the reply."""
+
+    OPCODE: ClassVar = AdminOpcode.CREATE_QP
+    LAYOUT: ClassVar = struct.Struct("<HBBQQ8IHBx4x")
+    RESERVED: ClassVar = {"flags": 0xF0}
+
+    pd: int
+    qp_type: int
+    flags: int = 0
+    sq_base_addr: int = 0
+    rq_base_addr: int = 0
+    send_cq_idx: int = 0
+    recv_cq_idx: int = 0
+    sq_l_key: int = 0
+    rq_l_key: int = 0
+    send_queue_ring_size: int = 0
+    send_queue_depth: int = 0
+    recv_queue_ring_size: int = 0
+    recv_queue_depth: int = 0
+    uar: int = 0
+    sl: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModifyQp(CommandBody):
+    """Set the fields of a queue pair that `modify_mask` (`ModifyMask`) names."""
+
+    OPCODE: ClassVar = AdminOpcode.MODIFY_QP
+    LAYOUT: ClassVar = struct.Struct("<6IBB2x")
+    RESERVED: ClassVar = {"modify_mask": 0xFFFFFFC0}
+
+    modify_mask: int
+    qp_handle: int
+    qp_state: int = 0
+    cur_qp_state: int = 0
+    qkey: int = 0
+    sq_psn: int = 0
+    sq_drained_async_notify: int = 0
+    rnr_retry: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueryQp(CommandBody):
+    """Ask for a queue pair's state."""
+
+    OPCODE: ClassVar = AdminOpcode.QUERY_QP
+    LAYOUT: ClassVar = struct.Struct("<I")
+
+    qp_handle: int
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyQp(CommandBody):
+    """Destroy a queue pair."""
+
+    OPCODE: ClassVar = AdminOpcode.DESTROY_QP
+    LAYOUT: ClassVar = struct.Struct("<I")
+
+    qp_handle: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAh(CommandBody):
+    """Create an address handle for the GID `dest_addr`."""
+
+    OPCODE: ClassVar = AdminOpcode.CREATE_AH
+    LAYOUT: ClassVar = struct.Struct("<16sH2x")
+
+    dest_addr: bytes
+    pd: int
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyAh(CommandBody):
+    """Destroy an address handle."""
+
+    OPCODE: ClassVar = AdminOpcode.DESTROY_AH
+    LAYOUT: ClassVar = struct.Struct("<HH")
+
+    ah: int
+    pd: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegMr(CommandBody):
+    """Register a memory region of `mr_length` bytes that the application has at `iova`.
+
+    EFA has room for four pages' addresses here. The first is `memory_offset`: where the region begins in the memfd that
+    comes along. The others are zero. `flags` has log2 of the page size in bits 5:0, and bit 7 for physical addresses.
+    """
+
+    OPCODE: ClassVar = AdminOpcode.REG_MR
+    LAYOUT: ClassVar = struct.Struct("<H2xQ24xQBB2xIQ")
+    RESERVED: ClassVar = {"flags": 0x40, "permissions": 0xF8}
+
+    pd: int
+    memory_offset: int
+    mr_length: int
+    flags: int
+    permissions: int
+    page_num: int
+    iova: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeregMr(CommandBody):
+    """End a registration."""
+
+    OPCODE: ClassVar = AdminOpcode.DEREG_MR
+    LAYOUT: ClassVar = struct.Struct("<I")
+
+    l_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCq(CommandBody):
+    """Create a completion queue. `cq_caps` makes the two fields of flags."""
+
+    OPCODE: ClassVar = AdminOpcode.CREATE_CQ
+    LAYOUT: ClassVar = struct.Struct("<BBHH2xQIHH")
+    RESERVED: ClassVar = {"caps_1": 0x9F, "caps_2": 0x80}
+
+    caps_1: int
+    caps_2: int
+    cq_depth: int
+    eqn: int = 0
+    cq_ba: int = 0
+    l_key: int = 0
+    num_sub_cqs: int = 1
+    uar: int = 0
+
+    @property
+    def entry_bytes(self) -> int:
+        """The size of an entry: 16, or 32 with the source's address."""
+        return (self.caps_2 & _ENTRY_WORDS_MASK) * _WORD_BYTES
+
+    @property
+    def interrupt_mode(self) -> bool:
+        """Whether completions can raise events."""
+        return bool(self.caps_1 & CqCaps1.INTERRUPT_MODE)
+
+    @property
+    def set_src_addr(self) -> bool:
+        """Whether completions from sources without an address handle carry their GID."""
+        return bool(self.caps_2 & CqCaps2.SET_SRC_ADDR)
+
+
+def cq_caps(*, entry_bytes: int, interrupt_mode: bool = False, set_src_addr: bool = False) -> tuple[int, int]:
+    """Return `caps_1` and `caps_2` of CREATE_CQ."""
+    caps_1 = CqCaps1.INTERRUPT_MODE if interrupt_mode else 0
+    caps_2 = entry_bytes // _WORD_BYTES | (CqCaps2.SET_SRC_ADDR if set_src_addr else 0)
+    return int(caps_1), int(caps_2)
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyCq(CommandBody):
+    """Destroy a completion queue."""
+
+    OPCODE: ClassVar = AdminOpcode.DESTROY_CQ
+    LAYOUT: ClassVar = struct.Struct("<H2x")
+
+    cq_idx: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetFeature(CommandBody):
+    """Ask for a `Feature`. The control buffer stays empty: all answers fit into an entry."""
+
+    OPCODE: ClassVar = AdminOpcode.GET_FEATURE
+    LAYOUT: ClassVar = struct.Struct("<IQxB2x")
+
+    buffer_length: int = 0
+    buffer_address: int = 0
+    feature_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetFeature(CommandBody):
+    """Set a `Feature`. Only AENQ_CONFIG can be set, so its two fields are the ones here."""
+
+    OPCODE: ClassVar = AdminOpcode.SET_FEATURE
+    LAYOUT: ClassVar = struct.Struct("<IQxB2xII")
+
+    buffer_length: int = 0
+    buffer_address: int = 0
+    feature_id: int = 0
+    supported_groups: int = 0
+    enabled_groups: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GetStats(CommandBody):
+    """Ask for a group of counters (`StatsType`), of all or of one queue (`StatsScope`)."""
+
+    OPCODE: ClassVar = AdminOpcode.GET_STATS
+    LAYOUT: ClassVar = struct.Struct("<IQBBH")
+
+    buffer_length: int = 0
+    buffer_address: int = 0
+    stats_type: int = 0
+    scope: int = 0
+    scope_modifier: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AllocPd(CommandBody):
+    """Allocate a protection domain."""
+
+    OPCODE: ClassVar = AdminOpcode.ALLOC_PD
+
+
+@dataclass(frozen=True, slots=True)
+class DeallocPd(CommandBody):
+    """Free a protection domain."""
+
+    OPCODE: ClassVar = AdminOpcode.DEALLOC_PD
+    LAYOUT: ClassVar = struct.Struct("<H2x")
+
+    pd: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocUar(CommandBody):
+    """Allocate a page of doorbells, with the status page and the two eventfds that belong to it."""
+
+    OPCODE: ClassVar = AdminOpcode.ALLOC_UAR
+
+
+@dataclass(frozen=True, slots=True)
+class DeallocUar(CommandBody):
+    """Free a page of doorbells."""
+
+    OPCODE: ClassVar = AdminOpcode.DEALLOC_UAR
+    LAYOUT: ClassVar = struct.Struct("<H2x")
+
+    uar: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateEq(CommandBody):
+    """Create an event queue. `caps` has the size of an entry in 32-bit words in bits 4:0."""
+
+    OPCODE: ClassVar = AdminOpcode.CREATE_EQ
+    LAYOUT: ClassVar = struct.Struct("<HBBQI4x")
+    RESERVED: ClassVar = {"caps": 0xA0, "event_bitmask": 0xFFFFFFFE}
+
+    depth: int
+    msix_vec: int
+    caps: int
+    ba: int
+    event_bitmask: int
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyEq(CommandBody):
+    """Destroy an event queue."""
+
+    OPCODE: ClassVar = AdminOpcode.DESTROY_EQ
+    LAYOUT: ClassVar = struct.Struct("<H2x")
+
+    eqn: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocMr(CommandBody):
+    """Allocate a memory region for fast registration, which only kernel verbs use."""
+
+    OPCODE: ClassVar = AdminOpcode.ALLOC_MR
+    LAYOUT: ClassVar = struct.Struct("<H2xI")
+
+    pd: int
+    max_pages: int
+
+
+Command: TypeAlias = (
+    CreateQp
+    | ModifyQp
+    | QueryQp
+    | DestroyQp
+    | CreateAh
+    | DestroyAh
+    | RegMr
+    | DeregMr
+    | CreateCq
+    | DestroyCq
+    | GetFeature
+    | SetFeature
+    | GetStats
+    | AllocPd
+    | DeallocPd
+    | AllocUar
+    | DeallocUar
+    | CreateEq
+    | DestroyEq
+    | AllocMr
+)
+"""Every command, for `match`."""

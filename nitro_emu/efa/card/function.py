@@ -1,0 +1,413 @@
+"""A virtual function of kind EFA: a tenant's RDMA device, with an endpoint, registrations and numbers of its own.
+
+Programs post requests to its queue pairs; it joins the two directions of the data path (`requester`, `responder`) to
+its engine's events. Nothing in it is shared with another virtual function but the process and its loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from nitro_emu.counters import DeviceCounters, PortCounters
+from nitro_emu.efa.abi.admin import QpState
+from nitro_emu.efa.abi.limits import MAX_KEY, MAX_RQ_DEPTH
+from nitro_emu.efa.card.closer import RETRY_S, Closer
+from nitro_emu.efa.card.memory_region import MemoryRegion
+from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain
+from nitro_emu.efa.card.poller import Poller
+from nitro_emu.efa.card.queue_pair import QueuePair
+from nitro_emu.efa.card.requester import Requester
+from nitro_emu.efa.card.responder import Responder
+from nitro_emu.efa.card.tables import Table
+from nitro_emu.errors import AbiError
+from nitro_emu.peers.endpoint import VfEndpoint, datagram_bytes
+from nitro_emu.peers.introduction import INTRODUCTION_REQUEST
+from nitro_emu.peers.remote import Remote
+from nitro_emu.peers.vf_config import VfConfig
+from nitro_emu.peers.vf_trust import VfTrust
+from srd.engine import Engine
+from srd.proto.events import (
+    BatchCompletion,
+    Completion,
+    Event,
+    MessageAborted,
+    PeerEnded,
+    PeerOpened,
+)
+from srd.proto.peer import PeerCore
+from srd.proto.wire.data import HEADER_BYTES
+from srd.proto.wire.protected import TAG_BYTES
+from srd.proto.wire.status import Status
+from srd.secure.config import Plain
+
+SQ_SHARE: Final = 128
+"""Entries that one pass takes from a send queue, so that no queue pair waits for another's."""
+SHARED_SQ_SHARE: Final = 32
+"""The same while other virtual functions have programs, too."""
+CANCEL_SHARE: Final = 256
+"""Requests that one pass ends of an address handle that is destroyed, to which all queue pairs may have some."""
+RQ_SHARE: Final = 256
+"""Descriptors that one pass takes from a receive queue; messages that need more have them fetched."""
+MESSAGE_BYTES: Final = 64 << 10
+"""Longest message of the transport that carries a send: more than any MTU."""
+_RTS: Final = QpState.RTS
+_ERR: Final = QpState.ERR
+_FETCHING: Final = (_RTS, _ERR)
+
+
+@dataclass(slots=True)
+class Tables:
+    """The objects of all programs of a virtual function, by number."""
+
+    queue_pairs: Table[QueuePair]
+    completion_queues: Table[object]
+    domains: Table[ProtectionDomain]
+    handles: Table[AddressHandle]
+    memory: Table[MemoryRegion]
+    by_rkey: dict[int, MemoryRegion] = field(default_factory=dict)
+    registered_bytes: int = 0
+    """Of all that is mapped, also of what was deregistered and is still in use."""
+    lingering: int = 0
+    """Memory regions that were deregistered and are still in use."""
+
+    @classmethod
+    def of(cls, config: VfConfig) -> Tables:
+        """Return empty tables with the limits of the settings."""
+        return cls(
+            Table("queue pairs", limit=config.max_qps, numbers=1 << 16),
+            Table("completion queues", limit=config.max_cqs, numbers=1 << 16),
+            Table("protection domains", limit=config.max_pds, numbers=1 << 16),
+            Table("address handles", limit=config.max_ahs, numbers=(1 << 16) - 1),
+            Table("memory regions", limit=config.max_mrs, numbers=MAX_KEY),
+        )
+
+
+class EfaFunction:
+    """One device. `start` it in a running event loop; `close` it."""
+
+    def __init__(self, config: VfConfig, *, trust: VfTrust, poller: Poller, on_failure: Callable[[str], None]) -> None:
+        """`on_failure` is called with the reason when it has failed by an internal error."""
+        self.config = config
+        self.poller = poller
+        self.tenancy = trust.tenancy
+        self.tables = Tables.of(config)
+        self.port = PortCounters()
+        self.device = DeviceCounters()
+        self.endpoint = VfEndpoint(config, trust=trust, on_failure=on_failure)
+        self.log = self.endpoint.log
+        self.closer = Closer()
+        self._security = trust.security
+        self._remotes: dict[bytes, Remote] = {}  # by GID
+        self.mtu_bytes = datagram_bytes(config) - HEADER_BYTES - TAG_BYTES * (not isinstance(self._security, Plain))
+        self.requester = Requester(
+            engine=self.endpoint.engine,
+            counters=self.port,
+            mtu=self.mtu_bytes,
+            find_memory=self.tables.memory.get,
+            on_room=self.run_later,
+            run_soon=self._run_soon,
+        )
+        self.responder = Responder(
+            engine=self.endpoint.engine,
+            counters=self.port,
+            find_queue_pair=self.tables.queue_pairs.get,
+            find_memory=self.tables.memory.get,
+            find_remote_memory=self.tables.by_rkey.get,
+            sources=self.endpoint.sources,
+            on_introduction=self.endpoint.introducer.on_introduction,
+            on_broken=self.break_queue_pair,
+        )
+        self._on_failure = on_failure
+        self._has_failed = False
+        self._sq_share = SQ_SHARE
+        self._admin_at = 0.0  # when the next admin command may be carried out, by time.monotonic()
+        self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
+        self._runs: dict[QueuePair, Callable[[], None]] = {}
+        self._on_broken: dict[QueuePair, Callable[[], None]] = {}
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the engine. Raises CardError when the address cannot be had."""
+        longest = min(MESSAGE_BYTES, self.config.receive_window_bytes)
+        responder = self.responder
+        self.endpoint.open(max_message_bytes=longest, memory=responder, inbox=responder, on_event=self._on_event)
+
+    def engine(self) -> Engine:
+        """Return the engine. Raises CardError before `start`."""
+        return self.endpoint.engine()
+
+    @property
+    def gid(self) -> bytes:
+        """What its programs are addressed by."""
+        return self.tenancy.gid
+
+    def poll(self) -> bool:
+        """Do at once what is due at the engine; return whether that was anything."""
+        return self.engine().poll()
+
+    @property
+    def turns(self) -> int:
+        """Turns of its engine so far."""
+        return self.engine().turns
+
+    @property
+    def yields(self) -> bool:
+        """Whether a program has got a message that it may reply to at once."""
+        return self.engine().yields
+
+    def share_loop(self, *, is_shared: bool) -> None:
+        """Take small shares of a pass, or not: other virtual functions wait for them."""
+        self._sq_share = SHARED_SQ_SHARE if is_shared else SQ_SHARE
+        self.engine().share_loop(is_shared=is_shared)
+
+    def admin_wait_s(self) -> float:
+        """Return how long an admin command has to wait."""
+        return RETRY_S if self.closer.is_behind else self._admin_at - time.monotonic()
+
+    def note_admin(self, took_s: float) -> None:
+        """Note what an admin command has taken of the loop: others have as much before the next one."""
+        if self._sq_share == SHARED_SQ_SHARE:
+            self._admin_at = time.monotonic() + took_s
+
+    @property
+    def security_mode(self) -> str:
+        """How its peers are encrypted and known."""
+        return type(self._security).__name__.lower()
+
+    @property
+    def bytes_copied(self) -> int:
+        """Payload bytes that were copied after they landed: to posted buffers, or to registered memory."""
+        return self.responder.bytes_copied + self.engine().queues.bytes_copied
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in progress."""
+        return self.requester.idle.is_set()
+
+    def fail(self, error: Exception) -> None:
+        """End this virtual function by an internal error, which is logged with its traceback, once."""
+        if not self._has_failed:
+            self._has_failed = True
+            self.log.error("internal error", exc_info=error)
+            self._on_failure(f"internal error: {error!r}")
+
+    def _run_soon(self, work: Callable[[], None]) -> None:
+        self.poller.run_soon(work, vf=self)
+
+    def close(self) -> None:
+        """Close the engine, and release the memory."""
+        self.poller.forget(self)
+        try:
+            self.endpoint.close()
+        finally:
+            self.closer.close()
+
+    # -- queue pairs ------------------------------------------------------------------------------------------------
+
+    def add_queue_pair(self, qp: QueuePair, *, on_broken: Callable[[], None]) -> None:
+        """Make a queue pair known to the network; `on_broken` is called when its program has broken a rule."""
+        self.tables.queue_pairs.add(qp.number, qp)
+        self._on_broken[qp] = on_broken
+
+        def run() -> None:
+            self._run(qp)
+
+        self._runs[qp] = run
+
+    def run_later(self, qp: QueuePair) -> None:
+        """Look at a send queue in the next pass."""
+        if (run := self._runs.get(qp)) is not None:
+            self._run_soon(run)
+
+    def _run(self, qp: QueuePair) -> None:
+        if not qp.is_destroyed:
+            self.on_send_doorbell(qp)
+
+    def on_send_doorbell(self, qp: QueuePair) -> None:
+        """Carry out what a program has posted, one share at a time."""
+        if qp.sq is None or qp.state not in _FETCHING:
+            return
+        phase = qp.sq.phase
+        qp.is_blocked = False
+        try:
+            raw = qp.sq.fetch(self._sq_share)
+            if raw and qp.state is _RTS:
+                self.requester.process(qp, raw, phase=phase)
+            elif raw:
+                self.requester.flush(qp, raw)
+            if not qp.is_destroyed and qp.sq.waiting:
+                qp.is_blocked = not raw
+                if raw:
+                    self.run_later(qp)
+        except AbiError as error:
+            self.break_queue_pair(qp, str(error))
+
+    def on_recv_doorbell(self, qp: QueuePair) -> None:
+        """Take the receive requests that a program has posted."""
+        if qp.rq is None:
+            return
+        try:
+            qp.rq.fetch(most=MAX_RQ_DEPTH if qp.state is _ERR else RQ_SHARE)
+        except AbiError as error:
+            self.break_queue_pair(qp, str(error))
+            return
+        if qp.state is _ERR:
+            self.responder.flush(qp)
+
+    def break_queue_pair(self, qp: QueuePair, reason: str) -> None:
+        """Put a queue pair whose program broke the rules of a ring into the error state."""
+        if qp.state is _ERR:
+            return
+        self.log.warning("queue pair %d: %s; it is in the error state", qp.number, reason)
+        qp.state = _ERR
+        self._breaking.append(qp)
+        if len(self._breaking) > 1:
+            return  # flushing one may overrun a completion queue, and break others: the first call does these, too
+        while self._breaking:
+            each = self._breaking[0]
+            try:
+                self.flush(each)
+                self._on_broken[each]()
+            finally:
+                self._breaking.popleft()
+
+    def flush(self, qp: QueuePair) -> None:
+        """End all requests of a queue pair with FLUSHED."""
+        self.requester.cancel(qp.open_requests)
+        if qp.rq is not None:
+            with suppress(AbiError):
+                qp.rq.fetch()
+        self.responder.flush(qp)
+        self.run_later(qp)
+
+    def reset(self, qp: QueuePair) -> None:
+        """Drop all requests of a queue pair without a completion.
+
+        Peers of whose messages it has only a part are ended: what is left of these must not be taken for new ones.
+        """
+        self.engine().abandon([peer for peer, reserved in (*qp.sends.items(), *qp.writes.items()) if reserved])
+        qp.reset()
+        self.requester.cancel(qp.open_requests)
+
+    def remove_queue_pair(self, qp: QueuePair) -> None:
+        """Destroy a queue pair: its requests end without a completion; others hear REMOTE_ERROR_BAD_DEST_QPN."""
+        del self._runs[qp], self._on_broken[qp]
+        self.tables.queue_pairs.remove(qp.number)
+        qp.epoch += 1
+        qp.close()
+        self.requester.cancel(qp.open_requests)
+
+    # -- address handles --------------------------------------------------------------------------------------------
+
+    def remote(self, gid: bytes) -> Remote:
+        """Return the destination of a GID, which gets one more user."""
+        remote = self._remotes.get(gid)
+        if remote is None:
+            remote = self._remotes[gid] = self.endpoint.remote(gid)
+        remote.users += 1
+        return remote
+
+    def drop_handle(self, handle: AddressHandle) -> None:
+        """Remove an address handle; its requests end with FLUSHED, a share in each pass."""
+        self.tables.handles.remove(handle.number)
+        del handle.pd.handles[handle.number]
+        same = handle.pd.by_gid[handle.gid]
+        del same[handle.number]
+        if not same:
+            del handle.pd.by_gid[handle.gid]
+        handle.pd.users -= 1
+        self._cancel_share(handle, iter(list(handle.open_requests)))
+
+    def _cancel_share(self, handle: AddressHandle, numbers: Iterator[int]) -> None:
+        self.requester.cancel(share := list(islice(numbers, CANCEL_SHARE)))
+        if len(share) == CANCEL_SHARE:
+            self._run_soon(partial(self._cancel_share, handle, numbers))
+            return
+        handle.remote.users -= 1
+        if not handle.remote.users:
+            del self._remotes[handle.gid]
+            handle.remote.close()
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def drop_memory(self, memory: MemoryRegion) -> None:
+        """Deregister memory: requests of others that use it end in error."""
+        tables = self.tables
+        tables.memory.remove(memory.lkey)
+        del tables.by_rkey[memory.rkey]
+        tables.lingering += 1
+        lkey, rkey = memory.lkey, memory.rkey
+        # A read's own key is its lkey; an answer's is the requester's: see `responder`.
+        self.engine().on_deregistered(lambda key: key == lkey or key >> 32 == rkey)
+        memory.deregister()
+
+    def on_unused(self, memory: MemoryRegion) -> None:
+        """Unmap memory that was deregistered, and that nothing uses any more."""
+        self.closer.run(memory.unmap)
+        self.tables.lingering -= 1
+        self.tables.registered_bytes -= memory.length
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Completion(request=request) if request == INTRODUCTION_REQUEST:
+                self.endpoint.on_hello_completed(event)
+            case Completion():
+                self.requester.on_completed(event.request, count=1, status=event.status)
+            case BatchCompletion():
+                self.requester.on_completed(event.request, count=event.count, status=Status.OK)
+            case PeerOpened():
+                self.endpoint.on_opened(event)
+            case PeerEnded():
+                self._on_ended(event)
+            case MessageAborted():
+                self.responder.on_aborted(event)
+            case _:
+                self.responder.on_arrival(event)
+
+    def _on_ended(self, event: PeerEnded) -> None:
+        self._count_ended(event)
+        if (source := self.endpoint.on_ended(event)) is not None:
+            self.responder.on_ended(event.peer, source)
+
+    # -- counters -----------------------------------------------------------------------------------------------------
+
+    def _count_ended(self, event: PeerEnded) -> None:
+        if event.status in (Status.LOCAL_ERROR_UNRESP_REMOTE, Status.LOCAL_ERROR_UNREACH_REMOTE):
+            self.port.unresponsive_remote_events += 1
+        core = self.endpoint.cores.get(event.peer)
+        if core is not None:  # it was open
+            _add(self.port, core, is_incoming=event.peer not in self.endpoint.outgoing)
+
+    def counters(self) -> PortCounters:
+        """Return the port's counters as of now."""
+        total = PortCounters(**self.port.as_dict())
+        for number, core in self.endpoint.cores.items():
+            _add(total, core, is_incoming=number not in self.endpoint.outgoing)
+        total.rx_drops += self.engine().dropped_packets
+        return total
+
+
+def _add(total: PortCounters, core: PeerCore, *, is_incoming: bool) -> None:
+    """Add a peer's counters."""
+    total.rx_pkts += core.receiver.packets
+    total.rx_bytes += core.receiver.landed_bytes
+    if is_incoming:
+        total.rdma_write_recv_bytes += core.receiver.written_bytes
+    for path in core.sender.paths:
+        counters = path.counters
+        total.tx_pkts += counters.packets
+        total.tx_bytes += counters.bytes - counters.packets * HEADER_BYTES
+        total.retrans_pkts += counters.retransmitted
+        total.retrans_bytes += counters.retransmitted_bytes - counters.retransmitted * HEADER_BYTES
+        total.retrans_timeout_events += counters.timeouts
+        total.impaired_remote_conn_events += counters.quarantines

@@ -1,0 +1,31 @@
+"""Protection domains and address handles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nitro_emu.peers.remote import Remote
+
+
+@dataclass(slots=True, eq=False)
+class ProtectionDomain:
+    """What its queue pairs, memory regions and address handles may use of each other."""
+
+    number: int
+    users: int = 0
+    """Objects that belong to it."""
+    handles: dict[int, AddressHandle] = field(default_factory=dict)
+    by_gid: dict[bytes, dict[int, None]] = field(default_factory=dict)
+    """The numbers of the address handles of each GID: the first is what a completion names as its source."""
+
+
+@dataclass(slots=True, eq=False)
+class AddressHandle:
+    """A destination."""
+
+    number: int
+    pd: ProtectionDomain
+    gid: bytes
+    remote: Remote
+    open_requests: dict[int, None] = field(default_factory=dict)
+    """The numbers of the requests to it that have not ended (`requester`)."""

@@ -1,0 +1,348 @@
+"""Queue pairs. An EFA device has those of SRD only, which `pyverbs.providers.efa.efadv` creates."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from nitro_emu.efa import verbs
+from pyverbs.addr import AH
+from pyverbs.base import PyverbsCM, PyverbsObject, translated
+from pyverbs.cq import CQ, CQEX
+from pyverbs.libibverbs_enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type, ibv_send_flags
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+_MODIFIABLE: Final = int(
+    ibv_qp_attr_mask.IBV_QP_STATE
+    | ibv_qp_attr_mask.IBV_QP_CUR_STATE
+    | ibv_qp_attr_mask.IBV_QP_EN_SQD_ASYNC_NOTIFY
+    | ibv_qp_attr_mask.IBV_QP_PKEY_INDEX
+    | ibv_qp_attr_mask.IBV_QP_PORT
+    | ibv_qp_attr_mask.IBV_QP_QKEY
+    | ibv_qp_attr_mask.IBV_QP_SQ_PSN
+    | ibv_qp_attr_mask.IBV_QP_RNR_RETRY
+)
+
+
+class QPCap(PyverbsObject):
+    """Sizes of a queue pair."""
+
+    def __init__(
+        self,
+        max_send_wr: int = 1,
+        max_recv_wr: int = 10,
+        max_send_sge: int = 1,
+        max_recv_sge: int = 1,
+        max_inline_data: int = 0,
+    ) -> None:
+        self.max_send_wr = max_send_wr
+        self.max_recv_wr = max_recv_wr
+        self.max_send_sge = max_send_sge
+        self.max_recv_sge = max_recv_sge
+        self.max_inline_data = max_inline_data
+
+
+class QPInitAttr(PyverbsObject):
+    """What a queue pair is created from."""
+
+    def __init__(
+        self,
+        qp_type: int = ibv_qp_type.IBV_QPT_UD,
+        qp_context: object = None,
+        scq: CQ | CQEX | None = None,
+        rcq: CQ | CQEX | None = None,
+        srq: object = None,
+        cap: QPCap | None = None,
+        sq_sig_all: int = 1,
+    ) -> None:
+        self.qp_type = qp_type
+        self.qp_context = qp_context
+        self.send_cq = scq
+        self.recv_cq = rcq
+        self.srq = srq
+        self.cap = cap or QPCap()
+        self.sq_sig_all = sq_sig_all
+
+
+class QPInitAttrEx(QPInitAttr):
+    """What a queue pair is created from, extended. What `comp_mask` does not name is ignored."""
+
+    def __init__(  # noqa: PLR0917 - pyverbs' signature
+        self,
+        qp_type: int = ibv_qp_type.IBV_QPT_UD,
+        qp_context: object = None,
+        scq: CQ | CQEX | None = None,
+        rcq: CQ | CQEX | None = None,
+        srq: object = None,
+        cap: QPCap | None = None,
+        sq_sig_all: int = 0,
+        comp_mask: int = 0,
+        pd: PD | None = None,
+        xrcd: object = None,
+        create_flags: int = 0,
+        max_tso_header: int = 0,
+        source_qpn: int = 0,
+        hash_conf: object = None,
+        ind_table: object = None,
+        send_ops_flags: int = 0,
+    ) -> None:
+        super().__init__(qp_type, qp_context, scq, rcq, srq, cap, sq_sig_all)
+        self.comp_mask = comp_mask
+        self.pd = pd
+        self.xrcd = xrcd
+        self.create_flags = create_flags
+        self.max_tso_header = max_tso_header
+        self.source_qpn = source_qpn
+        self.hash_conf = hash_conf
+        self.ind_table = ind_table
+        self.send_ops_flags = send_ops_flags
+
+
+class QPAttr(PyverbsObject):
+    """What can be changed, or asked for."""
+
+    def __init__(
+        self,
+        qp_state: int = ibv_qp_state.IBV_QPS_INIT,
+        cur_qp_state: int = ibv_qp_state.IBV_QPS_RESET,
+        port_num: int = 1,
+        path_mtu: int = 1024,
+    ) -> None:
+        self.qp_state = qp_state
+        self.cur_qp_state = cur_qp_state
+        self.port_num = port_num
+        self.path_mtu = path_mtu
+        self.qkey = 0
+        self.pkey_index = 0
+        self.dest_qp_num = 0
+        self.sq_psn = 0
+        self.rq_psn = 0
+        self.rnr_retry = 0
+        self.en_sqd_async_notify = 0
+        self.cap = QPCap()
+
+
+class QP(PyverbsCM):
+    """A queue pair."""
+
+    def __init__(self, creator: PD, init_attr: QPInitAttr, qp_attr: QPAttr | None = None) -> None:  # noqa: ARG002
+        raise PyverbsRDMAError(
+            "Failed to create QP: an EFA device has SRD only; use pyverbs.providers.efa.efadv", errno.EOPNOTSUPP
+        )
+
+    def _create(self, pd: PD | None, init_attr: QPInitAttr, *, send_ops: int, unsolicited: bool, inline: bool) -> None:
+        """Create the queue pair. Raises PyverbsRDMAError."""
+        scq, rcq, cap = init_attr.send_cq, init_attr.recv_cq, init_attr.cap
+        if pd is None or scq is None or rcq is None:
+            raise PyverbsRDMAError("Failed to create QP: it needs a PD and two CQs", errno.EINVAL)
+        if init_attr.srq is not None:
+            raise PyverbsRDMAError("Failed to create QP: an EFA device has no SRQs", errno.EOPNOTSUPP)
+        options = verbs.QpOptions(
+            max_send_wr=cap.max_send_wr,
+            max_recv_wr=cap.max_recv_wr,
+            max_send_sge=cap.max_send_sge,
+            max_recv_sge=cap.max_recv_sge,
+            max_inline_data=cap.max_inline_data,
+            signal_all=bool(init_attr.sq_sig_all),
+            send_ops=verbs.SendOps(send_ops),
+            unsolicited_write_recv=unsolicited,
+            inline_write=inline,
+        )
+        with translated("Failed to create QP"):
+            self.qp = verbs.QueuePair(pd.pd, send_cq=scq.cq, recv_cq=rcq.cq, options=options)
+        self._init_attr = init_attr
+        self.qp_type = init_attr.qp_type
+        super().__init__(self.qp, pd, scq, rcq)
+
+    @property
+    def qp_num(self) -> int:
+        """Its number."""
+        return self.qp.number
+
+    @property
+    def qp_state(self) -> int:
+        """Its state."""
+        return self.qp.state
+
+    def _cap(self) -> QPCap:
+        send, recv = self.qp.send_queue, self.qp.recv_queue
+        return QPCap(send.depth, recv.requests, send.max_sges, recv.max_sges, send.max_inline_bytes)
+
+    def query(self, attr_mask: int) -> tuple[QPAttr, QPInitAttr]:  # noqa: ARG002 - all is returned
+        """Return its attributes, with the sizes that it has."""
+        with translated("Failed to query QP"):
+            reply = self.qp.query()
+        attr = QPAttr(qp_state=reply.qp_state, cur_qp_state=reply.qp_state)
+        attr.qkey, attr.sq_psn, attr.rnr_retry = reply.qkey, reply.sq_psn, reply.rnr_retry
+        attr.cap = self._cap()
+        asked = self._init_attr
+        init = QPInitAttr(
+            asked.qp_type, asked.qp_context, asked.send_cq, asked.recv_cq, None, self._cap(), asked.sq_sig_all
+        )
+        return attr, init
+
+    def modify(self, qp_attr: QPAttr, comp_mask: int) -> None:
+        """Change what `comp_mask` names."""
+        if comp_mask & ~_MODIFIABLE:
+            raise PyverbsRDMAError("Failed to modify QP: an EFA device cannot change that", errno.EOPNOTSUPP)
+        masks = ibv_qp_attr_mask
+
+        def given(mask: int, value: int) -> int | None:
+            return int(value) if comp_mask & mask else None
+
+        state = given(masks.IBV_QP_STATE, qp_attr.qp_state)
+        current = given(masks.IBV_QP_CUR_STATE, qp_attr.cur_qp_state)
+        notify = given(masks.IBV_QP_EN_SQD_ASYNC_NOTIFY, qp_attr.en_sqd_async_notify)
+        with translated("Failed to modify QP"):
+            self.qp.modify(
+                None if state is None else verbs.QpState(state),
+                current_state=None if current is None else verbs.QpState(current),
+                qkey=given(masks.IBV_QP_QKEY, qp_attr.qkey),
+                sq_psn=given(masks.IBV_QP_SQ_PSN, qp_attr.sq_psn),
+                rnr_retry=given(masks.IBV_QP_RNR_RETRY, qp_attr.rnr_retry),
+                pkey_index=given(masks.IBV_QP_PKEY_INDEX, qp_attr.pkey_index),
+                port=given(masks.IBV_QP_PORT, qp_attr.port_num),
+                notify_drained=None if notify is None else bool(notify),
+            )
+
+    def to_init(self, qp_attr: QPAttr) -> None:
+        """Bring it to INIT."""
+        self._to(
+            ibv_qp_state.IBV_QPS_INIT,
+            qp_attr,
+            ibv_qp_attr_mask.IBV_QP_PKEY_INDEX | ibv_qp_attr_mask.IBV_QP_PORT | ibv_qp_attr_mask.IBV_QP_QKEY,
+        )
+
+    def to_rtr(self, qp_attr: QPAttr) -> None:
+        """Bring it through INIT to RTR."""
+        self.to_init(qp_attr)
+        self._to(ibv_qp_state.IBV_QPS_RTR, qp_attr, 0)
+
+    def to_rts(self, qp_attr: QPAttr) -> None:
+        """Bring it through INIT and RTR to RTS."""
+        self.to_rtr(qp_attr)
+        self._to(ibv_qp_state.IBV_QPS_RTS, qp_attr, ibv_qp_attr_mask.IBV_QP_SQ_PSN)
+
+    def _to(self, state: int, qp_attr: QPAttr, mask: int) -> None:
+        qp_attr.qp_state = state
+        self.modify(qp_attr, mask | ibv_qp_attr_mask.IBV_QP_STATE)
+
+    def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
+        """Post receive requests: `wr` and those that follow it. Copies the first that fails into `bad_wr`."""
+        _post_chain(self.qp.post_recv_chain, wr, bad_wr, what="recv")
+
+    def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
+        """Post SENDs: `wr` and those that follow it. Copies the first that fails into `bad_wr`."""
+        _post_chain(self.qp.post_send_chain, wr, bad_wr, what="send")
+
+
+class QPEx(QP):
+    """A queue pair with the builder of send requests: `wr_start`, ..., `wr_complete`.
+
+    The first error sticks, and `wr_complete` raises it. Immediates are in host order.
+    """
+
+    ind_table = None
+
+    @property
+    def wr_id(self) -> int:
+        """The id of the requests that follow."""
+        return self.qp.builder.wr_id
+
+    @wr_id.setter
+    def wr_id(self, val: int) -> None:
+        self.qp.builder.wr_id = val
+
+    @property
+    def wr_flags(self) -> int:
+        """The flags of the requests that follow."""
+        return self.qp.builder.wr_flags
+
+    @wr_flags.setter
+    def wr_flags(self, val: int) -> None:
+        self.qp.builder.wr_flags = int(val) & ~int(ibv_send_flags.IBV_SEND_INLINE)  # set_inline_data says it
+
+    def wr_start(self) -> None:
+        """Begin."""
+        with translated("Failed to start a work request session"):
+            self.qp.builder.start()
+
+    def wr_complete(self) -> None:
+        """Post what has been built, or raise the first error."""
+        with translated("Failed to complete work requests"):
+            self.qp.builder.complete()
+
+    def wr_abort(self) -> None:
+        """Post nothing."""
+        with translated("Failed to abort work requests"):
+            self.qp.builder.abort()
+
+    def wr_send(self) -> None:
+        """Begin a SEND."""
+        with translated("Failed to build a send"):
+            self.qp.builder.send()
+
+    def wr_send_imm(self, data: int) -> None:
+        """Begin a SEND with an immediate."""
+        with translated("Failed to build a send"):
+            self.qp.builder.send(immediate=data)
+
+    def wr_rdma_read(self, rkey: int, remote_addr: int) -> None:
+        """Begin a READ."""
+        with translated("Failed to build a read"):
+            self.qp.builder.rdma_read(rkey, address=remote_addr)
+
+    def wr_rdma_write(self, rkey: int, remote_addr: int) -> None:
+        """Begin a WRITE."""
+        with translated("Failed to build a write"):
+            self.qp.builder.rdma_write(rkey, address=remote_addr)
+
+    def wr_rdma_write_imm(self, rkey: int, remote_addr: int, data: int) -> None:
+        """Begin a WRITE with an immediate."""
+        with translated("Failed to build a write"):
+            self.qp.builder.rdma_write(rkey, address=remote_addr, immediate=data)
+
+    def wr_set_ud_addr(self, ah: AH, remote_qpn: int, remote_rkey: int) -> None:
+        """Set where the request goes."""
+        with translated("Failed to set an address"):
+            self.qp.builder.set_ud_address(ah.handle, remote_qpn=remote_qpn, remote_qkey=remote_rkey)
+
+    def wr_set_sge(self, sge: SGE) -> None:
+        """Set the request's only buffer."""
+        with translated("Failed to set a buffer"):
+            self.qp.builder.set_sge(sge.verbs())
+
+    def wr_set_sge_list(self, num_sge: int, sg_list: Sequence[SGE]) -> None:
+        """Set the request's buffers."""
+        with translated("Failed to set buffers"):
+            self.qp.builder.set_sge_list([sge.verbs() for sge in sg_list[:num_sge]])
+
+    def wr_set_inline_data(self, addr: int, length: int) -> None:
+        """Set the request's payload, which is copied from memory."""
+        with translated("Failed to set inline data"):
+            self.qp.builder.set_inline_data(ctypes.string_at(addr, length))
+
+
+def _post_chain(
+    post: Callable[[Iterator[Any]], None], first: RecvWR | SendWR, bad_wr: RecvWR | SendWR | None, *, what: str
+) -> None:
+    """Post a request and those that follow it, with one doorbell; copy the first that fails."""
+    current: RecvWR | SendWR | None = first
+
+    def chain() -> Iterator[Any]:
+        nonlocal current
+        while current is not None:
+            yield current.verbs()
+            current = current.next_wr
+
+    try:
+        with translated(f"Failed to post {what}"):
+            post(chain())
+    except PyverbsError:
+        if current is not None and bad_wr is not None:
+            vars(bad_wr).update(vars(current))
+        raise

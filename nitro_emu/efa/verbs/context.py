@@ -1,0 +1,124 @@
+"""A device that this process has opened."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from nitro_emu.efa.abi import admin
+from nitro_emu.efa.abi.admin import AenqEntry, DeviceCap
+from nitro_emu.efa.verbs.discovery import socket_path
+from nitro_emu.efa.verbs.link import Answer, Link, expect
+from nitro_emu.efa.verbs.recv_queue import RecvQueue
+from nitro_emu.efa.verbs.send_queue import SendQueue
+
+_EVENTS: Final = (
+    admin.AenqGroup.FATAL_ERROR,
+    admin.AenqGroup.WARNING,
+    admin.AenqGroup.NOTIFICATION,
+    admin.AenqGroup.KEEP_ALIVE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAttributes:
+    """What a device can do."""
+
+    vendor_part_id: int
+    caps: DeviceCap
+    max_rdma_bytes: int
+    gid: bytes
+    mtu_bytes: int
+    """The largest SEND: the payload of one packet."""
+    queue: admin.QueueAttr
+    wide_inline_bytes: int
+    """Inline data in a WQE of 128 bytes; 0 if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """A queue pair's queues. They hold no reference to it, so that a forgotten queue pair is collected."""
+
+    send: SendQueue
+    recv: RecvQueue
+
+
+class Context:
+    """An open device: a connection to its card. A context manager; it is also closed when nothing refers to it.
+
+    Raises VerbsError for a device that does not exist (ENODEV) or that may not be opened.
+    """
+
+    def __init__(self, name: str, *, directory: Path | None = None) -> None:
+        self.name = name
+        self.link = Link(socket_path(name, directory=directory))
+        self._close = weakref.finalize(self, self.link.close)
+        self.queues: dict[int, Queues] = {}
+        self._generations = itertools.count(1)
+        try:
+            self.attributes = self._query_attributes()
+            self._enable_events()
+        except BaseException:
+            self.close()
+            raise
+
+    def _query_attributes(self) -> DeviceAttributes:
+        device = expect(self._feature(admin.Feature.DEVICE_ATTR), kind=admin.DeviceAttr)
+        network = expect(self._feature(admin.Feature.NETWORK_ATTR), kind=admin.NetworkAttr)
+        wide_inline_bytes = 0
+        if device.supported_features >> admin.Feature.QUEUE_ATTR_2 & 1:
+            more = expect(self._feature(admin.Feature.QUEUE_ATTR_2), kind=admin.QueueAttr2)
+            wide_inline_bytes = more.inline_buf_size_ex
+        return DeviceAttributes(
+            vendor_part_id=device.device_version,
+            caps=DeviceCap(device.device_caps),
+            max_rdma_bytes=device.max_rdma_size,
+            gid=network.addr,
+            mtu_bytes=network.mtu,
+            queue=expect(self._feature(admin.Feature.QUEUE_ATTR), kind=admin.QueueAttr),
+            wide_inline_bytes=wide_inline_bytes,
+        )
+
+    def _enable_events(self) -> None:
+        supported = expect(self._feature(admin.Feature.AENQ_CONFIG), kind=admin.AenqConfig).supported_groups
+        wanted = sum(1 << group for group in _EVENTS) & supported
+        self.link.do(admin.SetFeature(feature_id=admin.Feature.AENQ_CONFIG, enabled_groups=wanted))
+
+    def _feature(self, feature: admin.Feature) -> Answer:
+        return self.link.ask(admin.GetFeature(feature_id=feature), feature=feature)
+
+    def next_generation(self) -> int:
+        """Return a number for a queue pair that tells it from earlier ones with the same number."""
+        return next(self._generations)
+
+    def query_stats(self) -> dict[str, int]:
+        """Return the device's counters, of all programs that use it, under the names that the kernel's driver has."""
+        counters: dict[str, int] = {}
+        for kind in admin.StatsType:
+            reply = self.link.ask(admin.GetStats(stats_type=kind), stats_type=kind).reply
+            prefix = "rdma_" if kind in {admin.StatsType.RDMA_READ, admin.StatsType.RDMA_WRITE} else ""
+            counters.update({prefix + name: value for name, value in asdict(reply).items()})
+        return counters
+
+    def take_events(self) -> list[AenqEntry]:
+        """Return the asynchronous events since the last call, the oldest first; only the last 64 are kept."""
+        events = self.link.events
+        return [events.popleft() for _ in range(len(events))]
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return not self._close.alive
+
+    def close(self) -> None:
+        """Close the device, and with it all that was created in it. Everything blocked in it wakes with an error."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,101 @@
+"""What a card hands on to the program that replaces it in a live update: tenants' interfaces, with their flows.
+
+    leave_interfaces({"ena_0": kept})          # just before execve
+    kept = take_interfaces(config.vfs)         # in the new program, before it opens virtual functions
+
+A confined process cannot make an interface: it enters no namespace, and opens no device for writing. So the
+descriptors stay open over execve, and with them the interface, its addresses and routes, and the packets that wait in
+it. The new program finds the descriptors' numbers, and the flows, in a memfd, whose own number is in the environment.
+
+An interface is kept if the new settings say the same of it as those before (`settings_of`). Others are closed, which
+deletes them; they are made anew if that is possible.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nitro_emu.errors import CardError
+from nitro_emu.peers.vf_config import VfConfig
+from nitro_emu.vpc.flows import Begin, SavedFlow
+
+HANDOVER_FD: Final = "NITRO_HANDOVER_FD"
+"""Environment variable with the descriptor of the memfd, while an update replaces the process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptInterface:
+    """A tenant's interface that is open, without anybody who reads it."""
+
+    settings: str
+    """`settings_of` its virtual function."""
+    fds: tuple[int, ...]
+    index: int
+    """Its number in the kernel."""
+    flows: tuple[SavedFlow, ...]
+
+
+def settings_of(config: VfConfig) -> str:
+    """Return what the kernel was told of an interface, as text; nothing if the virtual function has none."""
+    if config.interface is None:
+        return ""
+    told = config.interface.model_dump(exclude={"max_flows"}) | {"private_address": config.private_address}
+    return json.dumps(told, sort_keys=True)
+
+
+def leave_interfaces(interfaces: Mapping[str, KeptInterface]) -> None:
+    """Leave interfaces, by the name of the virtual function, to the program that is executed next."""
+    if interfaces:
+        descriptor = os.memfd_create("nitro-handover", 0)  # stays open over execve
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(json.dumps({name: _fields(each) for name, each in interfaces.items()}).encode())
+        os.environ[HANDOVER_FD] = str(descriptor)
+
+
+def take_interfaces(vfs: Iterable[VfConfig]) -> dict[str, KeptInterface]:
+    """Return what the program before has left for these virtual functions. Raises CardError if it is not understood."""
+    descriptor = os.environ.pop(HANDOVER_FD, "")
+    if not descriptor.isdigit():
+        return {}
+    try:
+        with open(int(descriptor), "rb") as file:  # noqa: PTH123 - a descriptor
+            file.seek(0)
+            left = {name: _interface(fields) for name, fields in json.load(file).items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CardError(
+            f"what the program before this update has left is not understood: {error}; start again"
+        ) from error
+    wanted = {vf.name: settings_of(vf) for vf in vfs}
+    kept = {name: each for name, each in left.items() if each.settings == wanted.get(name)}
+    for name in left.keys() - kept.keys():
+        for fd in left[name].fds:
+            os.close(fd)
+    return kept
+
+
+def _fields(kept: KeptInterface) -> dict[str, Any]:
+    return {
+        "settings": kept.settings,
+        "fds": kept.fds,
+        "index": kept.index,
+        "flows": [
+            (key.hex(), begin.is_outbound, begin.peer.hex(), begin.protocol, begin.port, *rest)
+            for key, begin, *rest in kept.flows
+        ],
+    }
+
+
+def _interface(fields: Mapping[str, Any]) -> KeptInterface:
+    return KeptInterface(
+        settings=fields["settings"],
+        fds=tuple(map(int, fields["fds"])),
+        index=int(fields["index"]),
+        flows=tuple(
+            SavedFlow(bytes.fromhex(key), Begin(is_outbound, bytes.fromhex(peer), protocol, port), *rest)
+            for key, is_outbound, peer, protocol, port, *rest in fields["flows"]
+        ),
+    )

@@ -1,0 +1,86 @@
+"""The first messages over a peer: the initiator names itself (HELLO), the responder lets it in or not (WELCOME).
+
+Both are messages with `INTRODUCTION_KEY`, over a peer whose packets are authenticated. A HELLO is the encapsulation of
+all that follows over the peer: VPC, and private addresses of source and destination, as GIDs. Nothing else is accepted
+from a peer before its HELLO was, and an initiator posts nothing before it has a WELCOME. Either may carry a document of
+attestation. Its nonce is `binding`: both ends' keys and random contexts, so that it can be made for this peer only.
+
+    HELLO     version u8 | 3 zero bytes | VPC id u32 | mapping's version u64 | source GID | destination GID | document
+    WELCOME   version u8 | 3 zero bytes | document
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from nitro_emu.errors import AbiError
+from nitro_emu.gid import GID_BYTES
+
+INTRODUCTION_KEY: Final = 0
+"""The key of these messages. No queue pair has the number 0."""
+INTRODUCTION_REQUEST: Final = -1
+"""The number of their work requests; others begin with 0."""
+MAX_INTRODUCTION_BYTES: Final = 16 << 10
+"""A security chip's document with its chain of certificates has 4 to 6 KiB."""
+INTRODUCTION_VERSION: Final = 1
+
+_HELLO: Final = struct.Struct(f">B3xIQ{GID_BYTES}s{GID_BYTES}s")
+_WELCOME: Final = struct.Struct(">B3x")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who sends over a peer, and to whom."""
+
+    vpc_id: int
+    """0: without VPCs; then the GIDs are those of the cards' own addresses."""
+    source: bytes
+    destination: bytes
+    document: bytes = b""
+    """An attestation document; empty: none."""
+    map_version: int = 0
+    """Of the mapping that the initiator's card goes by; 0: none."""
+
+    def pack(self) -> bytes:
+        """Return the message."""
+        fixed = _HELLO.pack(INTRODUCTION_VERSION, self.vpc_id, self.map_version, self.source, self.destination)
+        return fixed + self.document
+
+
+def hello_untrusted(message: bytes) -> Hello:
+    """Return the HELLO in a message. Raises AbiError."""
+    if len(message) < _HELLO.size:
+        raise AbiError(f"hello: {len(message)} bytes; it has at least {_HELLO.size}")
+    version, vpc_id, map_version, source, destination = _HELLO.unpack_from(message)
+    _check_version(version)
+    return Hello(vpc_id, source, destination, message[_HELLO.size :], map_version)
+
+
+def pack_welcome(document: bytes) -> bytes:
+    """Return a WELCOME with an attestation document, or with none."""
+    return _WELCOME.pack(INTRODUCTION_VERSION) + document
+
+
+def welcome_untrusted(message: bytes) -> bytes:
+    """Return the attestation document in a WELCOME. Raises AbiError."""
+    if len(message) < _WELCOME.size:
+        raise AbiError(f"welcome: {len(message)} bytes; it has at least {_WELCOME.size}")
+    _check_version(message[0])
+    return message[_WELCOME.size :]
+
+
+def binding(*, initiator: tuple[bytes, int], responder: tuple[bytes, int], attester_initiates: bool) -> bytes:
+    """Return the nonce of a document for one peer. Each end: its static public key, and the context that it chose."""
+    digest = hashlib.sha384(b"open-srd introduction\0")
+    for key, context in (initiator, responder):
+        digest.update(len(key).to_bytes(2, "big") + key + context.to_bytes(8, "big"))
+    digest.update(bytes([attester_initiates]))
+    return digest.digest()
+
+
+def _check_version(version: int) -> None:
+    if version != INTRODUCTION_VERSION:
+        raise AbiError(f"version: {version} is not {INTRODUCTION_VERSION}, which this card speaks")

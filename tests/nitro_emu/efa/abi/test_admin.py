@@ -1,0 +1,462 @@
+"""The admin queue's entries: offsets as in EFA's headers, round trips, and entries that no driver would send."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_args
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from devmem.registry import Access
+from nitro_emu.efa.abi import admin
+from nitro_emu.efa.abi.admin import AdminOpcode, AdminStatus, Feature, StatsType
+from nitro_emu.errors import AbiError, AdminError
+
+AQ_HEADER_BYTES, ACQ_HEADER_BYTES, AENQ_HEADER_BYTES = 4, 8, 16
+BYTES_FIELDS = {"dest_addr", "addr"}
+
+# Field: (offset in the 64-byte entry, size), from struct efa_admin_*_cmd; the header takes bytes 0 to 3.
+COMMAND_OFFSETS: dict[type[admin.Command], dict[str, tuple[int, int]]] = {
+    admin.CreateQp: {
+        "pd": (4, 2),
+        "qp_type": (6, 1),
+        "flags": (7, 1),
+        "sq_base_addr": (8, 8),
+        "rq_base_addr": (16, 8),
+        "send_cq_idx": (24, 4),
+        "recv_cq_idx": (28, 4),
+        "sq_l_key": (32, 4),
+        "rq_l_key": (36, 4),
+        "send_queue_ring_size": (40, 4),
+        "send_queue_depth": (44, 4),
+        "recv_queue_ring_size": (48, 4),
+        "recv_queue_depth": (52, 4),
+        "uar": (56, 2),
+        "sl": (58, 1),
+    },
+    admin.ModifyQp: {
+        "modify_mask": (4, 4),
+        "qp_handle": (8, 4),
+        "qp_state": (12, 4),
+        "cur_qp_state": (16, 4),
+        "qkey": (20, 4),
+        "sq_psn": (24, 4),
+        "sq_drained_async_notify": (28, 1),
+        "rnr_retry": (29, 1),
+    },
+    admin.QueryQp: {"qp_handle": (4, 4)},
+    admin.DestroyQp: {"qp_handle": (4, 4)},
+    admin.CreateAh: {"dest_addr": (4, 16), "pd": (20, 2)},
+    admin.DestroyAh: {"ah": (4, 2), "pd": (6, 2)},
+    admin.RegMr: {
+        "pd": (4, 2),
+        "memory_offset": (8, 8),
+        "mr_length": (40, 8),
+        "flags": (48, 1),
+        "permissions": (49, 1),
+        "page_num": (52, 4),
+        "iova": (56, 8),
+    },
+    admin.DeregMr: {"l_key": (4, 4)},
+    admin.CreateCq: {
+        "caps_1": (4, 1),
+        "caps_2": (5, 1),
+        "cq_depth": (6, 2),
+        "eqn": (8, 2),
+        "cq_ba": (12, 8),
+        "l_key": (20, 4),
+        "num_sub_cqs": (24, 2),
+        "uar": (26, 2),
+    },
+    admin.DestroyCq: {"cq_idx": (4, 2)},
+    admin.GetFeature: {"buffer_length": (4, 4), "buffer_address": (8, 8), "feature_id": (17, 1)},
+    admin.SetFeature: {
+        "buffer_length": (4, 4),
+        "buffer_address": (8, 8),
+        "feature_id": (17, 1),
+        "supported_groups": (20, 4),
+        "enabled_groups": (24, 4),
+    },
+    admin.GetStats: {
+        "buffer_length": (4, 4),
+        "buffer_address": (8, 8),
+        "stats_type": (16, 1),
+        "scope": (17, 1),
+        "scope_modifier": (18, 2),
+    },
+    admin.AllocPd: {},
+    admin.DeallocPd: {"pd": (4, 2)},
+    admin.AllocUar: {},
+    admin.DeallocUar: {"uar": (4, 2)},
+    admin.CreateEq: {"depth": (4, 2), "msix_vec": (6, 1), "caps": (7, 1), "ba": (8, 8), "event_bitmask": (16, 4)},
+    admin.DestroyEq: {"eqn": (4, 2)},
+    admin.AllocMr: {"pd": (4, 2), "max_pages": (8, 4)},
+}
+# The same of struct efa_admin_*_resp, efa_admin_feature_* and efa_admin_*_stats; the header takes bytes 0 to 7.
+REPLY_OFFSETS: dict[type[admin.Reply], dict[str, tuple[int, int]]] = {
+    admin.EmptyReply: {},
+    admin.CreateQpReply: {
+        "qp_handle": (8, 4),
+        "qp_num": (12, 2),
+        "send_sub_cq_idx": (16, 2),
+        "recv_sub_cq_idx": (18, 2),
+        "sq_db_offset": (20, 4),
+        "rq_db_offset": (24, 4),
+        "llq_descriptors_offset": (28, 4),
+    },
+    admin.QueryQpReply: {
+        "qp_state": (8, 4),
+        "qkey": (12, 4),
+        "sq_psn": (16, 4),
+        "sq_draining": (20, 1),
+        "rnr_retry": (21, 1),
+    },
+    admin.CreateAhReply: {"ah": (8, 2)},
+    admin.RegMrReply: {
+        "l_key": (8, 4),
+        "r_key": (12, 4),
+        "validity": (16, 1),
+        "recv_ic_id": (17, 1),
+        "rdma_read_ic_id": (18, 1),
+        "rdma_recv_ic_id": (19, 1),
+    },
+    admin.CreateCqReply: {"cq_idx": (8, 2), "cq_actual_depth": (10, 2), "db_offset": (12, 4), "flags": (16, 4)},
+    admin.AllocPdReply: {"pd": (8, 2)},
+    admin.AllocUarReply: {"uar": (8, 2)},
+    admin.CreateEqReply: {"eqn": (8, 2)},
+    admin.AllocMrReply: {"l_key": (8, 4), "r_key": (12, 4)},
+    admin.DeviceAttr: {
+        "supported_features": (8, 8),
+        "page_size_cap": (16, 8),
+        "fw_version": (24, 4),
+        "admin_api_version": (28, 4),
+        "device_version": (32, 4),
+        "db_bar": (36, 2),
+        "phys_addr_width": (38, 1),
+        "virt_addr_width": (39, 1),
+        "device_caps": (40, 4),
+        "max_rdma_size": (44, 4),
+        "guid": (48, 8),
+        "max_link_speed_gbps": (56, 2),
+    },
+    admin.AenqConfig: {"supported_groups": (8, 4), "enabled_groups": (12, 4)},
+    admin.NetworkAttr: {"addr": (8, 16), "mtu": (24, 4)},
+    admin.QueueAttr: {
+        "max_qp": (8, 4),
+        "max_sq_depth": (12, 4),
+        "inline_buf_size": (16, 4),
+        "max_rq_depth": (20, 4),
+        "max_cq": (24, 4),
+        "max_cq_depth": (28, 4),
+        "sub_cqs_per_cq": (32, 2),
+        "min_sq_depth": (34, 2),
+        "max_wr_send_sges": (36, 2),
+        "max_wr_recv_sges": (38, 2),
+        "max_mr": (40, 4),
+        "max_mr_pages": (44, 4),
+        "max_pd": (48, 4),
+        "max_ah": (52, 4),
+        "max_llq_size": (56, 4),
+        "max_wr_rdma_sges": (60, 2),
+        "max_tx_batch": (62, 2),
+    },
+    admin.QueueAttr2: {
+        "inline_buf_size_ex": (8, 2),
+        "supported_event_counter_qp_events": (16, 4),
+        "max_event_counters": (20, 4),
+        "event_counter_max_val": (24, 8),
+    },
+    admin.HwHints: {
+        "mmio_read_timeout_ms": (8, 2),
+        "driver_watchdog_timeout_ms": (10, 2),
+        "admin_completion_timeout_ms": (12, 2),
+        "poll_interval_ms": (14, 2),
+    },
+    admin.EventQueueAttr: {"max_eq": (8, 4), "max_eq_depth": (12, 4), "event_bitmask": (16, 4)},
+    admin.BasicStats: {
+        "tx_bytes": (8, 8),
+        "tx_pkts": (16, 8),
+        "rx_bytes": (24, 8),
+        "rx_pkts": (32, 8),
+        "rx_drops": (40, 8),
+        "qkey_viol": (48, 8),
+    },
+    admin.MessagesStats: {"send_bytes": (8, 8), "send_wrs": (16, 8), "recv_bytes": (24, 8), "recv_wrs": (32, 8)},
+    admin.RdmaReadStats: {
+        "read_wrs": (8, 8),
+        "read_bytes": (16, 8),
+        "read_wr_err": (24, 8),
+        "read_resp_bytes": (32, 8),
+    },
+    admin.RdmaWriteStats: {
+        "write_wrs": (8, 8),
+        "write_bytes": (16, 8),
+        "write_wr_err": (24, 8),
+        "write_recv_bytes": (32, 8),
+    },
+    admin.NetworkStats: {
+        "retrans_bytes": (8, 8),
+        "retrans_pkts": (16, 8),
+        "retrans_timeout_events": (24, 8),
+        "unresponsive_remote_events": (32, 8),
+        "impaired_remote_conn_events": (40, 8),
+    },
+}
+# Bits that the headers call reserved, besides whole bytes: a field, its bits that are defined.
+DEFINED_BITS = {
+    (admin.CreateQp, "flags"): 0x0F,
+    (admin.ModifyQp, "modify_mask"): 0x3F,
+    (admin.RegMr, "flags"): 0xBF,
+    (admin.RegMr, "permissions"): 0x07,
+    (admin.CreateCq, "caps_1"): 0x60,
+    (admin.CreateCq, "caps_2"): 0x7F,
+    (admin.CreateEq, "caps"): 0x5F,
+    (admin.CreateEq, "event_bitmask"): 0x01,
+}
+REPLY_KEYS: dict[type[admin.Reply], dict[str, int]] = {
+    **{reply: {"opcode": opcode} for opcode, reply in admin.REPLIES.items()},
+    **{r: {"opcode": AdminOpcode.GET_FEATURE, "feature": feature} for feature, r in admin.FEATURE_REPLIES.items()},
+    **{r: {"opcode": AdminOpcode.GET_STATS, "stats_type": stats} for stats, r in admin.STATS_REPLIES.items()},
+}
+
+
+def name_of(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else ""
+
+
+def field_value(name: str, *, size: int, fill: int) -> int | bytes:
+    raw = bytes([fill]) * size
+    return raw if name in BYTES_FIELDS else int.from_bytes(raw, "little")
+
+
+def body_with(cls: Any, offsets: dict[str, tuple[int, int]], *, filled: str) -> Any:
+    values = {name: field_value(name, size=size, fill=0xFF * (name == filled)) for name, (_, size) in offsets.items()}
+    return cls(**values)
+
+
+def filled_bytes(entry: bytes, *, header_bytes: int) -> list[int]:
+    return [index for index in range(header_bytes, len(entry)) if entry[index]]
+
+
+@st.composite
+def bodies(draw: st.DrawFn, table: Any) -> Any:
+    cls = draw(st.sampled_from(list(table)))
+    values: dict[str, Any] = {}
+    for name, (_, size) in table[cls].items():
+        top = (1 << 8 * size) - 1
+        whole: st.SearchStrategy[Any] = st.binary(min_size=size, max_size=size)
+        number = st.one_of(st.just(top), st.integers(min_value=0, max_value=top))
+        values[name] = draw(whole) if name in BYTES_FIELDS else draw(number) & DEFINED_BITS.get((cls, name), top)
+    return cls(**values)
+
+
+def command_ids() -> st.SearchStrategy[int]:
+    return st.integers(min_value=0, max_value=admin.MAX_COMMAND_ID)
+
+
+def test_every_opcode_has_a_command_and_a_reply() -> None:
+    assert set(admin.COMMANDS) == set(range(1, 21)) == set(AdminOpcode)
+    assert set(admin.COMMANDS.values()) == set(COMMAND_OFFSETS)
+    assert set(REPLY_KEYS) == set(REPLY_OFFSETS) == set(get_args(admin.Reply))
+    for opcode, command in admin.COMMANDS.items():
+        assert opcode == command.OPCODE
+
+
+def test_numbers_of_the_headers() -> None:
+    assert [status.value for status in AdminStatus] == list(range(8))
+    assert (Feature.DEVICE_ATTR, Feature.HOST_INFO, Feature.QUEUE_ATTR_2) == (1, 6, 8)
+    assert (StatsType.BASIC, StatsType.NETWORK, admin.StatsScope.QUEUE) == (0, 4, 1)
+    assert (admin.AenqGroup.FATAL_ERROR, admin.AenqGroup.KEEP_ALIVE) == (1, 4)
+    assert (admin.QpState.RESET, admin.QpState.RTS, admin.QpState.ERR, admin.QpType.SRD) == (0, 3, 6, 2)
+    assert (Access.LOCAL_WRITE, Access.REMOTE_WRITE, Access.REMOTE_READ) == (1, 2, 4)
+    assert (admin.DeviceCap.RDMA_READ, admin.DeviceCap.RNR_RETRY, admin.DeviceCap.RDMA_WRITE) == (1, 2, 8)
+    assert (admin.DeviceCap.UNSOLICITED_WRITE_RECV, admin.DeviceCap.SQ_64_BIT_REQ_ID) == (16, 1024)
+
+
+@pytest.mark.parametrize("cls", COMMAND_OFFSETS, ids=name_of)
+def test_command__field_offsets(cls: type[admin.Command]) -> None:
+    offsets = COMMAND_OFFSETS[cls]
+    assert [*offsets] == [field.name for field in dataclasses.fields(cls)]
+    for name, (offset, size) in offsets.items():
+        entry = admin.encode_command(body_with(cls, offsets, filled=name), command_id=0, phase=0)
+        assert filled_bytes(entry, header_bytes=AQ_HEADER_BYTES) == list(range(offset, offset + size)), name
+
+
+@pytest.mark.parametrize("cls", REPLY_OFFSETS, ids=name_of)
+def test_reply__field_offsets(cls: type[admin.Reply]) -> None:
+    offsets = REPLY_OFFSETS[cls]
+    assert [*offsets] == [field.name for field in dataclasses.fields(cls)]
+    for name, (offset, size) in offsets.items():
+        entry = admin.encode_reply(body_with(cls, offsets, filled=name), command_id=0, phase=0)
+        assert filled_bytes(entry, header_bytes=ACQ_HEADER_BYTES) == list(range(offset, offset + size)), name
+
+
+def test_command__header() -> None:
+    entry = admin.encode_command(admin.QueryQp(7), command_id=0x9AB, phase=1)
+    assert entry == bytes([0xAB, 0x09, 3, 1, 7]) + bytes(59)
+
+
+@given(command=bodies(COMMAND_OFFSETS), command_id=command_ids(), phase=st.integers(0, 1))
+def test_command__round_trip(command: admin.Command, command_id: int, phase: int) -> None:
+    entry = admin.encode_command(command, command_id=command_id, phase=phase)
+    assert len(entry) == admin.ENTRY_BYTES
+    assert admin.decode_command_untrusted(entry) == (command_id, phase, command)
+
+
+@given(reply=bodies(REPLY_OFFSETS), command_id=command_ids(), phase=st.integers(0, 1))
+def test_reply__round_trip(reply: admin.Reply, command_id: int, phase: int) -> None:
+    entry = admin.encode_reply(reply, command_id=command_id, phase=phase)
+    decoded = admin.decode_reply_untrusted(entry, **REPLY_KEYS[type(reply)])
+    assert decoded == (command_id, phase, AdminStatus.SUCCESS, reply)
+
+
+@pytest.mark.parametrize("status", [status for status in AdminStatus if status])
+def test_reply__failure_has_no_body(status: AdminStatus) -> None:
+    entry = admin.encode_reply(None, command_id=5, phase=1, status=status)
+    assert entry == bytes([5, 0, status, 1]) + bytes(60)
+    assert admin.decode_reply_untrusted(entry, opcode=AdminOpcode.CREATE_QP) == (5, 1, status, None)
+
+
+@given(data=st.binary(max_size=70) | st.binary(min_size=64, max_size=64))
+@example(bytes(64))
+@example(b"")
+def test_command__random_bytes_are_decoded_or_refused(data: bytes) -> None:
+    try:
+        command_id, phase, command = admin.decode_command_untrusted(data)
+    except AdminError as error:
+        known_id = int.from_bytes(data[:2], "little") & 0xFFF if len(data) >= AQ_HEADER_BYTES else None
+        assert (error.status in {2, 4}, error.command_id) == (True, known_id)  # noqa: PT017 - either may happen
+    else:
+        assert admin.encode_command(command, command_id=command_id, phase=phase) == data
+
+
+@given(body=st.binary(min_size=60, max_size=60), opcode=st.sampled_from(AdminOpcode), flags=st.integers(0, 1))
+def test_command__random_bodies_are_decoded_or_refused(body: bytes, opcode: AdminOpcode, flags: int) -> None:
+    data = bytes([1, 0, opcode, flags]) + body
+    try:
+        decoded = admin.decode_command_untrusted(data)
+    except AdminError as error:
+        assert (error.status, error.command_id) == (AdminStatus.MALFORMED_REQUEST, 1)  # noqa: PT017 - either may happen
+    else:
+        assert admin.encode_command(decoded.command, command_id=1, phase=flags) == data
+
+
+@given(
+    data=st.binary(max_size=70) | st.binary(min_size=64, max_size=64),
+    keys=st.sampled_from(list(REPLY_KEYS.values())),
+)
+def test_reply__random_bytes_are_decoded_or_refused(data: bytes, keys: dict[str, int]) -> None:
+    try:
+        admin.decode_reply_untrusted(data, **keys)
+    except AbiError as error:
+        assert error.field in {"entry", "status"}  # noqa: PT017 - either may happen
+
+
+@pytest.mark.parametrize("opcode", [0, 21, 25, 255])
+def test_command__unknown_opcode(opcode: int) -> None:
+    with pytest.raises(AdminError, match=r"^opcode: ") as caught:
+        admin.decode_command_untrusted(bytes([2, 0, opcode, 1]) + bytes(60))
+    assert (caught.value.status, caught.value.command_id) == (AdminStatus.BAD_OPCODE, 2)
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "field"),
+    [(1, 0x10, "command_id"), (3, 2, "flags"), (3, 4, "flags"), (3, 8, "flags"), (60, 1, "QueryQp")],
+)
+def test_command__reserved_parts(offset: int, value: int, field: str) -> None:
+    entry = bytearray(admin.encode_command(admin.QueryQp(7), command_id=3, phase=0))
+    entry[offset] |= value
+    with pytest.raises(AdminError, match=rf"^{field}: ") as caught:
+        admin.decode_command_untrusted(bytes(entry))
+    assert (caught.value.status, caught.value.command_id) == (AdminStatus.MALFORMED_REQUEST, 3)
+
+
+@pytest.mark.parametrize(("cls", "field"), DEFINED_BITS, ids=name_of)
+def test_command__reserved_bits(cls: type[admin.Command], field: str) -> None:
+    offsets = COMMAND_OFFSETS[cls]
+    defined = DEFINED_BITS[cls, field]
+    for bit in range(8 * offsets[field][1]):
+        command = dataclasses.replace(body_with(cls, offsets, filled=""), **{field: 1 << bit})
+        entry = admin.encode_command(command, command_id=0, phase=0)
+        if defined >> bit & 1:
+            assert admin.decode_command_untrusted(entry).command == command
+        else:
+            with pytest.raises(AdminError, match=f"^{field}: .* reserved bits") as caught:
+                admin.decode_command_untrusted(entry)
+            assert caught.value.status == AdminStatus.MALFORMED_REQUEST
+
+
+@pytest.mark.parametrize(
+    "command", [admin.QueryQp(1 << 32), admin.QueryQp(-1), admin.CreateAh(bytes(15), pd=0), admin.CreateAh(b"", pd=0)]
+)
+def test_command__value_that_does_not_fit(command: admin.Command) -> None:
+    with pytest.raises(AbiError, match=type(command).__name__):
+        admin.encode_command(command, command_id=0, phase=0)
+
+
+def test_create_cq__caps() -> None:
+    caps_1, caps_2 = admin.cq_caps(entry_bytes=32, interrupt_mode=True, set_src_addr=True)
+    assert (caps_1, caps_2) == (0x20, 0x28)
+    wide = admin.CreateCq(caps_1, caps_2, cq_depth=8)
+    assert (wide.entry_bytes, wide.interrupt_mode, wide.set_src_addr) == (32, True, True)
+    narrow = admin.CreateCq(*admin.cq_caps(entry_bytes=16), cq_depth=8)
+    assert (narrow.entry_bytes, narrow.interrupt_mode, narrow.set_src_addr) == (16, False, False)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"opcode": AdminOpcode.GET_FEATURE},
+        {"opcode": AdminOpcode.GET_FEATURE, "feature": Feature.HOST_INFO},
+        {"opcode": AdminOpcode.GET_STATS, "stats_type": 5},
+        {"opcode": 21},
+    ],
+)
+def test_reply__no_layout(keys: dict[str, int]) -> None:
+    with pytest.raises(AbiError, match=r"^opcode: .* has no reply"):
+        admin.decode_reply_untrusted(bytes(64), **keys)
+
+
+def test_reply__unknown_status() -> None:
+    with pytest.raises(AbiError, match=r"^status: 8 is unknown"):
+        admin.decode_reply_untrusted(bytes([0, 0, 8]) + bytes(61), opcode=AdminOpcode.ALLOC_PD)
+
+
+def test_aenq__layout() -> None:
+    event = admin.AenqEntry(0x0102, 0x0304, 0x1112131415161718, b"abc")
+    entry = admin.encode_aenq(event, phase=1)
+    assert entry[:4] == bytes([2, 1, 4, 3])
+    assert entry[4:8] == bytes([1, 0, 0, 0])
+    assert entry[8:16] == bytes([0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11])
+    assert entry[AENQ_HEADER_BYTES:] == b"abc" + bytes(45)
+
+
+@given(
+    event=st.builds(
+        admin.AenqEntry,
+        st.integers(0, 0xFFFF),
+        st.integers(0, 0xFFFF),
+        st.integers(0, (1 << 64) - 1),
+        st.binary(min_size=48, max_size=48),
+    ),
+    phase=st.integers(0, 1),
+)
+def test_aenq__round_trip(event: admin.AenqEntry, phase: int) -> None:
+    assert admin.decode_aenq_untrusted(admin.encode_aenq(event, phase=phase)) == (phase, event)
+
+
+@given(data=st.binary(min_size=64, max_size=64))
+def test_aenq__random_bytes_are_an_event(data: bytes) -> None:
+    phase, _ = admin.decode_aenq_untrusted(data)
+    assert phase == data[4] & 1
+
+
+def test_aenq__refused() -> None:
+    with pytest.raises(AbiError, match=r"^entry: "):
+        admin.decode_aenq_untrusted(bytes(63))
+    with pytest.raises(AbiError, match=r"^data: "):
+        admin.encode_aenq(admin.AenqEntry(1, 0, 0, bytes(49)), phase=0)
+    with pytest.raises(AbiError, match="AenqEntry"):
+        admin.encode_aenq(admin.AenqEntry(1 << 16, 0, 0), phase=0)
