@@ -27,7 +27,7 @@ MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux in
 	wireguard-go:wireguard-go tshark:tshark curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server \
 	redis-server:redis-server redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
 
-.PHONY: setup demo demo-card quick test test-long check-sources check format manuals clean
+.PHONY: setup demo demo-card quick test test-sources check-benches test-long check-sources check format manuals clean
 
 setup:
 	@$(SETUP) $(PROGRAMS)
@@ -51,11 +51,17 @@ test:
 	@$(SETUP) --dependencies $(PROGRAMS)
 	@$(MAKE) --no-print-directory -j2 setup check-sources
 	@$(INSTALLED) -m pytest -q -o pythonpath= -m "not sources and not long" $(WORKERS) $(PYTEST_FLAGS)
-	@echo "tests that replace or read sources:"
-	@$(BIN)/python -m pytest -q -m "sources and not long" $(WORKERS) $(PYTEST_FLAGS) $(SOURCES)
-	@$(INSTALLED) scripts/check_benches.py
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-sources check-benches
 	@$(INSTALLED) scripts/check_weight.py
 	@$(BIN)/python scripts/test_long.py --age
+
+# The first waits for other processes most of its time, the second never does.
+test-sources:
+	@echo "tests that replace or read sources:"
+	@$(BIN)/python -m pytest -q -m "sources and not long" $(WORKERS) $(PYTEST_FLAGS) $(SOURCES)
+
+check-benches:
+	@$(INSTALLED) scripts/check_benches.py
 
 test-long:
 	@scripts/require-root "make test-long" "runs its integration tests in network namespaces"
