@@ -45,16 +45,23 @@ RENO_DECREASE: Final = 0.5
 class Competition:
     """The mode of one peer's controller: `is_on` while it competes."""
 
-    __slots__ = ("_base_s", "_decreased_at", "_high_since", "_packet_bytes", "_rates", "_windows", "is_on")
+    __slots__ = ("_base_s", "_decreased_at", "_high_since", "_packet_bytes", "_rates", "_windows", "is_on", "queues_s")
 
     def __init__(self, *, packet_bytes: int) -> None:
         self.is_on = False
+        self.queues_s: list[float] = []
+        """Recent queueing delays of long paths."""
         self._packet_bytes = packet_bytes
         self._base_s = 0.0  # base round trip before the competition
         self._windows = WindowedMin()  # of the negated window: its largest of the last seconds
         self._rates = WindowedMin()  # the same of the rate
         self._high_since = math.inf
         self._decreased_at = -math.inf
+
+    def on_sample(self, queue_s: float, *, kept: int) -> None:
+        """Add one sample of the queueing delay; the last `kept` ones stay."""
+        self.queues_s.append(queue_s)
+        del self.queues_s[: max(len(self.queues_s) - kept, 0)]
 
     def on_delay(
         self,

@@ -142,7 +142,6 @@ class MajorityDelay(Controller):
         self._packet_bytes = packet_bytes
         self._config = config
         self._levels: list[float] = []
-        self._queues_s: list[float] = []  # the queueing delays that these are of, at the most
         self._fresh_levels = 0  # samples since the last decrease
         self._starting = True
         self._saved: _Saved | None = None
@@ -162,7 +161,7 @@ class MajorityDelay(Controller):
         self._min_endpoint_delay = WindowedMin(window_s=ENDPOINT_DELAY_WINDOW_S)
         self._ack_wait_s = 0.0  # smoothed time that acks wait in this host before they are processed
         self._delivery = DeliveryRate()
-        self._competition = Competition(packet_bytes=packet_bytes)
+        self._competition: Competition | None = None  # from the first sample of a long path on
         self._compete_at = 0.0  # when to look again whether to compete
 
     @property
@@ -198,15 +197,16 @@ class MajorityDelay(Controller):
         if ecn_fraction:
             level = max(level, 1 + ECN_EXCESS * ecn_fraction)
         self._levels.append(level)
-        if min_rtt_s >= LONG_RTT_S:
-            self._queues_s.append(queue_s)
         self._endpoint_delay_s += (endpoint_s - self._endpoint_delay_s) / 16
         self._target_base_s += (target_base_s - self._target_base_s) / (16 if self._base_s else 1)
         self._base_s += (min_rtt_s - self._base_s) / (16 if self._base_s else 1)
         packets = self.window_bytes / self._packet_bytes
         kept = min(max(4, int(packets)), HISTORY_SAMPLES)
         del self._levels[: max(len(self._levels) - kept, 0)]
-        del self._queues_s[: max(len(self._queues_s) - kept, 0)]
+        if min_rtt_s >= LONG_RTT_S:
+            if self._competition is None:
+                self._competition = Competition(packet_bytes=self._packet_bytes)
+            self._competition.on_sample(queue_s, kept=kept)
         if min_rtt_s < LONG_RTT_S or now - queue_s - min_rtt_s - endpoint_s >= self._decreased_at:
             self._fresh_levels += 1
 
@@ -234,12 +234,13 @@ class MajorityDelay(Controller):
         if not self._starting and now >= self._settle_at:
             self._settle(now=now)
         level = self.level
-        if now >= self._compete_at and self._queues_s and not self._starting:
-            self._compete(now=now)
-        if self._competition.is_on:
-            if cwnd_limited:
-                self.window_bytes = self._competition.grown(self.window_bytes, acked_bytes=acked_bytes)
-            return
+        if (competition := self._competition) is not None:
+            if now >= self._compete_at and competition.queues_s and not self._starting:
+                self._compete(competition, now=now)
+            if competition.is_on:
+                if cwnd_limited:
+                    self.window_bytes = competition.grown(self.window_bytes, acked_bytes=acked_bytes)
+                return
         if level < 1:
             if cwnd_limited:
                 self._grow(acked_bytes, level=level)
@@ -260,12 +261,12 @@ class MajorityDelay(Controller):
         settled_rtts = min(LONG_TARGET_RTTS, self._config.delay_target_rtts)
         self._long_target_rtts += (settled_rtts - self._long_target_rtts) / SETTLING_RTTS
 
-    def _compete(self, *, now: float) -> None:
+    def _compete(self, competition: Competition, *, now: float) -> None:
         """Begin or end the competition, rule 9."""
         config, base_s = self._config, self._base_s
         self._compete_at = now + self._rtt_s / CHECKS_PER_RTT
-        self.window_bytes = self._competition.on_delay(
-            queue_s=_lower_quartile(self._queues_s),
+        self.window_bytes = competition.on_delay(
+            queue_s=_lower_quartile(competition.queues_s),
             base_s=base_s,
             target_s=max(config.delay_target_rtts * base_s, config.min_delay_target_s),
             window_bytes=self.window_bytes,
@@ -286,7 +287,7 @@ class MajorityDelay(Controller):
 
     def on_loss(self, *, now: float, lost_bytes: int, inflight_bytes: int, by_timeout: bool) -> None:
         """Record the time of the loss for rule 6, and its size for rule 7."""
-        if self._competition.is_on:
+        if self._competition is not None and self._competition.is_on:
             self.window_bytes = self._competition.shrunk(self.window_bytes, rtt_s=self._loop_s, now=now)
             return
         self._save(now=now)
@@ -310,9 +311,13 @@ class MajorityDelay(Controller):
         self._collapsed_at = self._decreased_at = now
         self._starting, self._nothing_delivered = False, True
         self.window_bytes = min(self.window_bytes, window)
-        self._levels.clear()  # they were measured with another window
-        self._queues_s.clear()
+        self._forget_samples()  # they were measured with another window
         self._fresh_levels = 0
+
+    def _forget_samples(self) -> None:
+        self._levels.clear()
+        if self._competition is not None:
+            self._competition.queues_s.clear()
 
     @property
     def _delivered_bytes(self) -> float:
@@ -350,13 +355,13 @@ class MajorityDelay(Controller):
         self._long_target_rtts = self._config.delay_target_rtts
         self._decreased_at = now
         self.window_bytes = min(self.window_bytes, 2.0 * self._packet_bytes)
-        self._levels.clear()
-        self._queues_s.clear()
+        self._forget_samples()
         self._delivery = DeliveryRate()
 
     def on_spurious_loss(self) -> None:
         """Restore the saved window (Eifel, RFC 4015): a host that was stopped for a while is no sign of congestion."""
-        if self._saved is not None and not self._competition.is_on:
+        competes = self._competition is not None and self._competition.is_on
+        if self._saved is not None and not competes:
             self.window_bytes = max(self.window_bytes, self._saved.window_bytes)
             self._starting, self._lost_at = self._saved.starting, self._saved.lost_at
             self._saved = None

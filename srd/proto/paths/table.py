@@ -96,7 +96,7 @@ class PathTable:
         self.all = [Path(0, initial_rtt_s=config.initial_rtt_s)]
         """By number, as far as created; paths of the reserve once they were opened."""
         self.active = self.all.copy()
-        self.probed: list[Path] = []
+        self.probed: tuple[Path, ...] = ()
         """Paths with a probe scheduled."""
         self.inflight_bytes = 0
         """Bytes in flight on the active paths."""
@@ -157,8 +157,7 @@ class PathTable:
         if path.state is not PathState.ACTIVE:
             return  # a late answer of a path in reserve
         self._paced().allow(PROBES_PER_ANSWER, now=now)
-        self.probed.remove(path)
-        path.probe_at = None
+        self._end_probing(path)
         if path.lost_in_row:
             path.size_losses.reset()  # if it was MTU-suspect, the probe that it answered was of full size
         self.active.append(path)
@@ -202,7 +201,11 @@ class PathTable:
 
     def _begin_probing(self, path: Path, *, timeout_s: float, now: float) -> None:
         path.probe_at, path.probe_interval_s, path.probes_unanswered = now, timeout_s, 0
-        self.probed.append(path)
+        self.probed += (path,)
+
+    def _end_probing(self, path: Path) -> None:
+        path.probe_at = None
+        self.probed = tuple([probed for probed in self.probed if probed is not path])
 
     def _replace(self, path: Path, *, now: float) -> None:
         """Open a standby for a primary path, or another one for the slot of a standby."""
@@ -242,8 +245,7 @@ class PathTable:
             self.active.remove(standby)
             self.inflight_bytes -= standby.inflight_bytes
         else:
-            self.probed.remove(standby)
-        standby.probe_at = None
+            self._end_probing(standby)
         self._apply(standby, PathEvent.RETIRE, now=now)
         self._retired += (standby,)
 

@@ -104,7 +104,7 @@ class Inflight:
         self.base = 0
         self.next_psn = 0
         self.lost: list[LostRange] = []  # in the order of sending; what was acknowledged since is skipped
-        self.unsent: set[int] = set()  # PSNs of these that were never sent; few
+        self.unsent: tuple[int, ...] = ()  # PSNs of these that were never sent; few
         self.acknowledged = 0  # bit i: PSN base + i was acknowledged
         self._starts = 0  # bit i: PSN base + i is the first of a range
         self._ranges: dict[int, PsnRange] = {}  # by first PSN, in order
@@ -120,7 +120,11 @@ class Inflight:
         """Assign a PSN to a packet without payload that aborts `message`, and goes before everything else."""
         psns = self._add(message, count=1, packet_bytes=HEADER_BYTES)
         self.lost.insert(0, LostRange(psns, psns.first, 1, None))
-        self.unsent.add(psns.first)
+        self.unsent += (psns.first,)
+
+    def on_abort_sent(self, psn: int) -> None:
+        """Note that such a packet was sent: from now on it may be acknowledged."""
+        self.unsent = tuple([unsent for unsent in self.unsent if unsent != psn])
 
     def _add(self, message: OutgoingMessage, *, count: int, packet_bytes: int) -> PsnRange:
         psns = PsnRange(self.next_psn, count, message, message.packetized, packet_bytes)

@@ -42,8 +42,8 @@ class PullLimit:
         "_unsolicited_bytes", "ask_at", "limit_bytes", "sent_bytes",
     )  # fmt: skip
 
-    def __init__(self, *, rng: Random) -> None:
-        self.sent_bytes = 0
+    def __init__(self, *, sent_bytes: int = 0, rng: Random) -> None:
+        self.sent_bytes = sent_bytes
         """Data packets with their headers, as the receiver counts them."""
         self.limit_bytes = NO_LIMIT_BYTES
         self.ask_at = math.inf

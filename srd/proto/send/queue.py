@@ -2,12 +2,9 @@
 
 Found by number. A posted work request is a message, or a batch of them; so is a RESPONSE, which has no work request.
 
-Turns. READs go first: each is one header, and at most MAX_READS may be unanswered. Messages that need credit (SEND,
-WRITE with immediate) and those that do not (WRITE, RESPONSE) alternate, burst by burst, so that neither a long message
-of one kind nor a receiver that grants no credit blocks the other kind. Of the latter the flows take turns, too, burst
-by burst; all else goes in the order of posting. Only `max_partial_flows` flows may have a message that is partially
-packetized, since each of these needs a PSN of the window if it is aborted; flows beyond that wait until one of these
-messages is wholly packetized.
+Turns. READs go first. Messages that need credit (SEND, WRITE with immediate) and those that do not (WRITE, RESPONSE)
+alternate, burst by burst, so that neither a long message of one kind nor a receiver that grants no credit blocks the
+other kind. The former go in the order of posting, the latter by turns of their flows (`send.uncredited`).
 
 Ends. A message that is aborted (refused, cancelled, overdue) completes its request at once. Its packets that are not
 acknowledged are sent again with the flag ABORTED and without payload, until the responder has discarded the message. If
@@ -25,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, islice
 from typing import Final
 
 from srd.proto.config import MAX_FLOWS
@@ -35,13 +31,11 @@ from srd.proto.send.flow_control import Credit
 from srd.proto.send.inflight import Inflight, PsnRange
 from srd.proto.send.message_queue import MessageQueue
 from srd.proto.send.outgoing import OutgoingBatch, OutgoingMessage
+from srd.proto.send.uncredited import Uncredited
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 
-MAX_READS: Final = 128
-"""READs that may be unanswered, so that a responder's memory for them is bounded. The responder allows twice as many,
-since it learns later than the requester that a RESPONSE has arrived."""
 BACKLOG_MESSAGES: Final = 64
 """Messages of each kind that one announcement counts: enough for several round trips, and quickly counted."""
 MAX_ENDED: Final = 64
@@ -70,8 +64,6 @@ class SendQueue:
         """Take the peer's number, `events`, to which completions are appended, and the payload of a full packet."""
         self.credit = credit
         self.responses = 0  # RESPONSEs that are not wholly acknowledged
-        self.outstanding_reads = 0
-        self.partial_flows = 0  # flows whose first message is partially packetized
         self._peer = peer
         self._inflight = inflight
         self._events = events
@@ -79,13 +71,13 @@ class SendQueue:
         self._next_message = 0
         self._requests: dict[int, OutgoingMessage] = {}  # by the caller's number
         self._messages: dict[int, OutgoingMessage] = {}  # by message number; a batch by its first
-        self._batches: dict[int, list[OutgoingMessage]] = {}  # by block of message numbers
-        self._by_key: dict[int, dict[int, OutgoingMessage]] = {}  # READs and RESPONSEs by registration, then message
+        self._batches: dict[int, list[OutgoingMessage]] | None = None  # by block of message numbers
+        # READs and RESPONSEs by registration, then message.
+        self._by_key: dict[int, dict[int, OutgoingMessage]] | None = None
         self._untimed: list[OutgoingMessage] = []
         self._timed = LazyDeque[OutgoingMessage]()  # may contain some that have ended
-        self._reads = MessageQueue()
         self._sends = MessageQueue()  # all that need credit
-        self._flows: dict[int, MessageQueue] = {}  # all others, in the order of their turns
+        self._uncredited: Uncredited | None = None  # all others
         self._max_partial_flows = max_partial_flows
         self._is_turn_of_flows = False
 
@@ -127,47 +119,49 @@ class SendQueue:
 
     def _add(self, message: OutgoingMessage) -> None:
         message.rnr_count = self.credit.rnr_count
-        self._queue_of(message).append(message)
+        if message.needs_credit:
+            self._sends.append(message)
+        else:
+            if self._uncredited is None:
+                self._uncredited = Uncredited(max_partial_flows=self._max_partial_flows)
+            self._uncredited.add(message)
         self._messages[message.number] = message
         if message.count > 1:
+            if self._batches is None:
+                self._batches = {}
             for block in _blocks(message):
                 self._batches.setdefault(block, []).append(message)
         if message.wr.local_key:
+            if self._by_key is None:
+                self._by_key = {}
             self._by_key.setdefault(message.wr.local_key, {})[message.number] = message
         if message.opcode != _RESPONSE:
             self._requests[message.wr.request] = message
             self._untimed.append(message)
 
-    def _queue_of(self, message: OutgoingMessage) -> MessageQueue:
-        """Return the messages that go in the order of posting with this one."""
-        if message.needs_credit:
-            return self._sends
-        if message.opcode == _READ:
-            return self._reads
-        queue = self._flows.get(message.wr.flow)
-        if queue is None:
-            queue = self._flows[message.wr.flow] = MessageQueue()
-        return queue
-
     # -- turns --------------------------------------------------------------------------------------------------
+
+    @property
+    def outstanding_reads(self) -> int:
+        """READs that were sent, and are not answered."""
+        return 0 if self._uncredited is None else self._uncredited.outstanding_reads
+
+    @property
+    def partial_flows(self) -> int:
+        """Flows whose first message is partially packetized."""
+        return 0 if self._uncredited is None else self._uncredited.partial_flows
 
     def head(self) -> OutgoingMessage | None:
         """Return the message that is next, if any may be sent."""
-        if self._reads and self.outstanding_reads < MAX_READS:
-            return self._reads[0]
+        uncredited = self._uncredited
+        if uncredited is not None and (read := uncredited.next_read()) is not None:
+            return read
         send = self._sends[0] if self._sends else None
         if send is not None and not send.covered(self.credit):
             send = None
-        if self._flows and (self._is_turn_of_flows or send is None):
-            return self._head_of_flows()
+        if uncredited is not None and uncredited.has_flows and (self._is_turn_of_flows or send is None):
+            return uncredited.head_of_flows()
         return send
-
-    def _head_of_flows(self) -> OutgoingMessage | None:
-        may_begin = self.partial_flows < self._max_partial_flows
-        for queue in self._flows.values():
-            if may_begin or queue[0].packetized:
-                return queue[0]
-        return None
 
     def packetize(self, message: OutgoingMessage, *, count: int) -> PsnRange:
         """Assign PSNs to the next `count` packets of the `head`; then it is another's turn."""
@@ -180,34 +174,17 @@ class SendQueue:
             self._is_turn_of_flows = True
             if not message.left:
                 self._sends.popleft()
-        elif message.opcode == _READ:
-            self.outstanding_reads += 1
-            self._reads.popleft()
-        else:
-            self._is_turn_of_flows = False
-            self.partial_flows += message.is_partial - was_partial
-            self._end_turn(message)
+        elif self._uncredited is not None:
+            self._is_turn_of_flows = self._is_turn_of_flows and message.opcode == _READ
+            self._uncredited.on_packetized(message, was_partial=was_partial)
         return psns
-
-    def _end_turn(self, message: OutgoingMessage) -> None:
-        """Let another flow have the next turn; a message that is wholly packetized leaves."""
-        queue = self._flows[message.wr.flow]
-        if not message.left:
-            queue.popleft()
-        if not queue:
-            del self._flows[message.wr.flow]
-        elif len(self._flows) > 1:
-            self._flows[message.wr.flow] = self._flows.pop(message.wr.flow)
 
     def _dequeue(self, message: OutgoingMessage) -> None:
         """Remove a message that is not wholly packetized, and never will be."""
-        is_of_flow = not message.needs_credit and message.opcode != _READ
-        if is_of_flow:
-            self.partial_flows -= message.is_partial
-        queue = self._queue_of(message)
-        queue.remove(message)
-        if is_of_flow and not queue:
-            del self._flows[message.wr.flow]
+        if message.needs_credit:
+            self._sends.remove(message)
+        elif self._uncredited is not None:
+            self._uncredited.remove(message)
 
     @property
     def needs_credit(self) -> bool:
@@ -224,9 +201,8 @@ class SendQueue:
                 if not self.credit.covered(granted_bytes):
                     break
             backlog_bytes += send.left_bytes
-        tagged = chain.from_iterable(queue.front(BACKLOG_MESSAGES) for queue in self._flows.values())
-        for message in chain(self._reads.front(BACKLOG_MESSAGES), islice(tagged, BACKLOG_MESSAGES)):
-            backlog_bytes += message.left_bytes
+        if self._uncredited is not None:
+            backlog_bytes += sum(message.left_bytes for message in self._uncredited.front(BACKLOG_MESSAGES))
         return backlog_bytes
 
     # -- open requests ------------------------------------------------------------------------------------------
@@ -275,20 +251,19 @@ class SendQueue:
             self._requests.pop(message.wr.request, None)
         if not self._messages:  # nor any request: emptied dictionaries keep their tables (see `lazy_deque`)
             self._messages.clear()
-            self._by_key.clear()
-            self._batches.clear()
             self._requests.clear()
-        if message.opcode == _READ and message.packetized:
-            self.outstanding_reads -= 1
+            self._by_key = self._batches = None
+        if message.opcode == _READ and message.packetized and self._uncredited is not None:
+            self._uncredited.outstanding_reads -= 1
 
     def _forget(self, message: OutgoingMessage) -> None:
-        if message.count > 1:
+        if message.count > 1 and self._batches is not None:
             for block in _blocks(message):
                 batches = self._batches[block]
                 batches.remove(message)
                 if not batches:
                     del self._batches[block]
-        if message.wr.local_key:
+        if message.wr.local_key and self._by_key is not None:
             same = self._by_key[message.wr.local_key]
             del same[message.number]
             if not same:
@@ -352,7 +327,8 @@ class SendQueue:
 
     def on_deregistered(self, is_withdrawn: Callable[[int], bool]) -> None:
         """End the requests whose registration of this end no longer exists."""
-        using = [message for key, same in self._by_key.items() if is_withdrawn(key) for message in same.values()]
+        by_key = self._by_key or {}
+        using = [message for key, same in by_key.items() if is_withdrawn(key) for message in same.values()]
         for message in using:
             is_read = message.opcode == _READ
             self.abort(message, status=Status.LOCAL_ERROR_INVALID_LKEY if is_read else Status.REMOTE_ERROR_BAD_ADDRESS)

@@ -85,9 +85,10 @@ class Sender:
     __slots__ = (
         "_active", "_addresses", "_all_timed_out_at", "_burst_packets", "_check_losses_at", "_config", "_context",
         "_datagram_bytes", "_inflight", "_inflight_limit", "_lost", "_min_ack_delay", "_pacer", "_probe_turn",
-        "_protection", "_pull_limit", "_rack", "_rtt", "_selector", "_send_limit", "_starts_long", "_table",
-        "_tail_probes", "_trace", "_train_packets", "_wake_at", "_window_packets", "controller", "is_held",
-        "max_message_bytes", "packets", "paths", "queue", "queueing", "retransmitted", "segment_bytes",
+        "_protection", "_pull_limit", "_rack", "_rng", "_rtt", "_selector", "_send_limit", "_sent_bytes",
+        "_starts_long", "_table", "_tail_probes", "_trace", "_train_packets", "_wake_at", "_window_packets",
+        "controller", "is_held", "max_message_bytes", "packets", "paths", "queue", "queueing", "retransmitted",
+        "segment_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -112,7 +113,7 @@ class Sender:
     ) -> None:
         """`datagram_bytes`: header and payload; `ack_bytes`: longest ACK; `burst_bytes`: longest burst, None: any."""
         self._table = PathTable(config, trace=trace)
-        self.paths = self._table.all
+        self.paths, self._active = self._table.all, self._table.active
         self.controller = (config.controller or MajorityDelay)(config, packet_bytes=datagram_bytes)
         self.segment_bytes = datagram_bytes - HEADER_BYTES
         # A message starts only when all of it is granted, so one larger than the whole credit could never start.
@@ -129,7 +130,9 @@ class Sender:
         self._burst_packets = max(min(most, MAX_BURST_PACKETS), 1)
         self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # one segment train
         self._selector, self._pacer = PathSelector(rng=rng), Pacer(depth_s=config.pacing_depth_s)
-        self._inflight_limit, self._pull_limit = inflight_limit, PullLimit(rng=rng)
+        self._inflight_limit, self._rng = inflight_limit, rng
+        self._pull_limit: PullLimit | None = None  # from the first PULL on
+        self._sent_bytes = 0  # data packets with their headers, as the receiver counts them
         self._inflight = Inflight()
         self._lost = self._inflight.lost
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
@@ -138,8 +141,7 @@ class Sender:
             peer, inflight=self._inflight, credit=credit, events=events, segment_bytes=self.segment_bytes,
             max_partial_flows=flows,
         )  # fmt: skip
-        self._active = self._table.active
-        self._tail_probes: list[Path] = []  # paths to send a tail loss probe on
+        self._tail_probes: tuple[Path, ...] = ()  # paths to send a tail loss probe on
         self._probe_turn = 0  # keepalive probes sent in turn, each over another path
         self._all_timed_out_at = math.inf  # when the last active path timed out; infinite while one is active
         self._wake_at = math.inf  # when to poll for a burst again, if nothing happens
@@ -246,7 +248,7 @@ class Sender:
         if ack_path == NO_ACK_PATH:
             return
         if self.queueing.on_ack(ack_path, is_sample=is_sample, jitter_s=self._rack.jitter_s, now=now) and self._active:
-            self._tail_probes.append(self._active[0])
+            self._tail_probes += (self._active[0],)
 
     @property
     def retry_s(self) -> float:
@@ -302,29 +304,32 @@ class Sender:
     @property
     def asks(self) -> bool:
         """Whether the receiver limits what is sent: it may have to be asked."""
-        return self._pull_limit.applies
+        return self._pull_limit is not None and self._pull_limit.applies
 
     def handle_pull(self, pull: Pull, *, now: float) -> None:
         """Process a PULL."""
+        if self._pull_limit is None:
+            self._pull_limit = PullLimit(sent_bytes=self._sent_bytes, rng=self._rng)
         self._pull_limit.on_pull(pull, now=now, rtt_s=self.rtt_s)
 
     def poll_request(self, *, now: float) -> PullRequest | None:
         """Return the request for a PULL that is due."""
-        if not self._pull_limit.applies or self._pull_room_packets(self._next(), now=now):
+        limit = self._pull_limit
+        if limit is None or not limit.applies or self._pull_room_packets(limit, self._next(), now=now):
             return None
-        if now < self._pull_limit.ask_at:
+        if now < limit.ask_at:
             return None
         lost_bytes = sum(lost.count * lost.psns.packet_bytes for lost in self._lost)
         self._probe_turn += 1
         paths = self._active or self._table.probed
-        return self._pull_limit.request(
+        return limit.request(
             context=self._context,
             backlog_bytes=lost_bytes + self.queue.backlog_bytes,
             path=paths[self._probe_turn % len(paths)].index,
             now=now,
         )
 
-    def _pull_room_packets(self, message: OutgoingMessage | None, *, now: float) -> int:
+    def _pull_room_packets(self, limit: PullLimit, message: OutgoingMessage | None, *, now: float) -> int:
         """Return how many packets the receiver's limit allows of what was lost, or of `message`; some if there is none.
 
         Without room, note that they wait.
@@ -332,8 +337,8 @@ class Sender:
         room = MAX_BURST_PACKETS
         if self._lost or message is not None:
             packet_bytes = self._lost[0].psns.packet_bytes if message is None or self._lost else message.packet_bytes
-            room = self._pull_limit.room_packets(packet_bytes, inflight_bytes=self._table.inflight_bytes)
-        self._pull_limit.note_room(room, now=now, rtt_s=self.rtt_s)
+            room = limit.room_packets(packet_bytes, inflight_bytes=self._table.inflight_bytes)
+        limit.note_room(room, now=now, rtt_s=self.rtt_s)
         return room
 
     # -- loss and timeouts --------------------------------------------------------------------------------------
@@ -357,12 +362,13 @@ class Sender:
         elif (losses.timed_out or path.mtu_suspect) and path.state is PathState.ACTIVE:
             self._on_path_timeout(path, now=now)
         if losses.wants_probe:
-            self._tail_probes.append(path)
+            self._tail_probes += (path,)
         if losses.check_at is not None and losses.check_at < self._check_losses_at:
             self._check_losses_at = losses.check_at
 
     def _on_lost(self, path: Path, lost: list[tuple[InflightBurst, int]], *, now: float) -> None:
-        self._pull_limit.on_lost()
+        if self._pull_limit is not None:
+            self._pull_limit.on_lost()
         for transmission, missing in lost:
             for first, count in ranges(missing):
                 self._lost.append(LostRange(transmission.psns, transmission.first + first, count, path.index))
@@ -411,14 +417,15 @@ class Sender:
         """When `handle_timeout` or `poll_burst` is to be called again, if nothing arrives."""
         at = now if self._tail_probes else self._check_losses_at
         at = min(at, self.queue.deadline_at, self._table.probe_at(), self._wake_at)
-        if self._pull_limit.applies:
+        if self._pull_limit is not None and self._pull_limit.applies:
             at = min(at, self._pull_limit.ask_at)
         return None if at == math.inf else max(at, now)
 
     def poll_probe(self, *, now: float) -> tuple[Path, int] | None:
         """Return a path that is to be probed now, and the probe's path sequence."""
         if self._tail_probes:
-            return (path := self._tail_probes.pop(0)), path.allocate_probe_sequence()
+            path, self._tail_probes = self._tail_probes[0], self._tail_probes[1:]
+            return path, path.allocate_probe_sequence()
         if not self._table.probed:  # the common case
             return None
         return self._table.poll_probe(
@@ -476,7 +483,9 @@ class Sender:
         With 0 it returns None, and `is_held` is whether there would have been one.
         """
         message = self._next()
-        room = self._pull_room_packets(message, now=now) if self._pull_limit.applies else MAX_BURST_PACKETS
+        limit, room = self._pull_limit, MAX_BURST_PACKETS
+        if limit is not None and limit.applies:
+            room = self._pull_room_packets(limit, message, now=now)
         packets, self._wake_at, limited_by = self._decide(message, room=room, now=now)
         self.is_held = packets > 0 and not most_packets
         if self.is_held:
@@ -493,8 +502,8 @@ class Sender:
             self._send_limit.on_limited(now)
         elif limited_by == BY_WORK:
             self._send_limit.on_app_limited()
-            if message is None and not self._lost and self.idle:
-                self._pull_limit.on_idle()
+            if limit is not None and message is None and not self._lost and self.idle:
+                limit.on_idle()
         return None
 
     def _decide(self, message: OutgoingMessage | None, *, room: int, now: float) -> tuple[int, float, int]:
@@ -563,7 +572,7 @@ class Sender:
                 lost_on = None if lost.path is None else self.paths[lost.path]
                 path = self._selector.select_for_retransmission(self._active, now=now, avoid=lost_on)
                 if lost_on is None:
-                    self._inflight.unsent.discard(first)
+                    self._inflight.on_abort_sent(first)
                 else:
                     path.counters.retransmitted += sent
                     path.counters.retransmitted_bytes += sent * psns.packet_bytes
@@ -595,7 +604,9 @@ class Sender:
         path.transmissions.append(InflightBurst(psns, first, count, sequence, now))
         self._table.on_sent(path, size_bytes)
         self._inflight_limit.update(self._table.inflight_bytes)
-        self._pull_limit.sent_bytes += size_bytes
+        self._sent_bytes += size_bytes
+        if self._pull_limit is not None:
+            self._pull_limit.sent_bytes = self._sent_bytes
         path.counters.packets += count
         path.counters.bytes += size_bytes
         self.packets += count

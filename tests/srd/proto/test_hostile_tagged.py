@@ -6,7 +6,7 @@ import pytest
 
 from srd.proto.events import ReceiveResult
 from srd.proto.recv.responder import MAX_NACKS
-from srd.proto.send.queue import MAX_READS
+from srd.proto.send.uncredited import MAX_READS
 from srd.proto.wire.control import Ack, Nack
 from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, Opcode, write_headers
 from srd.proto.wire.status import Status

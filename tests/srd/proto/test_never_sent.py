@@ -63,7 +63,7 @@ def test_acknowledged__a_psn_that_waits_to_be_sent() -> None:
     network.run(seconds=0.0001)
     sender = peer.sender
     network.a.core.cancel(here, request=1, now=network.now)
-    assert sender._inflight.unsent == {sender._inflight.next_psn - 1}
+    assert set(sender._inflight.unsent) == {sender._inflight.next_psn - 1}
     before, last = network.a.core.malformed, sender._inflight.next_psn
     for lie in (Ack(peer.own_context, last, 0, 0, 0, ()), Ack(peer.own_context, 0, 1 << last - 1, 0, 0, ())):
         network.a.core.handle_packets([], controls=[(lie.encode(), "b:0", network.now)], now=network.now)

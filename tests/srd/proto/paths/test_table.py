@@ -141,7 +141,7 @@ def test_on_answer__of_the_primary_retires_its_standby() -> None:
     assert table.inflight_bytes == 5000
     table.on_answer(primary, now=11.1)
     assert (primary.state, standby.state) == (ACTIVE, RESERVE)
-    assert (table.active, table.probed, table.inflight_bytes) == ([table.all[0], primary], [], 0)
+    assert (table.active, table.probed, table.inflight_bytes) == ([table.all[0], primary], (), 0)
     table.on_answer(standby, now=11.2)  # of its data
     assert (standby.state, table.active) == (RESERVE, [table.all[0], primary])
 

@@ -10,7 +10,7 @@ from netns.netem.shape import Shape
 from srd.proto.config import MAX_MESSAGE_BYTES, ProtocolConfig
 from srd.proto.core import EndpointCore
 from srd.proto.errors import UsageError
-from srd.proto.send.queue import MAX_READS
+from srd.proto.send.uncredited import MAX_READS
 from srd.proto.wire.data import HEADER_BYTES, Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest

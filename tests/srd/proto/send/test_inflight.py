@@ -201,4 +201,4 @@ def test_add_abort__is_a_header_that_goes_first() -> None:
     assert [(lost.first, lost.psns.packet_bytes, lost.path) for lost in sent.lost] == [
         (3, HEADER_BYTES, None), (2, PACKET_BYTES, 0)
     ]  # fmt: skip
-    assert (sent.unsent, message.end_psn, message.packetized) == ({3}, 4, 3)
+    assert (sent.unsent, message.end_psn, message.packetized) == ((3,), 4, 3)

@@ -104,7 +104,7 @@ def test_by_number__of_a_batch_looks_at_few_others() -> None:
     posted = Posted()
     batches = [posted.post_batch(100) for _ in range(1000)]
     assert [posted.queue.by_number(number * 50) for number in range(2000)] == [batches[n // 2] for n in range(2000)]
-    assert max(map(len, posted.queue._batches.values())) <= 3
+    assert max(map(len, (posted.queue._batches or {}).values()), default=9) <= 3
     for batch in batches:
         posted.queue.finish(batch)
     assert not posted.queue._batches
