@@ -23,16 +23,23 @@ def end_use(request: Request) -> None:
 class Inbox:
     """Filled by the endpoint, emptied by its `Peer`; `changed` is notified after every change."""
 
-    __slots__ = ("changed", "closing", "ended", "handler", "messages", "requests", "writes")
+    __slots__ = ("_writes", "changed", "closing", "ended", "handler", "messages", "requests")
 
     def __init__(self) -> None:
         self.requests: dict[int, Request] = {}
         self.messages = LazyDeque[Message | MessageBatch]()
-        self.writes = LazyDeque[WriteNotification]()
+        self._writes: LazyDeque[WriteNotification] | None = None
         self.handler: PeerHandler | None = None  # takes messages, and the completions of requests without a future
         self.changed = Notify()
         self.closing = False  # whether the application receives no more
         self.ended = False  # whether `end` was called, after all other events
+
+    @property
+    def writes(self) -> LazyDeque[WriteNotification]:
+        """The notifications of writes that were not received."""
+        if self._writes is None:
+            self._writes = LazyDeque[WriteNotification]()
+        return self._writes
 
     def deliver(self, message: Message | MessageBatch) -> None:
         """Queue a message, or several that arrived together, if there is no handler for them."""
@@ -87,7 +94,7 @@ class Inbox:
     @property
     def has_unreceived(self) -> bool:
         """Whether messages or writes wait to be received."""
-        return bool(self.messages) or bool(self.writes)
+        return bool(self.messages) or bool(self._writes)
 
     def untouched(self) -> Iterator[Message | MessageBatch]:
         """Yield the messages of which the application has nothing yet."""

@@ -96,7 +96,7 @@ class Peer:
         `key`: of what `post` sends, for another end whose engine has an `srd.proto.memory.Inbox`.
         """
         self.number = number
-        self.address: tuple[str, int] = (host_text(address), address[1])
+        self.address: tuple[str, int] = address if len(address) == 2 else (host_text(address), address[1])
         self._engine = engine
         if core is not None:
             self.opened(core)

@@ -74,7 +74,7 @@ class SendQueue:
         self._batches: dict[int, list[OutgoingMessage]] | None = None  # by block of message numbers
         # READs and RESPONSEs by registration, then message.
         self._by_key: dict[int, dict[int, OutgoingMessage]] | None = None
-        self._untimed: list[OutgoingMessage] = []
+        self._untimed: list[OutgoingMessage] | None = None  # posted since the peer's last turn
         self._timed = LazyDeque[OutgoingMessage]()  # may contain some that have ended
         self._sends = MessageQueue()  # all that need credit
         self._uncredited: Uncredited | None = None  # all others
@@ -137,6 +137,8 @@ class SendQueue:
             self._by_key.setdefault(message.wr.local_key, {})[message.number] = message
         if message.opcode != _RESPONSE:
             self._requests[message.wr.request] = message
+            if self._untimed is None:
+                self._untimed = []
             self._untimed.append(message)
 
     # -- turns --------------------------------------------------------------------------------------------------
@@ -337,10 +339,10 @@ class SendQueue:
 
     def start_timers(self, *, deadline_at: float) -> Sequence[OutgoingMessage]:
         """Set the deadline of the requests posted since and still open; return them."""
-        if not self._untimed:
+        if self._untimed is None:
             return ()
         new = [message for message in self._untimed if not message.ended]
-        self._untimed.clear()
+        self._untimed = None
         for message in new:
             message.deadline_at = deadline_at
         self._timed.extend(new)
