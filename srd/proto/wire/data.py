@@ -15,7 +15,6 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -124,6 +123,10 @@ _NO_SEND: Final = 0xFF & ~IMMEDIATE  # bits of the flags that no SEND has
 _INDEX: Final = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis]
 
 Lanes = npt.NDArray[np.uint64]
+_Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+"""What `_PACKED` unpacks. mypyc keeps a tuple of known length in registers; any other is taken apart by an iterator."""
+_Head = tuple[int, int, int, int, int, int, int]
+"""What `_SEVEN` unpacks."""
 Octets = memoryview  # an alias in this module: mypyc resolves no other name in a dataclass
 
 
@@ -466,65 +469,71 @@ def single_packet(burst: ReceivedBurst, index: int) -> ReceivedBurst:
 def received_bursts_untrusted(datagram: GroDatagram) -> list[ReceivedBurst]:
     """Split a segment train into received bursts, usually one. Packets of another version or type are dropped."""
     bursts: list[ReceivedBurst] = []
+    if datagram.count == 1 or datagram.is_one_burst:
+        _append(bursts, datagram, start=0, end=datagram.count, batch=False)
+        return bursts
     start = 0
     for end, batch in _cuts(datagram):
-        kind, flags, path, path_sequence, context, psn, sent_us, message, length, immediate, offset, key = (
-            _PACKED.unpack_from(datagram.headers, start * HEADER_BYTES)
-        )
-        if kind == _DATA_KIND:
-            skipped = start * datagram.segment_bytes
-            payload_bytes = min(end * datagram.segment_bytes, datagram.payload_bytes) - skipped
-            bursts.append(
-                ReceivedBurst(
-                    path,
-                    path_sequence,
-                    context,
-                    psn,
-                    end - start,
-                    sent_us,
-                    message,
-                    length,
-                    immediate,
-                    offset,
-                    key,
-                    datagram.payload_offset + skipped,
-                    payload_bytes,
-                    datagram.segment_bytes,
-                    datagram.address,
-                    datagram.received_at,
-                    flags,
-                    ecn_ce=datagram.ecn_ce,
-                    batch=batch,
-                )
-            )
+        _append(bursts, datagram, start=start, end=end, batch=batch)
         start = end
     return bursts
 
 
-_APART, _BURST, _BATCH = range(3)
+def _append(bursts: list[ReceivedBurst], datagram: GroDatagram, *, start: int, end: int, batch: bool) -> None:
+    """Append the burst that has the packets of a datagram from `start` to `end`, unless they are no data."""
+    header: _Header = _PACKED.unpack_from(datagram.headers, start * HEADER_BYTES)
+    kind, flags, path, path_sequence, context, psn, sent_us, message, length, immediate, offset, key = header
+    if kind != _DATA_KIND:
+        return
+    segment_bytes = datagram.segment_bytes
+    skipped = start * segment_bytes
+    bursts.append(
+        ReceivedBurst(
+            path,
+            path_sequence,
+            context,
+            psn,
+            end - start,
+            sent_us,
+            message,
+            length,
+            immediate,
+            offset,
+            key,
+            datagram.payload_offset + skipped,
+            min(end * segment_bytes, datagram.payload_bytes) - skipped,
+            segment_bytes,
+            datagram.address,
+            datagram.received_at,
+            flags,
+            ecn_ce=datagram.ecn_ce,
+            batch=batch,
+        )
+    )
+
+
+_APART: Final = 0  # one by one: mypyc looks up what is unpacked in the module's dictionary
+_BURST: Final = 1
+_BATCH: Final = 2
 """Relation of two neighbours in a segment train: none, packets of one message, messages of one packet each."""
 
 
 def _cuts(datagram: GroDatagram) -> list[tuple[int, bool]]:
-    """Return after which packets a burst ends, and whether it is a batch.
+    """Return after which of several packets a burst ends, and whether it is a batch.
 
     Neighbours belong to one burst if their headers differ by exactly its step.
     """
     count = datagram.count
-    if count == 1 or datagram.is_one_burst:
-        return [(count, False)]
-    some = count if count <= FEW_PACKETS else 2
-    heads = [_SEVEN.unpack_from(datagram.headers, at * HEADER_BYTES) for at in range(some)]
     if count <= FEW_PACKETS:
-        return _cut([_relation(one, other, datagram.segment_bytes) for one, other in pairwise(heads)], datagram)
+        return _cut(_relations(datagram), datagram)
     # The common case is one burst: compute its headers from the first, and compare them as bytes.
-    relation = _relation(heads[0], heads[1], datagram.segment_bytes)
+    first: _Head = _SEVEN.unpack_from(datagram.headers)
+    relation = _relation(first, _SEVEN.unpack_from(datagram.headers, HEADER_BYTES), datagram.segment_bytes)
     steps = MESSAGE_STEPS if relation == _BATCH else header_steps(datagram.segment_bytes)
     whole = relation != _BATCH or datagram.payload_bytes == count * datagram.segment_bytes
-    if whole and _is_series(heads[0], datagram.headers, count, steps):
+    if whole and _is_series(first, datagram.headers, count, steps):
         return [(count, relation == _BATCH)]
-    heads = [_SEVEN.unpack_from(datagram.headers, at * HEADER_BYTES) for at in range(count)]
-    return _cut([_relation(one, other, datagram.segment_bytes) for one, other in pairwise(heads)], datagram)
+    return _cut(_relations(datagram), datagram)
 
 
 def is_one_burst_untrusted(headers: Octets, *, count: int, segment_bytes: int) -> bool:
@@ -532,7 +541,7 @@ def is_one_burst_untrusted(headers: Octets, *, count: int, segment_bytes: int) -
     return _is_series(_SEVEN.unpack_from(headers), headers, count, header_steps(segment_bytes))
 
 
-def _is_series(first: tuple[int, ...], headers: Octets, count: int, steps: Lanes) -> bool:
+def _is_series(first: _Head, headers: Octets, count: int, steps: Lanes) -> bool:
     """Whether `count` headers are what `steps` makes of the first: they are computed, and compared as bytes."""
     written = (np.array(first, dtype=np.uint64) + steps[:count]).astype(">u8").tobytes()
     return written == headers[: count * HEADER_BYTES].tobytes()
@@ -551,7 +560,19 @@ def _cut(relations: list[int], datagram: GroDatagram) -> list[tuple[int, bool]]:
     return [*cuts, (datagram.count, kind == _BATCH)]
 
 
-def _relation(one: tuple[int, ...], other: tuple[int, ...], segment_bytes: int) -> int:
+def _relations(datagram: GroDatagram) -> list[int]:
+    """Return the relation of each two neighbours."""
+    headers, segment_bytes = datagram.headers, datagram.segment_bytes
+    relations: list[int] = []
+    one: _Head = _SEVEN.unpack_from(headers)
+    for at in range(HEADER_BYTES, datagram.count * HEADER_BYTES, HEADER_BYTES):
+        other: _Head = _SEVEN.unpack_from(headers, at)
+        relations.append(_relation(one, other, segment_bytes))
+        one = other
+    return relations
+
+
+def _relation(one: _Head, other: _Head, segment_bytes: int) -> int:
     a, b, c, d, e, f, g = one
     if other == (a + 1, b, c + 1, d, e, f + segment_bytes, g):
         return _BURST
