@@ -109,7 +109,8 @@ class PeerCore:
         self.control_due = True  # an event occurred since `poll_control` last returned None
         self._config, self._pulls, self._events = config, shared.pulls, shared.events
         self._closes = 0
-        self._ack_way: tuple[Address, int] | None = None  # address and path of the last ack, which CLOSE follows
+        self._ack_address: Address | None = None  # of the last ack, which CLOSE follows
+        self._ack_path = 0
         self._close_at = 0.0
         self._is_incoming = opening is None
         self._confirm_by = math.inf  # when an incoming peer that was not confirmed ends
@@ -444,7 +445,7 @@ class PeerCore:
             due = self.acks.poll(context=self.remote_context, now=now, room_bytes=room_bytes)
             if due is not None:
                 ack, address, path = due
-                self._ack_way = (address, path)
+                self._ack_address, self._ack_path = address, path
                 if self.trace is not None:
                     self.trace.ack_sent(ack, now=now)
                 return self.control(address, path, ack.encode(), now=now)
@@ -498,7 +499,7 @@ class PeerCore:
         ack = self.acks.poll_with_data(context=self.remote_context, now=now, room_bytes=room_bytes)
         if ack is not None:
             burst.ack, burst.flags = ack.encode(), burst.flags | WITH_ACK
-            self._ack_way = (burst.address, burst.port)
+            self._ack_address, self._ack_path = burst.address, burst.port
             if self.trace is not None:
                 self.trace.ack_sent(ack, now=now)
 
@@ -511,8 +512,9 @@ class PeerCore:
         self._close_at = now + min(wait_s, self._config.handshake_timeout_s)  # the round trip is what the peer says
         self._closes += 1
         close = Close(self.remote_context, self.own_context).encode()
-        if self._closes == 1 and self._ack_way is not None:
-            return self.control(*self._ack_way, close, now=now)  # or what the ack acknowledges would fail there
+        if self._closes == 1 and self._ack_address is not None:
+            # After the ack: or what it acknowledges would fail there.
+            return self.control(self._ack_address, self._ack_path, close, now=now)
         path, _ = self.sender.probe_any()
         return self._control_over(path.index, close, now=now)
 

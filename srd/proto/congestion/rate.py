@@ -12,7 +12,7 @@ class DeliveryRate:
     """BBR takes the maximum over ten round trips."""
 
     def __init__(self) -> None:
-        self._rates: list[float] = []
+        self._rates: tuple[float, ...] = ()
         self._since = 0.0
         self._bytes = 0
         self.last_span_bytes = 0
@@ -28,6 +28,6 @@ class DeliveryRate:
         elapsed_s = now - self._since
         if elapsed_s >= span_s > 0:
             self.last_bytes_per_s = self._bytes / elapsed_s
-            self._rates = [*self._rates[1 - self.SPANS :], self.last_bytes_per_s]
+            self._rates = (*self._rates[1 - self.SPANS :], self.last_bytes_per_s)
             self.last_span_bytes, self._bytes, self._since = self._bytes, 0, now
             self.max_bytes_per_s = max(self._rates)

@@ -21,20 +21,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from srd.proto.paths.rtt import MIN_WINDOW_S, RttEstimator, WindowedMin
+from srd.proto.paths.rtt import RttEstimator, WindowedMin
 
 _MODULUS: Final = 1 << 32
 _HALF: Final = 1 << 31
 
 
-class Clocks:
-    """The offset of a peer's clock from this end's; `way_there_s` of each report, over all paths."""
+class Clocks(WindowedMin):
+    """The offset of a peer's clock from this end's; `way_there_s` of each report, over all paths.
 
-    __slots__ = ("_offset_us", "_way_back", "detour_s", "generation")
+    The windowed minimum is that of the way back, in microseconds.
+    """
+
+    __slots__ = ("_offset_us", "detour_s", "generation")
 
     def __init__(self) -> None:
+        super().__init__()
         self._offset_us = 0  # receiver's clock less sender's, modulo 2^32, so that the first way there is 0
-        self._way_back = WindowedMin(window_s=MIN_WINDOW_S)  # in microseconds
         self.generation = 0
         """Number of steps, the first sample among them; differences are comparable only within one."""
         self.detour_s = 0.0
@@ -47,18 +50,18 @@ class Clocks:
         """
         there_us = (received_us - sent_us - self._offset_us + _HALF) % _MODULUS - _HALF
         back_us = rtt_us - there_us
-        lead_us = self._way_back.min_s - back_us
+        lead_us = self.min_s - back_us
         if abs(lead_us) > rtt_us:  # true before the first sample, as the minimum is infinite
             self.generation += 1
             self._offset_us = received_us - sent_us
-            self._way_back.forget()
+            self.forget()
             there_us, back_us = 0, rtt_us
         elif lead_us > 0:
             self._offset_us += int(lead_us)
             there_us -= int(lead_us)
             back_us += int(lead_us)
-        self._way_back.observe(back_us, now=now)
-        self.detour_s = (back_us - self._way_back.min_s) / 1e6
+        self.observe(back_us, now=now)
+        self.detour_s = (back_us - self.min_s) / 1e6
         return there_us / 1e6
 
 

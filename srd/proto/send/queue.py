@@ -21,12 +21,12 @@ counts from the peer's first turn after the posting, which follows at once: post
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from srd.proto.config import MAX_FLOWS
 from srd.proto.events import Completion, EventQueue
-from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.flow_control import Credit
 from srd.proto.send.inflight import Inflight, PsnRange
 from srd.proto.send.message_queue import MessageQueue
@@ -75,7 +75,7 @@ class SendQueue:
         # READs and RESPONSEs by registration, then message.
         self._by_key: dict[int, dict[int, OutgoingMessage]] | None = None
         self._untimed: list[OutgoingMessage] | None = None  # posted since the peer's last turn
-        self._timed = LazyDeque[OutgoingMessage]()  # may contain some that have ended
+        self._timed: deque[OutgoingMessage] | None = None  # may contain some that have ended
         self._sends = MessageQueue()  # all that need credit
         self._uncredited: Uncredited | None = None  # all others
         self._max_partial_flows = max_partial_flows
@@ -345,23 +345,27 @@ class SendQueue:
         self._untimed = None
         for message in new:
             message.deadline_at = deadline_at
+        if self._timed is None:
+            self._timed = deque()
         self._timed.extend(new)
         if len(self._timed) > 2 * self.count + MAX_ENDED:  # amortised: constant cost per request
-            left = [message for message in self._timed if not message.ended]
-            self._timed = LazyDeque[OutgoingMessage]()
-            self._timed.extend(left)
+            self._timed = deque([message for message in self._timed if not message.ended])
         return new
 
     @property
     def deadline_at(self) -> float:
         """When the next request is overdue; infinite if none is open."""
-        while self._timed and self._timed[0].ended:
-            self._timed.popleft()
-        return self._timed[0].deadline_at if self._timed else math.inf
+        timed = self._timed
+        while timed and timed[0].ended:
+            timed.popleft()
+        if timed:
+            return timed[0].deadline_at
+        self._timed = None
+        return math.inf
 
     def fail_overdue(self, *, now: float) -> None:
         """End the requests whose time is up; with REMOTE_ERROR_RNR if they only waited for the receiver's credit."""
-        while now >= self.deadline_at:
+        while self._timed is not None and now >= self.deadline_at:
             message = self._timed.popleft()
             waited = message.needs_credit and not message.packetized and self.needs_credit
             self.abort(message, status=Status.REMOTE_ERROR_RNR if waited else Status.LOCAL_ERROR_UNRESP_REMOTE)

@@ -192,8 +192,9 @@ class Paths(RuleBasedStateMachine):
 
     @initialize(slots=st.integers(1, 3), reserve=st.integers(1, 3))
     def begin(self, slots: int, reserve: int) -> None:
-        with patch.multiple(module, RESERVE_PATHS=reserve, PROBE_BUDGET=FEW_PROBES):
-            self.table = whole_table(ProtocolConfig(paths=slots))
+        self.patched = patch.multiple(module, RESERVE_PATHS=reserve, PROBE_BUDGET=FEW_PROBES)
+        self.patched.start()
+        self.table = whole_table(ProtocolConfig(paths=slots))
         self.slots = slots
         self.now = 100.0
         self.models = [Model(number, ACTIVE if number < slots else RESERVE) for number in range(slots + reserve)]
@@ -201,6 +202,9 @@ class Paths(RuleBasedStateMachine):
         self.standbys: dict[int, Model] = {}
         self.probed: list[Model] = []
         self.budget, self.probed_at = FEW_PROBES, self.now
+
+    def teardown(self) -> None:
+        self.patched.stop()
 
     def of(self, model: Model) -> Path:
         return self.table.all[model.number]

@@ -55,7 +55,7 @@ def test_start_timers__one_request_left_open_does_not_keep_all_that_have_ended()
         message = posted.post(Opcode.READ)
         queue.start_timers(deadline_at=float(number))
         queue.abort(message, status=Status.FLUSHED)
-        assert len(queue._timed) <= 2 * (queue.count + 1) + MAX_ENDED
+        assert len(queue._timed or ()) <= 2 * (queue.count + 1) + MAX_ENDED
     queue.fail_overdue(now=1e9)
     assert first.ended
     assert not queue._timed
