@@ -23,10 +23,10 @@ def end_use(request: Request) -> None:
 class Inbox:
     """Filled by the endpoint, emptied by its `Peer`; `changed` is notified after every change."""
 
-    __slots__ = ("_writes", "changed", "closing", "ended", "handler", "messages", "requests")
+    __slots__ = ("_requests", "_writes", "changed", "closing", "ended", "handler", "messages")
 
     def __init__(self) -> None:
-        self.requests: dict[int, Request] = {}
+        self._requests: dict[int, Request] | None = None  # that are open; None: there is none
         self.messages = LazyDeque[Message | MessageBatch]()
         self._writes: LazyDeque[WriteNotification] | None = None
         self.handler: PeerHandler | None = None  # takes messages, and the completions of requests without a future
@@ -54,16 +54,26 @@ class Inbox:
         self.writes.append(written)
         self.changed.notify()
 
+    def begin(self, number: int, request: Request) -> None:
+        """Note an open request."""
+        if self._requests is None:
+            self._requests = {}
+        self._requests[number] = request
+
+    def request(self, number: int) -> Request | None:
+        """Return the open request of this number."""
+        return None if self._requests is None else self._requests.get(number)
+
     def complete(self, request: int, *, status: Status) -> bool:
         """Set the result of a request that has a future, or tell the handler; return whether there is either."""
-        future = self.requests.pop(request, None)
+        future = None if self._requests is None else self._requests.pop(request, None)
         if future is None:
             if self.handler is None:
                 return False
             self.handler.on_completion(request, status=status)
             return True
-        if not self.requests:
-            self.requests.clear()  # see `lazy_deque`: an emptied dictionary keeps its table
+        if not self._requests:
+            self._requests = None
         end_use(future)
         if not future.done():
             future.set_result(status)
@@ -71,7 +81,7 @@ class Inbox:
 
     def fail_requests(self, status: Status) -> None:
         """End every open request with `status`."""
-        for request in list(self.requests):
+        for request in list(self._requests or ()):
             self.complete(request, status=status)
 
     def end(self) -> None:

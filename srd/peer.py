@@ -261,7 +261,7 @@ class Peer:
             raise
         self._next_request += 1
         future.number, future.view, future.on_cancelled = wr.request, view, self._cancel
-        self._inbox.requests[wr.request] = future
+        self._inbox.begin(wr.request, future)
         return future
 
     def _check_length(self, length: int) -> None:
@@ -276,7 +276,7 @@ class Peer:
             raise self.error()
 
     def _cancel(self, request: int) -> None:
-        if (future := self._inbox.requests.get(request)) is not None:
+        if (future := self._inbox.request(request)) is not None:
             self._engine.cancel(self.number, request=request)
             end_use(future)  # at once: the caller may close the region before the completion arrives
 
