@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -115,26 +114,6 @@ async def test_endpoint__its_own_identity(tmp_path: Path) -> None:
 # -- who is refused --------------------------------------------------------------------------------------------------
 
 
-async def test_modes__that_differ_refuse_each_other(tmp_path: Path) -> None:
-    modes: list[tuple[SecurityConfig, str]] = [
-        (Plain(), "plain text only"),
-        (Psk(bytes(32)), "symmetric key"),
-        (keys("a", tmp_path), "public keys"),
-        (cert("a"), "certificates"),
-    ]
-    for one, _ in modes:
-        for two, wanted in modes:
-            if one is not two:
-                error = await refused(one, two)
-                assert error.status is Status.REMOTE_ERROR_FEATURE_MISMATCH
-                assert wanted in str(error)
-
-
-async def test_psk__another_one_bad_flow() -> None:
-    error = await refused(Psk(bytes(32)), Psk(bytes([1]) * 32))
-    assert "not authentic: is the symmetric key, or the public key, another one there?" in str(error)
-
-
 async def test_fingerprint__of_another_key_bad_flow(tmp_path: Path) -> None:
     one, two = keys("a", tmp_path), keys("b", tmp_path)
     await exchange(one, two, print_of_two=fingerprint(public("b")))
@@ -175,14 +154,6 @@ async def test_known_hosts__that_cannot_be_written_bad_flow(tmp_path: Path) -> N
     async with endpoints(secured(keys("b", tmp_path)), opener=secured(config)) as (client, server):
         with pytest.raises(SrdError, match="name another file"):
             await client.connect("127.0.0.1", port=server.address[1])
-
-
-async def test_authorized__others_are_refused_in_the_handshake(tmp_path: Path) -> None:
-    two = keys("b", tmp_path, authorized=frozenset((public("a"),)))
-    await exchange(keys("a", tmp_path), two)
-    error = await refused(keys("c", tmp_path), two)
-    assert error.status is Status.REMOTE_ERROR_BAD_DEST_QPN
-    assert "does not accept this end's key" in str(error)
 
 
 async def test_accept__authorize_by_identity(tmp_path: Path) -> None:
@@ -356,23 +327,6 @@ async def test_key_update__of_endpoints_with_messages_under_way(tmp_path: Path) 
             assert await receive(here) == content(200_000, seed=100 + number)
             assert await asyncio.gather(*sending, back) == [Status.OK] * 4
         assert min(session.generation for session in sessions) >= 6
-
-
-async def test_bytes_from_anywhere__do_not_end_an_endpoint(tmp_path: Path) -> None:
-    """Datagrams of all types and lengths with the right context, to a secure endpoint with an open peer."""
-    payload = content(100_000, seed=SEED)
-    async with pair(config=secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as ends:
-        _, server, here, there = ends
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            for kind in range(20):
-                for length in (1, 15, 16, 39, 55, 56, 71, 72, 73, 200, 1400):
-                    head = bytes([VERSION, kind, 0, 0]) + bytes(4) + there.context.to_bytes(8, "big")
-                    sock.sendto((head + os.urandom(1400))[:length], server.address)
-        sending = asyncio.ensure_future(send(here, payload))
-        assert await receive(there) == payload
-        assert await sending is Status.OK
-        assert not here.ended
-        assert not there.ended
 
 
 async def test_restart__of_the_responder_ends_the_peer_at_once(tmp_path: Path) -> None:

@@ -82,21 +82,6 @@ def test_tracing__a_signal_leaves_whole_files(
     assert whole(there)[1][0].end == "OK, closed by the other end"
 
 
-def test_tracing__a_killed_process_leaves_a_readable_file(inputs: Path, output: Path, tmp_path: Path) -> None:
-    here = tmp_path / "send.sqlog"
-    with receiver(output) as (process, target):
-        argv = command("send", str(long_file(inputs)), target, "--trace", str(here))
-        with Process(argv) as sender:
-            while process.event("progress")["bytes"] < 40 << 20:
-                pass  # a trace of several buffers
-            sender.kill(signal.SIGKILL)
-            sender.wait()
-        with here.open("rb") as stream:
-            peers = summarise(TraceReader(stream, name="send").read_untrusted())
-    assert peers[0].acked_bytes[-1] > 1 << 20
-    assert not peers[0].end
-
-
 def test_tracing__an_attempt_that_failed(file: Path, tmp_path: Path) -> None:
     here = tmp_path / "send.sqlog"
     result = srd("send", str(file), "127.0.0.1:9", "--trace", str(here))
@@ -171,12 +156,6 @@ def test_check_trace_file__nothing_to_check(tmp_path: Path) -> None:
     check_trace_file(tmp_path / ("x" * 300), inputs=[tmp_path])
     with pytest.raises(click.UsageError):
         check_trace_file(tmp_path, inputs=[])
-
-
-def test_tracing__without_a_file_there_is_no_trace(tmp_path: Path) -> None:
-    with tracing(None, title="t", vantage_point="client") as trace:
-        assert trace is None
-    assert names(tmp_path) == []
 
 
 def test_tracing__is_whole_when_the_block_raises(tmp_path: Path) -> None:

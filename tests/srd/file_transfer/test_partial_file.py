@@ -130,26 +130,6 @@ def test_put__partial_writes_are_completed(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "a.bin").read_bytes() == payload
 
 
-def test_finish__only_then_the_name_exists(tmp_path: Path) -> None:
-    payload = content(5000)
-    store = stored(tmp_path, payload)
-    (partial,) = names(tmp_path)
-    assert partial.startswith(".")
-    assert partial.endswith(".part")
-    finish(store, digest=digest_of(payload))
-    assert names(tmp_path) == ["a.bin"]
-
-
-def test_finish__overwrites_only_on_request(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(b"old")
-    payload = content(3000)
-    store = stored(tmp_path, payload, overwrite=True)
-    assert (tmp_path / "a.bin").read_bytes() == b"old"
-    finish(store, digest=digest_of(payload))
-    assert (tmp_path / "a.bin").read_bytes() == payload
-    assert names(tmp_path) == ["a.bin"]
-
-
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "🎉" * 63, "-rf", "a b\nc", "..a"])
 def test_names__all_that_the_file_system_accepts(tmp_path: Path, name: str) -> None:
     payload = content(10)

@@ -79,13 +79,6 @@ def test_flush__headers_hold_the_fields_of_the_burst() -> None:
         assert received.address == one.socket.getsockname()
 
 
-def test_flush__a_burst_is_one_train_for_the_kernel() -> None:
-    with source() as one, Receiver(datagram_bytes=1056) as two:
-        one.send(two.address, bytes(40_000), segment_bytes=1000)
-        two.receive(packets=40)
-        assert len(two.bursts) == 1
-
-
 def test_add__rows_are_reused_for_other_shapes() -> None:
     """What a row kept of an earlier burst (segment size, a shortened last payload) must not reach a later one."""
     with source() as one, Receiver(datagram_bytes=1056) as two:
