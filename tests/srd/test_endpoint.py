@@ -110,18 +110,6 @@ async def test_connect__several_peers_at_once() -> None:
         await asyncio.gather(*(opener.close() for opener in openers))
 
 
-async def test_connect__agrees_on_the_smaller_datagram() -> None:
-    small = replace(SMALL, datagram_bytes=1472)
-    async with pair(config=SMALL, opener=small) as (one, two, here, there):
-        payload = content(500_000, seed=SEED)
-        await asyncio.gather(send(here, payload), send(there, payload))
-        assert await receive(there) == payload
-        assert await receive(here) == payload
-        first_time = [peer.stats().tx_pkts - peer.stats().retrans_pkts for peer in (here, there)]
-        assert first_time == [-(-500_000 // (1472 - 56 - 16))] * 2
-        assert one.dropped_packets == two.dropped_packets == 0
-
-
 # -- peers that cannot be opened ------------------------------------------------------------------------------------
 
 

@@ -121,12 +121,6 @@ async def test_fingerprint__of_another_key_bad_flow(tmp_path: Path) -> None:
     assert "has another key than" in str(await refused(one, two, print_of_two=fingerprint(public("c"))))
 
 
-async def test_fingerprint__needs_keys_bad_flow() -> None:
-    async with await Endpoint.open(towards="127.0.0.1", config=secured(Plain())) as client:
-        with pytest.raises(UsageError, match="a fingerprint needs security by keys; this endpoint has PLAIN"):
-            await client.connect("127.0.0.1", port=1, fingerprint="x" * 43)
-
-
 async def test_known_hosts__trust_on_first_use(tmp_path: Path) -> None:
     """A host has the same key at the next connection, or is refused; the known hosts are not touched then."""
     known = tmp_path / "known_hosts_of_a"

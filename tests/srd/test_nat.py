@@ -92,22 +92,3 @@ async def test_rebinding__in_the_middle_of_transfers(config: EndpointConfig) -> 
         await until(lambda: len(link.nat.carried) == PATHS)
         await link.exchange(messages=4, seed=9)
         await until(lambda: all(min(carried) > 0 for carried in link.nat.carried.values()))
-
-
-@CONFIGS
-async def test_rebinding__while_idle_then_the_server_sends(config: EndpointConfig) -> None:
-    async with linked(config) as link:
-        await link.exchange(messages=1, seed=11)
-        link.nat.rebind(outside="127.0.0.3")
-        await transfer(link.server, link.client, messages=4, seed=13)
-        await until(lambda: len(link.nat.carried) == PATHS)
-        await transfer(link.server, link.client, messages=4, seed=15)
-
-
-async def test_idle__every_mapping_is_kept_beyond_its_lifetime() -> None:
-    """In virtual time no mapping is ever made anew; here a machine that stalls may lose some."""
-    config = replace(PLAIN, protocol=replace(PLAIN.protocol, nat_keepalive_s=0.3))
-    async with linked(config, lifetime_s=1.5) as link:
-        await until(lambda: len(link.nat.carried) >= PATHS)
-        await until(lambda: sum(out > 8 for out, _ in link.nat.carried.values()) >= PATHS)
-        await transfer(link.server, link.client, messages=4, seed=17)

@@ -29,6 +29,9 @@ def refused(ours: Receiver) -> str:
     "changes",
     [
         {"payload_bytes": 0, "length": 1, "offset": 0},
+        {"length": 1000, "offset": 2**64 - 1},
+        {"length": 999, "offset": 0},
+        {"length": 0, "offset": 0},
         {"payload_bytes": 0, "length": 0, "offset": 1},
         {"payload_bytes": 0, "length": 0, "offset": 0, "count": 2},
         {"payload_bytes": 999, "length": 5000},
