@@ -130,17 +130,6 @@ def test_transfer__every_path_carries_data_both_ways(mode: str) -> None:
     assert translator(network).made == PATHS
 
 
-def test_transfer__without_detection_most_paths_of_the_responder_are_dead() -> None:
-    """What the rule about NATs is for: the NAT drops what comes from ports that the initiator has not contacted."""
-    network = behind_nat(knows_sources=False)
-    a, b = connected(network)
-    assert (a.behind_nat, b.behind_nat) == (False, False)
-    post(network.b, b)
-    network.run(seconds=1)
-    assert translator(network).dropped > 100
-    assert sum(path.counters.timeouts > 0 for path in b.sender.paths[:PATHS]) >= PATHS - 1
-
-
 def test_connect__without_a_nat_all_is_as_ever() -> None:
     network = Network(seed=1, config=ProtocolConfig(paths=PATHS))
     a, b = connected(network)
