@@ -165,19 +165,6 @@ async def test_outgoing__bytes_are_within_the_allowance_and_all_arrive() -> None
         assert two._engine.allowance_exceeded == AllowanceExceeded()
 
 
-async def test_outgoing__packets_are_within_the_allowance() -> None:
-    allowance = Allowance(packets_per_second=10_000)
-    async with pair(config=PLAIN, opener=replace(PLAIN, allowance=allowance)) as (one, _, here, there):
-        bodies = [content(100, seed=number) for number in range(1000)]
-        started_at, sent_before = time.monotonic(), here.stats().tx_pkts
-        exhaust(outgoing(one))
-        sending = [asyncio.ensure_future(send(here, body)) for body in bodies]
-        assert sorted([await receive(there) for _ in bodies]) == sorted(bodies)
-        assert set(await asyncio.gather(*sending)) == {Status.OK}
-        elapsed_s = time.monotonic() - started_at
-        assert here.stats().tx_pkts - sent_before <= 10_000 * (elapsed_s - DEBT_S + allowance.burst_s) + 2
-
-
 async def test_outgoing__an_encrypted_peer_and_busy_polling_have_the_same_limit() -> None:
     payload = content(2 << 20, seed=SEED)
     opener = replace(SMALL, allowance=SLOW, busy_poll=True)

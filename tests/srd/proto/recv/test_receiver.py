@@ -48,22 +48,6 @@ def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:
 # -- messages -------------------------------------------------------------------------------------------------------
 
 
-def test_accept__a_whole_message_in_one_burst() -> None:
-    kept, message = receiver().accept(burst_of(0, count=3, offset=0), now=10.0)
-    assert kept == [Extent(0, 100_000, 3000)]
-    assert message is not None
-    assert (message.length, message.immediate, message.landed_bytes, message.extents) == (3000, 7, 3000, kept)
-    assert message.began_at == message.landed_at == 10.0
-
-
-def test_accept__zero_length() -> None:
-    ours = receiver()
-    kept, message = ours.accept(burst_of(0, length=0, offset=0, payload_bytes=0), now=10.0)
-    assert kept == [], "an empty message needs no memory"
-    assert message is not None
-    assert (message.length, ours.incomplete) == (0, False)
-
-
 def test_expects_more_data__while_more_is_missing_than_comes_at_once() -> None:
     ours, expected = receiver(), []
     for part in (burst_of(0, count=40, length=200_000, offset=0), burst_of(40, count=100, length=200_000)):
@@ -97,18 +81,6 @@ def test_accept__packets_that_overlap() -> None:
 
 
 # -- acks -----------------------------------------------------------------------------------------------------------
-
-
-def test_ack__none_without_packets() -> None:
-    assert receiver().acks.poll(context=1, now=10.0, room_bytes=8972) is None
-
-
-def test_ack__names_everything_received() -> None:
-    ours = receiver()
-    for psn in (0, 1, 3, 4, 9):
-        ours.accept(burst_of(psn, length=10**6), now=10.0)
-    ack = ack_of(ours)
-    assert (ack.context, ack.cumulative, ack.bitmap) == (1, 2, 0b10000110)
 
 
 def test_ack__reports_each_active_path_in_two_acks() -> None:

@@ -70,41 +70,12 @@ def test_post__many_small_messages_on_a_bad_network(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("loss_percent", [1, 10, 30])
-def test_transfer__loss(seed: int, loss_percent: int) -> None:
-    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=loss_percent))
-    number = transfer(network, MIB, MIB, MIB, MIB)
-    sender = sender_of(network, number)
-    assert sender.retransmitted > 0
-    assert sum(path.counters.retransmitted for path in sender.paths) == sender.retransmitted
-    assert sum(path.counters.packets for path in sender.paths) == sender.packets
-    lost = sum(link.dropped for link in network.links.values())
-    assert sender.retransmitted < 3 * lost + 20, "few spurious retransmissions"
-
-
-@pytest.mark.parametrize("seed", SEEDS)
 def test_transfer__without_loss_no_retransmission(seed: int) -> None:
     network = Network(seed=seed)
     number = transfer(network, 4 * MIB)
     sender = sender_of(network, number)
     assert (sender.retransmitted, sender.packets) == (0, -(-4 * MIB // SEGMENT))
     assert network.b.core.peer(0).receiver.duplicates == 0
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(
-    "conditions",
-    [
-        Conditions(duplicate=0.3),
-        Conditions(reorder_s=0.0005),
-        Conditions(reorder_s=0.02),
-        Conditions(duplicate=0.2, reorder_s=0.005),
-    ],
-    ids=str,
-)
-def test_transfer__duplicates_and_reordering(seed: int, conditions: Conditions) -> None:
-    transfer(Network(seed=seed, conditions=conditions), MIB, 5, MIB, 0, MIB)
 
 
 @pytest.mark.compiled
