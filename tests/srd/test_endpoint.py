@@ -87,29 +87,6 @@ async def test_failure__of_the_core_wakes_all_waiting_tasks(monkeypatch: pytest.
 # -- opening --------------------------------------------------------------------------------------------------------
 
 
-async def test_connect__several_peers_at_once() -> None:
-    """Ten peers of four endpoints, all sending both ways at the same time."""
-    async with asyncio.timeout(PATIENCE_S * 2), await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two:
-        openers = [await Endpoint.open(towards="127.0.0.1", config=SMALL) for _ in range(4)]
-        calls = [openers[number % 4].connect("127.0.0.1", port=two.address[1]) for number in range(10)]
-        peers = await asyncio.gather(*calls)
-        accepted = [await two.accept() for _ in peers]
-
-        async def echo(peer: Peer) -> None:
-            await send(peer, await receive(peer))
-
-        async def ask(peer: Peer, number: int) -> bytes:
-            await send(peer, content(200_000 + number, seed=number))
-            return await receive(peer)
-
-        answers, _ = await asyncio.gather(
-            asyncio.gather(*(ask(peer, number) for number, peer in enumerate(peers))),
-            asyncio.gather(*(echo(peer) for peer in accepted)),
-        )
-        assert answers == [content(200_000 + number, seed=number) for number in range(10)]
-        await asyncio.gather(*(opener.close() for opener in openers))
-
-
 # -- peers that cannot be opened ------------------------------------------------------------------------------------
 
 
@@ -198,17 +175,6 @@ async def test_listen__the_smallest_region_suffices_for_messages(chunk_bytes: in
 
 
 # -- close ----------------------------------------------------------------------------------------------------------
-
-
-async def test_close__leaves_no_file_and_no_task() -> None:
-    files, tasks = open_files(), asyncio.all_tasks()
-    async with pair() as (_, _, here, there):
-        sending = asyncio.ensure_future(send(here, bytes(1 << 20)))
-        assert await receive(there) == bytes(1 << 20)
-        await sending
-    assert asyncio.all_tasks() == tasks
-    gc.collect()
-    assert open_files() == files
 
 
 async def test_close__nothing_may_be_started_after_it_bad_flow() -> None:

@@ -20,7 +20,7 @@ from srd.proto.security import SecurityMode
 from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
 from srd.proto.wire.status import Status
 from srd.secure.certificates import Authorities
-from srd.secure.config import Cert, Identity, Keys, Plain, Psk, SecurityConfig
+from srd.secure.config import Cert, Identity, Keys, Plain, SecurityConfig
 from srd.secure.key_log import KeyLog
 from srd.secure.keys import fingerprint
 from srd.secure.noise import public_bytes
@@ -84,13 +84,6 @@ async def test_default__is_by_keys_of_this_user() -> None:
     assert here.fingerprint
 
 
-async def test_psk__and_plain__have_no_identity() -> None:
-    key = bytes(range(32))
-    assert await exchange(Psk(key), Psk(key)) == [Identity(SecurityMode.PSK)] * 2
-    assert await exchange(Plain(), Plain()) == [Identity(SecurityMode.PLAIN)] * 2
-    assert Identity(SecurityMode.PSK).fingerprint == ""
-
-
 def cert(name: str, *, issuer: str = "authority", names: tuple[str, ...] = ("127.0.0.1",)) -> Cert:
     """Valid today."""
     days = (datetime.now(UTC) - ends_module.NOW).days
@@ -102,13 +95,6 @@ async def test_cert__names_are_the_identity() -> None:
     here, there = await exchange(cert("a", names=("worker-1",)), cert("b"))
     assert here == Identity(SecurityMode.CERT, public("b"), ("127.0.0.1",))
     assert there == Identity(SecurityMode.CERT, public("a"), ("worker-1",))
-
-
-async def test_endpoint__its_own_identity(tmp_path: Path) -> None:
-    async with await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as endpoint:
-        assert endpoint.identity == Identity(SecurityMode.KEYS, public("b"))
-    async with await Endpoint.listen("127.0.0.1", port=0, config=secured(Psk(bytes(32)))) as endpoint:
-        assert endpoint.identity == Identity(SecurityMode.PSK)
 
 
 # -- who is refused --------------------------------------------------------------------------------------------------
@@ -196,39 +182,6 @@ async def test_known_hosts__damaged_while_another_peer_is_open(tmp_path: Path) -
         assert await sending is Status.OK
 
 
-async def test_reset_token__not_that_of_another_endpoint_with_the_key_and_port(tmp_path: Path) -> None:
-    """Who sees a context cannot have another endpoint of the same user end the peer (RFC 9000, section 21.11)."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
-        await Endpoint.listen("127.0.0.2", port=server.address[1], config=secured(keys("b", tmp_path))) as other,
-        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-    ):
-        here = await client.connect("127.0.0.1", port=server.address[1])
-        there = await server.accept()
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.settimeout(PATIENCE_S)
-            unknown = (
-                bytes([VERSION, PacketType.PROTECTED, 0, 0]) + bytes(4) + there.context.to_bytes(8, "big") + bytes(48)
-            )
-            await asyncio.to_thread(sock.sendto, unknown, other.address)
-            reset = await asyncio.to_thread(sock.recv, 100)
-            assert reset[1] == 10
-            sock.sendto(reset, client._engine._driver._sockets.paths[0].getsockname())
-        sending = asyncio.ensure_future(send(here, b"still here"))
-        assert await receive(there) == b"still here"
-        assert await sending is Status.OK
-        assert not here.ended
-
-
-async def test_cert__of_another_name_or_authority_bad_flow() -> None:
-    error = await refused(cert("a"), cert("b", names=("other.example.com",)))
-    assert "its certificate is for other.example.com, not for 127.0.0.1" in str(error)
-    assert "which is not trusted" in str(await refused(cert("a"), cert("b", issuer="evil")))
-    error = await refused(cert("a", issuer="evil"), cert("b"))
-    assert "does not accept this end's key or certificate" in str(error)
-
-
 # -- what is on the wire ---------------------------------------------------------------------------------------------
 
 
@@ -305,38 +258,6 @@ async def test_key_log__that_cannot_be_written_bad_flow(tmp_path: Path, monkeypa
     with pytest.raises(UsageError, match=r"SRDKEYLOGFILE=.*: cannot be written: No such file"):
         async with await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))):
             pass
-
-
-async def test_key_update__of_endpoints_with_messages_under_way(tmp_path: Path) -> None:
-    """Both directions at once, each message after the next update; every byte is compared."""
-    async with pair(config=secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as ends:
-        _, _, here, there = ends
-        sessions: list[Any] = [peer._core.protection for peer in (here, there)]
-        for number in range(12):
-            sending = [asyncio.ensure_future(send(here, content(300_000, seed=number))) for _ in range(3)]
-            back = asyncio.ensure_future(send(there, content(200_000, seed=100 + number)))
-            sessions[number % 2]._update_at = 0.0  # as if the time of the keys were up
-            for _ in sending:
-                assert await receive(there) == content(300_000, seed=number)
-            assert await receive(here) == content(200_000, seed=100 + number)
-            assert await asyncio.gather(*sending, back) == [Status.OK] * 4
-        assert min(session.generation for session in sessions) >= 6
-
-
-async def test_restart__of_the_responder_ends_the_peer_at_once(tmp_path: Path) -> None:
-    """By the RESET with its token, though it has another process's memory."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-    ):
-        server = await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path)))
-        port = server.address[1]
-        here = await client.connect("127.0.0.1", port=port)
-        server._engine._core._peers.clear()  # it dies without a word
-        await server.close()
-        async with await Endpoint.listen("127.0.0.1", port=port, config=secured(keys("b", tmp_path))):
-            with memory(bytes(100)) as region:
-                assert await here.post_send(region, offset=0, length=100) is Status.REMOTE_ERROR_UNKNOWN_PEER
 
 
 async def test_registered_memory__only_authentic_bytes_ever_reach_it(tmp_path: Path) -> None:
