@@ -16,7 +16,7 @@ from srd.proto.trace import ProbeSent
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
 from srd.qlog.summary import PeerSummary, summarise
-from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, receiver, srd
+from tests.srd.cli.processes import Process, assert_fails, command, long_file, receiver, srd
 from tests.srd.file_transfer.ends import digest_of
 from tests.srd.loopback import content
 
@@ -127,27 +127,6 @@ def test_tracing__a_file_to_send_is_not_overwritten_bad_flow(file: Path, inputs:
         result = called("send", str(file), "127.0.0.1:9", "--trace", str(inputs / name))
         assert_fails(result, status=2, error="is a file to send; the trace would replace it")
     assert file.stat().st_size == SIZE
-
-
-def test_tracing__what_is_no_trace_is_not_overwritten_bad_flow(
-    file: Path, inputs: Path, output: Path, called: Command
-) -> None:
-    """`srd send --trace a.txt b.txt HOST` takes a.txt as the name of the trace."""
-    text = inputs / "a.txt"
-    text.write_text("the user's")
-    error = f"--trace {text}: exists, and is no trace; give the name of a new file"
-    assert_fails(called("send", "--trace", str(text), str(file), "127.0.0.1:9"), status=2, error=error)
-    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", str(text))
-    assert_fails(result, status=2, error=error)
-    assert text.read_text() == "the user's"
-
-
-def test_tracing__a_directory_bad_flow(file: Path, output: Path, called: Command) -> None:
-    result = called("send", str(file), "127.0.0.1:9", "--trace", str(output))
-    assert_fails(result, status=2, error=f"--trace {output}: is a directory; give a file in it")
-    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", str(output))
-    assert_fails(result, status=2, error=f"--trace {output}: is a directory; give a file in it")
-    assert names(output) == []
 
 
 def test_check_trace_file__nothing_to_check(tmp_path: Path) -> None:

@@ -74,19 +74,6 @@ def test_accepted__makes_room_whether_the_peer_is_open_or_not() -> None:
     assert isinstance(open_peer(network, source="one:2", context=2), Accept)
 
 
-def test_handle_packets__a_hello_that_is_replayed_opens_no_second_peer() -> None:
-    network = Network(seed=1)
-    (retry,) = give(network.b, hello(), now=network.now)
-    assert isinstance(retry, Retry)
-    replayed = hello(cookie=retry.cookie)
-    (accept,) = give(network.b, replayed, now=network.now)
-    assert isinstance(accept, Accept)
-    assert give(network.b, replayed, now=network.now + 1) == [accept], "while its peer exists it is a retransmission"
-    give(network.b, Close(accept.own_context, 77), now=network.now + 2)
-    assert give(network.b, replayed, now=network.now + 3) == [Refuse(77, Status.REMOTE_ERROR_ABORT)]
-    assert not network.b.core._peers
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [

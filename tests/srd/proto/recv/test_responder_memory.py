@@ -74,13 +74,6 @@ def test_read__fetches_the_bytes(length: int) -> None:
     assert pair.is_idle()
 
 
-def test_read__completes_only_when_all_has_landed() -> None:
-    pair = Pair(shape=Shape(delay_us=500, loss_percent=10))
-    pair.read(1, length=MIB)
-    pair.network.run(until=lambda: bool(completed(pair.a)), seconds=10)
-    assert pair.fetched(0, MIB) == pair.b.region[START_B : START_B + MIB].tobytes()
-
-
 def test_read__more_than_may_be_unanswered() -> None:
     pair = Pair(shape=Shape(delay_us=500, loss_percent=2))
     count = 3 * MAX_READS
