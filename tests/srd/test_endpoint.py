@@ -84,9 +84,6 @@ async def test_failure__of_the_core_wakes_all_waiting_tasks(monkeypatch: pytest.
     assert [str(error) for error in errors] == ["no"]
 
 
-# -- opening --------------------------------------------------------------------------------------------------------
-
-
 # -- peers that cannot be opened ------------------------------------------------------------------------------------
 
 

@@ -258,6 +258,3 @@ async def test_cmsgs__have_the_offsets_of_the_bytes(region: Region) -> None:
                 region.array[at : at + size].tobytes() for at, size in array[["frag_offset", "frag_size"]].tolist()
             ]
             assert b"".join(pieces) == payload
-
-
-# -- exhaustion -----------------------------------------------------------------------------------------------------

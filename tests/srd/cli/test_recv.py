@@ -132,20 +132,6 @@ def test_recv__json_events(inputs: Path, output: Path) -> None:
     assert (output / "a.bin").read_bytes() == file.read_bytes()
 
 
-def test_recv__an_existing_file_is_refused_and_serving_goes_on(inputs: Path, output: Path) -> None:
-    file = file_of(inputs, 1000)
-    (output / "a.bin").write_bytes(b"old")
-    with receiver(output) as (process, target):
-        result = srd("send", str(file), target)
-        assert_fails(
-            result, status=1, error="a.bin: exists already at the receiver, which was started without --overwr"
-        )
-        assert (output / "a.bin").read_bytes() == b"old"
-        assert srd("send", str(file_of(inputs, 5, name="b.bin")), target).returncode == 0
-        process.event("received")
-        assert (process.stderr.next() or "").startswith("srd recv: a.bin: exists already")
-
-
 def test_recv__overwrite(inputs: Path, output: Path) -> None:
     (output / "a.bin").write_bytes(b"old")
     with receiver(output, "--overwrite", "--once") as (process, target):
@@ -286,9 +272,6 @@ def test_recv__names_reach_the_terminal_as_text(inputs: Path, output: Path) -> N
         assert process.stderr.next() == (
             r"srd recv: \x1b]0;pwn\x07\r\nx: exists already at the receiver, which was started without --overwrite"
         )
-
-
-# -- file systems ---------------------------------------------------------------------------------------------------
 
 
 # -- leftovers ------------------------------------------------------------------------------------------------------

@@ -118,20 +118,6 @@ def test_send__json(file: Path, output: Path) -> None:
     assert {path["state"] for path in paths} <= {"active", "silent", "quarantined", "probing"}
 
 
-def test_send__several_files_one_of_them_empty(inputs: Path, output: Path, file: Path) -> None:
-    files = [file, inputs / "empty", inputs / "[b] ü\n🎉", inputs / "-c"]
-    for number, path in enumerate(files[1:]):
-        path.write_bytes(content(number * 1000, seed=number))
-    with receiver(output) as (process, target):
-        result = srd("send", "--json", *map(str, files), target)
-        assert result.returncode == 0, result.stderr
-        *sent, summary = map(json.loads, result.stdout.splitlines())
-        assert {event["name"] for event in sent} == {path.name for path in files}
-        assert (summary["event"], summary["delivered"], summary["bytes"]) == ("summary", 4, 3_003_000)
-        assert sorted(process.event("received")["bytes"] for _ in files) == [0, 1000, 2000, 3_000_000]
-    assert all((output / path.name).read_bytes() == path.read_bytes() for path in files)
-
-
 def test_send__fails_when_one_of_several_fails(inputs: Path, output: Path, file: Path) -> None:
     other = inputs / "b.bin"
     other.write_bytes(b"x")
@@ -225,20 +211,6 @@ def test_send__a_directory_and_then_what_is_new_in_it(inputs: Path, output: Path
     assert set(found) - set(contents) == {"empty", "sub", "sub/deep"}
     assert [stat.S_IMODE(found[name].stat().st_mode) for name in ("empty", "zero")] == [0o711, 0o640]
     assert found["sub/0"].stat().st_mtime_ns == (top / "sub/0").stat().st_mtime_ns
-
-
-def test_send__a_killed_one_is_resumed_by_the_next(inputs: Path, output: Path, large: Path) -> None:
-    with receiver(output) as (process, target):
-        with Process(command("send", str(large), target, "--limit", "200mbit")) as sender:
-            while process.event("progress")["bytes"] < 8 << 20:
-                pass
-            sender.kill(signal.SIGKILL)
-            sender.wait()
-        assert "for its sender to go on" in (process.stderr.next() or "")
-        result = srd("send", str(large), target, "--json")
-        assert result.returncode == 0, result.stderr
-        assert process.event("progress")["bytes"] > 8 << 20, "it started from the beginning"
-    resumed(inputs, output)
 
 
 # -- the end --------------------------------------------------------------------------------------------------------

@@ -119,21 +119,6 @@ def test_has_room_for__messages() -> None:
         assert bursts == MESSAGES // 3
 
 
-def test_add__a_burst_longer_than_a_message_is_several() -> None:
-    payload = content(8916 * 64 - 5, seed=SEED)
-    with source() as one, Receiver(datagram_bytes=8972) as two:
-        one.fill(payload)
-        burst = one.burst(
-            two.address, message=0, offset=0, size_bytes=len(payload), length=len(payload), segment_bytes=8916
-        )
-        assert (burst.count, one.transmitter.messages_of(burst)) == (64, 10)
-        one.transmitter.add(burst)
-        assert one.transmitter.flush(one.socket)
-        two.receive(packets=64)
-        assert two.message(0) == payload
-        assert [burst.count for burst in two.bursts] == [7] * 9 + [1]
-
-
 def test_add__one_call_may_serve_several_addresses() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two, Receiver(datagram_bytes=1056) as three:
         one.add(two.address, content(3000, seed=SEED), segment_bytes=1000, message=2)
