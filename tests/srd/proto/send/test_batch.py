@@ -97,15 +97,6 @@ def test_cancel__of_a_batch_ends_only_its_open_messages() -> None:
     assert sender.idle
 
 
-def test_end__fails_each_open_message() -> None:
-    network = Network(seed=7)
-    peer, _ = network.connect()
-    network.dead.update(range(4))
-    post(network, peer, count=50)
-    network.run(until=lambda: len(failed(network)) == 50, seconds=10)
-    assert set(failed(network).values()) == {Status.LOCAL_ERROR_UNRESP_REMOTE}
-
-
 @pytest.mark.parametrize("length", [-1, 8917])
 def test_post_batch__of_more_than_a_packet_is_refused(length: int) -> None:
     network = Network(seed=8)
