@@ -17,15 +17,12 @@ import srd.engine
 from devmem.errors import RegionError
 from devmem.region import Region
 from devmem.registry import Access
-from srd.batch import MessageBatch
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
-from srd.inbox import Inbox
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.io.rx_memory import SLOTS
 from srd.io.socket import Route
-from srd.message import Message
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.control import Close
@@ -33,9 +30,7 @@ from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S, until
 from tests.srd.loopback import PLAIN, SMALL, closed_port, content, memory, open_files, pair, receive, send
 
-HOSTS = ["127.0.0.1", "::1", "localhost"]
 SEED = 21
-HASTY = replace(SMALL, close_timeout_s=0.05)
 SLOW = replace(SMALL, protocol=replace(SMALL.protocol, handshake_timeout_s=60), close_timeout_s=60)
 
 
@@ -50,35 +45,6 @@ async def test_failure__internal_ends_every_request_and_peer_with_its_status() -
             assert "internal error: ValueError('no')" in str(here.error())
             async with asyncio.timeout(PATIENCE_S):
                 assert await there.wait_ended() is Status.LOCAL_ERROR_UNRESP_REMOTE
-
-
-@pytest.mark.sources
-async def test_failure__in_the_delivery_to_one_peer_ends_that_peer_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pair() as (one, two, here, there):
-        second = await one.connect("127.0.0.1", port=two.address[1])
-        second_there = await two.accept()
-        deliver = Inbox.deliver
-
-        def fail(inbox: Inbox, message: Message | MessageBatch) -> None:
-            if inbox is there._inbox:
-                raise ValueError("no")
-            deliver(inbox, message)
-
-        monkeypatch.setattr(Inbox, "deliver", fail)
-        loop, errors = asyncio.get_running_loop(), []
-        loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await send(here, b"one too many")
-                assert await there.wait_ended() is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
-                with pytest.raises(PeerError, match="internal error: ValueError"):
-                    await there.recv()
-                await send(second, b"still here")
-                assert await receive(second_there) == b"still here"
-                assert await here.wait_ended() is not Status.OK
-        finally:
-            loop.set_exception_handler(None)
-        assert [str(error) for error in errors] == ["no"]
 
 
 @pytest.mark.sources
@@ -118,63 +84,6 @@ async def test_failure__of_the_core_wakes_all_waiting_tasks(monkeypatch: pytest.
     assert [str(error) for error in errors] == ["no"]
 
 
-# -- opening --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("host", HOSTS)
-async def test_connect__both_ends_send(host: str) -> None:
-    async with pair(host=host) as (one, two, here, there):
-        assert here.address[1] == two.address[1]
-        assert there.address[1] == one.address[1]
-        assert await send(here, b"ping", immediate=5) is Status.OK
-        assert await receive(there) == b"ping"
-        assert await send(there, b"pong") is Status.OK
-        assert await receive(here) == b"pong"
-
-
-async def test_connect__several_peers_at_once() -> None:
-    """Ten peers of four endpoints, all sending both ways at the same time."""
-    async with asyncio.timeout(PATIENCE_S * 2), await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two:
-        openers = [await Endpoint.open(towards="127.0.0.1", config=SMALL) for _ in range(4)]
-        calls = [openers[number % 4].connect("127.0.0.1", port=two.address[1]) for number in range(10)]
-        peers = await asyncio.gather(*calls)
-        accepted = [await two.accept() for _ in peers]
-
-        async def echo(peer: Peer) -> None:
-            await send(peer, await receive(peer))
-
-        async def ask(peer: Peer, number: int) -> bytes:
-            await send(peer, content(200_000 + number, seed=number))
-            return await receive(peer)
-
-        answers, _ = await asyncio.gather(
-            asyncio.gather(*(ask(peer, number) for number, peer in enumerate(peers))),
-            asyncio.gather(*(echo(peer) for peer in accepted)),
-        )
-        assert answers == [content(200_000 + number, seed=number) for number in range(10)]
-        await asyncio.gather(*(opener.close() for opener in openers))
-
-
-async def test_connect__two_peers_between_the_same_endpoints_are_apart() -> None:
-    async with pair() as (one, two, here, there):
-        second = await one.connect("127.0.0.1", port=two.address[1])
-        second_there = await two.accept()
-        await asyncio.gather(send(here, b"first"), send(second, b"second"))
-        assert (await receive(there), await receive(second_there)) == (b"first", b"second")
-
-
-async def test_connect__agrees_on_the_smaller_datagram() -> None:
-    small = replace(SMALL, datagram_bytes=1472)
-    async with pair(config=SMALL, opener=small) as (one, two, here, there):
-        payload = content(500_000, seed=SEED)
-        await asyncio.gather(send(here, payload), send(there, payload))
-        assert await receive(there) == payload
-        assert await receive(here) == payload
-        first_time = [peer.stats().tx_pkts - peer.stats().retrans_pkts for peer in (here, there)]
-        assert first_time == [-(-500_000 // (1472 - 56 - 16))] * 2
-        assert one.dropped_packets == two.dropped_packets == 0
-
-
 # -- peers that cannot be opened ------------------------------------------------------------------------------------
 
 
@@ -186,16 +95,6 @@ async def test_connect__closed_port_ends_by_its_icmp_error_with_15(host: str) ->
             with pytest.raises(PeerError, match=r"nothing listens there \(port unreachable\)") as caught:
                 await one.connect(host, port=port)
             assert caught.value.status == 15  # and not "no answer", the handshake's timeout
-
-
-async def test_connect__no_answer_ends_in_time_with_15() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-        silent.bind(("127.0.0.1", 0))
-        config = replace(SMALL, protocol=replace(SMALL.protocol, handshake_timeout_s=1))
-        async with asyncio.timeout(PATIENCE_S), await Endpoint.open(towards="127.0.0.1", config=config) as one:
-            with pytest.raises(PeerError, match="no answer within 1 s") as caught:
-                await one.connect("127.0.0.1", port=silent.getsockname()[1])
-            assert caught.value.status is Status.LOCAL_ERROR_UNREACH_REMOTE
 
 
 async def test_connect__an_endpoint_that_does_not_listen_refuses() -> None:
@@ -245,11 +144,6 @@ async def test_listen__address_in_use_bad_flow() -> None:
         assert open_files() == before
 
 
-async def test_listen__address_of_another_host_bad_flow() -> None:
-    with pytest.raises(SrdError, match=r"^192.0.2.1:7: cannot be bound: "):
-        await Endpoint.listen("192.0.2.1", port=7, config=SMALL)
-
-
 async def test_listen__bad_settings_leave_nothing_open_bad_flow() -> None:
     config = EndpointConfig(receive_region_bytes=1 << 62)
     before = open_files()
@@ -278,34 +172,6 @@ async def test_listen__the_smallest_region_suffices_for_messages(chunk_bytes: in
 
 
 # -- close ----------------------------------------------------------------------------------------------------------
-
-
-async def test_close__leaves_no_file_and_no_task() -> None:
-    files, tasks = open_files(), asyncio.all_tasks()
-    async with pair() as (_, _, here, there):
-        sending = asyncio.ensure_future(send(here, bytes(1 << 20)))
-        assert await receive(there) == bytes(1 << 20)
-        await sending
-    assert asyncio.all_tasks() == tasks
-    gc.collect()
-    assert open_files() == files
-
-
-async def test_close__reaches_the_other_end() -> None:
-    async with pair() as (one, _, here, there):
-        await one.close()
-        async with asyncio.timeout(PATIENCE_S):
-            assert await there.wait_ended() is Status.OK
-        assert here.ended
-        with pytest.raises(PeerError, match="closed by the other end"):
-            await there.recv()
-
-
-async def test_close__is_idempotent() -> None:
-    async with pair() as (one, two, _, _):
-        await one.close()
-        await one.close()
-        await two.close()
 
 
 async def test_close__nothing_may_be_started_after_it_bad_flow() -> None:
@@ -343,19 +209,6 @@ async def test_close__during_a_look_up_of_the_host_ends_the_attempt(monkeypatch:
     answered.set_result(None)
     with pytest.raises(SrdError, match="the endpoint is closed"):
         await asyncio.wait_for(connecting, PATIENCE_S)
-
-
-async def test_close__does_not_wait_for_a_receiver_without_credit() -> None:
-    """Posted requests time out after 300 s; a close does not wait for that."""
-    async with pair(opener=HASTY) as (one, _, here, there):
-        with Region(4 << 20) as region:
-            futures = [here.post_send(region, offset=0, length=4 << 20) for _ in range(4)]
-            async with asyncio.timeout(PATIENCE_S):
-                await one.close()
-                assert {*await asyncio.gather(*futures)} <= {Status.OK, Status.FLUSHED}
-                assert futures[-1].result() is Status.FLUSHED
-                assert await there.wait_ended() is Status.OK, "it received CLOSE"
-                assert here.error().status is Status.OK
 
 
 async def test_close__cancelled_releases_everything_at_once() -> None:
@@ -414,26 +267,6 @@ async def test_close__ends_an_attempt_to_connect() -> None:
         await one.close()
         with pytest.raises(SrdError):
             await asyncio.wait_for(connecting, timeout=PATIENCE_S)
-
-
-async def test_close__ends_a_waiting_accept() -> None:
-    two = await Endpoint.listen("127.0.0.1", port=0, config=SMALL)
-    accepting = asyncio.ensure_future(two.accept())
-    await asyncio.sleep(0)
-    await two.close()
-    with pytest.raises(SrdError):
-        await asyncio.wait_for(accepting, timeout=PATIENCE_S)
-
-
-async def test_connect__cancelled_leaves_the_endpoint_usable() -> None:
-    async with pair() as (one, two, here, there):
-        connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=two.address[1]))
-        await asyncio.sleep(0)
-        connecting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await connecting
-        await send(here, b"still here")
-        assert await receive(there) == b"still here"
 
 
 # -- memory ---------------------------------------------------------------------------------------------------------
@@ -498,17 +331,6 @@ async def test_region__granted_to_more_peers_than_it_can_hold(retry: int) -> Non
             assert retry < 7 or set(statuses) == {Status.OK}
 
 
-async def test_bytes_copied__nothing_on_the_fast_path() -> None:
-    async with pair() as (_, two, here, there):
-        sending = asyncio.ensure_future(send(here, content(3 << 20, seed=SEED)))
-        with await there.recv() as message:
-            assert b"".join(message.views()) == content(3 << 20, seed=SEED)
-            await sending
-            assert two.bytes_copied == 0
-            message.gather()
-            assert two.bytes_copied == 3 << 20
-
-
 async def test_on_event__a_close_that_is_not_handled_yet_ends_a_send_in_a_peer_error() -> None:
     """The core may process the other end's CLOSE a turn before the peer does."""
     async with pair(config=PLAIN) as (one, _, here, _):
@@ -518,32 +340,3 @@ async def test_on_event__a_close_that_is_not_handled_yet_ends_a_send_in_a_peer_e
         one._engine._driver.wake()
         with pytest.raises(PeerError, match="closed by the other end"):
             await send(here, b"too late")
-
-
-@pytest.mark.sources
-async def test_on_failure__an_internal_error_ends_all_waiting_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests, recv(), connect() and accept() raise, even on a bug."""
-    problems: list[BaseException | None] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-        silent.bind(("127.0.0.1", 0))
-        async with pair() as (one, _, here, _):
-            connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=silent.getsockname()[1]))
-            accepting, receiving = asyncio.ensure_future(one.accept()), asyncio.ensure_future(here.recv())
-            region = Region(4 << 20)
-            held = [here.post_send(region, offset=0, length=4 << 20) for _ in range(3)]  # the window holds two
-            await held[1]
-
-            def fail(*_: object, **__: object) -> None:
-                raise ZeroDivisionError("a bug")
-
-            monkeypatch.setattr(one._engine._core, "poll_transmit", fail)
-            one._engine._driver.wake()
-            assert await asyncio.wait_for(held[2], timeout=PATIENCE_S) is not Status.OK
-            with pytest.raises(SrdError):
-                await send(here, b"x")
-            region.close()
-            for waiting in (connecting, accepting, receiving):
-                with pytest.raises(SrdError):
-                    await asyncio.wait_for(waiting, timeout=PATIENCE_S)
-    assert [type(problem) for problem in problems] == [ZeroDivisionError]

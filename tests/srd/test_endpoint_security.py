@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from srd.proto.security import SecurityMode
 from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
 from srd.proto.wire.status import Status
 from srd.secure.certificates import Authorities
-from srd.secure.config import Cert, Identity, Keys, Plain, Psk, SecurityConfig
+from srd.secure.config import Cert, Identity, Keys, Plain, SecurityConfig
 from srd.secure.key_log import KeyLog
 from srd.secure.keys import fingerprint
 from srd.secure.noise import public_bytes
@@ -85,13 +84,6 @@ async def test_default__is_by_keys_of_this_user() -> None:
     assert here.fingerprint
 
 
-async def test_psk__and_plain__have_no_identity() -> None:
-    key = bytes(range(32))
-    assert await exchange(Psk(key), Psk(key)) == [Identity(SecurityMode.PSK)] * 2
-    assert await exchange(Plain(), Plain()) == [Identity(SecurityMode.PLAIN)] * 2
-    assert Identity(SecurityMode.PSK).fingerprint == ""
-
-
 def cert(name: str, *, issuer: str = "authority", names: tuple[str, ...] = ("127.0.0.1",)) -> Cert:
     """Valid today."""
     days = (datetime.now(UTC) - ends_module.NOW).days
@@ -105,34 +97,7 @@ async def test_cert__names_are_the_identity() -> None:
     assert there == Identity(SecurityMode.CERT, public("a"), ("worker-1",))
 
 
-async def test_endpoint__its_own_identity(tmp_path: Path) -> None:
-    async with await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as endpoint:
-        assert endpoint.identity == Identity(SecurityMode.KEYS, public("b"))
-    async with await Endpoint.listen("127.0.0.1", port=0, config=secured(Psk(bytes(32)))) as endpoint:
-        assert endpoint.identity == Identity(SecurityMode.PSK)
-
-
 # -- who is refused --------------------------------------------------------------------------------------------------
-
-
-async def test_modes__that_differ_refuse_each_other(tmp_path: Path) -> None:
-    modes: list[tuple[SecurityConfig, str]] = [
-        (Plain(), "plain text only"),
-        (Psk(bytes(32)), "symmetric key"),
-        (keys("a", tmp_path), "public keys"),
-        (cert("a"), "certificates"),
-    ]
-    for one, _ in modes:
-        for two, wanted in modes:
-            if one is not two:
-                error = await refused(one, two)
-                assert error.status is Status.REMOTE_ERROR_FEATURE_MISMATCH
-                assert wanted in str(error)
-
-
-async def test_psk__another_one_bad_flow() -> None:
-    error = await refused(Psk(bytes(32)), Psk(bytes([1]) * 32))
-    assert "not authentic: is the symmetric key, or the public key, another one there?" in str(error)
 
 
 async def test_fingerprint__of_another_key_bad_flow(tmp_path: Path) -> None:
@@ -140,12 +105,6 @@ async def test_fingerprint__of_another_key_bad_flow(tmp_path: Path) -> None:
     await exchange(one, two, print_of_two=fingerprint(public("b")))
     assert not (tmp_path / "known_hosts_of_a").exists(), "who is known by a fingerprint is not recorded"
     assert "has another key than" in str(await refused(one, two, print_of_two=fingerprint(public("c"))))
-
-
-async def test_fingerprint__needs_keys_bad_flow() -> None:
-    async with await Endpoint.open(towards="127.0.0.1", config=secured(Plain())) as client:
-        with pytest.raises(UsageError, match="a fingerprint needs security by keys; this endpoint has PLAIN"):
-            await client.connect("127.0.0.1", port=1, fingerprint="x" * 43)
 
 
 async def test_known_hosts__trust_on_first_use(tmp_path: Path) -> None:
@@ -175,14 +134,6 @@ async def test_known_hosts__that_cannot_be_written_bad_flow(tmp_path: Path) -> N
     async with endpoints(secured(keys("b", tmp_path)), opener=secured(config)) as (client, server):
         with pytest.raises(SrdError, match="name another file"):
             await client.connect("127.0.0.1", port=server.address[1])
-
-
-async def test_authorized__others_are_refused_in_the_handshake(tmp_path: Path) -> None:
-    two = keys("b", tmp_path, authorized=frozenset((public("a"),)))
-    await exchange(keys("a", tmp_path), two)
-    error = await refused(keys("c", tmp_path), two)
-    assert error.status is Status.REMOTE_ERROR_BAD_DEST_QPN
-    assert "does not accept this end's key" in str(error)
 
 
 async def test_accept__authorize_by_identity(tmp_path: Path) -> None:
@@ -229,39 +180,6 @@ async def test_known_hosts__damaged_while_another_peer_is_open(tmp_path: Path) -
         sending = asyncio.ensure_future(send(here, b"still here"))
         assert await receive(there) == b"still here"
         assert await sending is Status.OK
-
-
-async def test_reset_token__not_that_of_another_endpoint_with_the_key_and_port(tmp_path: Path) -> None:
-    """Who sees a context cannot have another endpoint of the same user end the peer (RFC 9000, section 21.11)."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
-        await Endpoint.listen("127.0.0.2", port=server.address[1], config=secured(keys("b", tmp_path))) as other,
-        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-    ):
-        here = await client.connect("127.0.0.1", port=server.address[1])
-        there = await server.accept()
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.settimeout(PATIENCE_S)
-            unknown = (
-                bytes([VERSION, PacketType.PROTECTED, 0, 0]) + bytes(4) + there.context.to_bytes(8, "big") + bytes(48)
-            )
-            await asyncio.to_thread(sock.sendto, unknown, other.address)
-            reset = await asyncio.to_thread(sock.recv, 100)
-            assert reset[1] == 10
-            sock.sendto(reset, client._engine._driver._sockets.paths[0].getsockname())
-        sending = asyncio.ensure_future(send(here, b"still here"))
-        assert await receive(there) == b"still here"
-        assert await sending is Status.OK
-        assert not here.ended
-
-
-async def test_cert__of_another_name_or_authority_bad_flow() -> None:
-    error = await refused(cert("a"), cert("b", names=("other.example.com",)))
-    assert "its certificate is for other.example.com, not for 127.0.0.1" in str(error)
-    assert "which is not trusted" in str(await refused(cert("a"), cert("b", issuer="evil")))
-    error = await refused(cert("a", issuer="evil"), cert("b"))
-    assert "does not accept this end's key or certificate" in str(error)
 
 
 # -- what is on the wire ---------------------------------------------------------------------------------------------
@@ -340,55 +258,6 @@ async def test_key_log__that_cannot_be_written_bad_flow(tmp_path: Path, monkeypa
     with pytest.raises(UsageError, match=r"SRDKEYLOGFILE=.*: cannot be written: No such file"):
         async with await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))):
             pass
-
-
-async def test_key_update__of_endpoints_with_messages_under_way(tmp_path: Path) -> None:
-    """Both directions at once, each message after the next update; every byte is compared."""
-    async with pair(config=secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as ends:
-        _, _, here, there = ends
-        sessions: list[Any] = [peer._core.protection for peer in (here, there)]
-        for number in range(12):
-            sending = [asyncio.ensure_future(send(here, content(300_000, seed=number))) for _ in range(3)]
-            back = asyncio.ensure_future(send(there, content(200_000, seed=100 + number)))
-            sessions[number % 2]._update_at = 0.0  # as if the time of the keys were up
-            for _ in sending:
-                assert await receive(there) == content(300_000, seed=number)
-            assert await receive(here) == content(200_000, seed=100 + number)
-            assert await asyncio.gather(*sending, back) == [Status.OK] * 4
-        assert min(session.generation for session in sessions) >= 6
-
-
-async def test_bytes_from_anywhere__do_not_end_an_endpoint(tmp_path: Path) -> None:
-    """Datagrams of all types and lengths with the right context, to a secure endpoint with an open peer."""
-    payload = content(100_000, seed=SEED)
-    async with pair(config=secured(keys("b", tmp_path)), opener=secured(keys("a", tmp_path))) as ends:
-        _, server, here, there = ends
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            for kind in range(20):
-                for length in (1, 15, 16, 39, 55, 56, 71, 72, 73, 200, 1400):
-                    head = bytes([VERSION, kind, 0, 0]) + bytes(4) + there.context.to_bytes(8, "big")
-                    sock.sendto((head + os.urandom(1400))[:length], server.address)
-        sending = asyncio.ensure_future(send(here, payload))
-        assert await receive(there) == payload
-        assert await sending is Status.OK
-        assert not here.ended
-        assert not there.ended
-
-
-async def test_restart__of_the_responder_ends_the_peer_at_once(tmp_path: Path) -> None:
-    """By the RESET with its token, though it has another process's memory."""
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
-    ):
-        server = await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path)))
-        port = server.address[1]
-        here = await client.connect("127.0.0.1", port=port)
-        server._engine._core._peers.clear()  # it dies without a word
-        await server.close()
-        async with await Endpoint.listen("127.0.0.1", port=port, config=secured(keys("b", tmp_path))):
-            with memory(bytes(100)) as region:
-                assert await here.post_send(region, offset=0, length=100) is Status.REMOTE_ERROR_UNKNOWN_PEER
 
 
 async def test_registered_memory__only_authentic_bytes_ever_reach_it(tmp_path: Path) -> None:

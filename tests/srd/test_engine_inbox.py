@@ -102,33 +102,6 @@ def release(owner: Owner, peer: int) -> None:
 
 
 @pytest.mark.parametrize("config", MODES)
-async def test_admit__single_messages(config: EndpointConfig) -> None:
-    inbox = EveryThird()
-    one, two = Owner(config=config), Owner(config=config, inbox=inbox)
-    payload = content(MIB, seed=SEED)
-    lengths = [(0, 1, 1000, 9000, 20_000, 200_000)[index % 6] for index in range(60)]
-    places = [index * 7919 % (MIB - 200_000) for index in range(60)]
-    try:
-        here, there = await connected(one, two)
-        with memory(payload) as source:
-            for request, (length, place) in enumerate(zip(lengths, places, strict=True)):
-                one.engine.post(here, WorkRequest(request, length, source.address + place, key=KEY))
-            await until(one, lambda: len(statuses(one)) == 60)
-            ended = statuses(one)
-            await until(two, lambda: len(delivered(two)) >= inbox.taken)
-        assert list(ended.values()).count(RNR) == inbox.refused == 20
-        assert delivered(two) == {
-            request: payload[places[request] : places[request] + lengths[request]]
-            for request, status in ended.items()
-            if status is Status.OK
-        }
-        release(two, there)
-    finally:
-        one.close()
-        two.close()
-
-
-@pytest.mark.parametrize("config", MODES)
 @pytest.mark.parametrize("takes_together", [1, 4])
 async def test_admit__batches(config: EndpointConfig, takes_together: int) -> None:
     """Bursts of more than `takes_together` messages are refused as a whole, and taken singly but for every third."""

@@ -61,22 +61,6 @@ async def transfer(source: Peer, target: Peer, *, messages: int, seed: int) -> N
     assert sorted(arrived) == sorted(payloads)
 
 
-def uses_all_paths(peer: Peer) -> bool:
-    sent = [path.counters.packets for path in peer.paths[:PATHS]]
-    return len(sent) == PATHS and min(sent) > 0
-
-
-@CONFIGS
-async def test_exchange__every_path_carries_data_both_ways(config: EndpointConfig) -> None:
-    async with linked(config) as link:
-        await until(lambda: len(link.nat.carried) == PATHS)  # the first PROBEs
-        seed = 0
-        while not (uses_all_paths(link.client) and uses_all_paths(link.server)):  # paths are chosen by chance
-            await link.exchange(messages=8, seed=(seed := seed + 2))
-        assert link.nat.nat.dropped == 0, "all comes from the port that the client has contacted"
-        assert all(min(carried) > 0 for carried in link.nat.carried.values()), link.nat.carried
-
-
 @CONFIGS
 async def test_rebinding__in_the_middle_of_transfers(config: EndpointConfig) -> None:
     """All ports are replaced, then all ports and the address; no request ends in an error."""
@@ -92,22 +76,3 @@ async def test_rebinding__in_the_middle_of_transfers(config: EndpointConfig) -> 
         await until(lambda: len(link.nat.carried) == PATHS)
         await link.exchange(messages=4, seed=9)
         await until(lambda: all(min(carried) > 0 for carried in link.nat.carried.values()))
-
-
-@CONFIGS
-async def test_rebinding__while_idle_then_the_server_sends(config: EndpointConfig) -> None:
-    async with linked(config) as link:
-        await link.exchange(messages=1, seed=11)
-        link.nat.rebind(outside="127.0.0.3")
-        await transfer(link.server, link.client, messages=4, seed=13)
-        await until(lambda: len(link.nat.carried) == PATHS)
-        await transfer(link.server, link.client, messages=4, seed=15)
-
-
-async def test_idle__every_mapping_is_kept_beyond_its_lifetime() -> None:
-    """In virtual time no mapping is ever made anew; here a machine that stalls may lose some."""
-    config = replace(PLAIN, protocol=replace(PLAIN.protocol, nat_keepalive_s=0.3))
-    async with linked(config, lifetime_s=1.5) as link:
-        await until(lambda: len(link.nat.carried) >= PATHS)
-        await until(lambda: sum(out > 8 for out, _ in link.nat.carried.values()) >= PATHS)
-        await transfer(link.server, link.client, messages=4, seed=17)

@@ -75,13 +75,6 @@ async def test_opening__is_a_coroutine_to_asyncio(run: Callable[[Any], Any]) -> 
             await peer.close()
 
 
-async def test_opening__in_a_task_group() -> None:
-    async with asyncio.timeout(PATIENCE_S), Endpoint.listen("127.0.0.1", 0, config=SMALL) as two:
-        async with asyncio.TaskGroup() as group:
-            opening = group.create_task(srd.connect("127.0.0.1", two.address[1], config=SMALL))
-        await opening.result().close()
-
-
 async def test_opening__given_up_before_it_began() -> None:
     srd.connect("127.0.0.1", 9).close()  # else: a warning, which is an error here
 

@@ -103,14 +103,6 @@ async def test_steer__a_host_and_all(region: Region, host: str) -> None:
                 assert areas(message) == {everything.id}
 
 
-async def test_steer__the_opener_too(region: Region) -> None:
-    async with pair() as (one, _, here, there):
-        queue = one.bind_rx(region)
-        queue.steer(here)
-        with await exchange(there, here, content(MIB, seed=SEED)) as message:
-            assert areas(message) == {queue.id}
-
-
 async def test_steer__in_the_middle_of_a_message(region: Region) -> None:
     """The message has pieces in two regions."""
     payload = content(4 * MIB, seed=SEED)
@@ -266,32 +258,3 @@ async def test_cmsgs__have_the_offsets_of_the_bytes(region: Region) -> None:
                 region.array[at : at + size].tobytes() for at, size in array[["frag_offset", "frag_size"]].tolist()
             ]
             assert b"".join(pieces) == payload
-
-
-# -- exhaustion -----------------------------------------------------------------------------------------------------
-
-
-async def test_exhaustion__a_slow_application_stops_the_sender(region: Region) -> None:
-    """Three windows of messages to a region that one window fills: they wait, and none is lost."""
-    payload = content(MIB, seed=SEED)
-    async with steered(region) as (_, here, there, queue):
-        with memory(payload) as source:
-            sending = [here.post_send(source, offset=0, length=MIB, immediate=number) for number in range(24)]
-            held = [await there.recv() for _ in range(8)]  # as many as the window holds
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(there.recv(), timeout=0.05)
-            assert sum(future.done() for future in sending) <= 8, "the sender waits for credit"
-            seen = set()
-            async with asyncio.timeout(PATIENCE_S):
-                for _ in range(16):
-                    message = held.pop(0)
-                    assert message.gather() == payload
-                    seen.add(message.immediate)
-                    message.release()
-                    held.append(await there.recv())
-                assert {await future for future in sending} == {Status.OK}
-            for message in held:
-                seen.add(message.immediate)
-                message.release()
-            assert seen == set(range(24)), "each once"
-            assert queue.free_bytes > 0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from srd.cli.log import NameFormatter, journal_reads_stderr, log_level, logging_to_stderr
+from srd.cli.log import NameFormatter, journal_reads_stderr, logging_to_stderr
 from tests.patience import PATIENCE_S
 from tests.srd.cli.processes import Process, assert_fails, command, srd
 
@@ -73,11 +73,6 @@ def test_recv__quiet_still_warns(output: Path, inputs: Path) -> None:
 def test_levels__exclude_each_other_bad_flow(called: Called, output: Path) -> None:
     result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "-v", "-q")
     assert_fails(result, status=2, error="--verbose and --quiet exclude each other")
-
-
-def test_log_level() -> None:
-    levels = [log_level(verbose=v, quiet=q) for v, q in ((False, False), (True, False), (False, True))]
-    assert levels == [logging.INFO, logging.DEBUG, logging.WARNING]
 
 
 def test_formatter__one_printable_line() -> None:

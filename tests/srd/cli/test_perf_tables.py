@@ -68,19 +68,6 @@ def test_table__a_client_that_is_stopped_or_killed_leaves_the_server(name: str) 
                 assert "busy" in result.stderr
 
 
-@pytest.mark.parametrize(("name", "options"), [("latency", ()), ("rate", ()), *OVER_TCP])
-def test_table__of_a_server_that_is_stopped(name: str, options: tuple[str, ...]) -> None:
-    with server() as (process, port):
-        with Process(command(*table(name, port, "-s", "64", "-D", "60", "-J", *options))) as client:
-            process.line("Accepted", of=process.stdout)
-            process.kill(signal.SIGTERM)
-            assert client.wait() == 1
-            assert len(client.stderr.all()) == 1
-            assert "error" in json.loads("\n".join(client.stdout.all()))
-        assert process.wait() == 1
-        assert process.stderr.all()[-1] == "srd: stopped by SIGTERM"
-
-
 @pytest.mark.parametrize(
     ("name", "options", "error"),
     [

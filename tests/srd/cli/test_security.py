@@ -155,17 +155,6 @@ def test_send__trusts_a_new_receiver_once_and_says_so(
     assert (tmp_path / "other" / "known_hosts").read_text().startswith(f"{target} srd-x25519 ")
 
 
-def test_send__known_hosts_have_another_key_bad_flow(file: Path, output: Path, tmp_path: Path, home: Path) -> None:
-    with receiver(output) as (_, target):
-        known = tmp_path / "known"
-        known.write_text(f"{target} srd-x25519 {'A' * 43}=\n")
-        (home / "key").unlink()  # the receiver's own key would be accepted as this user's
-        result = srd("send", "--retry-for", "0", "--known-hosts", str(known), str(file), target)
-    assert_fails(result, status=1, error="has another key than before")
-    assert str(known) in result.stderr
-    assert names(output) == []
-
-
 def test_psk_file__at_both_ends(file: Path, output: Path, tmp_path: Path) -> None:
     psk = tmp_path / "psk"
     assert srd("keygen", "--psk", str(psk)).returncode == 0

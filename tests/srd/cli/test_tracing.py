@@ -16,7 +16,7 @@ from srd.proto.trace import ProbeSent
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
 from srd.qlog.summary import PeerSummary, summarise
-from tests.srd.cli.processes import Process, assert_fails, command, long_file, names, receiver, srd
+from tests.srd.cli.processes import Process, assert_fails, command, long_file, receiver, srd
 from tests.srd.file_transfer.ends import digest_of
 from tests.srd.loopback import content
 
@@ -82,21 +82,6 @@ def test_tracing__a_signal_leaves_whole_files(
     assert whole(there)[1][0].end == "OK, closed by the other end"
 
 
-def test_tracing__a_killed_process_leaves_a_readable_file(inputs: Path, output: Path, tmp_path: Path) -> None:
-    here = tmp_path / "send.sqlog"
-    with receiver(output) as (process, target):
-        argv = command("send", str(long_file(inputs)), target, "--trace", str(here))
-        with Process(argv) as sender:
-            while process.event("progress")["bytes"] < 40 << 20:
-                pass  # a trace of several buffers
-            sender.kill(signal.SIGKILL)
-            sender.wait()
-        with here.open("rb") as stream:
-            peers = summarise(TraceReader(stream, name="send").read_untrusted())
-    assert peers[0].acked_bytes[-1] > 1 << 20
-    assert not peers[0].end
-
-
 def test_tracing__an_attempt_that_failed(file: Path, tmp_path: Path) -> None:
     here = tmp_path / "send.sqlog"
     result = srd("send", str(file), "127.0.0.1:9", "--trace", str(here))
@@ -144,39 +129,12 @@ def test_tracing__a_file_to_send_is_not_overwritten_bad_flow(file: Path, inputs:
     assert file.stat().st_size == SIZE
 
 
-def test_tracing__what_is_no_trace_is_not_overwritten_bad_flow(
-    file: Path, inputs: Path, output: Path, called: Command
-) -> None:
-    """`srd send --trace a.txt b.txt HOST` takes a.txt as the name of the trace."""
-    text = inputs / "a.txt"
-    text.write_text("the user's")
-    error = f"--trace {text}: exists, and is no trace; give the name of a new file"
-    assert_fails(called("send", "--trace", str(text), str(file), "127.0.0.1:9"), status=2, error=error)
-    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", str(text))
-    assert_fails(result, status=2, error=error)
-    assert text.read_text() == "the user's"
-
-
-def test_tracing__a_directory_bad_flow(file: Path, output: Path, called: Command) -> None:
-    result = called("send", str(file), "127.0.0.1:9", "--trace", str(output))
-    assert_fails(result, status=2, error=f"--trace {output}: is a directory; give a file in it")
-    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", str(output))
-    assert_fails(result, status=2, error=f"--trace {output}: is a directory; give a file in it")
-    assert names(output) == []
-
-
 def test_check_trace_file__nothing_to_check(tmp_path: Path) -> None:
     check_trace_file(None, inputs=[tmp_path])
     check_trace_file(tmp_path / "new", inputs=[tmp_path / "gone"])
     check_trace_file(tmp_path / ("x" * 300), inputs=[tmp_path])
     with pytest.raises(click.UsageError):
         check_trace_file(tmp_path, inputs=[])
-
-
-def test_tracing__without_a_file_there_is_no_trace(tmp_path: Path) -> None:
-    with tracing(None, title="t", vantage_point="client") as trace:
-        assert trace is None
-    assert names(tmp_path) == []
 
 
 def test_tracing__is_whole_when_the_block_raises(tmp_path: Path) -> None:

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from srd.compare import figures
 from srd.compare.outcome import Loads
 from srd.compare.summary import summarize
-from srd.compare.traffic import AllToAll, Bulk, File, Incast, Rpc, Traffic
-from tests.srd.compare.cases import FILE_GRID, GRID, outcomes
+from tests.srd.compare.cases import FILE_GRID, outcomes
 
 SUMMARIES = summarize(FILE_GRID, outcomes(FILE_GRID))
-
-
-def test_columns__of_one_flow_and_of_many() -> None:
-    one = [column.head for column in figures.columns(GRID, "bulk")]
-    many = [column.head for column in figures.columns(GRID, "search")]
-    assert one == ["Mbit/s", "capacity", "time s", "sent again", "stall ms"]
-    assert many == ["Mbit/s", "slowdown p50", "p99", "time s", "sent again", "stall ms"]
 
 
 def test_columns__every_figure() -> None:
@@ -62,21 +52,6 @@ def test_loads__leave_out_what_hung() -> None:
         "the machine was 97 % to 97 % busy, all cores together",
         "its hypervisor withheld 17 % to 17 % of them",
     ]
-
-
-@pytest.mark.parametrize(
-    ("traffic", "words"),
-    [
-        (Bulk(1 << 20), "One host sends 1 MiB to one of another rack."),
-        (File(1 << 20), "One host sends a file of 1 MiB to one of another rack."),
-        (File(1 << 19, "/x.iso"), "One host sends /x.iso (0.5 MiB) to one of another rack."),
-        (Incast(3, 1 << 20), "3 hosts send 1 MiB each to one host of another rack, at once."),
-        (AllToAll(1 << 20), "Every host sends 1 MiB to every host of another rack, at once."),
-        (Rpc("web-search", load=0.4, duration_s=2.0, scale=0.02), "Messages with the sizes of web-search, sizes times"),
-    ],
-)
-def test_words(traffic: Traffic, words: str) -> None:
-    assert figures.words(replace(GRID, workloads={"w": traffic}), "w").startswith(words)
 
 
 def test_numbers() -> None:

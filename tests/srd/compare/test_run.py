@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,13 +15,12 @@ import pytest
 
 from netns.lab.state import LabDirectory, LabState, recorded_labs
 from netns.processes import processes_in
-from srd.compare import cell as cell_module
 from srd.compare.file import read_grid
-from srd.compare.grid import TRANSPORTS, Cell, Grid
+from srd.compare.grid import TRANSPORTS, Cell
 from srd.compare.outcome import CellOutcome, CellProgress, State
-from srd.compare.payload import TMPFS, Payloads
+from srd.compare.payload import TMPFS
 from srd.compare.results import FILE, Results
-from srd.compare.runner import measure, run
+from srd.compare.runner import run
 from tests.patience import PATIENCE_S, wait_until
 from tests.programs import run_to_end
 
@@ -41,11 +39,6 @@ def command(*arguments: str) -> list[str]:
 
 def compare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return run_to_end(command(*arguments), cwd=cwd, within_s=RUN_S)
-
-
-def first_outcome(grid: Grid) -> CellOutcome:
-    with Payloads() as payloads:
-        return measure(grid, next(grid.cells()), payloads=payloads, on_progress=lambda _: None)
 
 
 def lines(file: Path) -> list[str]:
@@ -137,54 +130,6 @@ def test_compare__a_cell_that_must_reach_its_end(tmp_path: Path) -> None:
     assert "timeout: stopped after 1 s with " in done.stdout
 
 
-@pytest.mark.long
-def test_compare__anew_and_a_part_of_it(tmp_path: Path) -> None:
-    (tmp_path / "short.yaml").write_text(BULK)
-    arguments = ("short.yaml", "--transports", "cubic", "--conditions", "clean", "--seeds", "2")
-    assert compare(*arguments, cwd=tmp_path).returncode == 0
-    file = tmp_path / "out" / "short" / FILE
-    first = lines(file)
-    assert [json.loads(line)["cell"]["seed"] for line in first] == [1, 2]
-    assert compare(*arguments, cwd=tmp_path).returncode == 0
-    assert lines(file) == first
-    assert compare(*arguments, "--anew", cwd=tmp_path).returncode == 0
-    assert len(lines(file)) == 2
-    assert lines(file) != first
-
-
-def test_measure__what_hangs_is_stopped_with_what_had_arrived(tmp_path: Path) -> None:
-    events = "[{at: 0, fail: leaf1-spine1}, {at: 20ms, fail: leaf1-spine2}]"
-    text = f"conditions: {{dead: {{events: {events}}}}}\ntransports: [cubic]\ntimeout: 300ms\n"
-    (tmp_path / "g.yaml").write_text(BULK.replace("300K", "3M") + text)
-    grid = read_grid(tmp_path / "g.yaml")
-    outcome = first_outcome(grid)
-    assert (outcome.state, outcome.seconds) == (State.TIMEOUT, None)
-    assert re.fullmatch(r"stopped after 0\.3 s with \d+ % received", outcome.reason or "")
-    assert [what for _, what in outcome.events] == ["fail leaf1-spine1", "fail leaf1-spine2"]
-    assert (outcome.longest_stall_ms or 0) > 0
-    assert [flow.seconds for flow in outcome.flows] == [None]
-
-
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [
-        ("raise SystemExit('boom')", "h1: boom"),
-        ('print(\'{"event": "failed", "reason": "no memory"}\', flush=True)', "h1: no memory"),
-        ("", "h1: the worker has ended"),
-    ],
-)
-def test_measure__a_worker_that_fails_is_the_cells_result(
-    program: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cell_module, "WORKER", (sys.executable, "-c", program))
-    (tmp_path / "short.yaml").write_text(BULK)
-    grid = read_grid(tmp_path / "short.yaml")
-    outcome = first_outcome(grid)
-    assert (outcome.state, outcome.seconds) == (State.FAILED, None)
-    assert outcome.reason in {reason, reason.replace("h1", "h2")}
-    assert no_lab_of(os.getpid())
-
-
 def relay_of(state: LabState) -> int:
     assert state.relay is not None
     return state.relay.pid
@@ -235,20 +180,6 @@ def test_run__what_the_lab_has_failed_to_measure_is_measured_again(
     (again,) = run(grid, results=Results(out), missing={}, watch=Killer(None)).values()
     assert again.state is State.OK
     assert len(lines(out / FILE)) == 1
-
-
-def test_busiest_link__fails_when_so_much_has_arrived(tmp_path: Path) -> None:
-    (tmp_path / "g.yaml").write_text(
-        FABRIC + "workloads: {bulk: {bulk: {size: 2M}}}\nconditions: {dead: {busiest_link_fails_at: 10%}}\n"
-        "transports: [srd]\ntimeout: 20s\n"
-    )
-    grid = read_grid(tmp_path / "g.yaml")
-    outcome = first_outcome(grid)
-    assert outcome.state is State.OK, outcome.reason
-    ((at_s, what),) = outcome.events
-    assert at_s > 0
-    assert outcome.note == (None if at_s < outcome.elapsed_s else "all had arrived before the link failed")
-    assert re.fullmatch(r"fail (leaf|spine)\d-(leaf|spine)\d, which had carried most", what)
 
 
 @pytest.mark.parametrize(

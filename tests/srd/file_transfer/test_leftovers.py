@@ -20,6 +20,7 @@ from srd.file_transfer.leftovers import (
     part_path,
 )
 from srd.file_transfer.protocol import MAX_RETRY_S, Offer
+from tests.srd.file_transfer.ends import names
 
 ID = "0123456789abcdef" * 2
 
@@ -33,10 +34,6 @@ def left(directory: Path, *, retry_for_s: int = 60, age_s: float = 0.0, transfer
     written_at = time.time() - age_s
     os.utime(part, (written_at, written_at))
     return part
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
 
 
 def test_leftovers__with_name_and_time_left(tmp_path: Path) -> None:

@@ -227,13 +227,6 @@ def test_offers_untrusted__raises_transfer_error_or_returns_offers(
         assert offer.is_directory is not bool(offer.transfer)
 
 
-@pytest.mark.parametrize("name", ["", "..", "../a", "/etc/passwd", "a/../b", "a\0b", "\ud800", "x" * 256])
-def test_offers_untrusted__names_of_other_directories_bad_flow(name: str) -> None:
-    with pytest.raises(TransferError, match="name") as caught:
-        offered(name=name)
-    str(caught.value).encode()
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -348,11 +341,3 @@ def test_pipe_chunks_untrusted__raises_transfer_error_or_returns_a_count(end: di
 @pytest.mark.parametrize(("offered_s", "kept_s"), [(-5, 0), (0, 0), (60, 60), (1 << 70, MAX_RETRY_S)])
 def test_offers_untrusted__the_time_for_leftovers_is_limited(offered_s: int, kept_s: int) -> None:
     assert offered(retry_for_s=offered_s).retry_for_s == kept_s
-
-
-@pytest.mark.parametrize(
-    ("size", "chunks"),
-    [(0, 0), (1, 1), (CHUNK_BYTES - 1, 1), (CHUNK_BYTES, 1), (CHUNK_BYTES + 1, 2), (10 * CHUNK_BYTES, 10)],
-)
-def test_offer__chunks(size: int, chunks: int) -> None:
-    assert Offer("a", size, CHUNK_BYTES, "").chunks == chunks

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from srd.file_transfer import publish as module
-from srd.file_transfer.publish import publish, rename_noreplace
+from srd.file_transfer.publish import publish
+from tests.srd.file_transfer.ends import names
 
 
 @pytest.fixture(params=["link", "rename", "neither"])
@@ -33,10 +34,6 @@ def publish_in(directory: Path) -> None:
     finally:
         os.close(fd)
     assert is_removed is not (directory / "partial").exists()
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
 
 
 def test_publish__gives_the_name(tmp_path: Path, file_system: str) -> None:
@@ -67,8 +64,3 @@ def test_publish__a_disk_that_fails_bad_flow(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(OSError, match="Input/output error"):
         publish_in(tmp_path)
     assert names(tmp_path) == ["partial"]
-
-
-def test_rename_noreplace__bad_flow(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        rename_noreplace(tmp_path / "gone", "final", directory=-100)  # AT_FDCWD

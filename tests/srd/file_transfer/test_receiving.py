@@ -27,7 +27,6 @@ from srd.file_transfer.receiving import FileReceiver
 from srd.peer import Peer
 from tests.patience import PATIENCE_S
 from tests.srd.file_transfer.ends import (
-    FILE,
     Record,
     digest_of,
     end,
@@ -123,15 +122,6 @@ async def test_receive__chunks_in_any_order(output: Path) -> None:
         assert [offer.name for offer, _ in record.resumed] == ["a.bin"]
         assert (record.done, record.lost, record.failures) == (1, [], [])
     assert (output / "a.bin").read_bytes() == payload
-
-
-async def test_receive__empty_file(output: Path) -> None:
-    async with receiving(output) as (sender, _, record):
-        await begin(sender, size=0)
-        await end(sender, b"")
-        assert (await answered(sender))["digest"] == digest_of(b"")
-        assert len(record.received) == 1
-    assert (output / "a.bin").read_bytes() == b""
 
 
 async def test_receive__a_sender_that_closes_at_once_is_no_error(output: Path) -> None:
@@ -258,20 +248,6 @@ async def test_receive__of_a_directory_what_is_not_kept_is_said_too(
     assert (output / "e").stat().st_mtime_ns == 10**18
 
 
-async def test_receive__odd_metadata_refuses_its_file_alone_bad_flow(output: Path) -> None:
-    async with receiving(output) as (sender, _, record):
-        odd = {**file(0), "mtime_ns": 1 << 100}
-        await send_control(sender, "offer", **offer_fields(odd, file(1)))
-        answers = await all_answered(sender, 2)
-        assert answers[0]["reason"] == "'0.bin': its time of modification is not of 64 bits of seconds"
-        assert answers[1]["chunks"] == 0
-        await put(sender, b"0123456789", index=1)
-        await end(sender, b"0123456789", file=1)
-        assert "digest" in await answered(sender)
-    assert [name for name, *_ in record.failures] == ["0.bin"]
-    assert names(output) == ["1.bin"]
-
-
 async def test_receive__a_directory_of_the_user_keeps_its_mode(output: Path) -> None:
     (output / "mine").mkdir(0o700)
     async with receiving(output) as (sender, _, _record):
@@ -366,22 +342,7 @@ async def test_receive__nothing_or_another_size_is_there(output: Path) -> None:
 # -- offers that are refused ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"name": "../../etc/passwd"},
-        {"name": "/etc/passwd"},
-        {"name": ".."},
-        {"name": ""},
-        {"name": "x" * 256},
-        {"name": 7},
-        {"size": -1},
-        {"size": 1 << 61},
-        {"chunk_bytes": 1},
-        {"files": [FILE] * (MAX_FILES + 1)},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changed", [{"name": "../../etc/passwd"}, {"chunk_bytes": 1}], ids=str)
 async def test_receive__refuses_with_the_reason_bad_flow(output: Path, changed: dict[str, Any]) -> None:
     async with receiving(output) as (sender, future, record):
         answer = await begin(sender, **changed)
@@ -392,14 +353,6 @@ async def test_receive__refuses_with_the_reason_bad_flow(output: Path, changed: 
         assert "\n" not in answer["reason"]
         assert (record.resumed, record.done) == ([], 0)
     assert names(output) == []
-
-
-@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"kind": 7}', b" " * 40_000])
-async def test_receive__an_invalid_offer_bad_flow(output: Path, body: bytes) -> None:
-    async with receiving(output) as (sender, future, _):
-        await send_raw(sender, body)
-        with pytest.raises(TransferError, match="a message"):
-            await result(future)
 
 
 async def test_receive__data_before_an_offer_bad_flow(output: Path) -> None:
@@ -649,24 +602,6 @@ async def test_receive__one_transfer_twice_in_a_session_bad_flow(output: Path) -
         assert len(record.failures) == 1
 
 
-async def test_receive__a_sender_that_aborts_leaves_nothing_bad_flow(output: Path) -> None:
-    async with receiving(output) as (sender, future, record):
-        await begin(sender, **KEPT)
-        await put_chunks(sender, 0)
-        await send_control(sender, "abort", reason="cannot be read", again=False)
-        await result(future)
-        assert str(record.lost[0][0]) == "the sender gave up: cannot be read"
-        assert names(output) == []
-
-
-async def test_receive__a_sender_that_closes_has_aborted_bad_flow(output: Path) -> None:
-    async with receiving(output) as (sender, future, _):
-        await begin(sender, **KEPT)
-        await put_chunks(sender, 0)
-        await parted(sender, future)
-        assert names(output) == []
-
-
 async def test_receive__a_received_file_is_confirmed_again(output: Path) -> None:
     """The sender lost its peer before the answer: its file is not refused as existing."""
     inbox = Inbox(Directory(output, overwrite=False))
@@ -685,24 +620,6 @@ async def test_receive__a_received_file_is_confirmed_again(output: Path) -> None
         answer = await begin(sender, **KEPT, sender="f" * 32)
         assert answer["again"] is False
         assert "exists already" in answer["reason"]
-    inbox.close()
-
-
-async def test_receive__two_senders_of_one_name_stay_apart(output: Path) -> None:
-    inbox = Inbox(Directory(output, overwrite=True))
-    one_payload, two_payload = bytes([1]) * 5120, bytes([2]) * 5120
-    async with sharing(inbox) as (one, _, _), sharing(inbox) as (two, _, _record):
-        await begin(one, **KEPT)
-        await begin(two, **{**KEPT, "transfer": "f" * 32})
-        for index in range(5):
-            await put_file(one, one_payload, chunk_bytes=1024, indices=[index])
-            await put_file(two, two_payload, chunk_bytes=1024, indices=[index])
-        await end(one, one_payload)
-        await answered(one)
-        assert (output / "a.bin").read_bytes() == one_payload
-        await end(two, two_payload)
-        await answered(two)
-        assert (output / "a.bin").read_bytes() == two_payload
     inbox.close()
 
 

@@ -7,9 +7,10 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from tests.srd.file_transfer.ends import (
     send_control,
     send_raw,
 )
-from tests.srd.loopback import SMALL, content, pair, receive
+from tests.srd.loopback import SMALL, pair, receive
 
 LARGER_THAN_THE_REGIONS = SMALL.receive_region_bytes + SLOTS * CHUNK_BYTES + 12_345
 
@@ -84,24 +85,6 @@ async def test_send__a_file_larger_than_both_regions(tmp_path: Path, output: Pat
     async with ends(output) as (sender, _):
         await sender.send(path)
         assert (output / "a.bin").read_bytes() == path.read_bytes()
-
-
-async def test_send__progress_adds_up_to_the_file(tmp_path: Path, output: Path) -> None:
-    path = file_of(tmp_path, 3 * CHUNK_BYTES + 7)
-    seen: list[int] = []
-    async with ends(output) as (sender, _):
-        sender._on_progress = lambda _, size_bytes: seen.append(size_bytes)
-        await sender.send(path)
-        assert sum(seen) == 3 * CHUNK_BYTES + 7
-        assert 1 <= len(seen) <= 4
-
-
-async def test_send__one_after_the_other_on_one_peer(tmp_path: Path, output: Path) -> None:
-    paths = [file_of(tmp_path, size, name=f"{size}.bin") for size in (10, 0, CHUNK_BYTES + 1)]
-    async with ends(output) as (sender, _):
-        for path in paths:
-            await sender.send(path)
-        assert [(output / path.name).read_bytes() for path in paths] == [path.read_bytes() for path in paths]
 
 
 # -- files that change or cannot be read ----------------------------------------------------------------------------
@@ -228,13 +211,6 @@ async def test_send__what_cannot_be_opened_bad_flow(tmp_path: Path, output: Path
             await sender.send(tmp_path / name)
 
 
-async def test_send__a_failed_file_does_not_stop_the_next(tmp_path: Path, output: Path) -> None:
-    async with ends(output) as (sender, _):
-        with pytest.raises(TransferError):
-            await sender.send(tmp_path / "gone")
-        await sender.send(file_of(tmp_path, 10))
-
-
 async def test_send__an_error_that_nobody_expects_is_said_at_both_ends_bad_flow(
     tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,25 +227,6 @@ async def test_send__an_error_that_nobody_expects_is_said_at_both_ends_bad_flow(
 
 
 # -- receivers that refuse ------------------------------------------------------------------------------------------
-
-
-async def test_send__refused_because_it_exists_bad_flow(tmp_path: Path, output: Path) -> None:
-    path = file_of(tmp_path, 1000)
-    (output / "a.bin").write_bytes(b"old")
-    async with ends(output) as (sender, record):
-        with pytest.raises(TransferError, match="exists already at the receiver") as caught:
-            await sender.send(path)
-        assert str(caught.value) == str(record.failures[0][1])
-    assert (output / "a.bin").read_bytes() == b"old"
-    assert names(output) == ["a.bin"]
-
-
-async def test_send__overwrites_when_the_receiver_may(tmp_path: Path, output: Path) -> None:
-    path = file_of(tmp_path, 1000)
-    (output / "a.bin").write_bytes(b"old")
-    async with ends(output, overwrite=True) as (sender, _):
-        await sender.send(path)
-    assert (output / "a.bin").read_bytes() == path.read_bytes()
 
 
 async def test_send__a_mapped_file_is_sent_from_its_mapping(
@@ -291,16 +248,6 @@ async def test_send__a_mapped_file_is_sent_from_its_mapping(
         mapped = [(offset, length) for writable, offset, length in chunks if not writable]
         assert mapped == [(index * CHUNK_BYTES, CHUNK_BYTES) for index in range(3)]
     assert (output / "a.bin").read_bytes() == path.read_bytes()
-
-
-async def test_send__refused_without_a_reason_bad_flow(tmp_path: Path) -> None:
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 10))
-        await send_control(there, "refuse")
-        with pytest.raises(TransferError, match="refused without a reason"):
-            await asyncio.wait_for(sending, timeout=PATIENCE_S)
-        sender.close()
 
 
 async def test_send__the_verdict_may_come_during_the_transfer_bad_flow(tmp_path: Path) -> None:
@@ -395,53 +342,48 @@ async def test_send__verified_though_the_receiver_closed_before_the_last_ack(
 async def test_send__only_the_right_hash_is_success_bad_flow(
     tmp_path: Path, fields: dict[str, Any], reason: str
 ) -> None:
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 100))
+    async with fails(file_of(tmp_path, 100), match=reason) as there:
         await answer(there, chunks=0)
         await receive(there)
         await receive(there)
         await answer(there, **fields)
-        with pytest.raises(TransferError, match=reason):
-            await asyncio.wait_for(sending, timeout=PATIENCE_S)
-        sender.close()
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"kind": 7}', b'{"kind": "accept"' + b" " * 20_000])
-async def test_send__an_invalid_reply_bad_flow(tmp_path: Path, body: bytes) -> None:
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 100))
-        await send_raw(there, body)
-        with pytest.raises(TransferError, match="a message"):
-            await asyncio.wait_for(sending, timeout=PATIENCE_S)
-        sender.close()
-
-
-async def test_send__data_instead_of_a_reply_bad_flow(tmp_path: Path) -> None:
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 100))
-        await put(there, content(500, seed=1), index=0)
-        with pytest.raises(TransferError, match="is it srd recv"):
-            await asyncio.wait_for(sending, timeout=PATIENCE_S)
-        sender.close()
+@pytest.mark.parametrize(
+    ("reply", "error", "match"),
+    [
+        pytest.param(partial(send_control, kind="refuse"), TransferError, "refused without a reason", id="refused"),
+        pytest.param(
+            partial(send_control, kind="refuse", reason="busy", again=True),
+            TransferInterruptedError,
+            "^busy$",
+            id="refused for now",
+        ),
+        pytest.param(partial(send_raw, body=b"[]"), TransferError, "a message", id="no message"),
+        pytest.param(partial(put, payload=bytes(500), index=0), TransferError, "is it srd recv", id="data"),
+        *[
+            pytest.param(partial(answer, chunks=chunks), TransferError, "chunks that it cannot have", id=str(chunks))
+            for chunks in (2, -1, 1 << 70, "0", 0.0, None)
+        ],
+    ],
+)
+async def test_send__an_answer_to_the_offer_that_ends_it_bad_flow(
+    tmp_path: Path, reply: Callable[[Peer], Awaitable[None]], error: type[SrdError], match: str
+) -> None:
+    async with fails(file_of(tmp_path, 100), match=match, error=error) as there:
+        await reply(there)
 
 
 @pytest.mark.parametrize("accepted", ["before", "after"])
 async def test_send__a_receiver_that_closes_bad_flow(
     tmp_path: Path, accepted: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
+    path = file_of(tmp_path, 40 * CHUNK_BYTES)
+    async with fails(path, match="closed by the other end", error=PeerError) as there:
         if accepted == "after":
             await answer(there, chunks=0)
             await receive(there)
         await there.close()
-        with pytest.raises(PeerError, match="closed by the other end"):
-            await asyncio.wait_for(sending, timeout=PATIENCE_S)
-        sender.close()
     gc.collect()
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
@@ -463,10 +405,6 @@ async def test_send__cancelled_in_the_middle_leaves_nothing_running(
     assert asyncio.all_tasks() == tasks
     gc.collect()
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
-
-
-def test_encode__a_chunk_index_is_no_message() -> None:
-    assert (1 << 62) // CHUNK_BYTES > CONTROL_MESSAGE  # the largest offer needs the check in protocol.py
 
 
 # -- chunks that fail, and attempts ---------------------------------------------------------------------------------
@@ -614,27 +552,6 @@ async def test_send_all__what_is_there_is_not_sent(
     assert [isinstance(outcomes[name], Sent) and outcomes[name].was_there for name in "012"] == [True, False, False]  # type: ignore[union-attr]
     assert sorted(number for number in numbers if number is not None and number < CONTROL_MESSAGE) == [*range(3, 9)]
     assert all((output / file.name).read_bytes() == file.path.read_bytes() for file in files)
-
-
-@pytest.mark.parametrize("chunks", [2, -1, 1 << 70, "0", 0.0, None])
-async def test_send__a_receiver_with_chunks_that_were_never_sent_bad_flow(tmp_path: Path, chunks: object) -> None:
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 100))
-        await answer(there, chunks=chunks)
-        with pytest.raises(TransferError, match="has chunks that it cannot have"):
-            await asyncio.wait_for(sending, timeout=PATIENCE_S)
-        sender.close()
-
-
-async def test_send__refused_for_now_bad_flow(tmp_path: Path) -> None:
-    async with pair() as (_, _, here, there):
-        sender = FileSender(here)
-        sending = await send_to(there, sender, file_of(tmp_path, 10))
-        await send_control(there, "refuse", reason="busy", again=True)
-        with pytest.raises(TransferInterruptedError, match=r"^busy$"):
-            await asyncio.wait_for(sending, timeout=PATIENCE_S)
-        sender.close()
 
 
 async def test_send__a_receiver_that_stops_releasing_bad_flow(tmp_path: Path) -> None:

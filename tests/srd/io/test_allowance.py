@@ -27,7 +27,6 @@ from srd.io.allowance import (
 from srd.io.rx_memory import RxBatch
 from srd.io.throttle import AllowanceThrottle
 from srd.io.timer import TimerFd
-from srd.peer import Peer
 from srd.proto.events import MessageReceived
 from srd.proto.wire.data import Burst, GroDatagram
 from srd.proto.wire.status import Status
@@ -166,19 +165,6 @@ async def test_outgoing__bytes_are_within_the_allowance_and_all_arrive() -> None
         assert two._engine.allowance_exceeded == AllowanceExceeded()
 
 
-async def test_outgoing__packets_are_within_the_allowance() -> None:
-    allowance = Allowance(packets_per_second=10_000)
-    async with pair(config=PLAIN, opener=replace(PLAIN, allowance=allowance)) as (one, _, here, there):
-        bodies = [content(100, seed=number) for number in range(1000)]
-        started_at, sent_before = time.monotonic(), here.stats().tx_pkts
-        exhaust(outgoing(one))
-        sending = [asyncio.ensure_future(send(here, body)) for body in bodies]
-        assert sorted([await receive(there) for _ in bodies]) == sorted(bodies)
-        assert set(await asyncio.gather(*sending)) == {Status.OK}
-        elapsed_s = time.monotonic() - started_at
-        assert here.stats().tx_pkts - sent_before <= 10_000 * (elapsed_s - DEBT_S + allowance.burst_s) + 2
-
-
 async def test_outgoing__an_encrypted_peer_and_busy_polling_have_the_same_limit() -> None:
     payload = content(2 << 20, seed=SEED)
     opener = replace(SMALL, allowance=SLOW, busy_poll=True)
@@ -253,19 +239,6 @@ async def test_incoming__bytes_are_within_the_allowance_and_all_arrive() -> None
         assert 3 * len(payload) <= SLOW_BYTES_PER_S * (elapsed_s - DEBT_S + SLOW.burst_s) + AT_ONCE_BYTES
         assert two._engine.allowance_exceeded.bandwidth_in > 0
         assert one._engine.allowance_exceeded == AllowanceExceeded()
-
-
-async def test_incoming__several_peers_share_it_and_each_gets_its_bytes() -> None:
-    async with (
-        asyncio.timeout(2 * PATIENCE_S),
-        pair(config=replace(SMALL, allowance=SLOW), opener=SMALL) as (one, two, first, first_there),
-    ):
-        ends: list[tuple[Peer, Peer]] = [(first, first_there)]
-        ends += [(await one.connect("127.0.0.1", port=two.address[1]), await two.accept()) for _ in range(3)]
-        bodies = [content(1 << 20, seed=number) for number in range(len(ends))]
-        sending = [asyncio.ensure_future(send(here, body)) for (here, _), body in zip(ends, bodies, strict=True)]
-        assert [await receive(there) for _, there in ends] == bodies
-        assert set(await asyncio.gather(*sending)) == {Status.OK}
 
 
 @pytest.mark.sources

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import random
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 
-import numpy as np
 import pytest
 
 from netns.backends.kernel.netlink import in_namespace
@@ -53,16 +51,6 @@ async def test_driver__messages_cross_and_complete() -> None:
         assert all(two.body(message) == payload[: message.length] for message in messages)
 
 
-async def test_driver__every_path_carries_data() -> None:
-    async with node(accepting=True) as two, node(accepting=False, paths=4) as one:
-        peer = await open_pair(one, two)
-        fill(one, 4 << 20)
-        one.post(peer, request=0, offset=0, length=4 << 20)
-        await one.until(completed)
-        sender = one.core.peer(peer).sender
-        assert all(path.counters.packets for path in sender.paths)
-
-
 @pytest.mark.sources
 async def test_driver__a_report_has_the_time_of_receipt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ends read one clock here. The kernel's timestamps are on the wall clock, a report's on the monotonic one.
@@ -91,18 +79,6 @@ async def test_driver__a_report_has_the_time_of_receipt(monkeypatch: pytest.Monk
         assert -CLOCK_ERROR_US < back_us < PATIENCE_S * 1e6
 
 
-async def test_driver__close_is_confirmed_at_both_ends() -> None:
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
-        one.core.close(peer, now=time.monotonic())
-        one.driver.wake()
-        (here,), (there,) = await one.until(ended), await two.until(ended)
-        assert isinstance(here, PeerEnded)
-        assert isinstance(there, PeerEnded)
-        assert (here.status, here.reason) == (Status.OK, "closed")
-        assert (there.status, there.reason) == (Status.OK, "closed by the other end")
-
-
 # -- ICMP errors ----------------------------------------------------------------------------------------------------
 
 
@@ -111,15 +87,6 @@ def closed_address() -> Iterator[Address]:
     """An address at which nothing listens."""
     with closed_port() as port:
         yield "127.0.0.1", port
-
-
-async def test_driver__port_unreachable_ends_the_attempt(closed_address: Address) -> None:
-    async with node(accepting=False) as one:
-        one.connect(closed_address)
-        (event,) = await one.until(ended)
-        assert isinstance(event, PeerEnded)
-        assert event.status == 15
-        assert "port unreachable" in event.reason  # and not the handshake's timeout
 
 
 async def test_driver__port_unreachable_is_ignored_for_an_open_peer() -> None:
@@ -182,53 +149,6 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
         sources = two.core.peer(two.events[0].peer).addresses.sources
         assert {path: source.address[1] for path, source in sources.items()} == ports
         assert not one.failures, one.failures[0]
-
-
-class CountingSendmmsg:
-    """Wraps sendmmsg: counts the datagrams that were sent."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, errors: Sequence[int] = ()) -> None:
-        self.datagrams = 0
-        self.errors = list(errors)
-        self._real = syscalls.sendmmsg
-        monkeypatch.setattr(syscalls, "sendmmsg", self)
-
-    def __call__(self, fd: int, *, messages: int, count: int) -> int:
-        if self.errors:
-            code = self.errors.pop()
-            raise OSError(code, os.strerror(code))
-        went = self._real(fd, messages=messages, count=count)
-        rows = np.ctypeslib.as_array((ctypes.c_uint8 * (syscalls.MMSGHDR.itemsize * went)).from_address(messages))
-        self.datagrams += int(rows.view(syscalls.MMSGHDR)["iovlen"].sum()) // 2
-        return went
-
-
-async def test_driver__an_error_loses_one_message_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
-        payload = fill(one, 1 << 20)
-        counting = CountingSendmmsg(monkeypatch, errors=[errno.EPERM] * 10 + [errno.ENOBUFS])
-        one.post(peer, request=0, offset=0, length=1 << 20)
-        (message,) = await two.until(received)
-        assert isinstance(message, MessageReceived)
-        assert two.body(message) == payload
-        assert not counting.errors
-
-
-async def test_driver__an_icmp_error_of_one_peer_loses_nothing_of_another(
-    monkeypatch: pytest.MonkeyPatch, closed_address: Address
-) -> None:
-    async with node(accepting=True) as two, node(accepting=False) as one:
-        peer = await open_pair(one, two)
-        fill(one, 1 << 20)
-        sender = one.core.peer(peer).sender
-        counting = CountingSendmmsg(monkeypatch)
-        for request in range(5):
-            for sock in one.sockets:
-                sock.sendto(b"anyone?", closed_address)  # the next call returns the ICMP error
-            one.post(peer, request=request, offset=0, length=200_000)
-            await one.until(completed, count=request + 1)
-        assert counting.datagrams == sender.packets, "every packet of the core was sent"
 
 
 async def test_driver__an_icmp_error_does_not_lose_a_control_packet(closed_address: Address) -> None:

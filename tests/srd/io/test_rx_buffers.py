@@ -47,22 +47,6 @@ class HeldBuffers:
 # -- single calls ---------------------------------------------------------------------------------------------------
 
 
-def test_init__each_slot_has_a_chunk_of_its_own() -> None:
-    held = HeldBuffers(chunks=SLOTS + 3)
-    assert held.pool.free_chunks == 2  # the slots', and the copies'
-    assert len({cursor // CHUNK_BYTES for cursor in held.buffers.cursors}) == SLOTS
-    assert not any(held.buffers.is_scratch(slot) for slot in range(SLOTS))
-
-
-def test_consume__consecutive_datagrams_are_contiguous() -> None:
-    held = HeldBuffers(chunks=SLOTS + 1)
-    start = held.buffers.cursors[1]
-    assert held.buffers.consume(1, 1000) == start
-    assert held.buffers.end_batch() == [1]
-    assert held.buffers.cursors[1] == start + 1000
-    assert held.buffers.consume(1, 1) == start + 1000
-
-
 def test_end_batch__a_slot_leaves_its_chunk_before_a_super_datagram_would_not_fit() -> None:
     held = HeldBuffers(chunks=SLOTS + 2)
     first = held.buffers.cursors[0]
@@ -158,22 +142,6 @@ def test_rewind__a_copy_that_ends_where_the_chunk_of_a_slot_begins_is_not_the_sl
     assert held.buffers.cursors[slot] == landed
 
 
-def test_init__a_pool_that_is_too_small_leaves_slots_on_scratch_each_on_its_own() -> None:
-    held = HeldBuffers(chunks=2)  # the copies have the other
-    assert [held.buffers.is_scratch(slot) for slot in range(SLOTS)] == [False, True, True]
-    cursors = sorted(held.buffers.cursors[1:])
-    assert all(later - earlier >= SUPER_BYTES for earlier, later in pairwise(cursors))
-    assert cursors[-1] + SUPER_BYTES <= held.region.size_bytes
-
-
-def test_allocate_copy__copies_are_contiguous_and_move_no_slot() -> None:
-    held = HeldBuffers(chunks=SLOTS + 1)
-    first, second = held.buffers.allocate_copy(5), held.buffers.allocate_copy(6)
-    assert first is not None
-    assert second == first + 5
-    assert held.buffers.end_batch() == []
-
-
 def test_allocate_copy__continues_in_another_chunk_and_fails_without_one() -> None:
     held = HeldBuffers(chunks=SLOTS + 2)
     kept = []
@@ -192,28 +160,6 @@ def test_refill__copies_have_a_chunk_before_the_slots() -> None:
     held = HeldBuffers(chunks=1)
     assert held.buffers.allocate_copy(1) is not None
     assert all(held.buffers.is_scratch(slot) for slot in range(SLOTS))
-
-
-def test_end_batch__several_copies_of_a_full_chunk_close_it_once() -> None:
-    """Closing it twice would free a chunk in use: the pool's last, chunk -1."""
-    held = HeldBuffers(chunks=SLOTS + 2)
-    last = held.pool.open()
-    assert last == held.pool_bytes - CHUNK_BYTES
-    for _ in range(4):
-        assert held.buffers.allocate_copy(60_000) is not None
-    held.buffers.end_batch()
-    held.pool.hold(last, length=CHUNK_BYTES)
-    held.pool.close(last)
-    held.pool.drop(last, length=CHUNK_BYTES)  # would raise PoolError had end_batch dropped this hold
-
-
-def test_close__frees_every_chunk() -> None:
-    held = HeldBuffers(chunks=SLOTS + 4)
-    held.buffers.consume(0, SUPER_BYTES)
-    held.buffers.close()
-    assert held.pool.free_chunks == SLOTS + 4
-    held.buffers.close()
-    assert held.pool.free_chunks == SLOTS + 4
 
 
 # -- sequences of batches -------------------------------------------------------------------------------------------

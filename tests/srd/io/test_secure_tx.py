@@ -13,7 +13,6 @@ import pytest
 from srd.io.tx import PACKETS
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst
 from srd.proto.wire.protected import STAGE_BYTES, TAG_BYTES
-from srd.secure.packets import Suite
 from srd.secure.session import Session
 from tests.srd.io.exchange import Receiver, Source, content, source
 from tests.srd.io.test_tx import FAMILIES, SHAPES, refuse_segmentation
@@ -56,15 +55,6 @@ def test_flush__arrives_byte_for_byte(
         assert two.message(0) == payload
         assert two.packets == packets == max(-(-size_bytes // segment_bytes), 1)
         assert (two_session.forged, two_session.replayed) == (0, 0)
-
-
-def test_flush__chacha20_poly1305() -> None:
-    one_session, two_session = pair(suite=Suite.CHACHA20_POLY1305, now=time.monotonic())
-    payload = content(200_000, seed=SEED)
-    with source(protection=one_session) as one, Receiver(protections={CONTEXT: two_session}) as two:
-        packets = one.send(two.address, payload, segment_bytes=1400)
-        two.receive(packets=packets)
-        assert two.message(0) == payload
 
 
 @pytest.mark.parametrize("count", [1, 5, 40])

@@ -79,13 +79,6 @@ def test_flush__headers_hold_the_fields_of_the_burst() -> None:
         assert received.address == one.socket.getsockname()
 
 
-def test_flush__a_burst_is_one_train_for_the_kernel() -> None:
-    with source() as one, Receiver(datagram_bytes=1056) as two:
-        one.send(two.address, bytes(40_000), segment_bytes=1000)
-        two.receive(packets=40)
-        assert len(two.bursts) == 1
-
-
 def test_add__rows_are_reused_for_other_shapes() -> None:
     """What a row kept of an earlier burst (segment size, a shortened last payload) must not reach a later one."""
     with source() as one, Receiver(datagram_bytes=1056) as two:
@@ -124,21 +117,6 @@ def test_has_room_for__messages() -> None:
             one.transmitter.add(burst)
             bursts += 1
         assert bursts == MESSAGES // 3
-
-
-def test_add__a_burst_longer_than_a_message_is_several() -> None:
-    payload = content(8916 * 64 - 5, seed=SEED)
-    with source() as one, Receiver(datagram_bytes=8972) as two:
-        one.fill(payload)
-        burst = one.burst(
-            two.address, message=0, offset=0, size_bytes=len(payload), length=len(payload), segment_bytes=8916
-        )
-        assert (burst.count, one.transmitter.messages_of(burst)) == (64, 10)
-        one.transmitter.add(burst)
-        assert one.transmitter.flush(one.socket)
-        two.receive(packets=64)
-        assert two.message(0) == payload
-        assert [burst.count for burst in two.bursts] == [7] * 9 + [1]
 
 
 def test_add__one_call_may_serve_several_addresses() -> None:

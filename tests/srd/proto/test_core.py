@@ -35,16 +35,6 @@ SEEDS = [1, 2, 3]
 # -- handshake ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_connect__both_ends_know(seed: int) -> None:
-    network = Network(seed=seed)
-    at_a, at_b = network.connect()
-    (there,), (here,) = network.a.of(PeerOpened), network.b.of(PeerOpened)
-    assert there == PeerOpened(at_a, "b:0", incoming=False)
-    assert here == PeerOpened(at_b, "a:0", incoming=True)
-    assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(at_b).datagram_bytes == 8972
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_connect__handshake_packets_lost_and_duplicated(seed: int) -> None:
     config = ProtocolConfig(handshake_timeout_s=10.0)
@@ -69,25 +59,6 @@ def test_handle_packets__cookie_before_state(context: int) -> None:
     assert network.b.core.poll_timeout() is None
     again = give(network.b, hello(context=context), now=network.now)
     assert again == [retry], "the cookie is computed, not stored"
-
-
-def test_handle_packets__a_cookie_of_another_address_is_invalid() -> None:
-    network = Network(seed=1)
-    (retry,) = give(network.b, hello(), now=network.now, source="x:1")
-    assert isinstance(retry, Retry)
-    for source, context, now in (("y:1", 77, 100.0), ("x:2", 77, 100.0), ("x:1", 78, 100.0), ("x:1", 77, 200.0)):
-        (answer,) = give(network.b, hello(context=context, cookie=retry.cookie), now=now, source=source)
-        assert isinstance(answer, Retry)
-    assert not network.b.core._peers
-
-
-def test_handle_packets__hello_again_gets_the_same_accept() -> None:
-    network = Network(seed=1)
-    accept = opened_by_hand(network)
-    (retry,) = give(network.b, hello(context=78), now=network.now, source="x:1")
-    assert isinstance(retry, Retry)
-    assert give(network.b, hello(cookie=b"whatever"), now=network.now) == [accept]
-    assert len(network.b.core._peers) == 1
 
 
 def test_handle_packets__accept_is_smaller_than_the_hello() -> None:
@@ -433,53 +404,6 @@ def test_poll_transmit__data_only_leaves_peers_due_that_it_had_passed() -> None:
     assert isinstance(core.poll_transmit(later, data_only=True), Burst)
     owed = answers(network.a, now=later)
     assert core.peer(first).remote_context in {each.context for each in owed if isinstance(each, Probe)}
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_restart__of_the_receiver_ends_the_old_peer_and_allows_a_new_one(seed: int) -> None:
-    network = Network(seed=seed)
-    old, _ = network.connect()
-    network.a.core.post(old, WorkRequest(request=1, payload_offset=0, length=8 << 20))
-    network.run(seconds=0.002)
-    network.replace("b")
-    network.run(until=lambda: bool(ended(network.a)), seconds=3)
-    (end,) = ended(network.a)
-    assert (end.peer, end.status) == (old, Status.REMOTE_ERROR_UNKNOWN_PEER)
-    assert [(c.request, c.status) for c in completed(network.a)] == [(1, Status.REMOTE_ERROR_UNKNOWN_PEER)]
-    network.a.events.clear()
-    again, _ = network.connect()
-    network.a.core.post(again, WorkRequest(request=2, payload_offset=9, length=500_000))
-    network.run(until=lambda: bool(completed(network.a)), seconds=5)
-    (message,) = received(network.b)
-    assert content(network.b, message.extents) == network.a.region[9:500_009].tobytes()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_restart__of_the_sender_is_detected_by_the_receiver(seed: int) -> None:
-    network = Network(seed=seed)
-    number, there = network.connect()
-    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 << 20))
-    network.run(seconds=0.01)
-    network.replace("a")
-    network.run(until=lambda: bool(ended(network.b)), seconds=3)
-    (end,) = ended(network.b)
-    assert (end.peer, end.status) == (there, Status.REMOTE_ERROR_UNKNOWN_PEER)
-    landed = sum(extent.length for extent in end.released) + sum(m.length for m in received(network.b))
-    assert landed > 0, "landed memory is released, not lost"
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_simulation__the_same_seed_gives_the_same_run(seed: int) -> None:
-    """The core reads no clock and has no random numbers of its own."""
-
-    def run() -> tuple[float, int, list[object]]:
-        network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=2), conditions=Conditions(reorder_s=0.001))
-        number, _ = network.connect()
-        network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=1 << 20))
-        network.run(until=lambda: bool(completed(network.a)), seconds=5)
-        return network.now, network.wire_packets, [*network.a.events, *network.b.events]
-
-    assert run() == run()
 
 
 # -- closing --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import pytest
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.events import PeerOpened
-from srd.proto.stateless import MAX_REPLIES
 from srd.proto.wire.control import (
     Accept,
     Ack,
@@ -66,33 +65,11 @@ def test_handle_packets__an_attacker_gets_no_more_than_it_sent(packet: Control |
         assert not network.b.core._peers
 
 
-@pytest.mark.parametrize(
-    ("packet", "answer"),
-    [
-        (Close(5, 6), [Closed(6, 5)]),
-        (Probe(5, 6, 1, 2, 3), [Reset(6, 5)]),
-        (Ack(5, 0, 0, 0, 0, ()), []),
-        (Closed(5, 6), []),
-        (Reset(5, 6), []),
-    ],
-)
-def test_handle_packets__strays(packet: Control, answer: list[Control]) -> None:
-    network = Network(seed=1)
-    assert give(network.b, packet, now=network.now) == answer
-
-
 def test_handle_packets__data_of_unknown_contexts_is_neither_kept_nor_answered() -> None:
     """It has no context for a reply. Its sender's PROBE has one."""
     network = Network(seed=1)
     assert is_empty(network.b.core.handle_packets([data_packet(99)], controls=[], now=network.now))
     assert answers(network.b, now=network.now) == []
-
-
-def test_handle_packets__answers_to_attackers_are_bounded() -> None:
-    network = Network(seed=1)
-    flood = [(Probe(context, 6, 0, 0, 0).encode(), "x:1", network.now) for context in range(10 * MAX_REPLIES)]
-    network.b.core.handle_packets([], controls=flood, now=network.now)
-    assert len(answers(network.b, now=network.now)) == MAX_REPLIES
 
 
 @pytest.mark.parametrize("length", [25, 255, 256, 1000])

@@ -158,16 +158,3 @@ def test_handle__empty_packets_that_each_begin_a_message_leave_no_state(flags: i
         packet.payload_bytes = packet.segment_bytes = 0
         assert changes_nothing(network, packet)
     assert not network.b.core.peer(0).receiver.incomplete
-
-
-@pytest.mark.parametrize("flags", [Opcode.SEND, Opcode.WRITE | IMMEDIATE])
-def test_handle__more_messages_than_granted_end_the_peer(flags: int) -> None:
-    network, context = opened()
-    window = network.config.receive_window_messages
-    for psn in range(window + 1):
-        assert not ended(network.b)
-        network.b.core.handle_packets([flagged(context, flags, psn=psn)], controls=[], now=network.now)
-    network.run(seconds=0.01)
-    (end,) = ended(network.b)
-    assert end.status is Status.REMOTE_ERROR_ABORT
-    assert end.reason.startswith(f"began {window + 1} messages")

@@ -9,7 +9,7 @@ from srd.proto.events import PeerEnded, PeerOpened
 from srd.proto.wire.control import Accept, Close, Control, Refuse, Retry
 from srd.proto.wire.data import host_of
 from srd.proto.wire.status import Status
-from tests.simulation import Network, ended
+from tests.simulation import Network
 from tests.srd.proto.byhand import give, hello
 
 FULL = Status.REMOTE_ERROR_RNR
@@ -72,29 +72,6 @@ def test_accepted__makes_room_whether_the_peer_is_open_or_not() -> None:
     )
     core.accepted(opened.peer)
     assert isinstance(open_peer(network, source="one:2", context=2), Accept)
-
-
-def test_connect__refused_by_a_full_end() -> None:
-    network = limited(max_peers=1)
-    network.connect()
-    number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
-    network.run(until=lambda: bool(ended(network.a)), seconds=2)
-    reason = "refused: the other end has no room for more peers"
-    assert ended(network.a) == [PeerEnded(number, FULL, reason, ())]
-    assert network.now < 100.1, "at once"
-
-
-def test_handle_packets__a_hello_that_is_replayed_opens_no_second_peer() -> None:
-    network = Network(seed=1)
-    (retry,) = give(network.b, hello(), now=network.now)
-    assert isinstance(retry, Retry)
-    replayed = hello(cookie=retry.cookie)
-    (accept,) = give(network.b, replayed, now=network.now)
-    assert isinstance(accept, Accept)
-    assert give(network.b, replayed, now=network.now + 1) == [accept], "while its peer exists it is a retransmission"
-    give(network.b, Close(accept.own_context, 77), now=network.now + 2)
-    assert give(network.b, replayed, now=network.now + 3) == [Refuse(77, Status.REMOTE_ERROR_ABORT)]
-    assert not network.b.core._peers
 
 
 @pytest.mark.parametrize(

@@ -132,20 +132,6 @@ def test_close__unconfirmed(delay_us: int, *, used: bool) -> None:
     assert [later / earlier for earlier, later in pairwise(gaps)] == pytest.approx([2.0] * (len(gaps) - 1))
 
 
-def test_close__waits_for_requests_in_flight() -> None:
-    network = Network(seed=1, config=SMALL_WINDOW)
-    at_a, _ = network.connect()
-    for request in range(2):
-        network.a.core.post(at_a, WorkRequest(request=request, payload_offset=0, length=1 << 20))
-    network.a.core.close(at_a, now=network.now)
-    network.run(seconds=0.9)
-    assert state_of(network, at_a) is PeerState.DRAINING
-    release(network.b, received(network.b)[0], now=network.now)
-    network.run(until=lambda: bool(ended(network.a)), seconds=5)
-    assert [c.status for c in completed(network.a)] == [Status.OK, Status.OK]
-    assert [end.status for end in ended(network.a)] == [Status.OK]
-
-
 @pytest.mark.parametrize("seed", range(1, 9))
 @pytest.mark.parametrize("length", [64, 64 << 10])
 def test_close__does_not_overtake_the_ack_of_what_has_arrived(length: int, seed: int) -> None:

@@ -100,17 +100,6 @@ def test_many_peers__small_messages_are_not_pulled() -> None:
     assert not any(kinds(network)[kind] for kind in PULLS)
 
 
-def test_one_of_many_peers__is_free_after_its_first_packet() -> None:
-    network = opened(40)
-    network.a.core.post(5, WorkRequest(request=0, length=4_000_000, immediate=0))
-    finish(network, messages=1)
-    counted = kinds(network)
-    assert (counted[PacketType.PULL_REQUEST], counted[PacketType.PULL]) == (1, 2)
-    network.a.core.post(5, WorkRequest(request=0, length=SIZE, immediate=0))
-    network.run(until=lambda: len(completed(network.a)) == 2)
-    assert kinds(network)[PacketType.PULL_REQUEST] == 2, "it was idle, and asks again"
-
-
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("reorder_s", [0.0, 0.002])
 def test_loss__of_any_packet_delays_only(seed: int, reorder_s: float) -> None:

@@ -71,10 +71,6 @@ def test_read__header_and_events() -> None:
     assert (reader.title, reader.vantage_point, reader.cut_off) == ("t", "client", False)
 
 
-def test_read__a_header_alone() -> None:
-    assert read(framed(HEADER))[0] == []
-
-
 def test_read__a_header_with_little_in_it() -> None:
     _, reader = read(
         framed({"qlog_format": QLOG_FORMAT, "title": 5, "trace": {"common_fields": {"event_schemas": [EVENT_SCHEMA]}}})
@@ -282,9 +278,3 @@ def test_read__any_values_are_read_with_their_types_or_refused(data: st.DataObje
             value = getattr(record.event, field)
             plain = tuple if wanted == tuple[int, ...] else wanted
             assert isinstance(value, plain) or (wanted is float and isinstance(value, int))
-
-
-def test_read__good_values_are_not_refused() -> None:
-    values = {"message": 1, "length_bytes": 2}
-    event = {"time": 0.5, "name": "srd:message_received", "group_id": "0", "data": values}
-    assert read(framed(HEADER, event))[0] == [Record(0.0005, 0, MessageReceived(1, 2))]

@@ -15,13 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.trace import AckSent, PacketsLost, PathSampled, PeerEnded, PeerOpened, ProbeSent, TraceEvent
-from srd.proto.work_request import WorkRequest
+from srd.proto.trace import PeerEnded, ProbeSent
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import Record, TraceReader
 from srd.qlog.schema import FIELDS, KINDS
 from srd.qlog.writer import BUFFER_BYTES, FLUSH_INTERVAL_S, TraceWriter
-from tests.simulation import Network, completed
 
 PROBE = ProbeSent(path=3, path_sequence=9)
 
@@ -84,26 +82,6 @@ def test_writer__one_record_an_event(tmp_path: Path) -> None:
     ]
 
 
-def test_writer__what_it_writes_is_read_back(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlog"
-    events: list[TraceEvent] = [
-        PROBE,
-        AckSent(1 << 63, 0, 5, ()),
-        AckSent(0, 1, 5, (7, 1 << 38)),
-        PeerEnded("OK", "\x1e"),
-        PathSampled(1, 1000.1, 999.9, 0.1, 5, 0),
-        PacketsLost(127, 0xFFFFFFFF, 3, 1, "timeout"),
-        PeerOpened("[fe80::1]:7000", incoming=True, datagram_bytes=1472, paths=8),
-    ]
-    with TraceWriter(path, now=1.0, title="t", vantage_point="client") as trace:
-        for index, event in enumerate(events):
-            trace.record(event, peer=index, now=1.0 + index)
-    with path.open("rb") as stream:
-        reader = TraceReader(stream, name="a")
-        assert list(reader.read_untrusted()) == [Record(float(i), i, event) for i, event in enumerate(events)]
-    assert (reader.title, reader.vantage_point, reader.cut_off) == ("t", "client", False)
-
-
 @given(st.data())
 def test_writer__any_event_is_read_back(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))
@@ -129,22 +107,6 @@ def test_writer__any_event_is_read_back(data: st.DataObject) -> None:
             trace.record(event, peer=3, now=2.0)
         with path.open("rb") as stream:
             assert list(TraceReader(stream, name="a").read_untrusted()) == [Record(2.0, 3, event)]
-
-
-def transfer(path: Path) -> None:
-    with TraceWriter(path, now=100.0) as trace:
-        network = Network(seed=7, traces={"a": trace})
-        number, _ = network.connect()
-        network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=3 << 20))
-        network.run(until=lambda: bool(completed(network.a)), seconds=5)
-
-
-def test_writer__the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        transfer(tmp_path / name)
-    data = (tmp_path / "one").read_bytes()
-    assert data == (tmp_path / "two").read_bytes()
-    assert len(data) > 10_000
 
 
 # -- when it is written ---------------------------------------------------------------------------------------------

@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from srd.proto.errors import UsageError
 from srd.proto.security import SecurityMode
 from srd.secure import config as module
-from srd.secure.certificates import parse_untrusted
 from srd.secure.config import Cert, Identity, Keys, Plain, Psk, SecurityConfig
 from srd.secure.keys import fingerprint, user_key_path
 from srd.secure.noise import public_bytes
-from tests.srd.secure.ends import AUTHORITIES, NOW, authority, certificate, static
+from tests.srd.secure.ends import AUTHORITIES, NOW, certificate, static
 
 A, B = public_bytes(static("a")), public_bytes(static("b"))
 
@@ -119,17 +117,6 @@ def test_credential_check__none_where_it_proves_nothing(config: SecurityConfig) 
 def test_cert__of_another_key_bad_flow() -> None:
     with pytest.raises(UsageError, match="is not of this private key"):
         Cert(static("b"), certificate("a"), AUTHORITIES)
-
-
-def test_cert_read__from_files(tmp_path: Path) -> None:
-    private = static("a").private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    pem = parse_untrusted(certificate("a", names=("a",))).public_bytes(Encoding.PEM)
-    (tmp_path / "a.pem").write_bytes(private + pem)
-    (tmp_path / "a.pem").chmod(0o600)
-    (tmp_path / "ca.pem").write_bytes(authority().public_bytes(Encoding.PEM))
-    read = Cert.read(tmp_path / "a.pem", authorities=tmp_path / "ca.pem")
-    assert read.certificate == certificate("a", names=("a",))
-    assert repr(read) == "Cert(a)"
 
 
 def test_identity__of_a_peer() -> None:

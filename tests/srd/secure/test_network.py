@@ -202,16 +202,6 @@ def test_restart__of_the_responder_is_told_by_a_reset_with_its_token(seed: int, 
     assert network.now - began <= 1.1
 
 
-@pytest.mark.parametrize("closer", ["a", "b"])
-def test_close__is_orderly_at_both_ends(closer: str) -> None:
-    network = network_of(seed=1, shape=Shape(delay_us=500, loss_percent=20))
-    here, there = network.connect()
-    node, number = (network.a, here) if closer == "a" else (network.b, there)
-    node.core.close(number, now=network.now)
-    network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=5)
-    assert [end.status for end in ended(network.a) + ended(network.b)] == [Status.OK] * 2
-
-
 def test_initiator__that_never_confirms_is_forgotten() -> None:
     """The responder's application does not see it; its place is free long before the initiator gives up."""
     network = network_of(seed=1)

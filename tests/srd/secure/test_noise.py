@@ -77,25 +77,6 @@ def ends(
     ]
 
 
-def test_read_message__each_bit_flipped_once() -> None:
-    """That is also so for bit 255, which X25519 ignores (RFC 7748): the transcript has it."""
-    one, _ = ends()
-    message = one.write_message(b"payload")
-    for bit in range(8 * len(message)):
-        forged = bytearray(message)
-        forged[bit // 8] ^= 1 << bit % 8
-        _, other = ends()
-        with pytest.raises(PacketError):
-            other.read_message_untrusted(bytes(forged))
-
-
-@pytest.mark.parametrize("size", [0, 31, 32, 79, 80, 95])
-def test_read_message__cut_short(size: int) -> None:
-    one, other = ends()
-    with pytest.raises(PacketError):
-        other.read_message_untrusted(one.write_message(b"")[:size])
-
-
 def test_read_message__of_another_psk_or_prologue() -> None:
     one, other = ends(psks=(PSK, bytes(32)))
     other.read_message_untrusted(one.write_message(b""))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
-
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from srd.streams.halves import Outgoing
-from srd.streams.stream import TRANSITIONS, Event, State, Stream
+from srd.streams.stream import State, Stream
 from srd.streams.wire import INITIAL_WINDOW_BYTES, MAX_PIECES, Frame, Kind
 
 WINDOW = INITIAL_WINDOW_BYTES
@@ -32,44 +29,7 @@ def polled(end: Stream) -> list[Outgoing]:
     return messages
 
 
-# -- the table ------------------------------------------------------------------------------------------------------
-
-
-def test_transitions__all_but_one_exist() -> None:
-    assert set(product(State, Event)) - set(TRANSITIONS) == {(State.OPEN, Event.COMPLETE)}
-
-
-@pytest.mark.parametrize("event", list(Event))
-def test_transitions__what_has_ended_stays_so(event: Event) -> None:
-    assert TRANSITIONS[State.ENDED, event] is State.ENDED
-
-
-@pytest.mark.parametrize(("state", "event"), list(TRANSITIONS))
-def test_transitions__never_go_back(state: State, event: Event) -> None:
-    order = [State.OPEN, State.ENDING, State.ENDED]
-    assert order.index(TRANSITIONS[state, event]) >= order.index(state)
-
-
 # -- the commands ---------------------------------------------------------------------------------------------------
-
-
-def test_write_eof__is_half_a_close() -> None:
-    one, two = stream(), stream()
-    one.write(b"abc")
-    one.write_eof()
-    messages = polled(one)
-    for message in messages:
-        two.on_frame_untrusted(frame(message), bytes(message.payload))
-        one.on_acknowledged(message)
-    assert (one.sending, one.receiving) == (State.ENDED, State.OPEN)
-    assert two.take() == b"abc"
-    assert (two.sending, two.receiving) == (State.OPEN, State.ENDED)
-    one.write(b"goes nowhere")
-    assert polled(one) == []
-    two.write(b"still")
-    (message,) = polled(two)
-    one.on_frame_untrusted(frame(message), bytes(message.payload))
-    assert one.take() == b"still"
 
 
 def test_close__after_the_end_still_tells_that_nothing_is_read() -> None:

@@ -7,7 +7,6 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -182,12 +181,6 @@ async def test_open__a_hundred_on_one_peer() -> None:
         await settled(here, there)
 
 
-async def test_open__the_other_end_may_speak_first() -> None:
-    async with streams() as (_, _, (reader, _), (_, their_writer)):
-        their_writer.write(b"220 ready\r\n")
-        assert await reader.readline() == b"220 ready\r\n"
-
-
 # -- flow control ---------------------------------------------------------------------------------------------------
 
 
@@ -331,16 +324,6 @@ async def test_peer_ends__what_has_arrived_can_still_be_accepted_and_read() -> N
             await there.accept_stream()
 
 
-async def test_peer_ends__while_the_reader_is_paused() -> None:
-    async with streams() as (here, _, (_, writer), (their_reader, _)):
-        payload = content(WINDOW, seed=SEED)
-        writer.write(payload)
-        writer.close()
-        await writer.wait_closed()
-        await here.close()
-        assert await their_reader.read() == payload
-
-
 async def test_peer_ends__wait_closed_does_not_say_that_all_has_arrived() -> None:
     async with streams() as (here, there, (_, writer), (_, their_writer)):
         their_writer.write_eof()
@@ -378,24 +361,6 @@ async def test_endpoint_fails__no_reader_waits_for_ever() -> None:
         there._engine._fail(ValueError("no"))
         with pytest.raises(ConnectionResetError, match="internal error"):
             await asyncio.wait_for(reading, PATIENCE_S)
-
-
-async def test_cancel__any_wait_leaves_the_stream_as_it_was() -> None:
-    async with streams() as (here, there, (_, writer), (their_reader, _)):
-        waits: list[Any] = [their_reader.read(), there.accept_stream(), write_all(writer, bytes(4 * WINDOW), seed=SEED)]
-        for wait, landed_bytes in zip(waits, (0, 0, WINDOW), strict=True):
-            task = asyncio.ensure_future(wait)
-            await asyncio.sleep(0)
-            await until(lambda at_least=landed_bytes: there.landed_bytes >= at_least)  # type: ignore[misc]
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        writer.close()
-        assert not (await their_reader.read()).strip(b"\0")
-        reader, _ = await here.open_stream()
-        _, again = await there.accept_stream()
-        again.write(b"goes on")
-        assert await reader.readexactly(7) == b"goes on"
 
 
 # -- hostile ends ---------------------------------------------------------------------------------------------------

@@ -162,22 +162,6 @@ def test_segments__of_datagrams(family: socket.AddressFamily, addresses: tuple[s
     assert counters["Udp.InCsumErrors"] == counters["Udp6InCsumErrors"] == 0
 
 
-@pytest.mark.parametrize(("family", "addresses"), FAMILIES)
-def test_mark_ce__is_seen_by_the_kernel(family: socket.AddressFamily, addresses: tuple[str, str]) -> None:
-    content = random.Random(7).randbytes(100_000)
-    with (
-        host((V4[0], V6[0]), offloads=ALL_OFFLOADS, ipv4__tcp_ecn=1).open((family, STREAM)) as left,
-        host((V4[1], V6[1]), ipv4__tcp_ecn=1).open((family, STREAM)) as right,
-    ):
-        with joined(left, right, marks_ce=True) as wire:
-            assert send_stream(left, right, content, address=addresses[1]) == content
-        counters = right.counters()
-    assert wire.marked > 0
-    seen = counters["IpExt.InCEPkts"] if family == INET else counters["Ip6InCEPkts"]
-    assert seen == wire.marked
-    assert counters["Tcp.InErrs"] == counters["Ip.InHdrErrors"] == 0
-
-
 IP_MTU, IP_MTU_DISCOVER, IP_PMTUDISC_DO, IPV6_MTU, IPV6_MTU_DISCOVER = 14, 10, 2, 24, 23
 
 

@@ -267,19 +267,6 @@ def test_listen__only_from_sources_that_may_be_behind_it() -> None:
     run(test)
 
 
-def test_listen__a_network_of_a_key_is_one_peer() -> None:
-    async def test() -> None:
-        owners, kernel = AllowedAddresses[bytes](), Kernel()
-        owners.add(b"key", [ipaddress.ip_network(V4[1]), ipaddress.ip_network("10.1.0.0/16")])
-        with kernel.listening(owners=owners) as made, udp_socket() as sock:
-            sock.sendto(packet(), ("127.0.0.1", port_of(made)))
-            await kernel.read()
-            send(made, answer(to="10.1.2.3"))
-            assert sock.recv(100) == answer(to="10.1.2.3")
-
-    run(test)
-
-
 def test_listen__remembers_no_more_peers_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encapsulation, "MAX_PEERS", 3)
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import math
 import random
-import statistics
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -105,22 +101,6 @@ def test_codel__a_queue_that_stands_again_soon_is_signalled_at_the_last_rate(gap
         queue.pop(now=start + now)
         dropped_at += [now] * (len(queue.dropped) - len(dropped_at))
     assert dropped_at == times
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "behind", "signals"),
-    [(SUPER_BYTES, 0, False), (MTU_BYTES, 1, False), (MTU_BYTES + 1, 1, True), (SUPER_BYTES, 1, True)],
-)
-def test_codel__signals_nothing_while_no_more_than_an_mtu_is_left(
-    *, size_bytes: int, behind: int, signals: bool
-) -> None:
-    """Nor if every packet waits for 20 ms. A super-packet is more than an MTU, as in Linux."""
-    queue = Queue()
-    for turn in range(100):
-        while len(queue.fair) <= behind:
-            queue.push(Packet(0, size_bytes), now=20 * turn * MS)
-        queue.pop(now=20 * (turn + 1) * MS)
-    assert bool(queue.dropped) == signals
 
 
 # -- beside the reference ----------------------------------------------------------------------------------------------
@@ -256,28 +236,11 @@ def test_fairness__new_flows_do_not_starve_old_ones() -> None:
 # -- overload ----------------------------------------------------------------------------------------------------------
 
 
-def test_overload__drops_half_of_the_fattest_flow_from_its_head() -> None:
-    queue = Queue(limit_packets=50)
-    thin = [queue.push(Packet(0, 100, ect=True)) for _ in range(20)]
-    fat = [queue.push(Packet(1, 1500, ect=True)) for _ in range(31)]
-    assert queue.dropped == fat[:16]
-    assert (queue.fair.overflows, queue.fair.dropped, queue.fair.marked) == (16, 16, 0)
-    assert [packet for packet in queue.drain() if packet.flow == 0] == thin
-
-
 def test_overload__a_batch_at_most() -> None:
     queue = Queue(limit_packets=1000)
     for _ in range(1001):
         queue.push(Packet(1, 1500))
     assert len(queue.dropped) == DROP_BATCH
-
-
-def test_overload__more_than_the_limit_by_itself() -> None:
-    queue = Queue(limit_bytes=10_000)
-    only = queue.push(Packet(1, SUPER_BYTES))
-    assert queue.dropped == [only]
-    assert queue.pop() is None
-    assert (len(queue.fair), queue.fair.backlog_bytes) == (0, 0)
 
 
 def test_overload__costs_little_with_many_flows() -> None:
@@ -321,131 +284,3 @@ def test_memory__depends_on_what_is_queued() -> None:
     assert len(queue.fair) == 0
     assert max(kept) < 1024 * 1200 + 200_000
     assert kept[-1] < kept[0] + 100_000
-
-
-# -- senders -----------------------------------------------------------------------------------------------------------
-
-
-class Sender:
-    """TCP as far as a queue sees it: slow start, then an increase each round trip, halved by a signal once a flight.
-
-    Its packets are super-packets of a quarter of its window, as Linux makes them smaller with the window.
-    """
-
-    MSS = 1448
-
-    def __init__(self, flow: int, *, ect: bool) -> None:
-        self.flow = flow
-        self.ect = ect
-        self.window = 10.0 * self.MSS
-        self.in_flight = 0
-        self.slow_start = True
-        self.reduced_at = -1.0
-
-    def sends(self, now: float) -> Iterator[Packet]:
-        size = int(min(SUPER_BYTES, max(self.MSS, self.window / 4)))
-        while self.in_flight + size <= self.window:
-            self.in_flight += size
-            yield Packet(self.flow, size, ect=self.ect, sent_at=now)
-
-    def on_ack(self, packet: Packet) -> None:
-        self.in_flight -= packet.size_bytes
-        increase = packet.size_bytes if self.slow_start else 4 * self.MSS * packet.size_bytes / self.window
-        self.window += increase
-
-    def on_signal(self, packet: Packet, now: float) -> None:
-        if packet.sent_at > self.reduced_at:
-            self.slow_start = False
-            self.window = max(self.window / 2, 2.0 * self.MSS)
-            self.reduced_at = now
-
-
-class Bottleneck:
-    """Senders whose packets go through one queue to a link; `delays` are the times that packets were queued."""
-
-    def __init__(self, *, rate_bps: float, rtt_s: float, senders: int, ect: bool, **changed: Any) -> None:
-        self.now = 0.0
-        self.rate_bps = rate_bps
-        self.rtt_s = rtt_s
-        self.senders = [Sender(flow, ect=ect) for flow in range(senders)]
-        self.queue = Queue(on_drop=self.on_drop, **changed)
-        self.delays: list[float] = []
-        self.sent: Counter[int] = Counter()
-        self._events: list[tuple[float, int, Callable[[Packet], None], Packet]] = []
-        self._numbers = itertools.count()
-        self._busy = False
-        self.use = 0.0  # of the link's rate
-
-    def run(self, *, warm_up_s: float, measured_s: float) -> None:
-        for sender in self.senders:
-            self.send(sender)
-        self._run_until(warm_up_s)
-        self.delays.clear()
-        self.sent.clear()
-        self._run_until(warm_up_s + measured_s)
-        self.use = sum(self.sent.values()) * 8 / measured_s / self.rate_bps
-
-    def on_drop(self, packet: Packet) -> None:
-        self.after(self.rtt_s, self.on_lost, packet)
-
-    def after(self, delay_s: float, event: Callable[[Packet], None], packet: Packet) -> None:
-        heapq.heappush(self._events, (self.now + delay_s, next(self._numbers), event, packet))
-
-    def send(self, sender: Sender) -> None:
-        for packet in sender.sends(self.now):
-            self.queue.push(packet, now=self.now)
-        self.start()
-
-    def start(self) -> None:
-        if not self._busy and (packet := self.queue.pop(now=self.now)) is not None:
-            self._busy = True
-            self.delays.append(self.now - packet.sent_at)
-            self.after(packet.size_bytes * 8 / self.rate_bps, self.on_sent, packet)
-
-    def on_sent(self, packet: Packet) -> None:
-        self._busy = False
-        self.sent[packet.flow] += packet.size_bytes
-        self.after(self.rtt_s, self.on_ack, packet)
-        self.start()
-
-    def on_ack(self, packet: Packet) -> None:
-        sender = self.senders[packet.flow]
-        sender.on_ack(packet)
-        if packet in self.queue.marked:
-            sender.on_signal(packet, self.now)
-        self.send(sender)
-
-    def on_lost(self, packet: Packet) -> None:
-        sender = self.senders[packet.flow]
-        sender.in_flight -= packet.size_bytes
-        sender.on_signal(packet, self.now)
-        self.send(sender)
-
-    def _run_until(self, end: float) -> None:
-        while self._events and self._events[0][0] <= end:
-            self.now, _, event, packet = heapq.heappop(self._events)
-            event(packet)
-
-
-PATHS = [(1e9, 20, 1), (1e9, 20, 4), (1e9, 2, 1), (1e9, 0.5, 20), (1e8, 20, 1), (1e8, 20, 4), (1e7, 20, 1)]
-
-
-@pytest.mark.parametrize("ect", [False, True])
-@pytest.mark.parametrize(("rate_bps", "rtt_ms", "senders"), PATHS)
-def test_senders__the_standing_queue_is_about_the_target(
-    *, rate_bps: float, rtt_ms: float, senders: int, ect: bool
-) -> None:
-    path = Bottleneck(rate_bps=rate_bps, rtt_s=rtt_ms * MS, senders=senders, ect=ect)
-    path.run(warm_up_s=5.0, measured_s=10.0)
-    assert statistics.median(path.delays) < 2.5 * TARGET_S
-    assert path.use > 0.85
-    assert min(path.sent.values()) > 0.9 * max(path.sent.values())
-    assert bool(path.queue.marked) == ect
-    assert bool(path.queue.dropped) != ect, "ECT is never dropped below the limit"
-
-
-def test_senders__without_codel_the_queue_is_as_long_as_it_may_be() -> None:
-    """So it is not the senders of the test above that keep it short."""
-    path = Bottleneck(rate_bps=1e8, rtt_s=20 * MS, senders=1, ect=False, target_s=math.inf, limit_bytes=4 << 20)
-    path.run(warm_up_s=5.0, measured_s=10.0)
-    assert statistics.median(path.delays) > 20 * TARGET_S

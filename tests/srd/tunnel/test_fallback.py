@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -102,22 +101,6 @@ def test_fallback__whenever_srd_does_not_answer(tmp_path: Path) -> None:
         with srd_blocked(made):
             connection.exchange(1)  # SRD notices only that what it sends is not answered
             made.await_line(1, "no SRD peer answers")
-
-
-def test_fallback__dscp_and_ecn_of_the_outer_header(tmp_path: Path) -> None:
-    """What a connected socket sets is what a packet has that arrives, and the datagram around it."""
-    with ends(tmp_path, "--fallback") as made:
-        made.listen()
-        with srd_blocked(made):
-            made.connect(awaits="no SRD peer answers")
-            with udp(made, 1) as near, udp(made, 0) as far:
-                far.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-                for tos in range(0, 256, 17):
-                    near.sendmsg(
-                        [b"x"], [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", tos))], 0, (inner(0), UDP_PORT)
-                    )
-                    _, controls, _, _ = far.recvmsg(10, 100)
-                    assert controls[0][2][0] == tos
 
 
 def test_fallback__packets_that_are_too_long_for_the_path(tmp_path: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import random
 import tracemalloc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -82,13 +80,6 @@ def names(numbers: Iterable[int], *, flow: int = 0) -> list[str]:
 # -- the rules, one by one ---------------------------------------------------------------------------------------------
 
 
-def test_take__in_order_goes_at_once() -> None:
-    flows = order()
-    assert take(flows, 0, 1, 2) == [["0:0"], ["0:1"], ["0:2"]]
-    assert flows.next_at is None
-    assert (flows.held_bytes, flows.reordered, flows.late, flows.given_up) == (0, 0, 0, 0)
-
-
 def test_take__what_follows_the_gap_goes_when_it_closes() -> None:
     flows = order()
     assert take(flows, 0, 2, 4, 3, 1) == [["0:0"], [], [], [], names([1, 2, 3, 4])]
@@ -96,135 +87,7 @@ def test_take__what_follows_the_gap_goes_when_it_closes() -> None:
     assert flows.next_at is None
 
 
-def test_take__up_to_the_next_gap_only() -> None:
-    flows = order()
-    assert take(flows, 1, 2, 4, 5, 0) == [[], [], [], [], names([0, 1, 2])]
-    assert take(flows, 3) == [names([3, 4, 5])]
-
-
-def test_take__flows_do_not_wait_for_each_other() -> None:
-    flows = order()
-    take(flows, 1, flow=7)
-    assert take(flows, 0, 1, 2, flow=8) == [["8:0"], ["8:1"], ["8:2"]]
-    assert take(flows, 0, flow=7) == [names([0, 1], flow=7)]
-
-
-def test_take__numbers_wrap() -> None:
-    flows = order()
-    flows._expected[0] = SERIALS - 2
-    assert take(flows, SERIALS - 1, 1, 0, SERIALS - 2) == [[], [], [], names([SERIALS - 2, SERIALS - 1, 0, 1])]
-    assert take(flows, 2) == [["0:2"]]
-
-
-def test_expire__lets_go_up_to_the_next_gap() -> None:
-    flows = order()
-    take(flows, 1, 2, now=0.0)
-    take(flows, 5, now=0.01)
-    assert flows.next_at == HOLD_S
-    assert flows.expire(now=math.nextafter(HOLD_S, 0.0)) == []
-    assert named(flows.expire(now=HOLD_S)) == names([1, 2])
-    assert flows.next_at == pytest.approx(0.01 + HOLD_S)
-    assert named(flows.expire(now=1.0)) == names([5])
-    assert (flows.given_up, flows.held_bytes) == (2, 0)
-    assert flows.expire(now=math.inf) == []
-
-
-def test_expire__a_packet_that_waited_takes_along_what_is_before_it() -> None:
-    flows = order()
-    take(flows, 9, now=0.0)
-    take(flows, 4, now=0.04)
-    take(flows, 10, now=0.04)
-    assert named(flows.expire(now=HOLD_S)) == names([4, 9, 10])
-    assert flows.given_up == 2
-
-
-def test_expire__each_packet_has_its_own_hold_time() -> None:
-    flows = order()
-    take(flows, 9, now=0.0, hold_s=1.0)
-    take(flows, 4, now=0.1, hold_s=0.1)
-    assert flows.next_at == pytest.approx(0.2)
-    assert named(flows.expire(now=0.2)) == names([4])
-    assert flows.next_at == pytest.approx(1.0)
-
-
-def test_take__late_goes_at_once() -> None:
-    flows = order()
-    take(flows, 2)
-    flows.expire(now=HOLD_S)
-    assert take(flows, 1, 0, 3) == [["0:1"], ["0:0"], ["0:3"]]
-    assert flows.late == 2
-
-
-def test_take__twice_the_same_number_is_handed_over_twice() -> None:
-    flows = order()
-    assert take(flows, 2, 2, 0, 1, 1) == [[], [], ["0:0"], names([1, 2, 2]), ["0:1"]]
-    assert (flows.held_bytes, flows.late, flows.next_at) == (0, 1, None)
-
-
-def test_take__over_the_limit_the_oldest_gap_is_given_up() -> None:
-    flows = order(packets=3)
-    take(flows, 1, flow=1, now=0.0)
-    take(flows, 1, flow=2, now=0.01)
-    take(flows, 2, flow=1, now=0.02)
-    assert take(flows, 2, flow=2, now=0.03) == [names([1, 2], flow=1)]
-    assert (flows.given_up, flows.overflows) == (1, 1)
-    assert flows.next_at == pytest.approx(0.01 + HOLD_S)
-
-
-def test_take__more_than_the_limit_by_itself() -> None:
-    flows: FlowOrder[Packet] = FlowOrder(limit_bytes=1000)
-    assert take(flows, 5, memory=Memory(65_535)) == [names([5])]
-    assert (flows.held_bytes, flows.overflows) == (0, 1)
-
-
-def test_take__memory_that_packets_share_counts_as_long_as_one_of_them_is_held() -> None:
-    flows = order()
-    shared = Memory(250_000)
-    assert take(flows, 1, 3, memory=shared) == [[], []]
-    assert flows.held_bytes == 250_000 + 2 * HELD_PACKET_BYTES
-    assert take(flows, 0) == [names([0, 1])]
-    assert flows.held_bytes == 250_000 + HELD_PACKET_BYTES
-    assert take(flows, 2) == [names([2, 3])]
-    assert flows.held_bytes == 0
-
-
-def test_take__over_the_limit_memory_that_is_still_shared_counts() -> None:
-    flows = order(packets=4)
-    shared = Memory(700)
-    take(flows, 1, flow=1, memory=shared, now=0.0)
-    take(flows, 1, flow=2, now=0.01)
-    assert take(flows, 1, flow=3, memory=shared, now=0.02) == [names([1], flow=1)]
-    assert flows.held_bytes == 700 + 100 + 2 * HELD_PACKET_BYTES
-
-
-def test_flush__all_of_it_in_order_and_from_0_again() -> None:
-    flows = order()
-    take(flows, 3, 1, flow=1)
-    take(flows, 2, flow=2)
-    assert sorted(named(flows.flush())) == ["1:1", "1:3", "2:2"]
-    assert (flows.held_bytes, flows.next_at) == (0, None)
-    assert take(flows, 0, 1, flow=1) == [["1:0"], ["1:1"]]
-
-
 # -- the other end lies ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("jump", [1, 1000, (1 << 31) - 1])
-def test_hostile__a_jump_forward_costs_one_hold_time(jump: int) -> None:
-    flows = order()
-    take(flows, 0)
-    assert take(flows, 1 + jump) == [[]]
-    assert named(flows.expire(now=HOLD_S)) == names([1 + jump])
-    assert take(flows, 2 + jump) == [names([2 + jump])]
-    assert (flows.given_up, flows.next_at) == (1, None)
-
-
-def test_hostile__a_restart_from_0_is_never_held() -> None:
-    flows = order()
-    take(flows, *range(1000))
-    assert take(flows, *range(1000)) == [[name] for name in names(range(1000))]
-    assert flows.late == 1000
-    assert take(flows, 1000, 1002, 1001) == [["0:1000"], [], names([1001, 1002])]
 
 
 class Smallest:

@@ -199,20 +199,3 @@ def keygen(made: Ends, host: int, path: Path) -> str:
     environment = os.environ | {"SRD_HOME": str(made.homes[host])}
     done = run_to_end(command("keygen", str(path)), env=environment, check=True)
     return done.stdout.splitlines()[0]
-
-
-def test_listen__a_network_within_that_of_another_peer(tmp_path: Path) -> None:
-    with ends(tmp_path, clients=2) as made:
-        keys = [keygen(made, host, tmp_path / f"key{host}") for host in (1, 2)]
-        peers = tmp_path / "peers"
-        lines = [
-            f"{key} {inner(host)},{inner(host, version=6)},{network}"
-            for host, key, network in ((1, keys[0], "10.9.0.0/24"), (2, keys[1], "10.9.0.0/16"))
-        ]
-        peers.write_text("\n".join(lines) + "\n")
-        made.listen("--peers", str(peers))
-        for client in (1, 2):
-            made.connect(client, "--key", str(tmp_path / f"key{client}"))
-        for client in (1, 2):
-            exchange(made, client=client, megabytes=1)
-        assert len(made.stats(0)["peers"]) == 2

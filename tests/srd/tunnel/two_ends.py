@@ -51,24 +51,11 @@ class Ends:
         said = {"--peers", "--psk-file", "--cert"} & {*options, *self.options}
         return self._start(0, "listening on", "listen", *addresses, *options, *(() if said else ("--allow-anyone",)))
 
-    def connect(
-        self, client: int = 1, *options: str, awaits: str = "connected to", address_of: int | None = None
-    ) -> Process:
-        """Start a client, and wait until it says that packets pass. `address_of`: another one's, which it wants."""
-        return self._start(
-            client, awaits, *self._connect(client, client if address_of is None else address_of), *options
-        )
-
-    def connect_in_vain(self, client: int, *options: str, address_of: int) -> str:
-        """Start a client that is refused; return the one line that it prints."""
-        done = self.run(client, *self._connect(client, address_of), *options, *self.options)
-        assert done.returncode == 1, done.stderr
-        [line] = done.stderr.splitlines()
-        return line
-
-    def _connect(self, client: int, address_of: int) -> tuple[str, ...]:
-        addresses = ("--address", f"{inner(address_of)}/24", "--address", f"{inner(address_of, version=6)}/64")
-        return "connect", f"{self.listener_host or outer(client, listener=True)}:{TARGET_PORT}", *addresses
+    def connect(self, client: int = 1, *options: str, awaits: str = "connected to") -> Process:
+        """Start a client, and wait until it says that packets pass."""
+        target = f"{self.listener_host or outer(client, listener=True)}:{TARGET_PORT}"
+        addresses = ("--address", f"{inner(client)}/24", "--address", f"{inner(client, version=6)}/64")
+        return self._start(client, awaits, "connect", target, *addresses, *options)
 
     def _start(self, host: int, awaits: str, *arguments: str) -> Process:
         process = self.stack.enter_context(Process(self.argv(host, *arguments, *self.options)))

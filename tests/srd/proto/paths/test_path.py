@@ -1,40 +1,14 @@
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, MAX_PROBE_RANGES, TRANSITIONS, Path, PathEvent, PathState
+from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, MAX_PROBE_RANGES, Path, PathEvent, PathState
 
 
 def path() -> Path:
     return Path(3, initial_rtt_s=0.05)
-
-
-def test_transitions__every_state_and_input() -> None:
-    assert set(TRANSITIONS) == set(product(PathState, PathEvent))
-
-
-@pytest.mark.parametrize("state", PathState)
-def test_transitions__any_answer_activates_a_path_in_use(state: PathState) -> None:
-    wanted = PathState.RESERVE if state is PathState.RESERVE else PathState.ACTIVE
-    assert TRANSITIONS[state, PathEvent.ANSWER] is wanted
-
-
-@pytest.mark.parametrize("state", PathState)
-def test_transitions__only_open_leaves_the_reserve_and_retire_always_enters_it(state: PathState) -> None:
-    assert TRANSITIONS[state, PathEvent.RETIRE] is PathState.RESERVE
-    ways = {what for what in PathEvent if TRANSITIONS[PathState.RESERVE, what] is not PathState.RESERVE}
-    assert ways == {PathEvent.OPEN}
-
-
-@pytest.mark.parametrize("state", PathState)
-def test_transitions__a_timeout_never_makes_a_path_active(state: PathState) -> None:
-    order = list(PathState)
-    assert order.index(TRANSITIONS[state, PathEvent.TIMEOUT]) >= order.index(state)
-    assert TRANSITIONS[state, PathEvent.TIMEOUT] is not PathState.ACTIVE
 
 
 def test_on_probe_sent__interval_grows() -> None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from netns.backends.virtual.forwarding import Forwarding
 from scripts.benches.reference_fabric import Bulk, bulk, fabric
-from srd.proto.config import MAX_PATH_NUMBERS, MAX_PATHS, ProtocolConfig
+from srd.proto.config import ProtocolConfig
 from srd.proto.paths import table as module
 from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, Path, PathState
 from srd.proto.paths.table import (
@@ -21,7 +21,6 @@ from srd.proto.paths.table import (
     PROBE_BUDGET,
     PROBES_BEFORE_STANDBY,
     PROBES_PER_ANSWER,
-    RESERVE_PATHS,
     PathTable,
 )
 from srd.proto.wire.status import Status
@@ -46,10 +45,6 @@ def probe_until(table: PathTable, *, now: float, seconds: float) -> float:
         now = max(now, at)
         table.poll_probe(now=now, packets_per_s=math.inf)
     return end
-
-
-def test_path_numbers__primary_and_standby_are_within_the_protocols_limit() -> None:
-    assert MAX_PATHS + RESERVE_PATHS == MAX_PATH_NUMBERS
 
 
 def test_open_next__one_at_a_time_and_for_each_timeout() -> None:

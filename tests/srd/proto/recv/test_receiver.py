@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.events import Extent
@@ -51,80 +48,12 @@ def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:
 # -- messages -------------------------------------------------------------------------------------------------------
 
 
-def test_accept__a_whole_message_in_one_burst() -> None:
-    kept, message = receiver().accept(burst_of(0, count=3, offset=0), now=10.0)
-    assert kept == [Extent(0, 100_000, 3000)]
-    assert message is not None
-    assert (message.length, message.immediate, message.landed_bytes, message.extents) == (3000, 7, 3000, kept)
-    assert message.began_at == message.landed_at == 10.0
-
-
-def test_accept__zero_length() -> None:
-    ours = receiver()
-    kept, message = ours.accept(burst_of(0, length=0, offset=0, payload_bytes=0), now=10.0)
-    assert kept == [], "an empty message needs no memory"
-    assert message is not None
-    assert (message.length, ours.incomplete) == (0, False)
-
-
 def test_expects_more_data__while_more_is_missing_than_comes_at_once() -> None:
     ours, expected = receiver(), []
     for part in (burst_of(0, count=40, length=200_000, offset=0), burst_of(40, count=100, length=200_000)):
         ours.accept(part, now=10.0)
         expected.append(ours.expects_more_data)
     assert expected == [True, False]
-
-
-def test_accept__no_head_of_line_blocking() -> None:
-    ours = receiver()
-    assert ours.accept(burst_of(0, length=2000), now=10.0)[1] is None
-    later = ours.accept(burst_of(2, length=1000, message=1, offset=0), now=10.0)[1]
-    assert later is not None
-    assert ours.incomplete
-    assert ours.accept(burst_of(1, length=2000), now=10.0)[1] is not None
-    assert not ours.incomplete
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_accept__any_order_with_duplicates(seed: int) -> None:
-    rng, ours, count = Random(seed), receiver(), 200
-    arriving = [psn for psn in range(count) for _ in range(1 + (rng.random() < 0.3))]
-    rng.shuffle(arriving)
-    whole, kept = [], list[Extent]()
-    for psn in arriving:
-        pieces, message = ours.accept(burst_of(psn, length=count * SEGMENT), now=10.0)
-        kept += pieces
-        whole += [message] if message else []
-    assert sorted(extent.offset for extent in kept) == [psn * SEGMENT for psn in range(count)]
-    assert len(whole) == 1
-    assert sorted(whole[0].extents, key=lambda extent: extent.offset) == [
-        Extent(psn * SEGMENT, 100_000 + psn * SEGMENT, SEGMENT) for psn in range(count)
-    ]
-    assert ours.duplicates == len(arriving) - count
-    assert ours.packets == len(arriving)
-    assert ours.landed_bytes == count * SEGMENT
-
-
-@given(
-    bursts=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=40),
-    tail=st.integers(1, SEGMENT),
-)
-def test_accept__keeps_each_byte_once(bursts: list[tuple[int, int]], tail: int) -> None:
-    """Bursts that overlap in any way: the kept pieces tile exactly what has landed."""
-    ours, length = receiver(), 47 * SEGMENT + tail
-    landed, wanted = list[int](), set[int]()
-    for psn, count in bursts:
-        end = min((psn + count) * SEGMENT, length)
-        kept, _ = ours.accept(burst_of(psn, count=count, length=length, payload_bytes=end - psn * SEGMENT), now=10.0)
-        wanted |= set(range(psn, psn + count))
-        for extent in kept:
-            assert extent.region_offset - extent.offset == 100_000
-            assert extent.offset % SEGMENT == 0
-            packets = range(extent.offset // SEGMENT, -(-(extent.offset + extent.length) // SEGMENT))
-            assert extent.offset + extent.length == min(packets.stop * SEGMENT, length)
-            landed += packets
-    assert len(landed) == len(set(landed))
-    assert set(landed) == wanted
 
 
 # -- what is dropped ------------------------------------------------------------------------------------------------
@@ -141,26 +70,6 @@ def test_accept__beyond_the_psn_window() -> None:
     assert (ack.cumulative, ack.bitmap) == (1, 0b11111 << 59)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"offset": 1}, {"offset": 2**64 - 1}, {"length": 999}, {"length": 0}],
-    ids=str,
-)
-def test_accept__invalid_lengths(changes: dict[str, int]) -> None:
-    ours = receiver()
-    assert ours.accept(burst_of(0, **({"length": 1000, "offset": 0} | changes)), now=10.0) == ([], None)
-    assert ours.acks.poll(context=1, now=10.0, room_bytes=8972) is None, "it must not be acknowledged"
-
-
-def test_accept__a_packet_that_contradicts_its_message() -> None:
-    """The first packet has the message's length; one with another length must not become part of it."""
-    ours = receiver()
-    ours.accept(burst_of(0, length=2000), now=10.0)
-    _, message = ours.accept(burst_of(1, length=9000, offset=8000), now=10.0)
-    assert message is None
-    assert ours.protocol_error
-
-
 def test_accept__packets_that_overlap() -> None:
     """The bytes add up, but they are not the message."""
     ours = receiver()
@@ -172,18 +81,6 @@ def test_accept__packets_that_overlap() -> None:
 
 
 # -- acks -----------------------------------------------------------------------------------------------------------
-
-
-def test_ack__none_without_packets() -> None:
-    assert receiver().acks.poll(context=1, now=10.0, room_bytes=8972) is None
-
-
-def test_ack__names_everything_received() -> None:
-    ours = receiver()
-    for psn in (0, 1, 3, 4, 9):
-        ours.accept(burst_of(psn, length=10**6), now=10.0)
-    ack = ack_of(ours)
-    assert (ack.context, ack.cumulative, ack.bitmap) == (1, 2, 0b10000110)
 
 
 def test_ack__reports_each_active_path_in_two_acks() -> None:

@@ -86,47 +86,6 @@ def test_send__a_status_that_is_no_refusal() -> None:
     assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_STATUS}
 
 
-def refused_once_and_nacks_are_lost() -> tuple[Pair, RecordingInbox]:
-    """An inbox that refuses what it is asked first, over a network that loses the first eight NACKs."""
-    answers: list[Status | None] = [RNR]
-    inbox = RecordingInbox(lambda _key, _count: answers.pop() if answers else None)
-    pair = Pair(inbox=inbox)
-    lost = 0
-
-    def loses(direction: str, packet: Packet) -> bool:
-        nonlocal lost
-        lost += is_nack(direction, packet)
-        return is_nack(direction, packet) and lost <= 8
-
-    pair.network.loses = loses
-    return pair, inbox
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_send__stays_refused_when_the_nacks_are_lost(length: int) -> None:
-    """The inbox would take it by now, and is not asked."""
-    pair, inbox = refused_once_and_nacks_are_lost()
-    pair.send(1, length=length, key=5)
-    pair.run(1)
-    assert pair.statuses() == {1: RNR}
-    assert len(inbox.asked) == 1
-    assert not received(pair.b)
-    assert all_credit_is_unused(pair)
-    assert pair.is_idle()
-
-
-def test_send__the_same_again_after_a_refusal() -> None:
-    """What a retry for RNR does: another message, which the inbox decides on."""
-    answers: list[Status | None] = [None, RNR, RNR]
-    pair = Pair(inbox=RecordingInbox(lambda _key, _count: answers.pop()))
-    for attempt in range(3):
-        pair.send(attempt, length=100, at=50, key=5)
-        pair.run(attempt)
-    assert pair.statuses() == {0: RNR, 1: RNR, 2: Status.OK}
-    assert [number for number, _ in landed(pair.b)] == [2]
-    assert landed(pair.b)[0][1] == pair.a.region[50:150].tobytes()
-
-
 def test_send__is_not_acknowledged_before_it_is_taken() -> None:
     """When the inbox is asked, no ack covers the message."""
     pair = Pair()
@@ -143,31 +102,6 @@ def test_send__is_not_acknowledged_before_it_is_taken() -> None:
     pair.run(1)
     assert covered == [False]
     assert 0 in receiver._window
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_send__of_many_packets_is_taken_once(seed: int) -> None:
-    inbox = RecordingInbox()
-    pair = Pair(
-        seed=seed,
-        inbox=inbox,
-        shape=Shape(delay_us=500, loss_percent=10),
-        conditions=Conditions(duplicate=0.2, reorder_s=0.002),
-    )
-    for request in range(20):
-        pair.send(request, length=200_000, at=request, key=100 + request)
-    pair.run(*range(20))
-    assert inbox.taken == reported(pair.b) == {100 + request: 1 for request in range(20)}
-    assert len(inbox.asked) == 20
-
-
-def test_send__a_duplicate_of_one_that_was_delivered_asks_nobody() -> None:
-    inbox = RecordingInbox()
-    pair = Pair(inbox=inbox, conditions=Conditions(duplicate=1.0))
-    for request in range(10):
-        pair.send(request, length=5000, key=1)
-    pair.run(*range(10))
-    assert len(inbox.asked) == len(received(pair.b)) == 10
 
 
 def test_send__longer_than_accepted_is_refused_before_the_inbox() -> None:
@@ -308,32 +242,6 @@ def test_write__without_immediate_asks_nobody() -> None:
     assert inbox.asked == []
 
 
-def test_write__stays_refused_when_the_nacks_are_lost() -> None:
-    pair, inbox = refused_once_and_nacks_are_lost()
-    pair.write(1, length=300_000, immediate=1)
-    pair.run(1)
-    assert pair.statuses() == {1: RNR}
-    assert len(inbox.asked) == 1
-    assert pair.untouched(pair.b)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_write__is_taken_once_on_a_bad_network(seed: int) -> None:
-    inbox = RecordingInbox()
-    pair = Pair(
-        seed=seed,
-        inbox=inbox,
-        shape=Shape(delay_us=500, loss_percent=10),
-        conditions=Conditions(duplicate=0.2, reorder_s=0.002),
-    )
-    for request in range(20):
-        pair.b.keys.ranges[request] = (START_B + request * 200_000, 200_000, "w")
-        pair.write(request, length=200_000, immediate=request, key=request)
-    pair.run(*range(20))
-    assert inbox.taken == reported(pair.b) == dict.fromkeys(range(20), 1)
-    assert len(inbox.asked) == 20
-
-
 def test_write__taken_and_then_without_its_registration() -> None:
     """The rest is refused with the inbox's reason, and the notification that was taken is given back."""
     inbox = RecordingInbox()
@@ -431,62 +339,6 @@ def test_batch__is_taken_as_a_whole() -> None:
     events = [event for event in pair.b.events if isinstance(event, MessagesReceived)]
     assert {event.key for event in events} == {77}
     assert sorted(number for number, _ in landed(pair.b)) == list(range(500))
-
-
-def test_batch__all_are_refused() -> None:
-    inbox = refuses(BAD_QPN, 77)
-    pair = Pair(inbox=inbox)
-    pair.network.joins = True
-    post_batch(pair, first=0, count=300, key=77)
-    pair.network.run(until=lambda: len(statuses_of(pair.a)) == 300, seconds=5)
-    pair.network.run(seconds=0.2)
-    assert statuses_of(pair.a) == dict.fromkeys(range(300), BAD_QPN)
-    assert reported(pair.b) == {}
-    assert pair.b.held_bytes == 0
-    assert all_credit_is_unused(pair)
-    assert pair.is_idle()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_batch__longer_than_a_burst_on_a_bad_network(seed: int) -> None:
-    """Which are refused depends on the order of arrival; what the two ends believe must not differ."""
-    rng = Random(seed)
-    inbox = RecordingInbox(lambda _key, count: RNR if rng.random() < min(count / 20, 0.5) else None)
-    pair = Pair(
-        seed=seed,
-        inbox=inbox,
-        shape=Shape(delay_us=500, loss_percent=5),
-        conditions=Conditions(duplicate=0.1, reorder_s=0.001),
-    )
-    pair.network.joins = True
-    post_batch(pair, first=0, count=700, key=77)
-    pair.network.run(until=lambda: len(statuses_of(pair.a)) == 700, seconds=20)
-    pair.network.run(seconds=0.5)
-    statuses = statuses_of(pair.a)
-    assert set(statuses.values()) == {Status.OK, RNR}
-    arrived = landed(pair.b)
-    assert len(arrived) == len(dict(arrived))
-    assert {request for request, status in statuses.items() if status is Status.OK} == dict(arrived).keys()
-    assert all(bytes_ == pair.a.region[number * 70 :][:64].tobytes() for number, bytes_ in arrived)
-    assert inbox.taken == reported(pair.b)
-    assert pair.is_idle()
-
-
-def test_batch__cancelled_while_some_of_it_is_refused() -> None:
-    inbox = RecordingInbox(lambda _key, count: RNR if count > 1 or len(inbox.asked) % 3 == 0 else None)
-    pair = Pair(inbox=inbox, conditions=Conditions(reorder_s=0.003))
-    pair.network.joins = True
-    post_batch(pair, first=0, count=1000, key=77)
-    pair.network.run(until=lambda: RNR in statuses_of(pair.a).values(), seconds=5)
-    pair.cancel(0)
-    pair.network.run(seconds=1)
-    statuses = statuses_of(pair.a)
-    assert statuses.keys() == set(range(1000))
-    assert {Status.FLUSHED, RNR} <= set(statuses.values()) <= {Status.FLUSHED, RNR, Status.OK}
-    arrived = dict(landed(pair.b)).keys()
-    assert not arrived & {request for request, status in statuses.items() if status is RNR}
-    assert inbox.taken == reported(pair.b)
-    assert pair.is_idle()
 
 
 # -- everything at once ---------------------------------------------------------------------------------------------

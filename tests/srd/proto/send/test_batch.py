@@ -10,11 +10,10 @@ import pytest
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
-from srd.proto.events import BatchCompletion, Completion, Event, MessageReceived, MessagesReceived
+from srd.proto.events import BatchCompletion, Completion, Event, MessageReceived
 from srd.proto.send.inflight import Inflight
 from srd.proto.send.outgoing import OutgoingBatch, max_packets
 from srd.proto.wire.control import Nack
-from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, write_headers
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from tests.simulation import Conditions, Network, Packet
@@ -81,23 +80,6 @@ def test_post_batch__beside_other_messages_and_after_them() -> None:
     assert sorted(event.length for event in delivered(network)) == [0] * 5 + [LENGTH] * 10 + [50_000] * 2
 
 
-def test_post_batch__needs_credit_for_each_message() -> None:
-    """More messages than the receive window holds: those that are released make room for the next."""
-    network = Network(seed=5)
-    peer, other = network.connect()
-    length, count = 8000, 2 * network.config.receive_window_bytes // 8000
-    places = np.zeros(count, np.uint64)
-    network.a.core.post_batch(
-        peer, BatchRequest(first_request=0, payload_addresses=places, length=length, immediate=None, owner=None)
-    )
-    network.run(until=lambda: False, seconds=1)
-    first = len(delivered(network))
-    assert first == network.config.receive_window_bytes // length
-    network.b.core.release(other, size_bytes=first * length, messages=first, now=network.now)
-    network.run(until=lambda: len(delivered(network)) >= 2 * first, seconds=2)
-    assert len(delivered(network)) == 2 * first
-
-
 def test_cancel__of_a_batch_ends_only_its_open_messages() -> None:
     network = Network(seed=6)
     peer, _ = network.connect()
@@ -113,15 +95,6 @@ def test_cancel__of_a_batch_ends_only_its_open_messages() -> None:
     assert len(delivered(network)) == 20
     sender = network.a.core.peer(peer).sender
     assert sender.idle
-
-
-def test_end__fails_each_open_message() -> None:
-    network = Network(seed=7)
-    peer, _ = network.connect()
-    network.dead.update(range(4))
-    post(network, peer, count=50)
-    network.run(until=lambda: len(failed(network)) == 50, seconds=10)
-    assert set(failed(network).values()) == {Status.LOCAL_ERROR_UNRESP_REMOTE}
 
 
 @pytest.mark.parametrize("length", [-1, 8917])
@@ -140,35 +113,6 @@ def test_post_batch__numbers_never_straddle_two_to_the_32() -> None:
     post(network, peer, count=10)
     network.run(until=lambda: len(completed(network)) == 10)
     assert sorted(event.message for event in delivered(network)) == list(range(10))
-
-
-def test_handle_packets__a_batch_that_arrives_together_is_one_event() -> None:
-    """Messages of it that completed before are not reported again."""
-    network = Network(seed=10)
-    _, other = network.connect()
-    context = network.b.core.peer(other).own_context
-
-    def arrival(first: int, count: int, sequence: int) -> GroDatagram:
-        places = np.zeros(count, np.uint64)
-        burst = Burst(
-            "", 0, sequence, context, first, count, 0, first, 10, 7, 0, 0, 0, 10 * count, 10, IMMEDIATE, places
-        )
-        headers = memoryview(bytearray(count * HEADER_BYTES))
-        write_headers(burst, out=headers)
-        return GroDatagram(headers, count, 1000, 10 * count, 10, "a:0", network.now)
-
-    core, now = network.b.core, network.now
-    core.handle_packets([arrival(3, 2, 0)], controls=[], now=now)
-    result = core.handle_packets([arrival(0, 8, 2)], controls=[], now=now)
-    events = []
-    while (event := core.poll_event()) is not None:
-        events.append(event)
-    assert events == [
-        MessagesReceived(other, 3, 2, 10, 7, 1000),
-        MessagesReceived(other, 0, 3, 10, 7, 1000),
-        MessagesReceived(other, 5, 3, 10, 7, 1000 + 5 * 10),
-    ]
-    assert [(extent.region_offset, extent.length) for extent in result.kept] == [(1000, 30), (1050, 30)]
 
 
 class Ended:
@@ -199,14 +143,6 @@ def test_resent_singly__once_one_was_refused() -> None:
     first, last = Ended(2).batch, Ended(2).batch
     last.refuse(6, status=Status.REMOTE_ERROR_RNR)
     assert (first.resent_singly, last.resent_singly) == (False, True)
-
-
-def test_end__keeps_nothing_alive() -> None:
-    """The records of sent packets live longer than the batch."""
-    batch = Ended(2).batch
-    assert batch.owner is not None
-    batch.end()
-    assert batch.owner is None
 
 
 def test_content__of_a_part() -> None:

@@ -45,21 +45,6 @@ class Flows(Posted):
 # -- the queue ------------------------------------------------------------------------------------------------------
 
 
-def test_head__one_flow_is_in_order_of_posting() -> None:
-    flows = Flows()
-    messages = [flows.write(0, bursts=bursts) for bursts in (2, 0, 1)]
-    assert flows.order() == [messages[0], messages[0], messages[1], messages[2]]
-    assert flows.queue.partial_flows == 0
-
-
-def test_head__flows_take_turns_burst_by_burst() -> None:
-    flows = Flows()
-    one = flows.write(0, bursts=3)
-    behind = flows.write(0)
-    two, three = flows.write(1, bursts=3), flows.write(2, bursts=3)
-    assert flows.order() == [one, two, three, one, two, three, one, two, three, behind]
-
-
 def test_head__a_short_message_waits_for_a_burst_of_each_other_flow() -> None:
     flows = Flows()
     for flow in range(2):
@@ -67,32 +52,6 @@ def test_head__a_short_message_waits_for_a_burst_of_each_other_flow() -> None:
     flows.order(most=10)
     short = flows.write(2)
     assert flows.order(most=3).index(short) <= 2
-
-
-def test_head__flows_beyond_the_limit_wait_until_a_message_is_packetized() -> None:
-    flows = Flows(limit=2)
-    first, second, third = (flows.write(flow, bursts=3) for flow in range(3))
-    assert flows.order() == [first, second, first, second, first, third, second, third, third]
-
-
-def test_head__the_limit_holds_up_short_messages_too() -> None:
-    """Whether a burst will be the whole message is not known before it is sent."""
-    flows = Flows(limit=1)
-    long, short = flows.write(0, bursts=2), flows.write(1)
-    assert flows.order() == [long, long, short]
-
-
-def test_abort__gives_the_place_of_a_partial_message_to_another() -> None:
-    flows = Flows(limit=1)
-    first, behind, second = flows.write(0, bursts=9), flows.write(0), flows.write(1, bursts=2)
-    flows.packetize()
-    assert flows.queue.partial_flows == 1
-    flows.queue.abort(first, status=Status.FLUSHED)
-    assert flows.queue.partial_flows == 0
-    assert flows.order() == [second, second, behind]
-    flows.queue.abort(flows.write(5), status=Status.FLUSHED)
-    assert flows.queue.head() is None
-    assert not flows.waiting
 
 
 class FlowMachine(RuleBasedStateMachine):

@@ -127,15 +127,6 @@ def test_acknowledge__drops_whole_ranges_only() -> None:
     assert (sent.base, sent.acknowledged) == (12, 0)
 
 
-def test_acknowledge__completes_a_message_that_is_packetized_and_acknowledged() -> None:
-    sent, message = Inflight(), message_of(3)
-    sent.add(message, count=1)
-    assert sent.acknowledge(1, bitmap=0) == (1, PACKET_BYTES, [])  # it is not packetized to its end
-    sent.add(message, count=2)
-    assert sent.acknowledge(1, bitmap=0b10) == (1, PACKET_BYTES, [])
-    assert sent.acknowledge(3, bitmap=0)[2] == [message]
-
-
 def test_inflight_burst__bytes_and_last_sequence() -> None:
     psns = Inflight().add(message_of(7), count=7)
     transmission = InflightBurst(psns, first=2, count=3, path_sequence=50, sent_at=10.0)

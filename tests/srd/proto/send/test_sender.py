@@ -66,39 +66,7 @@ def test_post__many_small_messages_on_a_bad_network(seed: int) -> None:
     transfer(network, *(index % 40 for index in range(300)))
 
 
-def test_post__messages_larger_than_the_psn_window() -> None:
-    config = replace(ProtocolConfig(), window_packets=64)
-    network = Network(seed=1, config=config, shape=Shape(delay_us=500, loss_percent=2))
-    number, _ = network.connect()
-    spans = []
-    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=2 * MIB))
-    sent = sender_of(network, number)._inflight
-
-    def watch() -> bool:
-        spans.append(sent.next_psn - sent.base)
-        return bool(completed(network.a))
-
-    network.run(until=watch, seconds=20)
-    assert [c.status for c in completed(network.a)] == [Status.OK]
-    (message,) = received(network.b)
-    assert content(network.b, message.extents) == network.a.region[: 2 * MIB].tobytes()
-    assert 32 < max(spans) <= 64
-
-
 # -- bad networks ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("loss_percent", [1, 10, 30])
-def test_transfer__loss(seed: int, loss_percent: int) -> None:
-    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=loss_percent))
-    number = transfer(network, MIB, MIB, MIB, MIB)
-    sender = sender_of(network, number)
-    assert sender.retransmitted > 0
-    assert sum(path.counters.retransmitted for path in sender.paths) == sender.retransmitted
-    assert sum(path.counters.packets for path in sender.paths) == sender.packets
-    lost = sum(link.dropped for link in network.links.values())
-    assert sender.retransmitted < 3 * lost + 20, "few spurious retransmissions"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -108,22 +76,6 @@ def test_transfer__without_loss_no_retransmission(seed: int) -> None:
     sender = sender_of(network, number)
     assert (sender.retransmitted, sender.packets) == (0, -(-4 * MIB // SEGMENT))
     assert network.b.core.peer(0).receiver.duplicates == 0
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(
-    "conditions",
-    [
-        Conditions(duplicate=0.3),
-        Conditions(reorder_s=0.0005),
-        Conditions(reorder_s=0.02),
-        Conditions(duplicate=0.2, reorder_s=0.005),
-    ],
-    ids=str,
-)
-def test_transfer__duplicates_and_reordering(seed: int, conditions: Conditions) -> None:
-    transfer(Network(seed=seed, conditions=conditions), MIB, 5, MIB, 0, MIB)
 
 
 @pytest.mark.compiled
@@ -450,24 +402,6 @@ def test_handle_ack__of_a_probe_is_no_sample(monkeypatch: pytest.MonkeyPatch) ->
         sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
     assert len(samples) == 2
     assert path.rtt.latest_s == pytest.approx(0.004, rel=0.01)
-
-
-@pytest.mark.sources
-def test_handle_ack__of_a_probe_is_no_way_there_of_data() -> None:
-    """A probe takes 0.5 ms, data 0.8 ms, as it is longer: that is no queue."""
-    network = Network(seed=1)
-    number, _ = network.connect()
-    sender = sender_of(network, number)
-    sender._table.open_all()
-    path, now_us = sender.paths[3], int(network.now * 1e6)
-    path.allocate_probe_sequence()
-    path.allocate_sequences(2)
-    for last, there_us in enumerate((500, 800, 900)):
-        received_us, sent_us = (now_us - back_us & 0xFFFFFFFF for back_us in (500, 500 + there_us))
-        report = PathReport(3, last, sent_us, 0, last + 1, 0, 0, received_us)
-        ack = Ack(sender._context, 0, 0, 0, 0, (report,))
-        sender.handle_ack(ack, now=network.now, received_at=network.now)
-    assert path.one_way.queue_s == pytest.approx(0.0001, abs=2e-6)
 
 
 @pytest.mark.sources

@@ -97,28 +97,6 @@ def test_head__flows_take_turns_and_alternate_with_sends() -> None:
     assert posted.order() == [send, one, send, response, send, one, send, response, send, one]
 
 
-def test_partial_flows__counts_begun_messages_without_credit() -> None:
-    posted = Posted(max_partial_flows=2)
-    writes = [posted.post(Opcode.WRITE, length=2000, flow=flow) for flow in range(3)]
-    posted.post(Opcode.SEND, length=2000)
-    counts = []
-    while posted.queue.head() is not None:
-        posted.packetize()
-        counts.append(posted.queue.partial_flows)
-    assert max(counts) == 2
-    assert counts[-1] == 0
-    assert not any(write.left for write in writes)
-
-
-def test_abort__of_a_begun_message_ends_its_part_of_the_limit() -> None:
-    posted = Posted(max_partial_flows=1)
-    first, second = posted.post(Opcode.WRITE, length=9000), posted.post(Opcode.WRITE, length=2000, flow=1)
-    assert posted.order(most=2) == [first, first]
-    posted.queue.abort(first, status=Status.FLUSHED)
-    assert posted.queue.partial_flows == 0
-    assert posted.order() == [second, second]
-
-
 def test_backlog_bytes__is_what_may_be_sent_with_headers() -> None:
     posted = Posted(Credit(3500, granted_messages=100, retries=7))
     posted.post(Opcode.SEND, length=2500)

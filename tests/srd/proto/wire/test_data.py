@@ -16,38 +16,15 @@ from hypothesis import strategies as st
 
 import srd.proto
 from srd.proto.paths import path
-from srd.proto.wire import control
 from srd.proto.wire import data as layout
-from srd.proto.wire.control import (
-    Accept,
-    Ack,
-    Close,
-    Closed,
-    Control,
-    Hello,
-    Nack,
-    PathChallenge,
-    PathReport,
-    PathResponse,
-    Probe,
-    Pull,
-    PullRequest,
-    Refuse,
-    Reset,
-    Retry,
-    SecureAccept,
-)
 from srd.proto.wire.data import (
     HEADER,
     HEADER_BYTES,
-    HEADER_LANES,
-    MAX_BURST_PACKETS,
     VERSION,
     Burst,
     GroDatagram,
     PacketType,
     expand,
-    header_steps,
     received_bursts_untrusted,
     write_headers,
 )
@@ -99,23 +76,6 @@ def test_received_bursts_untrusted__every_burst_of_a_train_has_its_mark(*, marke
 # -- headers --------------------------------------------------------------------------------------------------------
 
 
-def test_write_headers__every_field() -> None:
-    headers = headers_of(burst())
-    assert headers["version"].tolist() == [VERSION] * 3
-    assert headers["type"].tolist() == [PacketType.DATA] * 3
-    assert headers["flags"].tolist() == [0, 0, 0]
-    assert headers["path"].tolist() == [5, 5, 5]
-    assert headers["path_sequence"].tolist() == [1000, 1001, 1002]
-    assert headers["context"].tolist() == [0x1122334455667788] * 3
-    assert headers["psn"].tolist() == [70, 71, 72]
-    assert headers["sent_us"].tolist() == [123456] * 3
-    assert headers["message"].tolist() == [9, 9, 9]
-    assert headers["length"].tolist() == [2500] * 3
-    assert headers["immediate"].tolist() == [0xABCD] * 3
-    assert headers["offset"].tolist() == [0, 1000, 2000]
-    assert headers["key"].tolist() == [0, 0, 0]
-
-
 def test_write_headers__bytes_on_the_wire() -> None:
     """The only test without the dtype: big endian, byte by byte."""
     data = headers_of(burst(count=1, offset=0x0102030405060708, key=0x1112131415161718)).tobytes()
@@ -135,30 +95,7 @@ def test_write_headers__leaves_the_rest_alone() -> None:
     assert not headers[2:].tobytes().strip(b"\0")
 
 
-@given(segment=st.integers(0, 65_451), row=st.integers(0, MAX_BURST_PACKETS - 1))
-def test_header_steps__grow_by_row(segment: int, row: int) -> None:
-    assert header_steps(segment)[row].tolist() == [row, 0, row, 0, 0, row * segment, 0]
-
-
 # -- received bursts ------------------------------------------------------------------------------------------------
-
-
-def test_received_bursts_untrusted__one_burst_sent_is_one_burst_received() -> None:
-    (got,) = received_bursts_untrusted(arrival(burst()))
-    assert (got.path, got.path_sequence, got.psn, got.count) == (5, 1000, 70, 3)
-    assert (got.context, got.message, got.length, got.immediate, got.sent_us) == (
-        0x1122334455667788, 9, 2500, 0xABCD, 123456,
-    )  # fmt: skip
-    assert (got.offset, got.payload_offset, got.payload_bytes, got.segment_bytes) == (0, 1 << 20, 2500, 1000)
-    assert (got.address, got.received_at) == ("a:5", 10.0)
-
-
-def test_received_bursts_untrusted__two_messages_in_one_train() -> None:
-    first = burst(count=2, payload_bytes=2000, length=2000)
-    second = burst(count=2, psn=72, path_sequence=1002, message=10, payload_bytes=1500, length=1500)
-    one, two = received_bursts_untrusted(arrival(first, second))
-    assert (one.psn, one.count, one.payload_offset, one.payload_bytes) == (70, 2, 1 << 20, 2000)
-    assert (two.psn, two.count, two.payload_offset, two.payload_bytes) == (72, 2, (1 << 20) + 2000, 1500)
 
 
 def test_received_bursts_untrusted__a_gap_splits() -> None:
@@ -264,50 +201,6 @@ def test_expand__edges(low: int, near: int, value: int) -> None:
 
 # -- PROTOCOL.md ----------------------------------------------------------------------------------------------------
 
-# Each packet of the specification with values that differ in every byte, so that a swapped field shows.
-EXAMPLES: dict[str, Control] = {
-    "ACK": Ack(
-        0x1011121314151617,
-        0x2021222324252627,
-        0x0A,
-        0x3031323334353637,
-        0x5051525354555657,
-        (PathReport(1, 2, 3, 4, 5, 6, 7, 8), PathReport(8, 9, 10, 11, 12, 13, 14, 15)),
-        1,
-        9,
-        17,
-    ),
-    "HELLO": Hello(
-        0x4041424344454647,
-        0x5051525354555657,
-        0x31323334,
-        0x61626364,
-        0x71727374,
-        600,
-        b"0123456789abcdefghijklmn",
-        9,
-        2,
-        bytes(range(113)),
-        0x8182838485868788,
-        32,
-    ),
-    "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn", 9, 600, bytes(range(32))),
-    "ACCEPT": Accept(
-        0x1011121314151617, 0x4041424344454647, 0x5051525354555657, 0x31323334, 0x61626364, 0x71727374, 0x2328, 1
-    ),
-    "REFUSE": Refuse(0x1011121314151617, 15, 3),
-    "PROBE": Probe(0x1011121314151617, 0x2021222324252627, 9, 0x61626364, 0x71727374, 5, 6, 600),
-    "CLOSE": Close(0x1011121314151617, 0x2021222324252627),
-    "CLOSED": Closed(0x1011121314151617, 0x2021222324252627),
-    "RESET": Reset(0x1011121314151617, 0x2021222324252627, bytes(range(16))),
-    "PATH_CHALLENGE": PathChallenge(0x1011121314151617, 0x2021222324252627, 17),
-    "PATH_RESPONSE": PathResponse(0x1011121314151617, 0x2021222324252627, 9),
-    "SECURE_ACCEPT": SecureAccept(0x1011121314151617, bytes(range(80))),
-    "NACK": Nack(0x1011121314151617, 0x61626364, 10),
-    "PULL_REQUEST": PullRequest(0x1011121314151617, 0x2021222324252627, 0x3031323334353637, 0x4142434445464748, 9),
-    "PULL": Pull(0x1011121314151617, 0x2021222324252627, 0x3031323334353637, 0x41424344, 9),
-}
-
 
 def table(title: str) -> list[tuple[int, int | None, str]]:
     """Rows (offset, bytes, field) of the table under a heading; None bytes: to the end of the packet or list."""
@@ -316,77 +209,6 @@ def table(title: str) -> list[tuple[int, int | None, str]]:
     rows = re.findall(r"^\| (\d+) +\| (\d+|\*) +\| `(\w+)`", section[1], re.MULTILINE)
     assert rows, f"PROTOCOL.md has no table for {title}"
     return [(int(at), None if size == "*" else int(size), name) for at, size, name in rows]
-
-
-def test_protocol_md__common_prefix() -> None:
-    rows = [(offset, HEADER[name].itemsize, name) for name, offset in offsets() if offset < layout.PREFIX_BYTES]
-    assert table("Common prefix") == rows
-
-
-def offsets() -> list[tuple[str, int]]:
-    assert HEADER.fields is not None
-    return [(name, int(HEADER.fields[name][1])) for name in HEADER.names or ()]
-
-
-def test_protocol_md__data() -> None:
-    assert table("DATA (1)") == [(offset, HEADER[name].itemsize, name) for name, offset in offsets()]
-    assert HEADER_BYTES == 8 * HEADER_LANES == 56
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_protocol_md__control(name: str) -> None:
-    """Every field of the table has, at its offset, the packet's value."""
-    packet = EXAMPLES[name]
-    data = packet.encode()
-    assert data[:2] == bytes([VERSION, PacketType[name]])
-    rows = table(f"{name} ({PacketType[name].value})")
-    uses_path = isinstance(packet, Ack | Hello | Retry | Probe | PathResponse | PullRequest | Pull)
-    assert data[3] == (9 if uses_path else 0), "the prefix's path"
-    end = layout.PREFIX_BYTES
-    for at, size, field in rows:
-        assert at == end, f"{name}.{field} does not follow the field before it"
-        end = len(data) if size is None else at + size
-        check_field(packet, field, data[at:end])
-    assert end == len(data)
-
-
-def check_field(packet: Control, field: str, raw: bytes) -> None:
-    if field in {"reserved", "padding"}:
-        assert not raw.strip(b"\0")
-    elif field.endswith(("_length", "_count")):
-        assert int.from_bytes(raw, "big") == length_of(packet, field)
-    elif field == "reports_and_bitmap":
-        assert raw == reports_and_bitmap(packet)
-    else:
-        value = getattr(packet, field)
-        assert value == (raw if isinstance(value, bytes) else int.from_bytes(raw, "big")), field
-
-
-def length_of(packet: Control, field: str) -> int:
-    match packet, field:
-        case Ack(), "bitmap_length":
-            return (packet.bitmap.bit_length() + 7) // 8
-        case Ack(), "report_count":
-            return len(packet.reports)
-        case Hello() | Retry(), "cookie_length":
-            return len(packet.cookie)
-        case Hello(), "message_length":
-            return len(packet.message)
-        case Retry(), "credential_length":
-            return len(packet.credential)
-    raise AssertionError(field)
-
-
-def reports_and_bitmap(packet: Control) -> bytes:
-    assert isinstance(packet, Ack)
-    rows = table("Path report")
-    out = b""
-    for index, report in enumerate(packet.reports):
-        for at, size, field in rows:
-            assert size is not None
-            assert len(out) == index * control._REPORT.size + at
-            out += (0 if field == "reserved" else getattr(report, field)).to_bytes(size, "big")
-    return out + packet.bitmap.to_bytes((packet.bitmap.bit_length() + 7) // 8, "little")
 
 
 def test_protocol_md__packet_types() -> None:
