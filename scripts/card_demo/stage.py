@@ -268,12 +268,12 @@ class Stage:
     def ends_unready(self, process: Process) -> bool:
         """Return whether a process ends before it serves anything; have all of its output, and end it if it serves."""
         give_up_at = time.monotonic() + BOUND_S
-        while (is_running := process.exit_status is None) and not any(e["event"] == "ready" for e in process.events):
+        while (is_running := process.status is None) and not any(e["event"] == "ready" for e in process.events):
             if time.monotonic() > give_up_at:
                 raise BenchError(f"{process.name}: neither serves nor has ended for {BOUND_S:g} s")
-            self.processes.wait(until=time.monotonic() + _TICK_S)
+            self.processes.turn(until=give_up_at)
         self.processes.stop(process)
-        return not is_running and process.exit_status != 0
+        return not is_running and process.status != 0
 
 
 def _all_of(group: str) -> list[dict[str, str]]:

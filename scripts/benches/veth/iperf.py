@@ -75,15 +75,14 @@ def running(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMI
     with tempfile.TemporaryDirectory() as directory, ProcessGroup() as group:
         log = Path(directory) / "client.json"
         server = group.start("iperf3 -s", pair.command(RECEIVER, ["iperf3", "-s", "-1"]))
-        _await_listener(pair, server)
+        _await_listener(group, pair, server)
         options = ["-t", str(whole_s), "-O", str(omit_s), "-C", algorithm, "-J", "--logfile", str(log)]
         client = group.start("iperf3 -c", pair.command(SENDER, ["iperf3", "-c", pair.receiver, *options]))
         give_up_at = time.monotonic() + omit_s + whole_s + _GRACE_S
 
         def ended() -> Flow:
-            while client.exit_status is None and time.monotonic() < give_up_at:
-                group.wait(until=time.monotonic() + 0.1)
-            if client.exit_status is None:
+            group.turn_while(lambda: client.status is None, within_s=give_up_at - time.monotonic())
+            if client.status is None:
                 raise BenchError(f"iperf3 ({algorithm}) did not end in time; try again when the machine is idle")
             return figures(json.loads(log.read_text()), algorithm=algorithm)
 
@@ -101,13 +100,13 @@ def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
     return Flow.of(report)
 
 
-def _await_listener(pair: TwoHosts, server: Process) -> None:
+def _await_listener(group: ProcessGroup, pair: TwoHosts, server: Process) -> None:
     _, netns = pair.namespaces
     give_up_at = time.monotonic() + LISTEN_BOUND_S
-    while time.monotonic() < give_up_at and server.exit_status is None:
+    while time.monotonic() < give_up_at and server.status is None:
         if in_namespace(netns, lambda: listens(PORT)):
             return
-        time.sleep(0.02)
+        group.turn(until=time.monotonic() + 0.02)
     raise BenchError(f"iperf3 -s does not listen: {server.last_error or 'no output'}")
 
 
