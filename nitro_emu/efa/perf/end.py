@@ -39,8 +39,8 @@ from srd.perf.sweep.kernel import stoppable
 RNR_FOR_EVER: Final = 7
 """A receiver that is slow to post buffers slows a measurement down, and does not end it."""
 SPIN_S: Final = 200e-6
-"""Time of polling without a pause: several round trips of 64 bytes where each process has a CPU. Where they share CPUs,
-polling keeps the card itself from running; so it sleeps `NAP_S` between later polls."""
+"""Time of polling that only yields: several round trips of 64 bytes where each process has a CPU. Where they share
+CPUs, polling keeps the card itself from running; so it sleeps `NAP_S` between later polls."""
 NAP_S: Final = 20e-6
 CHECK_S: Final = 0.25
 """How often who waits for an event looks whether the measurement goes on."""
@@ -193,6 +193,12 @@ class End:
         self.open -= count
         return count
 
+    def polled(self) -> U64Array:
+        """Return the offsets of requests that have completed, without waiting. Raises PerfError as `completed` does."""
+        found = _require_ok(self._sent.poll_array(self.room.sends))
+        self.open -= len(found)
+        return found["wr_id"]
+
     def drain(self) -> None:
         """Wait for all of them."""
         while self.open:
@@ -205,11 +211,7 @@ class End:
     def _take(self, cq: CompletionQueue, *, most: int) -> Completions:
         if not len(found := cq.poll_array(most)):
             found = self._wait(cq, most=most)
-        if found["status"].any():
-            status = int(found["status"][found["status"] != 0][0])
-            name = CompStatus(status).name if status in set(CompStatus) else "unknown"
-            raise PerfError(f"a request ended with status {status}, {name}; see nitro-card logs")
-        return found
+        return _require_ok(found)
 
     def _wait(self, cq: CompletionQueue, *, most: int) -> Completions:
         spin_until = time.monotonic() + SPIN_S
@@ -223,7 +225,18 @@ class End:
                 self._channel.get_event(timeout_s=CHECK_S)
             elif time.monotonic() > spin_until:
                 time.sleep(NAP_S)
+            else:
+                os.sched_yield()
         return found
+
+
+def _require_ok(found: Completions) -> Completions:
+    """Return completions. Raises PerfError if one has an error."""
+    if found["status"].any():
+        status = int(found["status"][found["status"] != 0][0])
+        name = CompStatus(status).name if status in set(CompStatus) else "unknown"
+        raise PerfError(f"a request ended with status {status}, {name}; see nitro-card logs")
+    return found
 
 
 class Registered(MemoryRegion):
