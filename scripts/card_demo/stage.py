@@ -24,6 +24,7 @@ from nitro_emu.trust.key_files import make_key_files, read_private_key, read_pub
 from nitro_emu.trust.manifest import Manifest, make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
 from nitro_emu.trust.pki import certificate_pem
+from scripts.harness.efa_perf import Device
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Event, Process, ProcessGroup
 from srd.secure.keys import create
@@ -92,6 +93,10 @@ class Stage:
     def run_dir(self, card: str) -> Path:
         """Return the directory of a card's sockets."""
         return self.directory / card
+
+    def device(self, interface: Interface) -> Device:
+        """Return what an interface's tenant opens."""
+        return Device(self.run_dir(interface.card), interface.device)
 
     def chip(self, card: str) -> Path:
         """Return the directory of a card's chip."""

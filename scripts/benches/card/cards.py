@@ -18,10 +18,13 @@ from typing import Final
 from nitro_emu.card.control import ask
 from nitro_emu.errors import NitroError
 from nitro_emu.peers.vf_config import DEFAULT_PORT
-from scripts.harness.client_server import python
+from scripts.harness.client_server import Event, python, run_both
+from scripts.harness.efa_perf import Device, commands
 from scripts.harness.errors import BenchError
+from scripts.harness.perf import START_S
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
+from srd.perf.sweep.plan import Sweep
 
 START_BOUND_S: Final = 60.0
 """Timeout to start an interpreter and open all virtual functions, on a busy machine."""
@@ -52,6 +55,10 @@ class RunningCard:
     def cpu_s(self) -> float:
         """CPU time of its process so far. Raises BenchError if it has ended."""
         return self.process.cpu_s
+
+    def device(self, number: int) -> Device:
+        """Return one of its virtual functions."""
+        return Device(self.run_dir, device(number))
 
     def counters(self, *names: str) -> dict[str, int]:
         """Return the port counters of some virtual functions together, by default of all.
@@ -85,6 +92,17 @@ class TwoCards:
         """Raise BenchError if a datagram was dropped at a card's sockets: such a run measures the host's buffers."""
         if dropped := sum(card.counters()["rx_drops"] for card in (self.a, self.b)):
             raise BenchError(f"the hosts dropped {dropped} datagrams of the cards (full socket buffers): void")
+
+
+def measured(cards: TwoCards, sweep: Sweep, *, events: bool = False) -> Event:
+    """Run a sweep between the cards' first devices; return its row (harness/efa_perf.py).
+
+    Raises BenchError, also for a datagram that was dropped at a card's sockets.
+    """
+    server, client = commands(cards.b.device(0), cards.a.device(0), sweep, events=events)
+    _, row = run_both(cards.pair, server=server, client=client, bound_s=START_S + 10 * sweep.seconds)
+    cards.require_no_drops()
+    return row
 
 
 def device(number: int) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from scripts.benches.card.applications import commands
 from scripts.benches.card.cards import START_BOUND_S, TwoCards, device
 from scripts.harness.client_server import LISTEN_BOUND_S
+from scripts.harness.efa_perf import commands
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER
@@ -36,11 +36,12 @@ def neighbour(cards: TwoCards, kind: str) -> Iterator[Callable[[], float]]:
 
     Raises BenchError if it does not begin, or has ended before the block has.
     """
-    pair, (server, client) = cards.pair, commands(cards, KINDS[kind], vf=VF, events=kind == WIRE)
+    pair = cards.pair
+    server, client = commands(cards.b.device(VF), cards.a.device(VF), KINDS[kind], events=kind == WIRE)
     with ProcessGroup() as group:
         serving = group.start("neighbour's server", pair.command(RECEIVER, server))
         port = group.event(serving, "listening", bound_s=LISTEN_BOUND_S)["port"]
-        group.start("neighbour", pair.command(SENDER, client(host=pair.receiver, port=port)))
+        group.start("neighbour", pair.command(SENDER, client(pair.receiver, port)))
         none, give_up_at = _requests(cards), time.monotonic() + START_BOUND_S
         while (before := _requests(cards)) == none:
             group.require_running()

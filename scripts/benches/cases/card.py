@@ -34,8 +34,7 @@ from functools import partial
 from typing import Final
 
 from scripts.benches.card import shares
-from scripts.benches.card.applications import measured
-from scripts.benches.card.cards import CardOptions, TwoCards, two_cards
+from scripts.benches.card.cards import CardOptions, TwoCards, measured, two_cards
 from scripts.benches.card.neighbour import FAIR, KINDS, RINGS, WIRE, neighbour
 from scripts.benches.card.pinned import pinned
 from scripts.benches.cases.fair import jain_index

@@ -11,8 +11,7 @@ import pytest
 
 from nitro_emu.card.control import ask
 from scripts.benches.card import shares
-from scripts.benches.card.applications import measured
-from scripts.benches.card.cards import CardOptions, TwoCards, two_cards
+from scripts.benches.card.cards import CardOptions, TwoCards, measured, two_cards
 from scripts.benches.card.neighbour import FAIR, RINGS, WIRE, neighbour
 from scripts.harness.client_server import run_both
 from scripts.harness.errors import BenchError
