@@ -14,9 +14,9 @@ from typing import Final
 from scripts.benches.card.cards import START_BOUND_S, TwoCards, device
 from scripts.harness.client_server import LISTEN_BOUND_S
 from scripts.harness.efa_perf import commands
-from scripts.harness.errors import BenchError
 from scripts.harness.process import ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER
+from scripts.harness.waiting import wait_until
 from srd.perf.sweep.plan import MAX_DEPTH, MAX_SECONDS, Operation, Sweep
 
 VF: Final = 1
@@ -27,7 +27,6 @@ KINDS: Final = {
     RINGS: Sweep(Operation.RATE, sizes=(64,), iterations=0, seconds=MAX_SECONDS, tx_depth=MAX_DEPTH),
     WIRE: Sweep(Operation.WRITE, sizes=(1 << 20,), iterations=0, seconds=MAX_SECONDS, tx_depth=16),
 }
-_LOOK_S: Final = 0.05
 
 
 @contextmanager
@@ -42,13 +41,14 @@ def neighbour(cards: TwoCards, kind: str) -> Iterator[Callable[[], float]]:
         serving = group.start("neighbour's server", pair.command(RECEIVER, server))
         port = group.event(serving, "listening", bound_s=LISTEN_BOUND_S)["port"]
         group.start("neighbour", pair.command(SENDER, client(pair.receiver, port)))
-        none, give_up_at = _requests(cards), time.monotonic() + START_BOUND_S
-        while (before := _requests(cards)) == none:
+        none = _requests(cards)
+
+        def has_begun() -> bool:
             group.require_running()
-            if time.monotonic() >= give_up_at:
-                raise BenchError(f"the neighbour made no request within {START_BOUND_S:g} s")
-            group.turn(until=time.monotonic() + _LOOK_S)
-        began_at = time.monotonic()
+            return _requests(cards) > none
+
+        wait_until(has_begun, within_s=START_BOUND_S, missing="the neighbour made no request")
+        before, began_at = _requests(cards), time.monotonic()
         yield lambda: (_requests(cards) - before) / (time.monotonic() - began_at)
         group.require_running()
 

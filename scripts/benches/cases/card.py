@@ -42,7 +42,7 @@ from scripts.benches.cases.latency import PERCENTILES, SMALL_SIZES, SPINNING, ro
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.harness.client_server import run_both
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import TwoHosts, veth_pair
 from scripts.harness.worker import worker
@@ -84,10 +84,8 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 def _round(two: TwoHosts, *, number: int, seconds: float) -> Round:
     found: dict[str, dict[str, float]] = {OURS: {}, IN_PROCESS: {}}
     for name, measure in _parts(two, seconds=seconds, backwards=bool(number % 2)):
-        before = Drops.read(two.namespaces)
-        figures = measure()
-        Drops.read(two.namespaces).require_none_since(before, during=f"card: {', '.join(figures)}")
-        found[name] |= figures
+        with no_drops(two.namespaces, during=f"card, {name}"):
+            found[name] |= measure()
     ours, in_process = found[OURS], found[IN_PROCESS]
     return Round(number + 1, ours | ratios(ours, in_process), {IN_PROCESS: in_process})
 

@@ -21,7 +21,7 @@ from scripts.benches.veth import iperf
 from scripts.benches.veth.worker.pingpong import name_of
 from scripts.harness import perf
 from scripts.harness.client_server import Event, Pair, require_no_drops, run_both
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.needs import Need, lacks
 from scripts.harness.two_hosts import TwoHosts, own_cores, veth_pair
 from scripts.harness.worker import worker
@@ -55,16 +55,15 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
     with veth_pair(mtu=9000, offload=True) as pair:
         two = pair.on(own_cores())
         for number in range(count):
-            before = Drops.read(two.namespaces)
-            ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
-            share_s = seconds / len(SIZES)
-            ours |= round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=share_s, prefix="busy_poll_")
-            tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
-            loaded = ours_loaded(two, seconds=seconds)
-            ours |= figures(loaded, prefix="loaded_")
-            ours |= {"loaded_bulk_gbps": loaded["bulk_gbps"], "alone_bulk_gbps": loaded["bulk_alone_gbps"]}
-            tcp |= {} if lacks("iperf3") else _loaded_tcp(two, seconds=seconds)
-            Drops.read(two.namespaces).require_none_since(before, during="latency")
+            with no_drops(two.namespaces, during="latency"):
+                ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
+                share_s = seconds / len(SIZES)
+                ours |= round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=share_s, prefix="busy_poll_")
+                tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
+                loaded = ours_loaded(two, seconds=seconds)
+                ours |= figures(loaded, prefix="loaded_")
+                ours |= {"loaded_bulk_gbps": loaded["bulk_gbps"], "alone_bulk_gbps": loaded["bulk_alone_gbps"]}
+                tcp |= {} if lacks("iperf3") else _loaded_tcp(two, seconds=seconds)
             yield Round(number + 1, ours | ratios(ours, tcp), {"tcp": tcp})
 
 

@@ -6,27 +6,23 @@ Each is up during a block, which gets the ends with the addresses inside. All bu
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import hashes
 
 from netns.processes import processes_in
 from netns.programs import tool
 from scripts.benches.veth import wireguard
+from scripts.harness.certificate import self_signed
 from scripts.harness.client_server import python
-from scripts.harness.errors import BenchError
 from scripts.harness.process import ProcessGroup, processor_s
 from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
+from scripts.harness.waiting import wait_until
 
 READY_S: Final = 20.0
 _PORT: Final = 19880
@@ -66,7 +62,7 @@ def openvpn(ends: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
     inner = replace(ends, sender=_OPENVPN_INNER[SENDER], receiver=_OPENVPN_INNER[RECEIVER])
     outer = {SENDER: ends.sender, RECEIVER: ends.receiver}
     with TemporaryDirectory(prefix="bench-openvpn-") as folder, ProcessGroup() as group:
-        prints = {node: _certificate(Path(folder, node)) for node in outer}
+        made = {node: self_signed(Path(folder, node), address=address) for node, address in outer.items()}
         for node, other, role in ((RECEIVER, SENDER, "server"), (SENDER, RECEIVER, "client")):
             options = {
                 "dev-type": "tun",
@@ -80,7 +76,7 @@ def openvpn(ends: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
                 "data-ciphers": "AES-256-GCM",
                 "cert": f"{folder}/{node}.crt",
                 "key": f"{folder}/{node}.key",
-                "peer-fingerprint": prints[other],
+                "peer-fingerprint": made[other].fingerprint(hashes.SHA256()).hex(":"),
                 "verb": "1",
             } | ({"dh": "none"} if role == "server" else {})
             words = [word for name, value in options.items() for word in (f"--{name}", *value.split())]
@@ -97,33 +93,13 @@ def await_answer(pair: TwoHosts, group: ProcessGroup) -> None:
     The ping is from the sender's address, so that it is from its interface: the receiver's host answers for the address
     inside a tunnel also to packets that come around the tunnel.
     """
-    give_up_at = time.monotonic() + READY_S
     argv = pair.command(SENDER, ["ping", "-n", "-c", "1", "-W", "0.2", "-I", pair.sender, pair.receiver])
-    while subprocess.run(argv, capture_output=True, check=False).returncode:
+
+    def is_answered() -> bool:
         group.require_running()
-        if time.monotonic() >= give_up_at:
-            raise BenchError(f"{pair.receiver}: no answer through the tunnel within {READY_S:g} s")
-        time.sleep(0.05)
+        return not subprocess.run(argv, capture_output=True, check=False).returncode
 
-
-def _certificate(path: Path) -> str:
-    """Write a key and a certificate that is signed by it; return the certificate's fingerprint."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, path.name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    path.with_suffix(".crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.with_suffix(".key").touch(mode=0o600)
-    path.with_suffix(".key").write_bytes(private)
-    return made.fingerprint(hashes.SHA256()).hex(":")
+    wait_until(is_answered, within_s=READY_S, missing=f"{pair.receiver}: no answer through the tunnel")
 
 
 @dataclass(frozen=True, slots=True)
