@@ -32,7 +32,6 @@ from srd.secure.noise import public_bytes
 
 BOUND_S: Final = 240.0
 """Longest time that a process may take for what it is waited for."""
-_TICK_S: Final = 0.2
 _CARD: Final = (sys.executable, "-m", "nitro_emu.cli")
 _CHIP: Final = (sys.executable, "-m", "nitro_emu.cli.chip")
 _VPC: Final = (sys.executable, "-m", "nitro_emu.cli.vpc")
@@ -272,13 +271,14 @@ class Stage:
 
     def ends_unready(self, process: Process) -> bool:
         """Return whether a process ends before it serves anything; have all of its output, and end it if it serves."""
-        give_up_at = time.monotonic() + BOUND_S
-        while (is_running := process.status is None) and not any(e["event"] == "ready" for e in process.events):
-            if time.monotonic() > give_up_at:
-                raise BenchError(f"{process.name}: neither serves nor has ended for {BOUND_S:g} s")
-            self.processes.turn(until=give_up_at)
+        try:
+            self.wait_for(process, "ready")
+        except BenchError:
+            if process.status is None:
+                raise
+            return process.status != 0
         self.processes.stop(process)
-        return not is_running and process.status != 0
+        return False
 
 
 def _all_of(group: str) -> list[dict[str, str]]:

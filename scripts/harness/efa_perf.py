@@ -36,32 +36,33 @@ class Device:
 
 
 def commands(
-    server: Device, client: Device, sweep: Sweep, *, events: bool = False
+    server: Device, client: Device, sweep: Sweep, *, events: bool = False, naps: bool = True
 ) -> tuple[list[str], Callable[[str, int], list[str]]]:
     """Return the server's command line, and what makes the client's of the server's host and port.
 
     The server's events are `listening {port}` and `served`, the client's `measured` with the figures of a row.
-    `events`: both sleep until the card has something for them, instead of polling.
+    `events`: both sleep until the card has something for them, instead of polling. `naps`: as of `End`.
     """
+    waiting = {"events": events, "naps": naps}
     is_latency = sweep.operation is Operation.LATENCY
-    serving = worker(_MODULE, "serve", **server.to_dict(), latency=is_latency, events=events)
-    measuring = partial(worker, _MODULE, "measure", **client.to_dict(), sweep=encode(sweep), events=events)
+    serving = worker(_MODULE, "serve", **server.to_dict(), latency=is_latency, **waiting)
+    measuring = partial(worker, _MODULE, "measure", **client.to_dict(), sweep=encode(sweep), **waiting)
     return serving, lambda host, port: measuring(host=host, port=port)
 
 
-async def serve(*, run_dir: str, device: str, latency: bool, events: bool) -> int:
+async def serve(*, run_dir: str, device: str, latency: bool, **waiting: bool) -> int:
     """Serve one client."""
-    opened = partial(End, device=device, run_dir=Path(run_dir), events=events)
+    opened = partial(End, device=device, run_dir=Path(run_dir), **waiting)
     await run_server(0, latency=latency, opened=opened, on_listening=_listening, on_start=_start)
     emit("served")
     return 0
 
 
-async def measure(*, run_dir: str, device: str, host: str, port: int, sweep: dict[str, Any], events: bool) -> int:
+async def measure(*, run_dir: str, device: str, host: str, port: int, sweep: dict[str, Any], **waiting: bool) -> int:
     """Measure, and print the row."""
     plan = sweep_untrusted(sweep)
     verb = Verb.WRITE if plan.operation is Operation.WRITE else Verb.SEND
-    opened = partial(End, device=device, run_dir=Path(run_dir), events=events)
+    opened = partial(End, device=device, run_dir=Path(run_dir), **waiting)
     await run_client((host, port), plan, verb, opened=opened, on_start=_start, on_row=_measured)
     return 0
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from devmem.registry import Access
 from nitro_emu.efa.perf.end import End, Room, U64Array
-from nitro_emu.efa.verbs import SendOp, byte_lengths
+from nitro_emu.efa.verbs import SendOp, SendRequest, byte_lengths
 from srd.perf.errors import PerfError
 from srd.perf.figures import LatencyFigures
 from srd.perf.payload import Shifted, Source
@@ -24,7 +24,7 @@ from srd.perf.stream import Fail
 from srd.perf.sweep.kernel import round_trips
 from srd.perf.sweep.measures import Check, Measure, Series, latency_of
 from srd.perf.sweep.memory import Slots
-from srd.perf.sweep.plan import MAX_DEPTH, Operation, Sweep
+from srd.perf.sweep.plan import Operation, Sweep
 from srd.perf.sweep.progress import Quota
 from srd.perf.sweep.roles import Readable, Role, Written, arrived
 from srd.perf.sweep.rows import Rows, Tally
@@ -64,7 +64,7 @@ def room_of(sweep: Sweep, verb: Verb) -> Room:
     depth = max(map(sweep.depth, sizes))
     if sweep.operation is not Operation.RATE:
         return Room(depth, 1, message_bytes=1, slots=1)
-    slots = min(RECEIVE_DEPTH_FACTOR * depth, MAX_DEPTH, MAX_LANDING_BYTES // max(sizes))
+    slots = min(RECEIVE_DEPTH_FACTOR * depth, MAX_LANDING_BYTES // max(sizes))
     return Room(depth, slots, message_bytes=max(sizes), slots=slots)
 
 
@@ -110,6 +110,8 @@ class _Line:
         self._immediate = 0 if verb is Verb.WRITE else None
         self._memory = end.register(self.source.region, access=Access.LOCAL_WRITE)
         self._landing = np.zeros(1, np.uint64)
+        self._requests: dict[int, SendRequest] = {}
+        """SENDs by the offset of their payload."""
 
     def exchange(self, offset: int) -> npt.NDArray[np.uint8]:
         """Send what the source has from there on, and return the answer. Raises PerfError, VerbsError."""
@@ -123,6 +125,12 @@ class _Line:
 
     def send(self, offset: int) -> None:
         """Send what the source has from there on."""
+        if self._op is SendOp.SEND:
+            if (request := self._requests.get(offset)) is None:
+                request = self._end.send_request(offset, length=self._size_bytes, memory=self._memory)
+                self._requests[offset] = request
+            self._end.post_one(request)
+            return
         self._end.post(
             self._op,
             np.array([offset], np.uint64),
@@ -135,10 +143,10 @@ class _Line:
 
     def receive(self) -> npt.NDArray[np.uint8]:
         """Wait for a message, and return it; the next one may come to the same place. Raises PerfError."""
-        found = self._end.received()
-        if byte_lengths(found).tolist() != [self._size_bytes]:
-            raise PerfError(f"messages of {byte_lengths(found).tolist()} bytes, where one of {self._size_bytes} is due")
-        self._end.receive(found["wr_id"])
+        message = self._end.received_one()
+        if message.byte_len != self._size_bytes:
+            raise PerfError(f"a message of {message.byte_len} bytes, where one of {self._size_bytes} is due")
+        self._end.receive_one(message.wr_id)
         return self._end.rows[0, : self._size_bytes]
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ def measured(cards: TwoCards, sweep: Sweep, *, events: bool = False) -> Event:
 
     Raises BenchError, also for a datagram that was dropped at a card's sockets.
     """
-    server, client = commands(cards.b.device(0), cards.a.device(0), sweep, events=events)
+    server, client = commands(cards.b.device(0), cards.a.device(0), sweep, events=events, naps=False)
     _, row = run_both(cards.pair, server=server, client=client, bound_s=START_S + 10 * sweep.seconds)
     cards.require_no_drops()
     return row

@@ -36,7 +36,7 @@ def neighbour(cards: TwoCards, kind: str) -> Iterator[Callable[[], float]]:
     Raises BenchError if it does not begin, or has ended before the block has.
     """
     pair = cards.pair
-    server, client = commands(cards.b.device(VF), cards.a.device(VF), KINDS[kind], events=kind == WIRE)
+    server, client = commands(cards.b.device(VF), cards.a.device(VF), KINDS[kind], events=kind == WIRE, naps=False)
     with ProcessGroup() as group:
         serving = group.start("neighbour's server", pair.command(RECEIVER, server))
         port = group.event(serving, "listening", bound_s=LISTEN_BOUND_S)["port"]

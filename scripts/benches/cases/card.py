@@ -47,7 +47,7 @@ from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import TwoHosts, veth_pair
 from scripts.harness.worker import worker
 from srd.perf.figures import MB
-from srd.perf.sweep.plan import Operation, Sweep
+from srd.perf.sweep.plan import MAX_DEPTH, Operation, Sweep
 
 WANTED: Final = (
     Wanted("p50_over_inprocess_ratio", "<=", 2, over="median"),
@@ -163,7 +163,7 @@ def _writes(two: TwoHosts, options: CardOptions, *, seconds: float, prefix: str 
 
 
 def _rate(two: TwoHosts, *, seconds: float) -> Figures:
-    plan = partial(Sweep, Operation.RATE, sizes=(64,))
+    plan = partial(Sweep, Operation.RATE, sizes=(64,), tx_depth=MAX_DEPTH)
     with two_cards(two, CardOptions()) as cards:
         measured(cards, plan(iterations=CHECKED_MESSAGES, verify=True))
         row = measured(cards, plan(iterations=0, seconds=seconds))

@@ -31,14 +31,6 @@ def test_settings(tmp_path: Path, *, encrypted: bool) -> None:
     assert security == (Psk(bytes(range(32))) if encrypted else Plain())
 
 
-def test_settings__memory() -> None:
-    few, many = (
-        settings(CardOptions(vfs=vfs), name="a", address="10.0.0.1", directory=Path("/x")) for vfs in (2, MANY)
-    )
-    assert "memory_bytes" not in few
-    assert "memory_bytes: 8M" in many
-
-
 def test_two_cards() -> None:
     with two_cards(loopback_pair(), CardOptions(vfs=2)) as cards:
         assert cards.a.run_dir != cards.b.run_dir
