@@ -11,6 +11,7 @@ from srd.perf.payload import Source
 
 WORD_BYTES: Final = 8
 _BLOCK_BYTES: Final = 8 << 20
+_LOW: Final = (1 << 24) - 1
 
 
 def data() -> bytes:
@@ -25,9 +26,12 @@ def data() -> bytes:
 def words_of_data(content: bytes | mmap.mmap) -> int:
     """Return at how many places a word of the data begins, at whatever byte."""
     words, found = np.unique(np.frombuffer(data(), "<u8")), 0
+    maybe = np.zeros(_LOW + 1, np.bool_)  # by the low bits of a word: most of what is searched is none by these
+    maybe[words & np.uint64(_LOW)] = True
     for at in range(0, len(content), _BLOCK_BYTES):
         block = content[at : at + _BLOCK_BYTES + WORD_BYTES - 1]
         for shift in range(min(WORD_BYTES, len(block))):
             there = np.frombuffer(block, "<u8", (len(block) - shift) // WORD_BYTES, shift)
-            found += int(np.count_nonzero(words[np.searchsorted(words[:-1], there)] == there))
+            likely = there[maybe[there & np.uint64(_LOW)]]
+            found += int(np.count_nonzero(words[np.searchsorted(words[:-1], likely)] == likely))
     return found

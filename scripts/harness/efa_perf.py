@@ -50,19 +50,21 @@ def commands(
     return serving, lambda host, port: measuring(host=host, port=port)
 
 
-async def serve(*, run_dir: str, device: str, latency: bool, **waiting: bool) -> int:
+async def serve(*, run_dir: str, device: str, latency: bool, events: bool, naps: bool) -> int:
     """Serve one client."""
-    opened = partial(End, device=device, run_dir=Path(run_dir), **waiting)
+    opened = partial(End, device=device, run_dir=Path(run_dir), events=events, naps=naps)
     await run_server(0, latency=latency, opened=opened, on_listening=_listening, on_start=_start)
     emit("served")
     return 0
 
 
-async def measure(*, run_dir: str, device: str, host: str, port: int, sweep: dict[str, Any], **waiting: bool) -> int:
+async def measure(
+    *, run_dir: str, device: str, host: str, port: int, sweep: dict[str, Any], events: bool, naps: bool
+) -> int:
     """Measure, and print the row."""
     plan = sweep_untrusted(sweep)
     verb = Verb.WRITE if plan.operation is Operation.WRITE else Verb.SEND
-    opened = partial(End, device=device, run_dir=Path(run_dir), **waiting)
+    opened = partial(End, device=device, run_dir=Path(run_dir), events=events, naps=naps)
     await run_client((host, port), plan, verb, opened=opened, on_start=_start, on_row=_measured)
     return 0
 
