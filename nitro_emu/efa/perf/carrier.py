@@ -112,6 +112,7 @@ class _Line:
         self._landing = np.zeros(1, np.uint64)
         self._requests: dict[int, SendRequest] = {}
         """SENDs by the offset of their payload."""
+        self._used: int | None = None  # the receive request of the last message
 
     def exchange(self, offset: int) -> npt.NDArray[np.uint8]:
         """Send what the source has from there on, and return the answer. Raises PerfError, VerbsError."""
@@ -124,30 +125,37 @@ class _Line:
         return end.rows[0, :size_bytes]
 
     def send(self, offset: int) -> None:
-        """Send what the source has from there on."""
+        """Send what the source has from there on; then there is time to give back."""
         if self._op is SendOp.SEND:
             if (request := self._requests.get(offset)) is None:
                 request = self._end.send_request(offset, length=self._size_bytes, memory=self._memory)
                 self._requests[offset] = request
             self._end.post_one(request)
-            return
-        self._end.post(
-            self._op,
-            np.array([offset], np.uint64),
-            length=self._size_bytes,
-            memory=self._memory,
-            remote_offsets=self._landing,
-            rkey=self._key,
-            immediate=self._immediate,
-        )
+        else:
+            self._end.post(
+                self._op,
+                np.array([offset], np.uint64),
+                length=self._size_bytes,
+                memory=self._memory,
+                remote_offsets=self._landing,
+                rkey=self._key,
+                immediate=self._immediate,
+            )
+        self.give_back()
 
     def receive(self) -> npt.NDArray[np.uint8]:
         """Wait for a message, and return it; the next one may come to the same place. Raises PerfError."""
         message = self._end.received_one()
         if message.byte_len != self._size_bytes:
             raise PerfError(f"a message of {message.byte_len} bytes, where one of {self._size_bytes} is due")
-        self._end.receive_one(message.wr_id)
+        self._used = message.wr_id
         return self._end.rows[0, : self._size_bytes]
+
+    def give_back(self) -> None:
+        """Post the receive request of the last message again."""
+        if self._used is not None:
+            self._end.receive_one(self._used)
+            self._used = None
 
     def close(self) -> None:
         """Give the memory back."""
@@ -174,6 +182,7 @@ class RoundTrips(Measure):
 
     def _measure(self) -> tuple[list[int], int]:
         measured = round_trips(self._line.exchange, self._line.source, sweep=self._sweep)
+        self._line.give_back()
         self._end.drain()
         return measured
 
