@@ -38,10 +38,10 @@ from scripts.benches.card.cards import CardOptions, TwoCards, measured, two_card
 from scripts.benches.card.neighbour import FAIR, KINDS, RINGS, WIRE, neighbour
 from scripts.benches.card.pinned import pinned
 from scripts.benches.cases.fair import jain_index
-from scripts.benches.cases.latency import PERCENTILES, SMALL_SIZES, SPINNING, round_trips
+from scripts.benches.cases.latency import SMALL_SIZES, SPINNING, figures, round_trips
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
-from scripts.harness.client_server import run_both
+from scripts.harness.client_server import Event, run_both
 from scripts.harness.drops import no_drops
 from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import TwoHosts, veth_pair
@@ -71,7 +71,6 @@ IN_PROCESS: Final = "in_process"
 OURS: Final = "ours"
 POLLING: Final = "busy_poll_"
 ENCRYPTED: Final = "encrypted_"
-SMALL: Final = "64b"
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
@@ -138,14 +137,11 @@ def _in_process_bulk(two: TwoHosts, *, seconds: float) -> Figures:
 
 def _card_round_trips(two: TwoHosts, options: CardOptions, *, seconds: float, prefix: str = "") -> Figures:
     with two_cards(two, options) as cards:
-        percentiles = _round_trips(cards, seconds=seconds)
-    return {f"{prefix}{name}_{SMALL}_us": value for name, value in percentiles.items()}
+        return figures(_round_trips(cards, seconds=seconds), prefix=prefix)
 
 
-def _round_trips(cards: TwoCards, *, seconds: float) -> dict[str, float]:
-    sweep = Sweep(Operation.LATENCY, sizes=(64,), iterations=0, seconds=seconds, verify=True)
-    row = measured(cards, sweep)
-    return {name: 2 * row[of_one_way] for name, of_one_way in PERCENTILES.items()}
+def _round_trips(cards: TwoCards, *, seconds: float) -> Event:
+    return measured(cards, Sweep(Operation.LATENCY, sizes=(64,), iterations=0, seconds=seconds, verify=True))
 
 
 def _writes(two: TwoHosts, options: CardOptions, *, seconds: float, prefix: str = "") -> Figures:
@@ -211,5 +207,5 @@ def _neighbours(two: TwoHosts, *, seconds: float, backwards: bool) -> Figures:
     return {name: found[name] for name in sorted(found)}
 
 
-def _beside(kind: str, percentiles: dict[str, float]) -> dict[str, float]:
-    return {f"neighbour_{name}_{kind}_us": percentiles[name] for name in ("p50", "p99")}
+def _beside(kind: str, row: Event) -> dict[str, float]:
+    return {f"neighbour_{name}_{kind}_us": figures(row)[f"{name}_64b_us"] for name in ("p50", "p99")}

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.cases.latency import TCP, round_trips
+from scripts.benches.cases.latency import TCP, name_of, round_trips
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.veth.worker.pingpong import name_of
 from scripts.harness.drops import no_drops
 from scripts.harness.two_hosts import own_cores, veth_pair
 
