@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Generic, Literal, Self, TypeVar
 
@@ -78,7 +79,7 @@ class Children(Generic[C]):
         self._tell_line = on_line
         self._grace_s = grace_s
         self._selector = selectors.DefaultSelector()
-        self._all: list[C] = []
+        self._all = list[C]()
 
     def spawn(
         self,
@@ -86,8 +87,9 @@ class Children(Generic[C]):
         *,
         become: Callable[[subprocess.Popen[bytes]], C],
         env: Mapping[str, str] | None = None,
+        directory: Path | None = None,
     ) -> C:
-        """Start a process with three pipes. Raises BackendError if that fails."""
+        """Start a process with three pipes, in this directory or ours. Raises BackendError if that fails."""
         with undisturbed():
             try:
                 popen = subprocess.Popen(
@@ -97,6 +99,7 @@ class Children(Generic[C]):
                     stderr=subprocess.PIPE,
                     bufsize=0,
                     env=env,
+                    cwd=directory,
                     start_new_session=True,
                 )
             except OSError as error:

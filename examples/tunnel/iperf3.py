@@ -7,7 +7,6 @@ its sockets still held when the time was over.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, Final
 
 from examples.tunnel.hosts import Figures, Pair, main, require
@@ -28,9 +27,9 @@ SOCKETS_BYTES: Final = 64 << 20
 """More than the buffers of both ends hold."""
 
 
-def run(pair: Pair, *, seconds: float = SECONDS, tests: Sequence[str] = tuple(TESTS)) -> list[Figures]:
+def run(pair: Pair, *, seconds: float = SECONDS) -> list[Figures]:
     """Run the tests one after the other; return a row for each."""
-    return [_test(pair, name=name, seconds=seconds) for name in tests]
+    return [_test(pair, name=name, seconds=seconds) for name in TESTS]
 
 
 def _test(pair: Pair, *, name: str, seconds: float) -> Figures:

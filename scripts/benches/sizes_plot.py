@@ -22,8 +22,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from scripts.benches.cases.latency import name_of
 from scripts.benches.cases.sizes import SIZES
-from scripts.benches.veth.worker.pingpong import name_of
 
 COLOURS: Final = {"SRD": "#0072b2", "TCP": "#d55e00"}
 LABELLED_SIZES: Final = SIZES[::2]

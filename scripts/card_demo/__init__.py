@@ -1,1 +1,1 @@
-"""The demonstration of the card: `run` has the lab, the cards and the tenants; `tenant` is one tenant's program."""
+"""The demonstration of the card: `run` has the lab, the cards and the tenants."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import os
 import re
 import secrets
 import shutil
@@ -14,18 +15,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from cryptography import x509
 
 from nitro_emu.card.control import ask
 from nitro_emu.efa import verbs
+from nitro_emu.efa.perf.end import Address, End, Room
 from nitro_emu.errors import TrustError, VerbsError
 from nitro_emu.trust.measure import MEASURED_PACKAGES, software_root
 from nitro_emu.trust.verify import Expectation, verify_untrusted
 from scripts.card_demo.stage import INTERFACES, Interface, Stage
-from scripts.card_demo.tenant import QKEY, Program
 from scripts.harness.errors import BenchError
+from srd.perf.errors import PerfError
 
 NONCE_BYTES: Final = 32
+MESSAGE_BYTES: Final = 64
+ROOM: Final = Room(sends=2, receives=1, message_bytes=MESSAGE_BYTES, slots=1)
+QUIET_S: Final = 240.0
+"""Longest time without a completion."""
+_STATUS: Final = re.compile(r".*ended with status \d+, (\w+).*")
 _OWNER: Final = re.compile(r"\b[a-z]+/(?=[a-z]+-[0-9])")
 """The VPC in the name of an interface; here the names say it."""
 _GID: Final = re.compile(r"fe80:[0-9a-f:]{34}")
@@ -56,14 +64,35 @@ def denials(stage: Stage) -> list[Check]:
 
 
 @contextmanager
-def _program(stage: Stage, name: str) -> Iterator[Program]:
+def _end(stage: Stage, name: str) -> Iterator[End]:
     """Be a program of a tenant, at its interface."""
-    interface = INTERFACES[name]
-    program = Program(interface.device, directory=stage.run_dir(interface.card), memory_bytes=1 << 16)
+    there = stage.device(INTERFACES[name])
+    with ExitStack() as stack:
+        yield End(stack, ROOM, device=there.name, run_dir=there.run_dir, events=False)
+
+
+def _address(interface: Interface) -> Address:
+    """Return what may be anybody's queue pair at an interface."""
+    return Address(interface.gid, qpn=1, qkey=1, mtu_bytes=MESSAGE_BYTES, rkey=0)
+
+
+def _send(end: End, *, count: int) -> None:
+    """Post messages."""
+    end.post(verbs.SendOp.SEND, np.zeros(count, np.uint64), length=MESSAGE_BYTES, memory=end.memory)
+
+
+def _await_open(end: End, count: int) -> str:
+    """Wait until no more than so many requests are open; return the name of the status of one that fails."""
+    give_up_at = time.monotonic() + QUIET_S
     try:
-        yield program
-    finally:
-        program.context.close()
+        while end.open > count:
+            if time.monotonic() >= give_up_at:
+                raise BenchError(f"nothing completed for {QUIET_S:g} s")
+            end.polled()
+            os.sched_yield()
+    except PerfError as error:
+        return _STATUS.sub(r"\1", str(error))
+    return verbs.CompStatus.OK.name
 
 
 def _denied_handle(stage: Stage, source: str, destination: str, *, why: str, reason: str) -> Check:
@@ -71,9 +100,9 @@ def _denied_handle(stage: Stage, source: str, destination: str, *, why: str, rea
     what = f"{source} to {destination} ({there.address}): {why}"
     card = INTERFACES[source].card
     before = _last_record(stage, card)
-    with _program(stage, source) as program:
+    with _end(stage, source) as end:
         try:
-            verbs.AddressHandle(program.pd, gid=there.gid)
+            end.connect(_address(there))
         except VerbsError as error:
             said = _denied_records(stage, card, after=before).removeprefix(f"{source} to {destination}: ")
             return Check(what, f"{errno.errorcode[error.errno]}: {said}", as_expected=reason in said)
@@ -95,39 +124,32 @@ def _without_attestation(stage: Stage) -> Check:
     """Send from the card without a chip to one that requires a document."""
     there = INTERFACES["red-1"]
     before = _alarms(stage, there.card)
-    with _program(stage, "red-4") as program:
-        handle = _send(program, there, qp_num=1)
-        status = verbs.CompStatus(program.next_completion().vendor_error)
-        del handle
+    with _end(stage, "red-4") as end:
+        end.connect(_address(there))
+        _send(end, count=1)
+        status = _await_open(end, 0)
     alarms = _alarms(stage, there.card) - before
-    outcome = f"{status.name}; {there.card}: {alarms} alarm{'s'[: alarms != 1]}"
-    is_refused = status is verbs.CompStatus.LOCAL_ERROR_UNREACH_REMOTE and alarms > 0
+    outcome = f"{status}; {there.card}: {alarms} alarm{'s'[: alarms != 1]}"
+    is_refused = status == verbs.CompStatus.LOCAL_ERROR_UNREACH_REMOTE.name and alarms > 0
     return Check("red-4 to red-1: its card has no chip to attest", outcome, as_expected=is_refused)
 
 
-def _send(program: Program, there: Interface, *, qp_num: int) -> verbs.AddressHandle:
-    """Post a message of 64 bytes; the address handle must live until it has completed."""
-    handle = verbs.AddressHandle(program.pd, gid=there.gid)
-    sge = verbs.Sge(program.memory.address, 64, program.memory.lkey)
-    program.qp.post_send(verbs.SendRequest(handle, qp_num, QKEY, 1, (sge,), verbs.WrOpcode.SEND))
-    return handle
-
-
 def _withdrawn_rule(stage: Stage, source: str, destination: str) -> Check:
-    """Withdraw the rule that a message is sent by, which waits for the other end to post a buffer for it."""
-    with _program(stage, source) as program, _program(stage, destination) as receiver:
-        handle = _send(program, INTERFACES[destination], qp_num=receiver.qp.number)
-        before = program.sent.poll(1)
+    """Withdraw the rule that a message is sent by, which waits for the other end to post a second buffer."""
+    with _end(stage, source) as sender, _end(stage, destination) as receiver:
+        receiver.connect(sender.address)
+        sender.connect(receiver.address)
+        _send(sender, count=2)
+        before = _await_open(sender, 1)
         stage.withdraw_rules(INTERFACES[source].vpc)
         started = time.monotonic()
-        status = verbs.CompStatus(program.next_completion().vendor_error)
+        status = _await_open(sender, 0)
         seconds = time.monotonic() - started
-        del handle
     # The control plane tells both cards. The first of them to hear of it ends the peer.
-    either = verbs.CompStatus.LOCAL_ERROR_UNREACH_REMOTE, verbs.CompStatus.REMOTE_ERROR_ABORT
-    is_ended = not before and status in either
+    either = verbs.CompStatus.LOCAL_ERROR_UNREACH_REMOTE.name, verbs.CompStatus.REMOTE_ERROR_ABORT.name
+    is_ended = before == verbs.CompStatus.OK.name and status in either
     what = f"{source} to {destination}, under way: its rule is withdrawn"
-    return Check(what, f"{status.name} after {seconds:.2f} s", as_expected=is_ended)
+    return Check(what, f"{status} after {seconds:.2f} s", as_expected=is_ended)
 
 
 def _alarms(stage: Stage, card: str) -> int:

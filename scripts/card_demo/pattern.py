@@ -1,7 +1,4 @@
-"""The tenants' data, which can be recognised wherever it can be read.
-
-Each 32-bit word is the one before plus `STEP`, modulo 2^32, so that three words show it, at whatever byte they begin.
-"""
+"""The tenants' data, which is recognised wherever it can be read: random bytes, which are nowhere else."""
 
 from __future__ import annotations
 
@@ -9,28 +6,32 @@ import mmap
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-STEP: Final = 2654435761
-"""Odd, so that no two of 2^32 words in a row are equal; no text or header has such words."""
-WINDOW_BYTES: Final = 12
+from srd.perf.payload import Source
+
+WORD_BYTES: Final = 8
 _BLOCK_BYTES: Final = 8 << 20
-Words = npt.NDArray[np.uint32]
-Bytes = npt.NDArray[np.uint8]
+_LOW: Final = (1 << 24) - 1
 
 
-def pattern(first: int, count: int) -> Words:
-    """Return `count` words of the pattern, from word `first` on."""
-    return (np.arange(first, first + count, dtype=np.uint64) * np.uint64(STEP)).astype(np.uint32)
+def data() -> bytes:
+    """Return what `efa-bw` sends, whatever the size of its messages: all bytes but the number at the start of each."""
+    source = Source(1)
+    try:
+        return source.array.tobytes()
+    finally:
+        source.close()
 
 
-def windows_of_pattern(data: bytes | mmap.mmap) -> int:
-    """Return at how many places 12 bytes of the pattern begin."""
-    found = 0
-    for at in range(0, len(data), _BLOCK_BYTES):
-        block = memoryview(data[at : at + _BLOCK_BYTES + WINDOW_BYTES - 1])
-        for shift in range(4):
-            words = np.frombuffer(block[shift : len(block) - (len(block) - shift) % 4], "<u4")
-            steps = words[1:] - words[:-1] == np.uint32(STEP)
-            found += int(np.count_nonzero(steps[1:] & steps[:-1]))
+def words_of_data(content: bytes | mmap.mmap) -> int:
+    """Return at how many places a word of the data begins, at whatever byte."""
+    words, found = np.unique(np.frombuffer(data(), "<u8")), 0
+    maybe = np.zeros(_LOW + 1, np.bool_)  # by the low bits of a word: most of what is searched is none by these
+    maybe[words & np.uint64(_LOW)] = True
+    for at in range(0, len(content), _BLOCK_BYTES):
+        block = content[at : at + _BLOCK_BYTES + WORD_BYTES - 1]
+        for shift in range(min(WORD_BYTES, len(block))):
+            there = np.frombuffer(block, "<u8", (len(block) - shift) // WORD_BYTES, shift)
+            likely = there[maybe[there & np.uint64(_LOW)]]
+            found += int(np.count_nonzero(words[np.searchsorted(words[:-1], likely)] == likely))
     return found

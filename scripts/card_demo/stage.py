@@ -24,6 +24,7 @@ from nitro_emu.trust.key_files import make_key_files, read_private_key, read_pub
 from nitro_emu.trust.manifest import Manifest, make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
 from nitro_emu.trust.pki import certificate_pem
+from scripts.harness.efa_perf import Device
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Event, Process, ProcessGroup
 from srd.secure.keys import create
@@ -31,7 +32,6 @@ from srd.secure.noise import public_bytes
 
 BOUND_S: Final = 240.0
 """Longest time that a process may take for what it is waited for."""
-_TICK_S: Final = 0.2
 _CARD: Final = (sys.executable, "-m", "nitro_emu.cli")
 _CHIP: Final = (sys.executable, "-m", "nitro_emu.cli.chip")
 _VPC: Final = (sys.executable, "-m", "nitro_emu.cli.vpc")
@@ -92,6 +92,10 @@ class Stage:
     def run_dir(self, card: str) -> Path:
         """Return the directory of a card's sockets."""
         return self.directory / card
+
+    def device(self, interface: Interface) -> Device:
+        """Return what an interface's tenant opens."""
+        return Device(self.run_dir(interface.card), interface.device)
 
     def chip(self, card: str) -> Path:
         """Return the directory of a card's chip."""
@@ -267,13 +271,14 @@ class Stage:
 
     def ends_unready(self, process: Process) -> bool:
         """Return whether a process ends before it serves anything; have all of its output, and end it if it serves."""
-        give_up_at = time.monotonic() + BOUND_S
-        while (is_running := process.exit_status is None) and not any(e["event"] == "ready" for e in process.events):
-            if time.monotonic() > give_up_at:
-                raise BenchError(f"{process.name}: neither serves nor has ended for {BOUND_S:g} s")
-            self.processes.wait(until=time.monotonic() + _TICK_S)
+        try:
+            self.wait_for(process, "ready")
+        except BenchError:
+            if process.status is None:
+                raise
+            return process.status != 0
         self.processes.stop(process)
-        return not is_running and process.exit_status != 0
+        return False
 
 
 def _all_of(group: str) -> list[dict[str, str]]:

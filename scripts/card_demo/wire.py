@@ -11,7 +11,7 @@ from pathlib import Path
 
 from netns.lab.lab import Lab
 from netns.observe.capture import Captured, capture
-from scripts.card_demo.pattern import windows_of_pattern
+from scripts.card_demo.pattern import words_of_data
 from scripts.harness.errors import BenchError
 
 
@@ -41,7 +41,7 @@ class Capture:
     def matches(self) -> int:
         """Return how often the tenants' data can be read in the file, headers and all."""
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return windows_of_pattern(content)
+            return words_of_data(content)
 
 
 @contextmanager

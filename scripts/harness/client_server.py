@@ -54,8 +54,11 @@ def running(
         asking = group.start("client", pair.command(SENDER, client(pair.receiver, port)))
 
         def ended(bound_s: float) -> tuple[Event, Event]:
-            found = group.ends((serving, asking), bound_s=bound_s, after_first_s=EXIT_BOUND_S)
-            return found[0], found[1]
+            group.ended(serving, asking, bound_s=bound_s, after_first_s=EXIT_BOUND_S)
+            for each in (serving, asking):
+                if not each.events:
+                    raise each.failure
+            return serving.events[-1], asking.events[-1]
 
         yield ended
 

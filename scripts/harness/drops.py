@@ -6,7 +6,8 @@ and the second column of softnet_stat: packets dropped because a CPU's backlog w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -30,14 +31,20 @@ class Drops:
         softnet = softnet_drops(Path("/proc/net/softnet_stat").read_text())
         return cls(softnet, sum(in_namespace(each, _receive_buffer_errors) for each in namespaces))
 
-    def require_none_since(self, before: Self, *, during: str) -> None:
-        """Raise BenchError if anything was dropped since `before`."""
-        softnet, buffers = self.softnet - before.softnet, self.receive_buffers - before.receive_buffers
-        if softnet or buffers:
-            raise BenchError(
-                f"{during}: this host dropped {softnet} packets at its processors (softnet) and {buffers} at sockets "
-                "(RcvbufErrors), so the run is void; try again when the machine is idle"
-            )
+
+@contextmanager
+def no_drops(namespaces: Iterable[str], *, during: str) -> Iterator[None]:
+    """Raise BenchError if anything was dropped during the block."""
+    namespaces = tuple(namespaces)
+    before = Drops.read(namespaces)
+    yield
+    after = Drops.read(namespaces)
+    softnet, buffers = after.softnet - before.softnet, after.receive_buffers - before.receive_buffers
+    if softnet or buffers:
+        raise BenchError(
+            f"{during}: this host dropped {softnet} packets at its processors (softnet) and {buffers} at sockets "
+            "(RcvbufErrors), so the run is void; try again when the machine is idle"
+        )
 
 
 def softnet_drops(text: str) -> int:

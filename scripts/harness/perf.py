@@ -43,10 +43,10 @@ def running(pair: Pair, what: str, *options: str, bound_s: float, port: int = PO
 
         def ended() -> Document:
             try:
-                group.end(client, bound_s=START_S + bound_s)
+                group.ended(client, bound_s=START_S + bound_s)
             except BenchError as error:
                 raise BenchError(f"srd perf {what}: {_document(log).get('error', error)}") from None
-            if server.exit_status:
+            if server.status:
                 raise server.failure
             return _document(log)
 

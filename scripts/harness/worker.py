@@ -11,6 +11,7 @@ import json
 import sys
 from typing import Any
 
+from nitro_emu.errors import NitroError
 from scripts.harness.client_server import python
 from scripts.harness.errors import BenchError
 from srd.cli.options import run
@@ -29,7 +30,7 @@ def main() -> None:
         found = getattr(importlib.import_module(module), function)(**json.loads(arguments))
         if inspect.iscoroutine(found):
             sys.exit(run(found))
-    except (BenchError, SrdError, OSError) as error:
+    except (BenchError, NitroError, SrdError, OSError) as error:
         sys.exit(f"Error: {error}")
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from devmem.registry import Access
 from nitro_emu.efa.perf.end import End, Room, U64Array
-from nitro_emu.efa.verbs import SendOp, byte_lengths
+from nitro_emu.efa.verbs import SendOp, SendRequest, byte_lengths
 from srd.perf.errors import PerfError
 from srd.perf.figures import LatencyFigures
 from srd.perf.payload import Shifted, Source
@@ -24,7 +24,7 @@ from srd.perf.stream import Fail
 from srd.perf.sweep.kernel import round_trips
 from srd.perf.sweep.measures import Check, Measure, Series, latency_of
 from srd.perf.sweep.memory import Slots
-from srd.perf.sweep.plan import MAX_DEPTH, Operation, Sweep
+from srd.perf.sweep.plan import Operation, Sweep
 from srd.perf.sweep.progress import Quota
 from srd.perf.sweep.roles import Readable, Role, Written, arrived
 from srd.perf.sweep.rows import Rows, Tally
@@ -64,7 +64,7 @@ def room_of(sweep: Sweep, verb: Verb) -> Room:
     depth = max(map(sweep.depth, sizes))
     if sweep.operation is not Operation.RATE:
         return Room(depth, 1, message_bytes=1, slots=1)
-    slots = min(RECEIVE_DEPTH_FACTOR * depth, MAX_DEPTH, MAX_LANDING_BYTES // max(sizes))
+    slots = min(RECEIVE_DEPTH_FACTOR * depth, MAX_LANDING_BYTES // max(sizes))
     return Room(depth, slots, message_bytes=max(sizes), slots=slots)
 
 
@@ -110,6 +110,9 @@ class _Line:
         self._immediate = 0 if verb is Verb.WRITE else None
         self._memory = end.register(self.source.region, access=Access.LOCAL_WRITE)
         self._landing = np.zeros(1, np.uint64)
+        self._requests: dict[int, SendRequest] = {}
+        """SENDs by the offset of their payload."""
+        self._used: int | None = None  # the receive request of the last message
 
     def exchange(self, offset: int) -> npt.NDArray[np.uint8]:
         """Send what the source has from there on, and return the answer. Raises PerfError, VerbsError."""
@@ -122,24 +125,37 @@ class _Line:
         return end.rows[0, :size_bytes]
 
     def send(self, offset: int) -> None:
-        """Send what the source has from there on."""
-        self._end.post(
-            self._op,
-            np.array([offset], np.uint64),
-            length=self._size_bytes,
-            memory=self._memory,
-            remote_offsets=self._landing,
-            rkey=self._key,
-            immediate=self._immediate,
-        )
+        """Send what the source has from there on; then there is time to give back."""
+        if self._op is SendOp.SEND:
+            if (request := self._requests.get(offset)) is None:
+                request = self._end.send_request(offset, length=self._size_bytes, memory=self._memory)
+                self._requests[offset] = request
+            self._end.post_one(request)
+        else:
+            self._end.post(
+                self._op,
+                np.array([offset], np.uint64),
+                length=self._size_bytes,
+                memory=self._memory,
+                remote_offsets=self._landing,
+                rkey=self._key,
+                immediate=self._immediate,
+            )
+        self.give_back()
 
     def receive(self) -> npt.NDArray[np.uint8]:
         """Wait for a message, and return it; the next one may come to the same place. Raises PerfError."""
-        found = self._end.received()
-        if byte_lengths(found).tolist() != [self._size_bytes]:
-            raise PerfError(f"messages of {byte_lengths(found).tolist()} bytes, where one of {self._size_bytes} is due")
-        self._end.receive(found["wr_id"])
+        message = self._end.received_one()
+        if message.byte_len != self._size_bytes:
+            raise PerfError(f"a message of {message.byte_len} bytes, where one of {self._size_bytes} is due")
+        self._used = message.wr_id
         return self._end.rows[0, : self._size_bytes]
+
+    def give_back(self) -> None:
+        """Post the receive request of the last message again."""
+        if self._used is not None:
+            self._end.receive_one(self._used)
+            self._used = None
 
     def close(self) -> None:
         """Give the memory back."""
@@ -166,6 +182,7 @@ class RoundTrips(Measure):
 
     def _measure(self) -> tuple[list[int], int]:
         measured = round_trips(self._line.exchange, self._line.source, sweep=self._sweep)
+        self._line.give_back()
         self._end.drain()
         return measured
 

@@ -29,8 +29,12 @@ from nitro_emu.efa.verbs import (
     ProtectionDomain,
     QpOptions,
     QueuePair,
+    RecvRequest,
     SendOp,
+    SendRequest,
+    Sge,
     VerbsError,
+    WorkCompletion,
 )
 from nitro_emu.errors import NitroError
 from srd.perf.errors import PerfError
@@ -39,8 +43,8 @@ from srd.perf.sweep.kernel import stoppable
 RNR_FOR_EVER: Final = 7
 """A receiver that is slow to post buffers slows a measurement down, and does not end it."""
 SPIN_S: Final = 200e-6
-"""Time of polling without a pause: several round trips of 64 bytes where each process has a CPU. Where they share CPUs,
-polling keeps the card itself from running; so it sleeps `NAP_S` between later polls."""
+"""Time of polling that only yields: several round trips of 64 bytes where each process has a CPU. Where they share
+CPUs, polling keeps the card itself from running; so it sleeps `NAP_S` between later polls."""
 NAP_S: Final = 20e-6
 CHECK_S: Final = 0.25
 """How often who waits for an event looks whether the measurement goes on."""
@@ -49,6 +53,7 @@ _NOWHERE: Final = np.zeros(1, np.uint64)
 
 U64Array = npt.NDArray[np.uint64]
 _T = TypeVar("_T")
+_Found = TypeVar("_Found", Completions, list[WorkCompletion])
 
 
 class Address(NamedTuple):
@@ -98,9 +103,15 @@ class End:
 
     remote: Address
 
-    def __init__(self, stack: ExitStack, room: Room, *, device: str, run_dir: Path, events: bool) -> None:
-        """Open a device; `stack` closes it. Raises VerbsError."""
+    def __init__(
+        self, stack: ExitStack, room: Room, *, device: str, run_dir: Path, events: bool, naps: bool = True
+    ) -> None:
+        """Open a device; `stack` closes it. Raises VerbsError.
+
+        `naps`: sleep between polls after SPIN_S. Without, it only yields, which is right under SCHED_RR (sched(7)).
+        """
         self.room = room
+        self._naps = naps
         self.open = 0
         """Requests that have not completed."""
         self._stopped = threading.Event()
@@ -123,7 +134,13 @@ class End:
         self.remote = remote
         self._ah = AddressHandle(self._pd, gid=remote.gid)
         self._qp.to_rts(qkey=self.address.qkey, rnr_retry=RNR_FOR_EVER)
-        self.receive(np.arange(self.room.receives, dtype=np.uint64))
+        numbers = np.arange(self.room.receives, dtype=np.uint64)
+        length, lkey = min(self.room.message_bytes, MAX_RECV_SGE_BYTES), self.memory.lkey
+        self._receives = [
+            RecvRequest(number, (Sge(offset, length, lkey),))
+            for number, offset in enumerate(self._slot_offsets(numbers).tolist())
+        ]
+        self.receive(numbers)
 
     def register(
         self,
@@ -183,15 +200,46 @@ class End:
 
     def receive(self, numbers: U64Array) -> None:
         """Post receive requests with these numbers, each for the slot of its number."""
-        size_bytes, lkey = self.room.message_bytes, self.memory.lkey
-        offsets = np.where(numbers < self.room.slots, numbers, 0) * np.uint64(size_bytes)
-        self._qp.post_recvs(offsets, lengths=min(size_bytes, MAX_RECV_SGE_BYTES), lkey=lkey, wr_ids=numbers)
+        length = min(self.room.message_bytes, MAX_RECV_SGE_BYTES)
+        self._qp.post_recvs(self._slot_offsets(numbers), lengths=length, lkey=self.memory.lkey, wr_ids=numbers)
+
+    def _slot_offsets(self, numbers: U64Array) -> U64Array:
+        return np.where(numbers < self.room.slots, numbers, 0) * np.uint64(self.room.message_bytes)
+
+    def post_one(self, request: SendRequest) -> None:
+        """Post a SEND, in less time than `post` takes; wait for room first. Raises PerfError, VerbsError."""
+        while self.open >= self.room.sends:
+            self.completed()
+        self.open += 1
+        self._qp.post_send(request)
+
+    def send_request(self, offset: int, *, length: int, memory: Registered) -> SendRequest:
+        """Return a SEND for `post_one`."""
+        sge = Sge(offset, length, memory.lkey)
+        return SendRequest(self._ah, self.remote.qpn, self.remote.qkey, wr_id=offset, sges=(sge,))
+
+    def receive_one(self, number: int) -> None:
+        """Post a receive request, as `receive` does, in less time."""
+        self._qp.post_recv(self._receives[number])
+
+    def received_one(self) -> WorkCompletion:
+        """Wait for a message, in less time than `received`. Raises PerfError for one with an error."""
+        (found,) = self._until(self._received, lambda: self._received.poll(1))
+        if found.vendor_error:
+            raise _failure(found.vendor_error)
+        return found
 
     def completed(self) -> int:
         """Wait for completions of requests; return how many. Raises PerfError for one with an error."""
         count = len(self._take(self._sent, most=self.room.sends))
         self.open -= count
         return count
+
+    def polled(self) -> U64Array:
+        """Return the offsets of requests that have completed, without waiting. Raises PerfError as `completed` does."""
+        found = _require_ok(self._sent.poll_array(self.room.sends))
+        self.open -= len(found)
+        return found["wr_id"]
 
     def drain(self) -> None:
         """Wait for all of them."""
@@ -203,27 +251,38 @@ class End:
         return self._take(self._received, most=self.room.receives)
 
     def _take(self, cq: CompletionQueue, *, most: int) -> Completions:
-        if not len(found := cq.poll_array(most)):
-            found = self._wait(cq, most=most)
-        if found["status"].any():
-            status = int(found["status"][found["status"] != 0][0])
-            name = CompStatus(status).name if status in set(CompStatus) else "unknown"
-            raise PerfError(f"a request ended with status {status}, {name}; see nitro-card logs")
-        return found
+        return _require_ok(self._until(cq, lambda: cq.poll_array(most)))
 
-    def _wait(self, cq: CompletionQueue, *, most: int) -> Completions:
+    def _until(self, cq: CompletionQueue, poll: Callable[[], _Found]) -> _Found:
+        """Poll until there is something."""
+        if len(found := poll()):
+            return found
         spin_until = time.monotonic() + SPIN_S
-        while not len(found := cq.poll_array(most)):
+        while not len(found := poll()):
             if self._stopped.is_set():
                 raise PerfError("the measurement was ended")
             if self._channel is not None:
                 cq.request_notify()
-                if len(found := cq.poll_array(most)):
+                if len(found := poll()):
                     break
                 self._channel.get_event(timeout_s=CHECK_S)
-            elif time.monotonic() > spin_until:
+            elif self._naps and time.monotonic() > spin_until:
                 time.sleep(NAP_S)
+            else:
+                os.sched_yield()
         return found
+
+
+def _require_ok(found: Completions) -> Completions:
+    """Return completions. Raises PerfError if one has an error."""
+    if found["status"].any():
+        raise _failure(int(found["status"][found["status"] != 0][0]))
+    return found
+
+
+def _failure(status: int) -> PerfError:
+    name = CompStatus(status).name if status in set(CompStatus) else "unknown"
+    return PerfError(f"a request ended with status {status}, {name}; see nitro-card logs")
 
 
 class Registered(MemoryRegion):

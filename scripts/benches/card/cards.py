@@ -7,25 +7,25 @@ when a signal unwinds it.
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from nitro_emu.card.control import ask
 from nitro_emu.errors import NitroError
 from nitro_emu.peers.vf_config import DEFAULT_PORT
-from scripts.harness.client_server import python
+from scripts.harness.client_server import Event, python, run_both
+from scripts.harness.efa_perf import Device, commands
 from scripts.harness.errors import BenchError
+from scripts.harness.perf import START_S
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
+from srd.perf.sweep.plan import Sweep
 
-WORKER: Final = "scripts.benches.card.worker"
-"""The module of all applications."""
 START_BOUND_S: Final = 60.0
 """Timeout to start an interpreter and open all virtual functions, on a busy machine."""
 PSK: Final = bytes(range(32)).hex()
@@ -33,8 +33,6 @@ PSK: Final = bytes(range(32)).hex()
 FEW_VFS: Final = 8
 """So many virtual functions have receive regions of the default size, more have smaller ones."""
 MANY_VFS_MEMORY: Final = "8M"
-_TICK_S: Final = 0.1
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +54,25 @@ class RunningCard:
     @property
     def cpu_s(self) -> float:
         """CPU time of its process so far. Raises BenchError if it has ended."""
-        try:
-            values = Path(f"/proc/{self.process.process.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            raise BenchError(f"{self.process.name} has ended: {self.process.last_error}") from None
-        return (int(values[11]) + int(values[12])) / _TICKS_PER_S
+        return self.process.cpu_s
 
-    def counters(self) -> dict[str, int]:
-        """Return the port counters of all its virtual functions together. Raises BenchError if it does not answer."""
+    def device(self, number: int) -> Device:
+        """Return one of its virtual functions."""
+        return Device(self.run_dir, device(number))
+
+    def counters(self, *names: str) -> dict[str, int]:
+        """Return the port counters of some virtual functions together, by default of all.
+
+        Raises BenchError if it does not answer.
+        """
         try:
             vfs = ask(self.run_dir, "stats")["vfs"]
         except NitroError as error:
             raise BenchError(f"{self.process.name}: {error}") from error
-        return total(vf["port"] for vf in vfs.values())
+        found = Counter[str]()
+        for name in names or vfs:
+            found.update(vfs[name]["port"])
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +94,15 @@ class TwoCards:
             raise BenchError(f"the hosts dropped {dropped} datagrams of the cards (full socket buffers): void")
 
 
-def total(counters: Iterator[Mapping[str, int]]) -> dict[str, int]:
-    """Return sums by name."""
-    sums: dict[str, int] = {}
-    for each in counters:
-        for name, value in each.items():
-            sums[name] = sums.get(name, 0) + value
-    return sums
+def measured(cards: TwoCards, sweep: Sweep, *, events: bool = False) -> Event:
+    """Run a sweep between the cards' first devices; return its row (harness/efa_perf.py).
+
+    Raises BenchError, also for a datagram that was dropped at a card's sockets.
+    """
+    server, client = commands(cards.b.device(0), cards.a.device(0), sweep, events=events, naps=False)
+    _, row = run_both(cards.pair, server=server, client=client, bound_s=START_S + 10 * sweep.seconds)
+    cards.require_no_drops()
+    return row
 
 
 def device(number: int) -> str:
@@ -133,7 +139,7 @@ def two_cards(pair: TwoHosts, options: CardOptions) -> Iterator[TwoCards]:
             a = _start(pipes, pair, SENDER, options=options, address=pair.sender, directory=directory)
             b = _start(pipes, pair, RECEIVER, options=options, address=pair.receiver, directory=directory)
             for card in (a, b):
-                _await_ready(pipes, card.process)
+                pipes.event(card.process, "ready", bound_s=START_BOUND_S)
             yield TwoCards(pair, a, b)
         for card in (a, b):
             _require_orderly_end(card.process)
@@ -146,27 +152,9 @@ def _start(
     config = directory / f"{name}.yaml"
     config.write_text(settings(options, name=name, address=address, directory=directory))
     command = pair.command(node, python("nitro_emu.cli", "run", str(config), "--json"))
-    return RunningCard(pipes.add(Process.start(name, command=command)), directory / name)
-
-
-def _await_ready(pipes: ProcessGroup, process: Process) -> None:
-    await_event(pipes, process, "ready", bound_s=START_BOUND_S)
-
-
-def await_event(pipes: ProcessGroup, process: Process, kind: str, *, bound_s: float) -> dict[str, Any]:
-    """Return the first event of a kind. Raises BenchError when the process ends, or none comes in time."""
-    give_up_at = time.monotonic() + bound_s
-    while time.monotonic() < give_up_at:
-        for event in process.events:
-            if event["event"] == kind:
-                return event
-        if process.exit_status is not None:
-            process.stop()  # which collects the rest of its output
-            raise BenchError(f"{process.name} ended with status {process.exit_status}: {process.last_error}")
-        pipes.wait(until=time.monotonic() + _TICK_S)
-    raise BenchError(f"{process.name} sent no {kind!r} within {bound_s:g} s: {process.last_error or 'no output'}")
+    return RunningCard(pipes.start(name, command), directory / name)
 
 
 def _require_orderly_end(process: Process) -> None:
-    if process.exit_status != 0 or process.last_error:
-        raise BenchError(f"{process.name} ended with status {process.exit_status}: {process.last_error or 'no error'}")
+    if process.status != 0 or process.last_error:
+        raise process.failure

@@ -16,6 +16,8 @@ EDGES: Final = (
 )  # fmt: skip
 """Values for fields: the limits of every width and of the device, and their neighbours."""
 LENGTHS: Final = (0, 1, 8, 64, 1000, 4096, 8000, 8924, 8925, 65535, 65536, 200_000)
+FOREIGN_QP_NUMS: Final = 64
+"""Numbers below this may be queue pairs of others."""
 MUTATION_SHARE: Final = 0.15
 """Fraction of the entries of which a byte is changed at random."""
 
@@ -33,10 +35,8 @@ class Target:
 class Forge:
     """Makes entries."""
 
-    def __init__(self, rng: Random, *, foreign_qp_nums: int = 64) -> None:
-        """`foreign_qp_nums`: numbers below this may be queue pairs of others."""
+    def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self._foreign = foreign_qp_nums
 
     def edge(self, bits: int) -> int:
         """Return a number of so many bits: a limit, or any."""
@@ -93,7 +93,7 @@ class Forge:
 
     def _qp_num(self, target: Target) -> int:
         rng = self._rng
-        return rng.choice(target.qp_nums) if target.qp_nums and rng.random() < 0.8 else rng.randrange(self._foreign)
+        return rng.choice(target.qp_nums) if target.qp_nums and rng.random() < 0.8 else rng.randrange(FOREIGN_QP_NUMS)
 
     def _ah(self, target: Target) -> int:
         return self._rng.choice(target.ahs) if target.ahs else self.edge(16)

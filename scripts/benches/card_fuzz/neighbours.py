@@ -9,39 +9,33 @@ Says `ready`, then starts. The reply to each line on stdin is one event:
 
 from __future__ import annotations
 
-import os
+import asyncio
 import select
 import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.efa.abi.io import SendOp
-from nitro_emu.efa.verbs import (
-    Access,
-    AddressHandle,
-    CompletionQueue,
-    Context,
-    MemoryRegion,
-    ProtectionDomain,
-    QpOptions,
-    QueuePair,
-    RecvRequest,
-    SendFlags,
-    SendRequest,
-    Sge,
-)
+from nitro_emu.efa.perf.end import End, Room
+from nitro_emu.efa.verbs import SendOp
 from scripts.harness.events import emit
+from srd.perf.errors import PerfError
 
-QKEY: Final = 0x5EC2E7ED
-BUFFER_BYTES: Final = 64 << 10
 GUARD: Final = 0xA5
 """What lies around a message, and must not change."""
 LENGTHS: Final = (1, 64, 1000, 4096, 8900)
 BOUND_S: Final = 60.0
+FIRST, LANDING, WRITTEN, SOURCE = range(4)
+"""Slots: where the first message lands, all others, what the other end writes, and what this one sends."""
+ROOM: Final = Room(sends=2, receives=1, message_bytes=64 << 10, slots=4)
+AT: Final = 16
+"""Where in its slot a write begins."""
 
 
 def pattern(number: int, *, length: int) -> npt.NDArray[np.uint8]:
@@ -50,111 +44,74 @@ def pattern(number: int, *, length: int) -> npt.NDArray[np.uint8]:
     return lanes.view(np.uint8)[:length]
 
 
-class Side:
-    """One of the two: a device with a queue pair."""
-
-    def __init__(self, name: str, *, directory: Path) -> None:
-        access = Access.LOCAL_WRITE | Access.REMOTE_WRITE
-        self.context = Context(name, directory=directory)
-        self.pd = ProtectionDomain(self.context)
-        self.cq = CompletionQueue(self.context, 64)
-        options = QpOptions(max_send_wr=16, max_recv_wr=16)
-        self.qp = QueuePair(self.pd, send_cq=self.cq, recv_cq=self.cq, options=options)
-        self.qp.to_rts(qkey=QKEY, rnr_retry=7)
-        self.mr = MemoryRegion.allocate(self.pd, length=3 * BUFFER_BYTES, access=access)
-        assert self.mr.region is not None  # noqa: S101 - allocate made it
-        self.bytes = self.mr.region.array
-        self.bytes[:] = GUARD
-
-    def connect(self, other: Side) -> None:
-        """Prepare to send to the other side."""
-        self.ah = AddressHandle(self.pd, gid=other.context.attributes.gid)
-        self.other = other
-
-    def send(self, number: int, *, length: int) -> None:
-        """Post message `number`."""
-        self.bytes[:length] = pattern(number, length=length)
-        sge = Sge(self.mr.address, length, self.mr.lkey)
-        self.qp.post_send(SendRequest(self.ah, self.other.qp.number, QKEY, number, (sge,), flags=SendFlags.SIGNALED))
-
-    def write(self, number: int, *, length: int) -> None:
-        """Post the same bytes as an RDMA write to the last third of the other's memory."""
-        remote = self.other.mr
-        self.qp.post_rdma(
-            SendOp.RDMA_WRITE, self.ah, remote_qpn=self.other.qp.number, remote_qkey=QKEY, addresses=self.mr.address,
-            lengths=length, lkey=self.mr.lkey, remote_addresses=remote.address + 2 * BUFFER_BYTES + 16,
-            rkey=remote.rkey, wr_ids=[number],
-        )  # fmt: skip
-
-    def receive(self, number: int) -> None:
-        """Post a buffer in the middle third."""
-        sge = Sge(self.mr.address + BUFFER_BYTES + 16, 8900, self.mr.lkey)
-        self.qp.post_recv(RecvRequest(number, (sge,)))
-
-    def wrong_bytes(self, number: int, *, length: int, at: int) -> int:
-        """Compare a third with what must be in it, and reset it."""
-        expected = np.full(BUFFER_BYTES, GUARD, np.uint8)
-        expected[16 : 16 + length] = pattern(number, length=length)
-        found = self.bytes[at : at + BUFFER_BYTES]
-        wrong = int(np.count_nonzero(found != expected))
-        found[:] = GUARD
-        return wrong
-
-
 class Game:
     """The ping-pong; `step` plays one message there."""
 
-    def __init__(self, left: Side, right: Side) -> None:
-        left.connect(right)
-        right.connect(left)
-        self._sides = left, right
+    def __init__(self, ends: tuple[End, End]) -> None:
+        self._ends = ends
         self._number = 0
+        self._expected = np.full((SOURCE, ROOM.message_bytes), GUARD, np.uint8)
         self.totals: dict[str, float] = {"messages": 0, "wrong_bytes": 0, "failed": 0, "slowest_s": 0.0}
+        for end, other in (ends, ends[::-1]):
+            end.rows[:] = GUARD
+            end.connect(other.address)
 
-    def step(self) -> None:
+    async def step(self) -> None:
         """Send a message and write it, one way; compare every byte."""
-        sender, receiver = self._sides[:: 1 if self._number % 2 else -1]
+        sender, receiver = self._ends[:: 1 if self._number % 2 else -1]
         number, length, started = self._number, LENGTHS[self._number % len(LENGTHS)], time.monotonic()
         self._number += 1
-        receiver.receive(number)
-        sender.send(number, length=length)
-        sender.write(number, length=length)
-        failed = self._wait(sender, count=2) + self._wait(receiver, count=1)
-        totals = self.totals
-        totals["failed"] += failed
-        totals["messages"] += 1
-        if not failed:
-            for third in (1, 2):
-                totals["wrong_bytes"] += receiver.wrong_bytes(number, length=length, at=third * BUFFER_BYTES)
-        totals["slowest_s"] = max(totals["slowest_s"], time.monotonic() - started)
+        sender.rows[SOURCE, :length] = pattern(number, length=length)
+        failed = await self._fails(sender, partial(_send, sender, length=length))
+        failed += await self._fails(receiver, partial(self._receive, receiver, number=number, length=length))
+        self.totals["failed"] += failed
+        self.totals["messages"] += 1
+        self.totals["slowest_s"] = max(self.totals["slowest_s"], time.monotonic() - started)
 
-    def _wait(self, side: Side, *, count: int) -> int:
-        """Wait for completions; return how many failed, or are missing."""
-        give_up_at, failed = time.monotonic() + BOUND_S, 0
-        while count:
-            for completion in side.cq.poll(count):
-                count -= 1
-                failed += completion.vendor_error != 0
-            if time.monotonic() > give_up_at:
-                return failed + count
-            os.sched_yield()
-        return failed
+    @staticmethod
+    async def _fails(end: End, work: Callable[[], None]) -> int:
+        """Return 1 if what an end waits for fails, or does not come in time."""
+        try:
+            await asyncio.wait_for(end.run(work), BOUND_S)
+        except (PerfError, TimeoutError):
+            return 1
+        return 0
+
+    def _receive(self, end: End, *, number: int, length: int) -> None:
+        """Receive a message; compare all memory with what must be in it, and reset it."""
+        slot = end.received_one().wr_id
+        self._expected[:] = GUARD
+        self._expected[slot, :length] = self._expected[WRITTEN, AT : AT + length] = pattern(number, length=length)
+        found = end.rows[:SOURCE]
+        self.totals["wrong_bytes"] += int(np.count_nonzero(found != self._expected))
+        found[:] = GUARD
+        end.receive(np.array([LANDING], np.uint64))
 
 
-def main() -> None:
+def _send(end: End, *, length: int) -> None:
+    """Send the source, and write it to the other end; wait for both."""
+    source = np.array([SOURCE * ROOM.message_bytes], np.uint64)
+    there = np.array([WRITTEN * ROOM.message_bytes + AT], np.uint64)
+    for op in (SendOp.RDMA_WRITE, SendOp.SEND):
+        end.post(op, source, length=length, memory=end.memory, remote_offsets=there, rkey=end.remote.rkey)
+    end.drain()
+
+
+async def main() -> None:
     """Play until stdin ends."""
     directory, *names = sys.argv[1:]
-    left, right = (Side(name, directory=Path(directory)) for name in names)
-    game = Game(left, right)
-    game.step()
-    emit("ready")
-    while True:
-        game.step()
-        if select.select([sys.stdin], [], [], 0)[0]:
-            if not sys.stdin.readline():
-                return
-            emit("total", **game.totals)
+    with ExitStack() as stack:
+        one, two = (End(stack, ROOM, device=name, run_dir=Path(directory), events=False) for name in names)
+        game = Game((one, two))
+        await game.step()
+        emit("ready")
+        while True:
+            await game.step()
+            if select.select([sys.stdin], [], [], 0)[0]:
+                if not sys.stdin.readline():
+                    return
+                emit("total", **game.totals)
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

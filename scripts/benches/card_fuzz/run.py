@@ -83,7 +83,7 @@ def descriptors(card: Process) -> int:
 
     Engines open sockets for standby paths where a path does not answer, and keep them: they are bounded, and nobody's.
     """
-    process = Path(f"/proc/{card.process.pid}")
+    process = Path(f"/proc/{card.popen.pid}")
     udp = {
         line.split()[9] for kind in ("udp", "udp6") for line in (process / "net" / kind).read_text().splitlines()[1:]
     }
@@ -118,7 +118,7 @@ def _rest(group: ProcessGroup, card: Process, run_dir: Path, *, wanted_descripto
         left = _leftovers(run_dir), descriptors(card) - wanted_descriptors
         if (left[0] <= 0 and left[1] <= 0) or time.monotonic() > give_up_at:
             return left
-        group.wait(until=time.monotonic() + 0.05)
+        group.turn(until=time.monotonic() + 0.05)
 
 
 def measure(entries: int, *, seed: int) -> dict[str, float]:
@@ -133,18 +133,19 @@ def measure(entries: int, *, seed: int) -> dict[str, float]:
         try:
             bad = group.start("hostile program", python(*fuzzer))
             took, growth_bytes = _attack(group, card, bad, entries=entries)
-            bad.process.kill()
+            bad.kill()
             group.stop(bad)
             left = _rest(group, card, run_dir, wanted_descriptors=descriptors_before)
             total = group.request(good, "", "total")
         except (NitroError, BenchError):
-            if card.exit_status is None:
+            group.turn(until=0.0)
+            if card.status is None:
                 raise
             return {**dict.fromkeys(FIGURES, math.inf), "card_lives": 0, "internal_errors": complaints(card)}
         return {
             "entries": took["entries"],
             "connections": took["connections"],
-            "card_lives": int(card.exit_status is None),
+            "card_lives": int(card.status is None),
             "internal_errors": complaints(card),
             "neighbour_messages": total["messages"],
             "neighbour_wrong_bytes": total["wrong_bytes"],

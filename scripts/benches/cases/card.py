@@ -1,9 +1,9 @@
 """Card: applications on two cards of one host, beside the library in process on the same veth pair.
 
-A card runs in each namespace, and an application at each (card/worker); MTU 9000, segmentation offload, plain text
-unless said otherwise. In-process SRD has the same bytes to move between two processes without cards (veth/worker). Each
-end has half of the processors, for all contestants (card/pinned.py). In each round all take turns, and change who is
-first.
+A card runs in each namespace, and an application at each: `efa-pingpong`'s and `efa-bw`'s (nitro_emu.efa.perf), with
+the sweeps of `srd perf`, by which in-process SRD moves the same bytes between two processes without cards. MTU 9000,
+segmentation offload, plain text unless said otherwise. Each end has half of the processors, for all contestants
+(card/pinned.py). In each round all take turns, and change who is first.
 
 - `p50_over_inprocess_ratio`: median round trip of a SEND of 64 B and its echo, applications that poll, over that of
   in-process SRD that polls (`busy_poll`). The cards have their defaults: they poll while there is traffic, and sleep
@@ -12,8 +12,9 @@ first.
   1 MiB. `encrypted_over_plain_ratio`: the writes of encrypted cards over those of cards in plain text.
 - `host_cpu_ratio`: CPU time of both applications per 10^9 bytes of these writes, over that of both processes in
   process. The applications sleep until the card has an event for them. `card_cpu_s_per_gb`: of both cards.
-- `messages_per_second_64b`: SENDs of 64 B by the driver's batch calls.
-- `jain_index_64vf`: fairness of the goodput of 64 virtual functions of each card with a queue pair each, all writing.
+- `messages_per_second_64b`: SENDs of 64 B by the driver's batch calls, `MAX_DEPTH` at a time.
+- `jain_index_64vf`: fairness of the goodput of 64 virtual functions of each card with a queue pair each, all writing
+  (card/shares.py).
 - `neighbour_p99_ratio`: 99th percentile of a tenant's round trips of 64 B beside another tenant of the same cards that
   floods them, over that beside one that takes no more than its share: one that makes the same round trips. The flood
   is of descriptors (SENDs of 64 B, posted without ever waiting) or of bytes (writes of 1 MiB); the worse counts. So
@@ -22,7 +23,8 @@ first.
   in a pass, but not the completions of what one ACK confirms, and on two processors it shares one with the flooding
   program: 5.5 to 8.2 were measured, and the bound is above that.
 
-Every message is compared with what was sent (see the workers).
+Round trips are compared with what was sent, by both ends before the answer; so are the writes of `jain_index_64vf`.
+Other writes and messages are compared in a run of their own, before the one that is timed.
 """
 
 from __future__ import annotations
@@ -31,19 +33,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from scripts.benches.card.cards import WORKER, CardOptions, TwoCards, device, two_cards
-from scripts.benches.card.neighbour import neighbour
+from scripts.benches.card import shares
+from scripts.benches.card.cards import CardOptions, TwoCards, measured, two_cards
+from scripts.benches.card.neighbour import FAIR, KINDS, RINGS, WIRE, neighbour
 from scripts.benches.card.pinned import pinned
-from scripts.benches.card.worker import flood
 from scripts.benches.cases.fair import jain_index
-from scripts.benches.cases.latency import SMALL_SIZES, SPINNING, round_trips
+from scripts.benches.cases.latency import SMALL_SIZES, SPINNING, figures, round_trips
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
-from scripts.harness.client_server import Event, python, run_both
-from scripts.harness.drops import Drops
+from scripts.harness.client_server import Event, run_both
+from scripts.harness.drops import no_drops
 from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import TwoHosts, veth_pair
-from srd.perf.sweep.span import WARM_UP
+from scripts.harness.worker import worker
+from srd.perf.figures import MB
+from srd.perf.sweep.plan import MAX_DEPTH, Operation, Sweep
 
 WANTED: Final = (
     Wanted("p50_over_inprocess_ratio", "<=", 2, over="median"),
@@ -55,16 +59,18 @@ WANTED: Final = (
 )
 NEEDS: Final = ()
 SECONDS: Final = 2.0
-NEIGHBOUR_WARM_UP: Final = 20
-"""Round trips that do not count beside a neighbour, where each may take long."""
 VFS: Final = 64
+WRITE_BYTES: Final = 1 << 20
+OUTSTANDING: Final = 16
+CHECKED_WRITES: Final = 256
+CHECKED_MESSAGES: Final = 100_000
+"""What is compared, before what is timed."""
 BUSY_POLL: Final = False
 """Whether the cards of the ping-pong that counts never sleep."""
 IN_PROCESS: Final = "in_process"
 OURS: Final = "ours"
 POLLING: Final = "busy_poll_"
 ENCRYPTED: Final = "encrypted_"
-SMALL: Final = "64b"
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
@@ -77,10 +83,8 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 def _round(two: TwoHosts, *, number: int, seconds: float) -> Round:
     found: dict[str, dict[str, float]] = {OURS: {}, IN_PROCESS: {}}
     for name, measure in _parts(two, seconds=seconds, backwards=bool(number % 2)):
-        before = Drops.read(two.namespaces)
-        figures = measure()
-        Drops.read(two.namespaces).require_none_since(before, during=f"card: {', '.join(figures)}")
-        found[name] |= figures
+        with no_drops(two.namespaces, during=f"card, {name}"):
+            found[name] |= measure()
     ours, in_process = found[OURS], found[IN_PROCESS]
     return Round(number + 1, ours | ratios(ours, in_process), {IN_PROCESS: in_process})
 
@@ -105,7 +109,7 @@ def _parts(two: TwoHosts, *, seconds: float, backwards: bool) -> list[tuple[str,
 def ratios(ours: Figures, in_process: Figures) -> dict[str, float]:
     """Return the ratios of one round."""
     p50_us = ours[f"{POLLING if BUSY_POLL else ''}p50_64b_us"]
-    flooded_us = max(ours[f"neighbour_p99_{kind}_us"] for kind in (flood.RINGS, flood.WIRE))
+    flooded_us = max(ours[f"neighbour_p99_{kind}_us"] for kind in (RINGS, WIRE))
     return {
         "p50_over_inprocess_ratio": p50_us / in_process["p50_64b_us"],
         "write_over_inprocess_ratio": ours["bulk_gbps"] / in_process["bulk_gbps"],
@@ -123,10 +127,6 @@ def _in_process_round_trips(two: TwoHosts, *, seconds: float) -> Figures:
     return round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=seconds)
 
 
-def _round_trip_figures(percentiles: dict[str, float], *, prefix: str = "") -> dict[str, float]:
-    return {f"{prefix}{name.removesuffix('_us')}_{SMALL}_us": value for name, value in percentiles.items()}
-
-
 def _in_process_bulk(two: TwoHosts, *, seconds: float) -> Figures:
     flow = iperf.ours(two, seconds=seconds, plain=True)
     return {"bulk_gbps": flow.gbps, "host_cpu_s_per_gb": flow.cpu_s_per_gb}
@@ -135,76 +135,56 @@ def _in_process_bulk(two: TwoHosts, *, seconds: float) -> Figures:
 # -- on cards ---------------------------------------------------------------------------------------------------------
 
 
-def _applications(
-    cards: TwoCards,
-    role: str,
-    *options: str,
-    sender: tuple[str, ...] = (),
-    vf: int | None = 0,
-    seconds: float,
-    bound_s: float,
-) -> tuple[Event, Event]:
-    """Run the application at each card; return their last events.
-
-    `sender`: options of the sending one alone; `vf`: None if they use all.
-    """
-    devices = [] if vf is None else [device(vf)]
-    found = run_both(
-        cards.pair,
-        server=python(WORKER, f"{role}-receive", str(cards.b.run_dir), *devices, *options),
-        client=lambda host, port: python(
-            WORKER, f"{role}-send", str(cards.a.run_dir), *devices, host, str(port), *options, *sender,
-            "--seconds", str(seconds),
-        ),
-        bound_s=bound_s,
-    )  # fmt: skip
-    cards.require_no_drops()
-    return found
-
-
 def _card_round_trips(two: TwoHosts, options: CardOptions, *, seconds: float, prefix: str = "") -> Figures:
     with two_cards(two, options) as cards:
-        return _round_trip_figures(_round_trips(cards, seconds=seconds), prefix=prefix)
+        return figures(_round_trips(cards, seconds=seconds), prefix=prefix)
 
 
-def _round_trips(cards: TwoCards, *, seconds: float, warm_up: int = WARM_UP) -> dict[str, float]:
-    sender = ("--warm-up", str(warm_up))
-    _, measured = _applications(cards, "ping", sender=sender, seconds=seconds, bound_s=START_S + seconds)
-    figures: dict[str, float] = measured["figures"]
-    return figures
+def _round_trips(cards: TwoCards, *, seconds: float) -> Event:
+    return measured(cards, Sweep(Operation.LATENCY, sizes=(64,), iterations=0, seconds=seconds, verify=True))
 
 
 def _writes(two: TwoHosts, options: CardOptions, *, seconds: float, prefix: str = "") -> Figures:
+    plan = partial(Sweep, Operation.WRITE, sizes=(WRITE_BYTES,), tx_depth=OUTSTANDING)
     with two_cards(two, options) as cards:
-        cpu_before_s = cards.cpu_s
-        received, sent = _applications(cards, "write", seconds=seconds, bound_s=START_S + 10 * seconds)
-        card_cpu_s = cards.cpu_s - cpu_before_s
+        measured(cards, plan(iterations=CHECKED_WRITES, verify=True), events=True)
+        cpu_before_s, bytes_before = cards.cpu_s, cards.a.counters()["rdma_write_bytes"]
+        row = measured(cards, plan(iterations=0, seconds=seconds), events=True)
+        card_cpu_s, card_bytes = cards.cpu_s - cpu_before_s, cards.a.counters()["rdma_write_bytes"] - bytes_before
     return {
-        f"{prefix}bulk_gbps": 8 * sent["bytes"] / sent["seconds"] / 1e9,
-        f"{prefix}host_cpu_s_per_gb": (sent["cpu_s"] + received["cpu_s"]) / (sent["bytes"] / 1e9),
-        f"{prefix}card_cpu_s_per_gb": card_cpu_s / (sent["all_bytes"] / 1e9),
+        f"{prefix}bulk_gbps": 8 * row["mean_mb_per_s"] * MB / 1e9,
+        f"{prefix}host_cpu_s_per_gb": row["cpu_s"] / (row["iterations"] * WRITE_BYTES / 1e9),
+        f"{prefix}card_cpu_s_per_gb": card_cpu_s / (card_bytes / 1e9),
     }
 
 
 def _rate(two: TwoHosts, *, seconds: float) -> Figures:
+    plan = partial(Sweep, Operation.RATE, sizes=(64,), tx_depth=MAX_DEPTH)
     with two_cards(two, CardOptions()) as cards:
-        received, sent = _applications(cards, "rate", seconds=seconds, bound_s=START_S + 10 * seconds)
+        measured(cards, plan(iterations=CHECKED_MESSAGES, verify=True))
+        row = measured(cards, plan(iterations=0, seconds=seconds))
     return {
-        "messages_per_second_64b": sent["messages"] / sent["seconds"],
-        "host_cpu_per_message_64b_us": (sent["cpu_s"] + received["cpu_s"]) / sent["messages"] * 1e6,
+        "messages_per_second_64b": 1e6 * row["million_messages_per_s"],
+        "host_cpu_per_message_64b_us": row["cpu_s"] / row["iterations"] * 1e6,
     }
 
 
 def _shares(two: TwoHosts, *, seconds: float) -> Figures:
     with two_cards(two, CardOptions(vfs=VFS)) as cards:
-        _, sent = _applications(
-            cards, "shares", "--vfs", str(VFS), vf=None, seconds=seconds, bound_s=2 * START_S + seconds
+        _, sent = run_both(
+            two,
+            server=worker(shares.MODULE, "receive", run_dir=str(cards.b.run_dir), vfs=VFS),
+            client=lambda host, port: worker(
+                shares.MODULE, "send", run_dir=str(cards.a.run_dir), host=host, port=port, vfs=VFS, seconds=seconds
+            ),
+            bound_s=2 * START_S + seconds,
         )
-    shares: list[int] = sent["bytes"]
+        cards.require_no_drops()
+    sent_bytes: list[int] = sent["bytes"]
     return {
-        f"jain_index_{VFS}vf": jain_index(shares),
-        f"bulk_{VFS}vf_gbps": 8 * sum(shares) / sent["seconds"] / 1e9,
-        f"smallest_of_mean_{VFS}vf_fraction": min(shares) / (sum(shares) / len(shares)),
+        f"jain_index_{VFS}vf": jain_index(sent_bytes),
+        f"bulk_{VFS}vf_gbps": 8 * sum(sent_bytes) / sent["seconds"] / 1e9,
+        f"smallest_of_mean_{VFS}vf_fraction": min(sent_bytes) / (sum(sent_bytes) / len(sent_bytes)),
     }
 
 
@@ -214,18 +194,18 @@ def _shares(two: TwoHosts, *, seconds: float) -> Figures:
 def _neighbours(two: TwoHosts, *, seconds: float, backwards: bool) -> Figures:
     """Measure a tenant alone, and beside each kind of neighbour."""
     found: dict[str, float] = {}
-    kinds: list[str | None] = [None, *flood.KINDS]
+    kinds: list[str | None] = [None, *KINDS]
     for kind in kinds[::-1] if backwards else kinds:
         with two_cards(two, CardOptions(vfs=2)) as cards:
             if kind is None:
-                found |= _beside("idle", _round_trips(cards, seconds=seconds, warm_up=NEIGHBOUR_WARM_UP))
+                found |= _beside("idle", _round_trips(cards, seconds=seconds))
                 continue
             with neighbour(cards, kind) as rate:
-                found |= _beside(kind, _round_trips(cards, seconds=seconds, warm_up=NEIGHBOUR_WARM_UP))
-            if kind != flood.FAIR:
+                found |= _beside(kind, _round_trips(cards, seconds=seconds))
+            if kind != FAIR:
                 found[f"neighbour_{kind}_per_second"] = rate()
     return {name: found[name] for name in sorted(found)}
 
 
-def _beside(kind: str, percentiles: dict[str, float]) -> dict[str, float]:
-    return {f"neighbour_{name}_{kind}_us": percentiles[f"{name}_us"] for name in ("p50", "p99")}
+def _beside(kind: str, row: Event) -> dict[str, float]:
+    return {f"neighbour_{name}_{kind}_us": figures(row)[f"{name}_64b_us"] for name in ("p50", "p99")}

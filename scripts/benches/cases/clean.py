@@ -15,7 +15,7 @@ from typing import Final
 
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.needs import Need, lacks
 from scripts.harness.two_hosts import TwoHosts, veth_pair
 
@@ -67,7 +67,6 @@ def _flows(two: TwoHosts, *, seconds: float) -> Iterator[tuple[str, iperf.Flow]]
     for algorithm in () if lacks("iperf3") else iperf.ALGORITHMS:
         runs[f"tcp_{algorithm}"] = partial(iperf.run, two, algorithm=algorithm, seconds=seconds)
     for name, run in runs.items():
-        before = Drops.read(two.namespaces)
-        flow = run()
-        Drops.read(two.namespaces).require_none_since(before, during=name)
+        with no_drops(two.namespaces, during=name):
+            flow = run()
         yield name, flow

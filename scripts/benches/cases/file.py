@@ -31,7 +31,7 @@ from scripts.benches.case import Request
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.harness.client_server import python, run_both
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.errors import BenchError
 from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import TwoHosts, veth_pair
@@ -81,10 +81,9 @@ def _rounds(count: int, *, directory: Path, seconds: float) -> Iterator[Round]:
         for number in range(count):
             figures = dict[str, float]()
             for name, plain in sorted(_MODES.items(), reverse=bool(number % 2)):
-                before = Drops.read(two.namespaces)
-                line_gbps = iperf.ours(two, seconds=seconds, plain=plain).gbps
-                gbps, cpu_s_per_gb = _transfer(two, source, plain=plain)
-                Drops.read(two.namespaces).require_none_since(before, during=name)
+                with no_drops(two.namespaces, during=name):
+                    line_gbps = iperf.ours(two, seconds=seconds, plain=plain).gbps
+                    gbps, cpu_s_per_gb = _transfer(two, source, plain=plain)
                 figures |= {
                     f"{name}_over_line_ratio": gbps / line_gbps,
                     f"{name}_gbps": gbps,

@@ -5,6 +5,7 @@ end has a core of its own, as two hosts have: on a shared core the scheduler han
 takes a quarter of the time of a wake-up on another core, and an end that polls gets in the way of the other.
 Idle: SRD with its defaults (adaptive polling), SRD with `busy_poll` at both ends (`busy_poll_*`), and TCP with blocking
 sockets. Loaded: 64 B beside an unlimited bulk flow; SRD's is a second peer of the same two endpoints, TCP's an iperf3.
+All percentiles are by the nearest rank, as `srd perf` has them.
 
 `p50_SIZE_ratio`, `p50_busy_poll_ratio`: SRD over TCP; `p50_ratio` is that of 64 B. `p50_loaded_ratio`,
 `p999_loaded_ratio`: SRD beside its bulk flow over TCP beside TCP's. `loaded_bulk_ratio`: SRD's bulk flow beside the
@@ -13,15 +14,14 @@ ping-pong over the same flow before the ping-pong begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
-from scripts.benches.veth.worker.pingpong import name_of
 from scripts.harness import perf
 from scripts.harness.client_server import Event, Pair, require_no_drops, run_both
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.needs import Need, lacks
 from scripts.harness.two_hosts import TwoHosts, own_cores, veth_pair
 from scripts.harness.worker import worker
@@ -55,16 +55,15 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
     with veth_pair(mtu=9000, offload=True) as pair:
         two = pair.on(own_cores())
         for number in range(count):
-            before = Drops.read(two.namespaces)
-            ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
-            share_s = seconds / len(SIZES)
-            ours |= round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=share_s, prefix="busy_poll_")
-            tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
-            loaded = ours_loaded(two, seconds=seconds)
-            ours |= figures(loaded, prefix="loaded_")
-            ours |= {"loaded_bulk_gbps": loaded["bulk_gbps"], "alone_bulk_gbps": loaded["bulk_alone_gbps"]}
-            tcp |= {} if lacks("iperf3") else _loaded_tcp(two, seconds=seconds)
-            Drops.read(two.namespaces).require_none_since(before, during="latency")
+            with no_drops(two.namespaces, during="latency"):
+                ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
+                share_s = seconds / len(SIZES)
+                ours |= round_trips(two, *SPINNING, sizes=SMALL_SIZES, seconds=share_s, prefix="busy_poll_")
+                tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
+                loaded = ours_loaded(two, seconds=seconds)
+                ours |= figures(loaded, prefix="loaded_")
+                ours |= {"loaded_bulk_gbps": loaded["bulk_gbps"], "alone_bulk_gbps": loaded["bulk_alone_gbps"]}
+                tcp |= {} if lacks("iperf3") else _loaded_tcp(two, seconds=seconds)
             yield Round(number + 1, ours | ratios(ours, tcp), {"tcp": tcp})
 
 
@@ -85,13 +84,18 @@ def ratios(ours: dict[str, float], tcp: dict[str, float]) -> dict[str, float]:
     }
 
 
-def figures(measured: Event, *, prefix: str = "") -> dict[str, float]:
-    """Return the percentiles of each size, named for instance `p50_64b_us`."""
-    return {
-        f"{prefix}{name.removesuffix('_us')}_{size}_us": value
-        for size, percentiles in measured["figures"].items()
-        for name, value in percentiles.items()
-    }
+def name_of(size: int) -> str:
+    """Return a size in bytes as the figures' names have it: 64b, 4kib, 1mib."""
+    for shift, unit in ((20, "mib"), (10, "kib")):
+        if size and size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return f"{size}b"
+
+
+def figures(row: Mapping[str, Any], *, prefix: str = "") -> dict[str, float]:
+    """Return the percentiles of round trips in a row of `srd perf latency`, named for instance `p50_64b_us`."""
+    size = name_of(row["size_bytes"])
+    return {f"{prefix}{name}_{size}_us": 2 * row[of_one_way] for name, of_one_way in PERCENTILES.items()}
 
 
 def round_trips(two: Pair, *options: str, sizes: Sequence[int], seconds: float, prefix: str = "") -> dict[str, float]:
@@ -99,11 +103,7 @@ def round_trips(two: Pair, *options: str, sizes: Sequence[int], seconds: float, 
     words = [word for size in sizes for word in ("-s", str(size))]
     share_s = f"{seconds / len(sizes):g}"
     found = perf.rows(two, "latency", "-D", share_s, "--verify", *words, *options, bound_s=2 * seconds)
-    return {
-        f"{prefix}{name}_{name_of(row['size_bytes'])}_us": 2 * row[of_one_way]
-        for row in found
-        for name, of_one_way in PERCENTILES.items()
-    }
+    return {name: value for row in found for name, value in figures(row, prefix=prefix).items()}
 
 
 def ours_loaded(two: Pair, *, seconds: float) -> Event:

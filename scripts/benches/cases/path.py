@@ -33,7 +33,7 @@ from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.benches.veth.worker.path import KINDS, PLAIN, SECURE, STREAMS, WORKLOADS
 from scripts.harness.client_server import Event, require_no_drops, run_both
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.needs import Need, lacks
 from scripts.harness.perf import START_S
 from scripts.harness.rooms import Profile
@@ -119,12 +119,10 @@ def bulk(seconds: float) -> tuple[dict[str, float], dict[str, float]]:
     theirs: dict[str, float] = {}
     for mtu, offload in LINKS:
         link = f"bulk_mtu{mtu}" if offload else f"bulk_mtu{mtu}_nogso"
-        with veth_pair(mtu=mtu, offload=offload) as two:
-            before = Drops.read(two.namespaces)
+        with veth_pair(mtu=mtu, offload=offload) as two, no_drops(two.namespaces, during=link):
             plain = iperf.ours(two, seconds=seconds, plain=True)
             tcp = iperf.run(two, algorithm=CUBIC, seconds=seconds)
             secure = iperf.ours(two, seconds=seconds, plain=False)
-            Drops.read(two.namespaces).require_none_since(before, during=link)
         theirs |= {f"gbps_{link}": tcp.gbps, f"cpu_s_per_gb_{link}": tcp.cpu_s_per_gb}
         for flow, suffix in ((plain, ""), (secure, "_secure")):
             found |= {

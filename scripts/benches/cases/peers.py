@@ -13,7 +13,7 @@ from typing import Final
 
 from scripts.benches.outcome import Round, Wanted
 from scripts.harness.client_server import Event, Pair, require_no_drops, run_both
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.errors import BenchError
 from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import veth_pair
@@ -35,11 +35,10 @@ def rounds(count: int, _seconds: float) -> Iterator[Round]:
     """Make `count` rounds of all numbers of peers."""
     with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
-            before = Drops.read(two.namespaces)
-            figures = {"bytes_per_peer": bytes_per_peer(two, COUNTS[-1])}
-            for peers in COUNTS:
-                figures[f"cost_{peers}_us"] = _measure(two, peers)["cost_us"]
-            Drops.read(two.namespaces).require_none_since(before, during="peers")
+            with no_drops(two.namespaces, during="peers"):
+                figures = {"bytes_per_peer": bytes_per_peer(two, COUNTS[-1])}
+                for peers in COUNTS:
+                    figures[f"cost_{peers}_us"] = _measure(two, peers)["cost_us"]
             figures["cost_ratio_10000"] = figures["cost_10000_us"] / figures["cost_1_us"]
             yield Round(number + 1, figures)
 

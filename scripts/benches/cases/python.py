@@ -14,7 +14,7 @@ from typing import Final
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.harness.client_server import run_both
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
 from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import TwoHosts, veth_pair
@@ -33,11 +33,9 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
     for number in range(count):
         ours, theirs = dict[str, float](), dict[str, float]()
         for mtu, suffix in SUFFIXES.items():
-            with veth_pair(mtu=mtu, offload=True) as two:
-                before = Drops.read(two.namespaces)
+            with veth_pair(mtu=mtu, offload=True) as two, no_drops(two.namespaces, during="ours and aioquic"):
                 ours_gbps = iperf.ours(two, seconds=seconds, plain=False).gbps
                 theirs_gbps = aioquic_gbps(two, mtu=mtu, seconds=seconds)
-                Drops.read(two.namespaces).require_none_since(before, during="ours and aioquic")
             ours[f"payload_gbps{suffix}"] = ours_gbps
             ours[f"aioquic_ratio{suffix}"] = ours_gbps / theirs_gbps
             theirs[f"payload_gbps{suffix}"] = theirs_gbps

@@ -13,7 +13,7 @@ from typing import Final
 
 from scripts.benches.outcome import Round, Wanted
 from scripts.harness import perf
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.two_hosts import TwoHosts, veth_pair
 
 WANTED: Final = (Wanted("messages_per_second_64b", ">=", 150_000, over="median"),)
@@ -29,9 +29,8 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
         for number in range(count):
             figures: dict[str, float] = {}
             for name, message_bytes, peers in KINDS:
-                before = Drops.read(two.namespaces)
-                rate, cpu_us = _rate(two, message_bytes=message_bytes, peers=peers, seconds=seconds)
-                Drops.read(two.namespaces).require_none_since(before, during=name)
+                with no_drops(two.namespaces, during=name):
+                    rate, cpu_us = _rate(two, message_bytes=message_bytes, peers=peers, seconds=seconds)
                 figures |= {f"messages_per_second_{name}": rate, f"cpu_per_message_{name}_us": cpu_us}
             yield Round(number + 1, figures)
 

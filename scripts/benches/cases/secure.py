@@ -19,7 +19,7 @@ from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.benches.veth.wireguard import tunnel
 from scripts.harness.client_server import run_both
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.needs import Need, lacks, lacks_library
 from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import TwoHosts, veth_pair
@@ -51,18 +51,17 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
         tunnelled: dict[str, float] = {}
         for mtu in MTUS:
             with veth_pair(mtu=mtu, offload=True) as two:
-                before = Drops.read(two.namespaces)
-                for plain in order:
-                    flow = iperf.ours(two, seconds=seconds, plain=plain)
-                    figures = {f"gbps_mtu{mtu}": flow.gbps, f"cpu_s_per_gb_mtu{mtu}": flow.cpu_s_per_gb}
-                    found[plain] |= figures
-                if mtu == min(MTUS) and not lacks_library("aioquic"):
-                    theirs[f"gbps_mtu{mtu}"] = aioquic_gbps(two, mtu=mtu, seconds=seconds)
-                if mtu == max(MTUS):
+                with no_drops(two.namespaces, during="secure"):
                     for plain in order:
-                        found[plain] |= _round_trips(two, seconds=seconds, plain=plain)
-                        found[plain] |= _handshakes(two, seconds=seconds, plain=plain)
-                Drops.read(two.namespaces).require_none_since(before, during="secure")
+                        flow = iperf.ours(two, seconds=seconds, plain=plain)
+                        figures = {f"gbps_mtu{mtu}": flow.gbps, f"cpu_s_per_gb_mtu{mtu}": flow.cpu_s_per_gb}
+                        found[plain] |= figures
+                    if mtu == min(MTUS) and not lacks_library("aioquic"):
+                        theirs[f"gbps_mtu{mtu}"] = aioquic_gbps(two, mtu=mtu, seconds=seconds)
+                    if mtu == max(MTUS):
+                        for plain in order:
+                            found[plain] |= _round_trips(two, seconds=seconds, plain=plain)
+                            found[plain] |= _handshakes(two, seconds=seconds, plain=plain)
                 if not (lacks("wireguard-go") or lacks("iperf3")):
                     with tunnel(two, mtu=mtu) as inner:  # drops at its sockets are its own
                         tunnelled[f"gbps_mtu{mtu}"] = iperf.run(inner, algorithm=CUBIC, seconds=seconds).gbps

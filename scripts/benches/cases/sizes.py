@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.cases.latency import TCP, round_trips
+from scripts.benches.cases.latency import TCP, name_of, round_trips
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.veth.worker.pingpong import name_of
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.two_hosts import own_cores, veth_pair
 
 WANTED: Final = (Wanted("worst_ratio", "<=", 2, over="median"),)
@@ -26,10 +25,9 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
     with veth_pair(mtu=9000, offload=True) as pair:
         two = pair.on(own_cores())
         for number in range(count):
-            before = Drops.read(two.namespaces)
-            ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
-            tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
-            Drops.read(two.namespaces).require_none_since(before, during="sizes")
+            with no_drops(two.namespaces, during="sizes"):
+                ours = round_trips(two, "--plain", sizes=SIZES, seconds=seconds)
+                tcp = round_trips(two, *TCP, sizes=SIZES, seconds=seconds)
             yield Round(number + 1, ours | {"worst_ratio": worst_ratio(ours, tcp)}, {"tcp": tcp})
 
 

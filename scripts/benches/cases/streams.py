@@ -15,7 +15,7 @@ from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth.iperf import Flow
 from scripts.benches.veth.worker.streams import KINDS, MESSAGE, STREAM, TCP
 from scripts.harness.client_server import run_both
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.errors import BenchError
 from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import TwoHosts, veth_pair
@@ -38,9 +38,8 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
             found: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
             for suffix, streams in COUNTS.items():
                 for kind in KINDS if number % 2 else reversed(KINDS):
-                    before = Drops.read(two.namespaces)
-                    flow = _flow(two, kind=kind, count=streams, seconds=seconds)
-                    Drops.read(two.namespaces).require_none_since(before, during=kind)
+                    with no_drops(two.namespaces, during=kind):
+                        flow = _flow(two, kind=kind, count=streams, seconds=seconds)
                     found[kind] |= {f"gbps{suffix}": flow.gbps, f"cpu_s_per_gb{suffix}": flow.cpu_s_per_gb}
             ours = found.pop(STREAM)
             yield Round(number + 1, ours | ratios(ours, found), found)

@@ -28,8 +28,8 @@ from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.reference_fabric import RECEIVER, SENDER
 from scripts.benches.veth.iperf import Flow
 from scripts.harness import perf
-from scripts.harness.errors import BenchError
 from scripts.harness.two_hosts import TwoHosts
+from scripts.harness.waiting import wait_until
 from srd.compare.counters import Reading
 from srd.compare.errors import CellError
 from srd.compare.subflows import allow_subflows
@@ -92,7 +92,9 @@ def measure_tcp(lab: Lab, *, seconds: float, mptcp: bool) -> dict[str, float]:
     options = (protocol, "-C", CUBIC, "-B", lab.pinned_addresses(SENDER)[spine], "-t", f"{bulk_s:g}", "--plain")
     before = _sent_bytes(lab)
     with perf.running(whole if mptcp else pinned, "client", *options, bound_s=bulk_s, port=BULK_PORT) as ended:
-        _await_bytes(lab, before)
+        wait_until(
+            lambda: _sent_bytes(lab) - before >= BEGUN_BYTES, within_s=perf.START_S, missing="there was no bulk flow"
+        )
         time.sleep(WARM_UP_S)
         found = round_trips(pinned, *TCP, sizes=SMALL_SIZES, seconds=seconds)
         bulk = Flow.of(ended())
@@ -102,12 +104,3 @@ def measure_tcp(lab: Lab, *, seconds: float, mptcp: bool) -> dict[str, float]:
 def _sent_bytes(lab: Lab) -> int:
     """Return what the fabric has sent so far."""
     return sum(Reading.take(lab).sent_bytes.values())
-
-
-def _await_bytes(lab: Lab, before: int) -> None:
-    """Wait until the bulk flow has begun."""
-    give_up_at = time.monotonic() + perf.START_S
-    while _sent_bytes(lab) - before < BEGUN_BYTES:
-        if time.monotonic() >= give_up_at:
-            raise BenchError(f"no bulk flow within {perf.START_S:g} s")
-        time.sleep(0.05)

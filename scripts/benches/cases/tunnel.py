@@ -36,11 +36,12 @@ from scripts.benches.tunnel.fabric import dead, loss, uplink_bytes
 from scripts.benches.tunnel.streams import OMIT_S, WORKER, Sockets, stream
 from scripts.benches.veth import iperf
 from scripts.harness.client_server import run_both
-from scripts.harness.drops import Drops
+from scripts.harness.drops import no_drops
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import EVERYTHING, Need, lacks
 from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import TwoHosts, veth_pair
+from scripts.harness.waiting import wait_until
 from scripts.harness.worker import worker
 from srd.perf.tcp_socket import CUBIC
 
@@ -93,11 +94,10 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds."""
     for number in range(1, count + 1):
         found: Found = {}
-        before = Drops.read(())
-        with veth_pair(mtu=MTU, offload=True, name=f"bench-tunnel-{os.getpid()}") as pair:
+        name = f"bench-tunnel-{os.getpid()}"
+        with no_drops((), during="tunnel"), veth_pair(mtu=MTU, offload=True, name=name) as pair:
             bare(pair, found, seconds=seconds)
-        Drops.read(()).require_none_since(before, during="tunnel")
-        with Lab.up(reference(name=f"bench-tunnel-{os.getpid()}")) as lab:
+        with Lab.up(reference(name=name)) as lab:
             four_paths(TwoHosts.of_lab(lab, SENDER, RECEIVER), found, seconds=seconds)
             _require_relay(lab)
             relay = int(lab.backend == "relay")
@@ -200,11 +200,12 @@ def stall(ends: TwoHosts, sockets: Sockets) -> dict[str, float]:
 
 def _await_bytes(lab: Lab) -> None:
     """Wait until a stream has begun."""
-    before, give_up_at = sum(uplink_bytes(lab).values()), time.monotonic() + START_S
-    while sum(uplink_bytes(lab).values()) - before < STREAM_BYTES:
-        if time.monotonic() >= give_up_at:
-            raise BenchError(f"no stream within {START_S:g} s")
-        time.sleep(0.02)
+    before = sum(uplink_bytes(lab).values())
+    wait_until(
+        lambda: sum(uplink_bytes(lab).values()) - before >= STREAM_BYTES,
+        within_s=START_S,
+        missing="there was no stream",
+    )
 
 
 def beside_bulk(ends: TwoHosts, bulk: Sequence[TwoHosts]) -> dict[str, float]:

@@ -2,8 +2,7 @@
 
 A dumbbell with MTU 1500; the bottleneck has a buffer of one bandwidth-delay product.
 
-TCP is a model (scripts/benches/wild): CUBIC and BBR here; Reno is there for experiments. All SRD settings are the
-defaults. Figures:
+TCP is a model (scripts/benches/wild), of CUBIC and of BBR. All SRD settings are the defaults. Figures:
 
 - `tcp_share_cubic`, `tcp_share_bbr`: what one TCP flow gets of 100 Mbit/s and 20 ms beside one of ours, over half of
   the bottleneck's rate; `own_share_*` what ours gets. TCP starts a second after ours; the measurement begins

@@ -38,6 +38,7 @@ from scripts.harness import perf
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import Need, lacks
 from scripts.harness.two_hosts import TwoHosts
+from scripts.harness.waiting import wait_until
 from srd.perf.tcp_socket import BBR, CUBIC
 
 LIMITS: Final = {"wan_capacity_fraction": 0.88}
@@ -181,11 +182,7 @@ def _shares(lab: Lab, *, algorithm: str) -> tuple[float, float]:
 
 def _await_bytes(lab: Lab) -> None:
     """Wait until data of ours arrives."""
-    give_up_at = time.monotonic() + perf.START_S
-    while _arrived_bytes(lab)[OUR_HOSTS[1]] < 100_000:
-        if time.monotonic() > give_up_at:
-            raise BenchError(f"nothing arrived within {perf.START_S:g} s")
-        time.sleep(0.05)
+    wait_until(lambda: _arrived_bytes(lab)[OUR_HOSTS[1]] >= 100_000, within_s=perf.START_S, missing="nothing arrived")
 
 
 def queue(*, seed: int) -> dict[str, float]:

@@ -65,5 +65,5 @@ def is_killed(method: str, two: TwoHosts) -> bool:
         command = worker(HOST, "send", method=method, host=two.receiver, port=port, seconds=0)
         group.start("sender", two.command(SENDER, command))
         with suppress(BenchError):
-            group.end(receiver, bound_s=_TIMEOUT_S)
-        return receiver.exit_status == -signal.SIGSEGV
+            group.ended(receiver, bound_s=_TIMEOUT_S)
+        return receiver.status == -signal.SIGSEGV

@@ -66,7 +66,7 @@ class Worker:
     @property
     def running(self) -> bool:
         """Whether it has not ended."""
-        return self.process.exit_status is None
+        return self.process.status is None
 
     @property
     def pid(self) -> int | None:
@@ -85,7 +85,7 @@ class Worker:
 
     def order(self, order: dict[str, Any]) -> None:
         """Send an order; ignored if the process has ended."""
-        self.process.command(json.dumps(order))
+        self.process.write(json.dumps(order).encode() + b"\n")
 
     def signal(self, number: int) -> None:
         """Send a signal to the worker itself."""
@@ -97,7 +97,7 @@ class Worker:
         """End it as part of the scenario."""
         self.killed = True
         if self.pid is None:
-            self.process.process.kill()  # the worker has not journalled its pid; it dies with its parent
+            self.process.kill()  # the worker has not journalled its pid
         else:
             self.signal(signal.SIGKILL)
 
@@ -122,10 +122,10 @@ class Worker:
             self.signal(signal.SIGUSR1)  # faulthandler
             give_up_at = time.monotonic() + _STACK_S
             while self.running and time.monotonic() < give_up_at:
-                self._group.wait(until=give_up_at)
+                self._group.turn(until=give_up_at)
             self.killed = True
             self.signal(signal.SIGKILL)
-            self.process.process.kill()
+            self.process.kill()
         self._group.stop(self.process)
         return self.process.errors[before:] if was_running else ""
 

@@ -94,9 +94,7 @@ class Run:
             self._at(started + event.at_s, lambda event=event: self._inject(event))  # type: ignore[misc]
         self._start_attackers()
         if any(attacker.slices for attacker in scenario.attackers):
-            self._run_until(
-                lambda: not any(each.exit_status is None for each in self._attackers), bound_s=self._bound_s()
-            )
+            self._run_until(lambda: not any(each.status is None for each in self._attackers), bound_s=self._bound_s())
             for worker in range(1, len(scenario.senders) + 1):
                 self._current[worker].order({"finish": True})
         self._run_until(lambda: not self._senders_running(), bound_s=self._bound_s())
@@ -171,7 +169,7 @@ class Run:
                 process.sample()
                 if process.grown_bytes > PEAK_BYTES:
                     raise _MemoryLimitError
-        self._group.wait(until=time.monotonic() + TICK_S)
+        self._group.turn(until=time.monotonic() + TICK_S)
 
     def _at(self, when: float, do: Callable[[], None]) -> None:
         heapq.heappush(self._event_queue, (when, next(self._order), do))
@@ -246,7 +244,7 @@ class Run:
         for process in self.workers:
             process.end()
         for attacker in self._attackers:
-            attacker.process.kill()
+            attacker.kill()
             self._group.stop(attacker)
             if attacker.errors.strip():
                 self.result.disagreements.append(f"an attacker failed: {attacker.errors}")
@@ -255,7 +253,7 @@ class Run:
         result = self.result
         for process in self.workers:
             result.tracebacks += [f"{process.name}:\n{output}" for output in process.bad_output()]
-            status = process.process.exit_status
+            status = process.process.status
             if status and not process.killed and not process.bad_output():
                 result.tracebacks.append(f"{process.name} ended with status {status}")
             self._check_leaks(process)

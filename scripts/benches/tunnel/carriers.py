@@ -6,27 +6,23 @@ Each is up during a block, which gets the ends with the addresses inside. All bu
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import hashes
 
 from netns.processes import processes_in
 from netns.programs import tool
 from scripts.benches.veth import wireguard
+from scripts.harness.certificate import self_signed
 from scripts.harness.client_server import python
-from scripts.harness.errors import BenchError
-from scripts.harness.process import Process, ProcessGroup, processor_s
+from scripts.harness.process import ProcessGroup, processor_s
 from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
+from scripts.harness.waiting import wait_until
 
 READY_S: Final = 20.0
 _PORT: Final = 19880
@@ -40,24 +36,23 @@ _OPENVPN_OVERHEAD_BYTES: Final = 60
 def srd_tunnel(ends: TwoHosts, *options: str) -> Iterator[TwoHosts]:
     """Run `srd tunnel` at both ends. Raises BenchError if it does not come up."""
     inner = replace(ends, sender=_INNER[SENDER], receiver=_INNER[RECEIVER])
-    processes = list[Process]()
     with ProcessGroup() as group:
         for node, what in (
             (RECEIVER, ("listen", "--allow-anyone", "--port", str(_PORT))),
             (SENDER, ("connect", f"{ends.receiver}:{_PORT}")),
         ):
             argv = python("srd", "tunnel", *what, "--address", f"{_INNER[node]}/24", *options)
-            processes.append(group.start(f"srd tunnel {what[0]}", ends.command(node, argv)))
-        await_answer(inner, processes)
+            group.start(f"srd tunnel {what[0]}", ends.command(node, argv))
+        await_answer(inner, group)
         yield inner
-        require_running(processes)  # else packets went around the tunnel, maybe
+        group.require_running()  # else packets went around the tunnel, maybe
 
 
 @contextmanager
 def wireguard_go(ends: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
     """Run wireguard-go at both ends. Raises BenchError if it does not come up."""
-    with wireguard.tunnel(ends, mtu=mtu) as inner:
-        await_answer(inner)
+    with wireguard.tunnel(ends, mtu=mtu) as inner, ProcessGroup() as none:
+        await_answer(inner, none)
         yield inner
 
 
@@ -66,9 +61,8 @@ def openvpn(ends: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
     """Run OpenVPN at both ends, over UDP, with AES-256-GCM. Raises BenchError if it does not come up."""
     inner = replace(ends, sender=_OPENVPN_INNER[SENDER], receiver=_OPENVPN_INNER[RECEIVER])
     outer = {SENDER: ends.sender, RECEIVER: ends.receiver}
-    processes = list[Process]()
     with TemporaryDirectory(prefix="bench-openvpn-") as folder, ProcessGroup() as group:
-        prints = {node: _certificate(Path(folder, node)) for node in outer}
+        made = {node: self_signed(Path(folder, node), address=address) for node, address in outer.items()}
         for node, other, role in ((RECEIVER, SENDER, "server"), (SENDER, RECEIVER, "client")):
             options = {
                 "dev-type": "tun",
@@ -82,58 +76,30 @@ def openvpn(ends: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
                 "data-ciphers": "AES-256-GCM",
                 "cert": f"{folder}/{node}.crt",
                 "key": f"{folder}/{node}.key",
-                "peer-fingerprint": prints[other],
+                "peer-fingerprint": made[other].fingerprint(hashes.SHA256()).hex(":"),
                 "verb": "1",
             } | ({"dh": "none"} if role == "server" else {})
             words = [word for name, value in options.items() for word in (f"--{name}", *value.split())]
             argv = ends.command(node, [tool("openvpn"), "--disable-dco", "--fast-io", f"--tls-{role}", *words])
-            processes.append(group.start("openvpn", argv))
-        await_answer(inner, processes)
+            group.start("openvpn", argv)
+        await_answer(inner, group)
         yield inner
-        require_running(processes)  # else packets went around the tunnel, maybe
+        group.require_running()  # else packets went around the tunnel, maybe
 
 
-def await_answer(pair: TwoHosts, processes: Iterable[Process] = ()) -> None:
+def await_answer(pair: TwoHosts, group: ProcessGroup) -> None:
     """Wait until the receiver's address answers a ping. Raises BenchError if it does not, or a process ends.
 
     The ping is from the sender's address, so that it is from its interface: the receiver's host answers for the address
     inside a tunnel also to packets that come around the tunnel.
     """
-    give_up_at = time.monotonic() + READY_S
     argv = pair.command(SENDER, ["ping", "-n", "-c", "1", "-W", "0.2", "-I", pair.sender, pair.receiver])
-    while subprocess.run(argv, capture_output=True, check=False).returncode:
-        require_running(processes)
-        if time.monotonic() >= give_up_at:
-            raise BenchError(f"{pair.receiver}: no answer through the tunnel within {READY_S:g} s")
-        time.sleep(0.05)
 
+    def is_answered() -> bool:
+        group.require_running()
+        return not subprocess.run(argv, capture_output=True, check=False).returncode
 
-def require_running(processes: Iterable[Process]) -> None:
-    """Raise BenchError if one has ended."""
-    for process in processes:
-        if process.exit_status is not None:
-            process.stop()
-            raise process.failure
-
-
-def _certificate(path: Path) -> str:
-    """Write a key and a certificate that is signed by it; return the certificate's fingerprint."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, path.name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    path.with_suffix(".crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.with_suffix(".key").touch(mode=0o600)
-    path.with_suffix(".key").write_bytes(private)
-    return made.fingerprint(hashes.SHA256()).hex(":")
+    wait_until(is_answered, within_s=READY_S, missing=f"{pair.receiver}: no answer through the tunnel")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from typing import Any, Final
 from netns.backends.kernel.netlink import in_namespace
 from scripts.harness import perf
 from scripts.harness.errors import BenchError
-from scripts.harness.process import Process, ProcessGroup
+from scripts.harness.process import ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
+from scripts.harness.waiting import wait_until
 from srd.perf.tcp_socket import BBR, CUBIC
 
 ALGORITHMS: Final = (CUBIC, BBR)
@@ -74,16 +75,15 @@ def running(pair: TwoHosts, *, algorithm: str, seconds: float, omit_s: int = OMI
     whole_s = max(round(seconds), 1)
     with tempfile.TemporaryDirectory() as directory, ProcessGroup() as group:
         log = Path(directory) / "client.json"
-        server = group.start("iperf3 -s", pair.command(RECEIVER, ["iperf3", "-s", "-1"]))
-        _await_listener(pair, server)
+        group.start("iperf3 -s", pair.command(RECEIVER, ["iperf3", "-s", "-1"]))
+        _await_listener(group, pair)
         options = ["-t", str(whole_s), "-O", str(omit_s), "-C", algorithm, "-J", "--logfile", str(log)]
         client = group.start("iperf3 -c", pair.command(SENDER, ["iperf3", "-c", pair.receiver, *options]))
         give_up_at = time.monotonic() + omit_s + whole_s + _GRACE_S
 
         def ended() -> Flow:
-            while client.exit_status is None and time.monotonic() < give_up_at:
-                group.wait(until=time.monotonic() + 0.1)
-            if client.exit_status is None:
+            group.turn_while(lambda: client.status is None, within_s=give_up_at - time.monotonic())
+            if client.status is None:
                 raise BenchError(f"iperf3 ({algorithm}) did not end in time; try again when the machine is idle")
             return figures(json.loads(log.read_text()), algorithm=algorithm)
 
@@ -101,14 +101,14 @@ def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
     return Flow.of(report)
 
 
-def _await_listener(pair: TwoHosts, server: Process) -> None:
+def _await_listener(group: ProcessGroup, pair: TwoHosts) -> None:
     _, netns = pair.namespaces
-    give_up_at = time.monotonic() + LISTEN_BOUND_S
-    while time.monotonic() < give_up_at and server.exit_status is None:
-        if in_namespace(netns, lambda: listens(PORT)):
-            return
-        time.sleep(0.02)
-    raise BenchError(f"iperf3 -s does not listen: {server.last_error or 'no output'}")
+
+    def is_listening() -> bool:
+        group.require_running()
+        return in_namespace(netns, lambda: listens(PORT))
+
+    wait_until(is_listening, within_s=LISTEN_BOUND_S, missing="iperf3 -s did not listen")
 
 
 def listens(port: int) -> bool:

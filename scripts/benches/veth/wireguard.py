@@ -40,6 +40,7 @@ def tunnel(pair: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
             name = f"srdwg{os.getpid()}{node[0]}"  # the sockets' directory is the same for all namespaces
             process = group.start("wireguard-go", pair.command(node, ["wireguard-go", "-f", name]))
             _configure(
+                group,
                 process,
                 SOCKETS / f"{name}.sock",
                 f"private_key={keys[node].private_bytes_raw().hex()}\n"
@@ -59,20 +60,20 @@ def _ip(pair: TwoHosts, node: str, *arguments: str) -> None:
         raise BenchError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
 
 
-def _configure(process: Process, path: Path, settings: str) -> None:
+def _configure(group: ProcessGroup, process: Process, path: Path, settings: str) -> None:
     """Send the settings to a process, once it listens. Raises BenchError."""
     give_up_at = time.monotonic() + _BOUND_S
-    while process.exit_status is None and time.monotonic() < give_up_at:
+    while process.status is None and time.monotonic() < give_up_at:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             try:
                 sock.connect(str(path))
             except OSError:  # not yet
-                time.sleep(0.02)
+                group.turn(until=time.monotonic() + 0.02)
                 continue
             sock.sendall(f"set=1\n{settings}\n".encode())
             answer = sock.recv(1000).decode()
             if answer.strip() != "errno=0":
                 raise BenchError(f"wireguard-go: refused its settings ({answer.strip()})")
             return
-    process.stop()
+    group.stop(process)
     raise BenchError(f"wireguard-go: {process.last_error or f'no socket {path}'}")

@@ -1,4 +1,4 @@
-"""Congestion controllers of TCP as models: Reno (RFC 5681, 6582), CUBIC (RFC 9438) and BBR (version 1).
+"""Congestion controllers of TCP as models: CUBIC (RFC 9438) and BBR (version 1).
 
 They count in full packets. `tcp.TcpSender` tells them what happened: one call for each packet that was acknowledged,
 one for each loss event (the first loss of a window), one for a timeout.
@@ -55,24 +55,6 @@ class TcpController(ABC):
         """Take a retransmission timeout."""
         self.on_loss(now=0.0)
         self.window = 1.0
-
-
-class Reno(TcpController):
-    """Additive increase of a packet a round trip, halved by a loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._threshold = math.inf
-
-    def on_ack(self, acked: Acked) -> None:
-        """Grow."""
-        del acked
-        self.window += 1 if self.window < self._threshold else 1 / self.window
-
-    def on_loss(self, *, now: float) -> None:
-        """Halve."""
-        del now
-        self.window = self._threshold = max(self.window / 2, MIN_PACKETS)
 
 
 class Cubic(TcpController):
@@ -213,4 +195,4 @@ class Bbr(TcpController):
         """Ignore it."""
 
 
-CONTROLLERS: Final[dict[str, Callable[[], TcpController]]] = {"reno": Reno, "cubic": Cubic, "bbr": Bbr}
+CONTROLLERS: Final[dict[str, Callable[[], TcpController]]] = {"cubic": Cubic, "bbr": Bbr}

@@ -469,7 +469,7 @@ def test_a_hostile_program__in_one_vpc_is_not_noticed_in_the_other(cards: Stage)
     with ProcessGroup() as group:
         fuzzer = group.start("fuzzer", python("scripts.benches.card_fuzz.host", device, "8", *gids))
         for _ in range(20):
-            fuzzer.command("100")
+            fuzzer.write(b"100\n")
             red.exchange()
             assert group.event(fuzzer, "took")["entries"] > 0
     red.exchange()

@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from scripts.card_demo import pattern as subject
-from scripts.card_demo.pattern import WINDOW_BYTES, pattern, windows_of_pattern
+from scripts.card_demo.pattern import WORD_BYTES, data, words_of_data
+from srd.perf.sweep.rows import Rows
 
 
-@pytest.mark.parametrize("at", range(5))
-@pytest.mark.parametrize("first", [0, 5_000_000, (1 << 32) - 2])
-def test_windows_of_pattern__are_found_at_any_byte(at: int, first: int) -> None:
+@pytest.mark.parametrize("at", range(WORD_BYTES + 1))
+@pytest.mark.parametrize("first", [0, 1 << 20, len(data()) - 5 * WORD_BYTES])
+def test_words_of_data__are_found_at_any_byte(at: int, first: int) -> None:
     noise = random.Random(at).randbytes(999)
-    data = noise[:at] + pattern(first, 5).tobytes() + noise[at:]
-    assert windows_of_pattern(data) == 3
+    assert words_of_data(noise[:at] + data()[first : first + 5 * WORD_BYTES] + noise[at:]) == 5
 
 
-def test_windows_of_pattern__of_fewer_bytes_are_none() -> None:
-    data = pattern(7, 3).tobytes()
-    assert windows_of_pattern(data) == 1
-    assert len(data) == WINDOW_BYTES
-    for short in (data[1:], data[:-1], data[:4], b""):
-        assert windows_of_pattern(b"\xa5" + short + b"\xa5" * 9) == 0
-
-
-def test_windows_of_pattern__across_blocks_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_of_data__across_blocks_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "_BLOCK_BYTES", 64)
-    for at in range(50, 70):
-        data = bytes(range(100, 100 + at)) + pattern(3, 9).tobytes() + b"\x01" * 30
-        assert windows_of_pattern(data) == 7
+    for at in (50, 57, 64, 70):
+        assert words_of_data(bytes(at) + data()[: 9 * WORD_BYTES] + bytes(30)) == 9
 
 
-def test_windows_of_pattern__nothing_else_is_taken_for_it() -> None:
-    for data in (random.Random(1).randbytes(1 << 20), bytes(1 << 16), b"plain text, " * 10_000, bytes(range(256)) * 99):
-        assert windows_of_pattern(data) == 0
+def test_words_of_data__nothing_else_is_taken_for_it() -> None:
+    for content in (random.Random(1).randbytes(1 << 20), bytes(1 << 16), b"", data()[1:WORD_BYTES], data()[1:12]):
+        assert words_of_data(content) == 0
 
 
-def test_pattern__no_two_words_of_a_transfer_are_equal() -> None:
-    words = pattern(123, 1 << 20)
-    assert len(set(words.tolist())) == len(words)
-    assert (pattern(123 + 17, 5) == words[17:22]).all()
+def test_data__is_what_messages_have_after_their_number() -> None:
+    rows = Rows(1024)
+    assert np.array_equal(rows.rows[:, 4:], np.frombuffer(data(), np.uint8).reshape(-1, 1024)[:, 4:])
+    rows.close()

@@ -5,7 +5,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,22 +13,8 @@ from scripts.harness.process import Process, ProcessGroup
 from tests.patience import PATIENCE_S
 
 
-def start(script: str) -> Process:
-    return Process.start("it", command=[sys.executable, "-S", "-c", script])
-
-
-def hear_out(pipes: ProcessGroup, child: Process) -> None:
-    """Listen until it has ended."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while child.exit_status is None and time.monotonic() < give_up_at:
-        pipes.wait(until=time.monotonic() + 0.05)
-
-
-def hear_ready(pipes: ProcessGroup, child: Process) -> None:
-    """Listen until its first event."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not child.events and time.monotonic() < give_up_at:
-        pipes.wait(until=give_up_at)
+def start(group: ProcessGroup, script: str) -> Process:
+    return group.start("it", [sys.executable, "-S", "-c", script])
 
 
 def test_process__tells_events_and_complains() -> None:
@@ -39,19 +24,19 @@ print('{"event": "one"}\\nnoise\\n{"event": "tw', end='', flush=True)
 print('o"}'); print('{"event": "last"}', flush=True)
 print('first', file=sys.stderr); print('it: bad luck', file=sys.stderr); sys.exit(3)"""
     with ProcessGroup() as pipes:
-        child = pipes.add(start(script))
-        hear_out(pipes, child)
+        child = start(pipes, script)
+        pipes.turn_while(lambda: child.status is None, within_s=PATIENCE_S)
     assert [event["event"] for event in child.events] == ["one", "two", "last"]
     assert child.last_error == "it: bad luck"
-    assert child.exit_status == 3
+    assert child.status == 3
 
 
 def test_process__a_silent_one_has_no_last_error() -> None:
     with ProcessGroup() as pipes:
-        child = pipes.add(start(""))
-        hear_out(pipes, child)
+        child = start(pipes, "")
+        pipes.turn_while(lambda: child.status is None, within_s=PATIENCE_S)
     assert child.last_error == ""
-    assert child.exit_status == 0
+    assert child.status == 0
 
 
 def test_event__by_kind_and_fields_each_once_in_any_order() -> None:
@@ -59,7 +44,7 @@ def test_event__by_kind_and_fields_each_once_in_any_order() -> None:
 print('{"event": "card", "card": "a"}\\n{"event": "ready"}\\n{"event": "card", "card": "b"}', flush=True)
 print(f'{{"event": "echo", "line": "{input()}"}}', flush=True)"""
     with ProcessGroup() as pipes:
-        child = pipes.add(start(script))
+        child = start(pipes, script)
         assert pipes.event(child, "card", card="b")["card"] == "b"
         assert pipes.event(child, "ready") == {"event": "ready"}
         assert pipes.event(child, "card")["card"] == "a"
@@ -70,7 +55,7 @@ print(f'{{"event": "echo", "line": "{input()}"}}', flush=True)"""
 
 def test_event__of_one_that_says_nothing() -> None:
     with ProcessGroup() as pipes:
-        child = pipes.add(start("import signal; signal.pause()"))
+        child = start(pipes, "import signal; signal.pause()")
         with pytest.raises(BenchError, match=r"^the it sent no 'ready' within 0\.1 s: no output$"):
             pipes.event(child, "ready", bound_s=0.1)
 
@@ -82,41 +67,61 @@ def last_words(*_):
     print('{"event": "farewell"}', flush=True); raise SystemExit(0)
 signal.signal(signal.SIGTERM, last_words); print('{"event": "ready"}', flush=True); signal.pause()"""
     with ProcessGroup() as pipes:
-        children = [pipes.add(start(script)) for _ in range(2)]
+        children = [start(pipes, script) for _ in range(2)]
         for child in children:
-            hear_ready(pipes, child)
+            pipes.event(child, "ready", bound_s=PATIENCE_S)
     for child in children:
         assert [event["event"] for event in child.events] == ["ready", "farewell"]
-        assert child.exit_status == 0
+        assert child.status == 0
 
 
 def test_stop__the_deaf_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.harness.process._GRACE_S", 0.1)
+    monkeypatch.setattr("scripts.harness.process.GRACE_S", 0.1)
     script = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN); print('{"event": "ready"}', flush=True)
 while True: signal.pause()"""
     with ProcessGroup() as pipes:
-        child = pipes.add(start(script))
-        hear_ready(pipes, child)
-    assert child.exit_status == -signal.SIGKILL
+        child = start(pipes, script)
+        pipes.event(child, "ready", bound_s=PATIENCE_S)
+    assert child.status == -signal.SIGKILL
+
+
+def test_require_running__names_the_one_that_has_ended() -> None:
+    with ProcessGroup() as pipes:
+        child = start(pipes, "input(); raise SystemExit('no more')")
+        pipes.require_running()
+        child.write(b"\n")
+        pipes.turn_while(lambda: child.status is None, within_s=PATIENCE_S)
+        with pytest.raises(BenchError, match=r"^the it ended with status 1: no more$"):
+            pipes.require_running()
+
+
+def test_ended__names_the_late_ones_and_what_they_said() -> None:
+    with ProcessGroup() as pipes:
+        late = pipes.start("late one", [sys.executable, "-S", "-c", "import signal; signal.pause()"])
+        first = start(pipes, "raise SystemExit('bad luck')")
+        with pytest.raises(BenchError, match=r"^not done within 60 s: late one \(bad luck\)$"):
+            pipes.ended(late, first, bound_s=60.0, after_first_s=0.0)
+        with pytest.raises(BenchError, match=r"^the it ended with status 1: bad luck$"):
+            pipes.ended(first, bound_s=PATIENCE_S)
 
 
 def test_process__dies_with_us() -> None:
     """A kill -9 of the comparison leaves no daemon."""
-    child = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    child = 'import os, signal; print(f\'{{"event": "pid", "pid": {os.getpid()}}}\', flush=True); signal.pause()'
     parent = f"""
-import sys
-from scripts.harness.process import Process
-child = Process.start("it", command=[sys.executable, "-S", "-c", {child!r}])
-print(child.process.stdout.readline().decode().strip(), flush=True)
-import signal; signal.pause()"""
+import signal, sys
+from scripts.harness.process import ProcessGroup
+with ProcessGroup() as group:
+    child = group.start("it", [sys.executable, "-S", "-c", {child!r}])
+    print(group.event(child, "pid")["pid"], flush=True)
+    signal.pause()"""
     process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    child_pid = int(process.stdout.readline())
-    pidfd = os.pidfd_open(child_pid)
+    pidfd = os.pidfd_open(int(process.stdout.readline()))
     process.kill()
     process.communicate()
-    ended, _, _ = select.select([pidfd], [], [], 10)
+    ended, _, _ = select.select([pidfd], [], [], PATIENCE_S)
     os.close(pidfd)
     assert ended

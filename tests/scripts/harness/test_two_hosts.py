@@ -15,7 +15,7 @@ from scripts.harness import perf
 from scripts.harness.client_server import run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.two_hosts import RECEIVER, SENDER, topology, veth_pair
+from scripts.harness.two_hosts import RECEIVER, SENDER, veth_pair
 from scripts.harness.worker import worker
 
 NAME = f"benchtest-{os.getpid()}"
@@ -66,7 +66,3 @@ def test_perf__bulk_rate_and_round_trips() -> None:
         assert found.keys() == {f"x_{name}_{size}_us" for name in latency.PERCENTILES for size in ("64b", "4kib")}
         with pytest.raises(BenchError, match=r"^srd perf client: .*none"):
             perf.measure(two, "client", "--tcp", "-C", "none", bound_s=1)
-
-
-def test_topology__two_nodes_and_one_link() -> None:
-    assert topology(mtu=1500).nodes == (SENDER, RECEIVER)

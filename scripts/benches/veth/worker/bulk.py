@@ -15,14 +15,10 @@ from srd import Psk
 
 SEED: Final = 1
 MESSAGE_BYTES: Final = 1 << 20
-TURN_BYTES: Final = 256 << 20
-"""Bytes per turn: enough to make the round trip at its end negligible."""
 SOURCE_BYTES: Final = 4 << 20
 """Size of the buffer that messages are sent from: it stays in the CPU cache, and consecutive messages differ."""
 PSK: Final = Psk(bytes(range(32)))
 """Encrypts like every mode; without files of keys."""
-WARM_UP_TURNS: Final = 3
-"""Turns that do not count. After them every page of the receive region has been written to once."""
 INTACT: Final = 1
 DAMAGED: Final = 0
 
@@ -30,8 +26,3 @@ DAMAGED: Final = 0
 def content() -> npt.NDArray[np.uint8]:
     """Return the contents of the messages."""
     return np.frombuffer(np.random.default_rng(SEED).bytes(SOURCE_BYTES), np.uint8)
-
-
-def source(number: int) -> int:
-    """Return the offset of a message of a turn in it."""
-    return number * MESSAGE_BYTES % SOURCE_BYTES

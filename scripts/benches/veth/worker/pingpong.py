@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
-
-import numpy as np
 
 from devmem.region import Region
 from scripts.benches.veth.worker.bulk import MESSAGE_BYTES
@@ -30,20 +28,6 @@ ALONE_FRACTION: Final = 0.25
 BULK_MESSAGES: Final = 16
 BULK: Final = 1
 """Immediate of a bulk peer's messages, which get no answer."""
-
-
-def percentiles(times_ns: Sequence[float]) -> dict[str, float]:
-    """Return the figures of one size, in microseconds."""
-    found = np.percentile(np.array(times_ns) / 1e3, (50, 99, 99.9))
-    return dict(zip(("p50_us", "p99_us", "p999_us"), map(float, found), strict=True))
-
-
-def name_of(size: int) -> str:
-    """Return a size in bytes as the figures' names have it: 64b, 4kib, 1mib."""
-    for shift, unit in ((20, "mib"), (10, "kib")):
-        if size and size % (1 << shift) == 0:
-            return f"{size >> shift}{unit}"
-    return f"{size}b"
 
 
 async def receive(*, host: str) -> int:
@@ -84,13 +68,13 @@ async def send(*, host: str, port: int, seconds: float) -> int:
         await asyncio.sleep(ALONE_FRACTION * seconds)
         alone_gbps = bulk.lap_gbps()
         measure = RoundTrips(sweep, peer, size_bytes=SIZE_BYTES)
-        figures = {name_of(SIZE_BYTES): percentiles(await measure.times_ns())}
+        row = await measure.measure()
         beside_gbps = bulk.lap_gbps()
         bulk.stop()
         await peer.close()
         dropped = endpoint.dropped_packets
     measure.close()
-    emit("measured", figures=figures, bulk_alone_gbps=alone_gbps, bulk_gbps=beside_gbps, dropped=dropped)
+    emit("measured", **asdict(row), bulk_alone_gbps=alone_gbps, bulk_gbps=beside_gbps, dropped=dropped)
     return 0
 
 

@@ -8,8 +8,6 @@ hold a turn.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import ipaddress
 import socket
 import ssl
 import tempfile
@@ -23,10 +21,8 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.asyncio.server import serve
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataReceived
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from scripts.harness.certificate import self_signed
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
 from srd.io import syscalls
@@ -99,7 +95,9 @@ async def _receive(host: str, *, mtu: int) -> None:
 
     settings = configuration(is_client=False, mtu=mtu)
     with tempfile.TemporaryDirectory() as directory:
-        settings.load_cert_chain(*_certificate(Path(directory), host))
+        path = Path(directory, "bench")
+        self_signed(path, address=host)
+        settings.load_cert_chain(path.with_suffix(".crt"), path.with_suffix(".key"))
     server = await serve(host, 0, configuration=settings, create_protocol=make)
     transport: Any = server._transport  # noqa: SLF001 - aioquic does not report its port
     _widen(transport)
@@ -143,27 +141,3 @@ async def _turn(client: QuicConnectionProtocol, data: bytes) -> float:
     if arrived != _ARRIVED or await reader.readexactly(1) != _INTACT:
         raise BenchError("aioquic's receiver found other bytes than were sent")
     return seconds
-
-
-def _certificate(directory: Path, host: str) -> tuple[Path, Path]:
-    """Create a key and a self-signed certificate, valid for an hour; return their paths."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "bench")])
-    now = dt.datetime.now(tz=dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    certificate_file, key_file = directory / "certificate.pem", directory / "key.pem"
-    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return certificate_file, key_file

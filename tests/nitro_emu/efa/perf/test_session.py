@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nitro_emu.efa.perf.carrier import Verb, operation_of
+from nitro_emu.efa.perf.carrier import LATENCY_DEPTH, Verb, operation_of
 from nitro_emu.efa.perf.end import Address, End
 from nitro_emu.efa.perf.session import run_client, run_server
 from nitro_emu.efa.verbs import SendOp
@@ -63,9 +63,11 @@ async def serving(run_dir: Path, *, latency: bool) -> AsyncIterator[tuple[int, a
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def measured(run_dirs: tuple[Path, Path], verb: Verb, *, latency: bool) -> list[int]:
+async def measured(
+    run_dirs: tuple[Path, Path], verb: Verb, *, latency: bool, sizes: tuple[int, ...] = (4096,)
+) -> list[int]:
     """Run both ends in this process; return the messages of each size, as the server counts them."""
-    sweep = Sweep(operation_of(verb, latency=latency), sizes=(4096,), iterations=ITERATIONS, verify=True, tx_depth=8)
+    sweep = Sweep(operation_of(verb, latency=latency), sizes=sizes, iterations=ITERATIONS, verify=True, tx_depth=8)
     async with serving(run_dirs[0], latency=latency) as (port, task):
         client = run_client(
             ("127.0.0.1", port),
@@ -96,6 +98,11 @@ def shifted(post: Callable[..., None], verb: Verb) -> Callable[..., None]:
     return wrong
 
 
+async def test_each_size_gives_back_the_receive_requests_that_it_used(run_dirs: tuple[Path, Path]) -> None:
+    sizes = (64,) * (LATENCY_DEPTH + 2)
+    assert len(await measured(run_dirs, Verb.SEND, latency=True, sizes=sizes)) == len(sizes)
+
+
 @pytest.mark.parametrize("tool", ["pingpong", pytest.param("bw", marks=pytest.mark.long)])
 @pytest.mark.parametrize("verb", Verb)
 async def test_payload_of_another_place_is_found(
@@ -105,6 +112,8 @@ async def test_payload_of_another_place_is_found(
     (count,) = await measured(run_dirs, verb, latency=latency)
     assert count > ITERATIONS
     monkeypatch.setattr(End, "post", shifted(End.post, verb))
+    request_of = End.send_request  # of SENDs one at a time
+    monkeypatch.setattr(End, "send_request", lambda self, offset, **options: request_of(self, offset + 1, **options))
     with pytest.raises(PerfError, match="is not what was sent"):
         await measured(run_dirs, verb, latency=latency)
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from scripts.benches.cases import latency, sizes
+from scripts.benches.cases.latency import name_of
 from scripts.benches.outcome import Outcome, Round
 from scripts.benches.sizes_plot import main, series_of
-from scripts.benches.veth.worker.pingpong import name_of
 
 
 def test_ratios__by_hand() -> None:
@@ -37,9 +37,9 @@ def test_ratios__by_hand() -> None:
     assert found.keys() - latency.ratios(ours, idle).keys() == set(latency.NEEDS[0].figures)
 
 
-def test_figures__of_each_size() -> None:
-    measured = {"figures": {"64b": {"p50_us": 1.0}, "1mib": {"p50_us": 2.0}}}
-    assert latency.figures(measured, prefix="loaded_") == {"loaded_p50_64b_us": 1.0, "loaded_p50_1mib_us": 2.0}
+def test_figures__of_whole_round_trips() -> None:
+    row = {"size_bytes": 1 << 20, "typical_us": 1.0, "p99_us": 2.0, "p999_us": 3.0}
+    assert latency.figures(row, prefix="x_") == {"x_p50_1mib_us": 2.0, "x_p99_1mib_us": 4.0, "x_p999_1mib_us": 6.0}
 
 
 def test_name_of__as_in_the_figures() -> None:

@@ -14,7 +14,7 @@ from scripts.benches.tunnel.carriers import Usage, await_answer, openvpn, wiregu
 from scripts.benches.tunnel.streams import WORKER, Sockets, stream
 from scripts.harness.client_server import run_both
 from scripts.harness.errors import BenchError
-from scripts.harness.process import Process
+from scripts.harness.process import ProcessGroup
 from scripts.harness.two_hosts import TwoHosts, veth_pair
 from scripts.harness.worker import worker
 from tests.patience import PATIENCE_S
@@ -40,11 +40,10 @@ def test_carrier__carries_tcp_and_ends(carrier: Callable[..., AbstractContextMan
 
 
 def test_await_answer__of_a_process_that_ends() -> None:
-    with veth_pair(mtu=MTU, offload=True, name=NAME) as two:
-        process = Process.start("tunnel", command=["sh", "-c", "echo no such device >&2; exit 1"])
-        process.process.wait()
+    with veth_pair(mtu=MTU, offload=True, name=NAME) as two, ProcessGroup() as group:
+        group.start("tunnel", ["sh", "-c", "echo no such device >&2; exit 1"])
         with pytest.raises(BenchError, match=r"^the tunnel ended with status 1: no such device$"):
-            await_answer(replace(two, sender="192.0.2.1", receiver="192.0.2.2"), [process])
+            await_answer(replace(two, sender="192.0.2.1", receiver="192.0.2.2"), group)
 
 
 def test_connections__all_at_once_and_right() -> None:

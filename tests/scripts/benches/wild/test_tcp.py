@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from netns.backends.virtual.fabric import VirtualFabric
-from scripts.benches.wild.controllers import CONTROLLERS, Acked, Bbr, Cubic, Reno
+from scripts.benches.wild.controllers import CONTROLLERS, Acked, Bbr, Cubic
 from scripts.benches.wild.links import PACKET_BYTES, bottleneck
 from scripts.benches.wild.tcp import NS_PER_S, TcpFlow
 
@@ -36,12 +36,10 @@ def test_tcp_flow__fills_the_link_by_itself(name: str) -> None:
     assert flow.lost / flow.sent < 0.03
 
 
-@pytest.mark.parametrize("name", ["reno", "cubic"])
-def test_tcp_flow__two_of_a_kind_share(name: str) -> None:
+def test_tcp_flow__two_of_a_kind_share() -> None:
     fabric = VirtualFabric(bottleneck(rate_bps=RATE_BPS, rtt_s=RTT_S, seed=1))
     flows = [
-        TcpFlow(fabric, source, destination, controller=CONTROLLERS[name]())
-        for source, destination in (("h1", "h3"), ("h2", "h4"))
+        TcpFlow(fabric, source, destination, controller=Cubic()) for source, destination in (("h1", "h3"), ("h2", "h4"))
     ]
     flows[0].start()
     run(fabric, 1)
@@ -66,7 +64,7 @@ def test_bbr__leaves_the_queue_empty_most_of_the_time() -> None:
 
 def test_tcp_flow__goes_on_after_a_timeout() -> None:
     fabric = VirtualFabric(bottleneck(rate_bps=RATE_BPS, rtt_s=RTT_S, seed=1))
-    flow = TcpFlow(fabric, "h1", "h3", controller=Reno())
+    flow = TcpFlow(fabric, "h1", "h3", controller=Cubic())
     flow.start()
     run(fabric, 1)
     fabric.fail("left", at_ns=fabric.now_ns, for_ns=NS_PER_S)
@@ -75,18 +73,6 @@ def test_tcp_flow__goes_on_after_a_timeout() -> None:
     delivered = flow.delivered
     run(fabric, 3)
     assert flow.delivered > delivered + 1000
-
-
-def test_reno__slow_start_then_a_packet_a_round_trip() -> None:
-    reno = Reno()
-    for _ in range(10):
-        reno.on_ack(acked(0.0))
-    assert reno.window == 20
-    reno.on_loss(now=0.0)
-    assert reno.window == 10
-    for _ in range(10):
-        reno.on_ack(acked(0.0))
-    assert reno.window == pytest.approx(11, abs=0.1)
 
 
 def test_cubic__returns_to_its_last_maximum_after_k_seconds() -> None:

@@ -1,1 +1,0 @@
-"""The applications of the bench `card`, as one program: `python -m scripts.benches.card.worker ROLE RUN_DIR ...`."""
