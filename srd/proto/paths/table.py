@@ -78,13 +78,10 @@ class PathTable:
     """`on_timeout` and `on_answer` for events, `poll_probe` for probes that are due; `active` paths carry data."""
 
     __slots__ = (
+        "_config",
         "_initial_rtt_s",
-        "_max_paths",
-        "_min_rto_s",
         "_pacing",
-        "_pacing_depth_s",
         "_retired",
-        "_slots",
         "_trace",
         "active",
         "all",
@@ -100,18 +97,15 @@ class PathTable:
         """Paths with a probe scheduled."""
         self.inflight_bytes = 0
         """Bytes in flight on the active paths."""
-        self._slots = config.paths
-        self._max_paths = config.paths + RESERVE_PATHS  # including the reserve
-        self._min_rto_s = config.min_rto_s
+        self._config = config
         self._initial_rtt_s = config.initial_rtt_s
         self._retired: tuple[Path, ...] = ()  # of the reserve, in order, behind those that were never opened
-        self._pacing_depth_s = config.pacing_depth_s
         self._pacing: ProbePacing | None = None  # from the first probe of a path on
         self._trace = trace
 
     def open_next(self) -> None:
         """Create one more of the primary paths, if any is missing."""
-        if len(self.all) < self._slots:
+        if len(self.all) < self._config.paths:
             self.all.append(Path(len(self.all), initial_rtt_s=self._initial_rtt_s))
             self.active.append(self.all[-1])
 
@@ -125,7 +119,7 @@ class PathTable:
     @property
     def mtu_suspect(self) -> bool:
         """Whether all primary paths exist and are MTU-suspect."""
-        return len(self.all) >= self._slots and all(path.mtu_suspect for path in self.all[: self._slots])
+        return len(self.all) >= self._config.paths and all(path.mtu_suspect for path in self.all[: self._config.paths])
 
     def find_untrusted(self, report: PathReport) -> tuple[Path, int]:
         """Return the path of a report, and the full path sequence. Raises PacketError for what was never sent."""
@@ -148,7 +142,7 @@ class PathTable:
         self.inflight_bytes -= path.inflight_bytes
         self._apply(path, PathEvent.TIMEOUT, now=now)
         path.counters.timeouts += 1
-        self._begin_probing(path, timeout_s=path.rtt.timeout_s(floor_s=self._min_rto_s), now=now)
+        self._begin_probing(path, timeout_s=path.rtt.timeout_s(floor_s=self._config.min_rto_s), now=now)
         self.open_next()  # it may be on another link
 
     def on_answer(self, path: Path, *, now: float) -> None:
@@ -196,7 +190,7 @@ class PathTable:
 
     def _paced(self) -> ProbePacing:
         if self._pacing is None:
-            self._pacing = ProbePacing(depth_s=self._pacing_depth_s)
+            self._pacing = ProbePacing(depth_s=self._config.pacing_depth_s)
         return self._pacing
 
     def _begin_probing(self, path: Path, *, timeout_s: float, now: float) -> None:
@@ -209,7 +203,7 @@ class PathTable:
 
     def _replace(self, path: Path, *, now: float) -> None:
         """Open a standby for a primary path, or another one for the slot of a standby."""
-        primary = path if path.index < self._slots else next(each for each in self.all if each.standby is path)
+        primary = path if path.index < self._config.paths else next(each for each in self.all if each.standby is path)
         if primary is not path:
             self._retire_standby(primary, now=now)
         if primary.standby is not None or (standby := self._next_standby()) is None:
@@ -217,13 +211,13 @@ class PathTable:
         primary.standby = standby
         self._apply(standby, PathEvent.OPEN, now=now)
         standby.size_losses.suspect()  # nothing is known of it
-        timeout_s = primary.rtt.timeout_s(floor_s=self._min_rto_s)
+        timeout_s = primary.rtt.timeout_s(floor_s=self._config.min_rto_s)
         self._begin_probing(standby, timeout_s=timeout_s, now=now)
 
     def _next_standby(self) -> Path | None:
         """Return the first path of the reserve: those never opened in order of number, then those retired."""
         self.open_all()
-        if len(self.all) < self._max_paths:
+        if len(self.all) < self._config.paths + RESERVE_PATHS:
             self.all.append(Path(len(self.all), initial_rtt_s=self._initial_rtt_s, state=PathState.RESERVE))
             return self.all[-1]
         if not self._retired:
@@ -233,7 +227,7 @@ class PathTable:
 
     def open_all(self) -> None:
         """Create all primary paths."""
-        while len(self.all) < self._slots:
+        while len(self.all) < self._config.paths:
             self.open_next()
 
     def _retire_standby(self, primary: Path, *, now: float) -> None:
