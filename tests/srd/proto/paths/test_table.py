@@ -142,9 +142,9 @@ def test_on_answer__of_the_primary_retires_its_standby() -> None:
 
 
 @pytest.mark.sources  # replaces a constant
+@patch.object(module, "RESERVE_PATHS", 2)
 def test_probe__a_standby_that_times_out_is_replaced_by_the_next_and_is_tried_again() -> None:
-    with patch.object(module, "RESERVE_PATHS", 2):
-        table = whole_table(ProtocolConfig(paths=1))
+    table = whole_table(ProtocolConfig(paths=1))
     table.on_timeout(table.all[0], now=10.0)
     called: list[int] = []
     now = 10.0
