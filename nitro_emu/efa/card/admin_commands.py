@@ -12,45 +12,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from nitro_emu.efa.abi import limits
-from nitro_emu.efa.abi.admin import (
-    AdminStatus,
-    AllocMr,
-    AllocPd,
-    AllocPdReply,
-    AllocUar,
-    AllocUarReply,
-    Command,
-    CqReplyFlag,
-    CreateAh,
-    CreateAhReply,
-    CreateCq,
-    CreateCqReply,
-    CreateEq,
-    CreateQp,
-    CreateQpFlag,
-    CreateQpReply,
-    DeallocPd,
-    DeallocUar,
-    DeregMr,
-    DestroyAh,
-    DestroyCq,
-    DestroyEq,
-    DestroyQp,
-    EmptyReply,
-    Feature,
-    GetFeature,
-    GetStats,
-    ModifyQp,
-    QpState,
-    QpType,
-    QueryQp,
-    QueryQpReply,
-    RegMr,
-    RegMrReply,
-    Reply,
-    SetFeature,
-)
+from nitro_emu.efa.abi import commands, enums, limits, replies
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.abi.io import CQE_BYTES, CQE_EX_BYTES, RX_DESC_BYTES
 from nitro_emu.efa.abi.memory import (
     PAGE_BYTES,
@@ -74,7 +37,7 @@ from nitro_emu.efa.card.user_context import UAR, CqSlot, QpSlot, Uar, UserContex
 from nitro_emu.errors import AdminError, VpcError
 from nitro_emu.gid import gid_text
 
-Answer = tuple[Reply, tuple[int, ...]]
+Answer = tuple[replies.Reply, tuple[int, ...]]
 """A reply, and the descriptors that go with it; the program gets duplicates."""
 _PERMISSIONS: Final = 7
 
@@ -86,51 +49,51 @@ class AdminCommands:
         self._context = context
         self._vf = context.vf
         self._to_close: list[int] = []  # descriptors to be closed when the reply was sent
-        self._handlers: Mapping[type[Command], Callable[[Any, list[int]], Answer]] = {
-            AllocUar: self._alloc_uar,
-            DeallocUar: self._dealloc_uar,
-            AllocPd: self._alloc_pd,
-            DeallocPd: self._dealloc_pd,
-            RegMr: self._reg_mr,
-            DeregMr: self._dereg_mr,
-            CreateCq: self._create_cq,
-            DestroyCq: self._destroy_cq,
-            CreateQp: self._create_qp,
-            ModifyQp: self._modify_qp,
-            QueryQp: self._query_qp,
-            DestroyQp: self._destroy_qp,
-            CreateAh: self._create_ah,
-            DestroyAh: self._destroy_ah,
-            GetFeature: self._get_feature,
-            SetFeature: self._set_feature,
-            GetStats: self._get_stats,
-            CreateEq: self._unsupported,
-            DestroyEq: self._unsupported,
-            AllocMr: self._unsupported,
+        self._handlers: Mapping[type[commands.Command], Callable[[Any, list[int]], Answer]] = {
+            commands.AllocUar: self._alloc_uar,
+            commands.DeallocUar: self._dealloc_uar,
+            commands.AllocPd: self._alloc_pd,
+            commands.DeallocPd: self._dealloc_pd,
+            commands.RegMr: self._reg_mr,
+            commands.DeregMr: self._dereg_mr,
+            commands.CreateCq: self._create_cq,
+            commands.DestroyCq: self._destroy_cq,
+            commands.CreateQp: self._create_qp,
+            commands.ModifyQp: self._modify_qp,
+            commands.QueryQp: self._query_qp,
+            commands.DestroyQp: self._destroy_qp,
+            commands.CreateAh: self._create_ah,
+            commands.DestroyAh: self._destroy_ah,
+            commands.GetFeature: self._get_feature,
+            commands.SetFeature: self._set_feature,
+            commands.GetStats: self._get_stats,
+            commands.CreateEq: self._unsupported,
+            commands.DestroyEq: self._unsupported,
+            commands.AllocMr: self._unsupported,
         }
 
-    def execute(self, command: Command, descriptors: list[int]) -> Answer:
+    def execute(self, command: commands.Command, descriptors: list[int]) -> Answer:
         """Carry out a command that came with `descriptors`, which the caller closes. Raises AdminError."""
         try:
             return self._carry_out(command, descriptors)
         except AdminError:
             counters = self._vf.device
             match command:
-                case AllocPd():
+                case commands.AllocPd():
                     counters.alloc_pd_err += 1
-                case CreateQp():
+                case commands.CreateQp():
                     counters.create_qp_err += 1
-                case CreateCq():
+                case commands.CreateCq():
                     counters.create_cq_err += 1
-                case RegMr():
+                case commands.RegMr():
                     counters.reg_mr_err += 1
-                case AllocUar():
+                case commands.AllocUar():
                     counters.alloc_ucontext_err += 1
-                case CreateAh():
+                case commands.CreateAh():
                     counters.create_ah_err += 1
             raise
 
-    def _carry_out(self, command: Command, descriptors: list[int]) -> Answer:
+    def _carry_out(self, command: commands.Command, descriptors: list[int]) -> Answer:
         try:
             return self._handlers[type(command)](command, descriptors)
         except MemoryError as error:
@@ -149,12 +112,12 @@ class AdminCommands:
             raise _failed(f"descriptor: {error.strerror}") from error
         return self._to_close[-1]
 
-    def _unsupported(self, command: Command, _descriptors: list[int]) -> Answer:
+    def _unsupported(self, command: commands.Command, _descriptors: list[int]) -> Answer:
         raise AdminError(AdminStatus.UNSUPPORTED_OPCODE, f"{type(command).__name__} is for the kernel's driver")
 
     # -- pages of doorbells, protection domains -----------------------------------------------------------------------
 
-    def _alloc_uar(self, _command: AllocUar, _descriptors: list[int]) -> Answer:
+    def _alloc_uar(self, _command: commands.AllocUar, _descriptors: list[int]) -> Answer:
         if self._context.uar is not None:
             raise _failed("uar: a connection has one")
         uar = self._context.open_uar()
@@ -164,32 +127,32 @@ class AdminCommands:
         except AdminError:
             self._context.close_uar()
             raise
-        return AllocUarReply(UAR), (uar.region.fd, status_fd, uar.kick_fd, uar.sender.program_fd)
+        return replies.AllocUarReply(UAR), (uar.region.fd, status_fd, uar.kick_fd, uar.sender.program_fd)
 
-    def _dealloc_uar(self, command: DeallocUar, _descriptors: list[int]) -> Answer:
+    def _dealloc_uar(self, command: commands.DeallocUar, _descriptors: list[int]) -> Answer:
         if self._context.need_uar(command.uar).queues:
             raise _busy("uar: queues use it")
         self._context.close_uar()
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
-    def _alloc_pd(self, _command: AllocPd, _descriptors: list[int]) -> Answer:
+    def _alloc_pd(self, _command: commands.AllocPd, _descriptors: list[int]) -> Answer:
         number = self._vf.tables.domains.reserve()
         domain = self._context.domains[number] = ProtectionDomain(number)
         self._vf.tables.domains.add(number, domain)
-        return AllocPdReply(number), ()
+        return replies.AllocPdReply(number), ()
 
-    def _dealloc_pd(self, command: DeallocPd, _descriptors: list[int]) -> Answer:
+    def _dealloc_pd(self, command: commands.DeallocPd, _descriptors: list[int]) -> Answer:
         if self._domain(command.pd).users:
             raise _busy(f"pd: {command.pd} has users")
         self._context.destroy_domain(command.pd)
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
     def _domain(self, number: int) -> ProtectionDomain:
         return self._context.own(self._context.domains, number, name="pd")
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
-    def _reg_mr(self, command: RegMr, descriptors: list[int]) -> Answer:
+    def _reg_mr(self, command: commands.RegMr, descriptors: list[int]) -> Answer:
         domain, tables, vf = self._domain(command.pd), self._vf.tables, self._vf
         if len(descriptors) != 1:
             raise AdminError(AdminStatus.MALFORMED_REQUEST, f"memory: {len(descriptors)} descriptors instead of one")
@@ -213,16 +176,16 @@ class AdminCommands:
         tables.memory.add(lkey, memory)
         tables.by_rkey[memory.rkey] = self._context.memory[lkey] = memory
         tables.registered_bytes += memory.length
-        return RegMrReply(lkey, memory.rkey), ()
+        return replies.RegMrReply(lkey, memory.rkey), ()
 
-    def _dereg_mr(self, command: DeregMr, _descriptors: list[int]) -> Answer:
+    def _dereg_mr(self, command: commands.DeregMr, _descriptors: list[int]) -> Answer:
         self._context.own(self._context.memory, command.l_key, name="l_key")
         self._context.destroy_memory(command.l_key)
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
     # -- completion queues --------------------------------------------------------------------------------------------
 
-    def _create_cq(self, command: CreateCq, _descriptors: list[int]) -> Answer:
+    def _create_cq(self, command: commands.CreateCq, _descriptors: list[int]) -> Answer:
         uar, depth = self._context.need_uar(command.uar), command.cq_depth
         if depth & depth - 1 or not 0 < depth <= limits.MAX_CQ_DEPTH:
             raise _illegal(f"cq_depth: {depth} is no power of two up to {limits.MAX_CQ_DEPTH}")
@@ -257,7 +220,7 @@ class AdminCommands:
                 events.close()
             raise
         self._add_cq(uar, CqSlot(cq, slot, offset))
-        reply = CreateCqReply(number, depth, offset, CqReplyFlag.DB_VALID)
+        reply = replies.CreateCqReply(number, depth, offset, enums.CqReplyFlag.DB_VALID)
         return reply, (read_only,) if events is None else (read_only, events.program_fd)
 
     def _add_cq(self, uar: Uar, slot: CqSlot) -> None:
@@ -275,16 +238,16 @@ class AdminCommands:
         for qp in self._context.queue_pairs_of(cq):
             self._vf.break_queue_pair(qp, f"completion queue {cq.number} was overrun")
 
-    def _destroy_cq(self, command: DestroyCq, _descriptors: list[int]) -> Answer:
+    def _destroy_cq(self, command: commands.DestroyCq, _descriptors: list[int]) -> Answer:
         slot = self._context.own(self._context.cqs, command.cq_idx, name="cq_idx")
         if slot.cq.users:
             raise _busy(f"cq: {command.cq_idx} is used by queue pairs")
         self._context.destroy_cq(command.cq_idx)
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
-    def _create_qp(self, command: CreateQp, _descriptors: list[int]) -> Answer:
+    def _create_qp(self, command: commands.CreateQp, _descriptors: list[int]) -> Answer:
         uar, domain = self._context.need_uar(command.uar), self._domain(command.pd)
         send_cq = self._context.own(self._context.cqs, command.send_cq_idx, name="send_cq_idx").cq
         recv_cq = self._context.own(self._context.cqs, command.recv_cq_idx, name="recv_cq_idx").cq
@@ -303,13 +266,13 @@ class AdminCommands:
                 ring[rq_offset(sq_depth, wqe_bytes=wqe_bytes) :], depth=rq_depth, doorbell=doorbells.word(rq_at)
             )
         ring.release()
-        unsolicited = bool(command.flags & CreateQpFlag.UNSOLICITED_WRITE_RECV)
+        unsolicited = bool(command.flags & enums.CreateQpFlag.UNSOLICITED_WRITE_RECV)
         qp = QueuePair(number, domain, send_cq, recv_cq, region, sq, rq, unsolicited)
         domain.users += 1
         send_cq.users += 1
         recv_cq.users += 1
         self._add_qp(uar, QpSlot(qp, slot, sq_at, rq_at))
-        reply = CreateQpReply(number, number, 0, 0, sq_at, rq_at, SQ_OFFSET)
+        reply = replies.CreateQpReply(number, number, 0, 0, sq_at, rq_at, SQ_OFFSET)
         return reply, (region.fd,)
 
     def _add_qp(self, uar: Uar, slot: QpSlot) -> None:
@@ -321,34 +284,34 @@ class AdminCommands:
         uar.doorbells.watch(slot.rq_offset, lambda: vf.on_recv_doorbell(qp))
         self._context.qps[qp.number] = slot
 
-    def _modify_qp(self, command: ModifyQp, _descriptors: list[int]) -> Answer:
+    def _modify_qp(self, command: commands.ModifyQp, _descriptors: list[int]) -> Answer:
         slot = self._context.own(self._context.qps, command.qp_handle, name="qp_handle")
         qp, before = slot.qp, slot.qp.state
         qp.modify(command)
-        if qp.state is QpState.RESET and before is not QpState.RESET:
+        if qp.state is enums.QpState.RESET and before is not enums.QpState.RESET:
             self._vf.reset(qp)
             uar = self._context.need_uar(UAR)
             uar.doorbells.watch(slot.sq_offset, lambda: self._vf.on_send_doorbell(qp))
             uar.doorbells.watch(slot.rq_offset, lambda: self._vf.on_recv_doorbell(qp))
-        elif qp.state is QpState.ERR:
+        elif qp.state is enums.QpState.ERR:
             self._vf.flush(qp)
         else:
             self._vf.run_later(qp)
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
-    def _query_qp(self, command: QueryQp, _descriptors: list[int]) -> Answer:
+    def _query_qp(self, command: commands.QueryQp, _descriptors: list[int]) -> Answer:
         qp = self._context.own(self._context.qps, command.qp_handle, name="qp_handle").qp
-        is_draining = qp.state is QpState.SQD and qp.sq is not None and not qp.sq.is_idle
-        return QueryQpReply(qp.state, qp.qkey, qp.sq_psn, int(is_draining), qp.rnr_retry), ()
+        is_draining = qp.state is enums.QpState.SQD and qp.sq is not None and not qp.sq.is_idle
+        return replies.QueryQpReply(qp.state, qp.qkey, qp.sq_psn, int(is_draining), qp.rnr_retry), ()
 
-    def _destroy_qp(self, command: DestroyQp, _descriptors: list[int]) -> Answer:
+    def _destroy_qp(self, command: commands.DestroyQp, _descriptors: list[int]) -> Answer:
         self._context.own(self._context.qps, command.qp_handle, name="qp_handle")
         self._context.destroy_qp(command.qp_handle)
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
     # -- address handles ----------------------------------------------------------------------------------------------
 
-    def _create_ah(self, command: CreateAh, _descriptors: list[int]) -> Answer:
+    def _create_ah(self, command: commands.CreateAh, _descriptors: list[int]) -> Answer:
         domain = self._domain(command.pd)
         try:
             self._vf.tenancy.destination(command.dest_addr)
@@ -361,38 +324,38 @@ class AdminCommands:
         self._context.handles[number] = domain.handles[number] = handle
         domain.by_gid.setdefault(handle.gid, {})[number] = None
         domain.users += 1
-        return CreateAhReply(number), ()
+        return replies.CreateAhReply(number), ()
 
-    def _destroy_ah(self, command: DestroyAh, _descriptors: list[int]) -> Answer:
+    def _destroy_ah(self, command: commands.DestroyAh, _descriptors: list[int]) -> Answer:
         handle = self._context.own(self._context.handles, command.ah, name="ah")
         if handle.pd is not self._domain(command.pd):
             raise _illegal(f"ah: {command.ah} is of another protection domain")
         self._context.destroy_handle(command.ah)
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
     # -- features and statistics --------------------------------------------------------------------------------------
 
-    def _get_feature(self, command: GetFeature, _descriptors: list[int]) -> Answer:
+    def _get_feature(self, command: commands.GetFeature, _descriptors: list[int]) -> Answer:
         events = None if self._context.uar is None else self._context.uar.events
         return feature(self._vf, command.feature_id, events=events), ()
 
-    def _set_feature(self, command: SetFeature, _descriptors: list[int]) -> Answer:
-        if command.feature_id != Feature.AENQ_CONFIG:
+    def _set_feature(self, command: commands.SetFeature, _descriptors: list[int]) -> Answer:
+        if command.feature_id != enums.Feature.AENQ_CONFIG:
             raise _illegal(f"feature: {command.feature_id} cannot be set")
         if command.enabled_groups & ~SUPPORTED_GROUPS:
             raise _illegal(f"enabled_groups: {command.enabled_groups:#x} has some that are not supported")
         self._context.need_uar(UAR).events.enabled_groups = command.enabled_groups
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
-    def _get_stats(self, command: GetStats, _descriptors: list[int]) -> Answer:
+    def _get_stats(self, command: commands.GetStats, _descriptors: list[int]) -> Answer:
         return stats(self._vf, command.stats_type, scope=command.scope), ()
 
 
-def _check_qp(command: CreateQp) -> int:
+def _check_qp(command: commands.CreateQp) -> int:
     """Check depths and sizes; return the size of the send queue's entries. Raises AdminError."""
-    if command.qp_type != QpType.SRD:
-        raise _illegal(f"qp_type: {command.qp_type}; this device has SRD ({QpType.SRD:d}) only")
-    if command.flags & ~CreateQpFlag.UNSOLICITED_WRITE_RECV:
+    if command.qp_type != enums.QpType.SRD:
+        raise _illegal(f"qp_type: {command.qp_type}; this device has SRD ({enums.QpType.SRD:d}) only")
+    if command.flags & ~enums.CreateQpFlag.UNSOLICITED_WRITE_RECV:
         raise _illegal(f"flags: {command.flags:#x} has some that are not supported")
     sq_depth, rq_depth = command.send_queue_depth, command.recv_queue_depth
     wqe_bytes = command.send_queue_ring_size // sq_depth if sq_depth else limits.WQE_BYTES

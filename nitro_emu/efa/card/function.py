@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final
 
 from nitro_emu.counters import DeviceCounters, PortCounters
-from nitro_emu.efa.abi.admin import QpState
+from nitro_emu.efa.abi.enums import QpState
 from nitro_emu.efa.abi.limits import MAX_KEY, MAX_RQ_DEPTH
 from nitro_emu.efa.card.closer import RETRY_S, Closer
 from nitro_emu.efa.card.memory_region import MemoryRegion

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from devmem.region import Region
-from nitro_emu.efa.abi.admin import AdminStatus, ModifyMask, ModifyQp, QpState
+from nitro_emu.efa.abi.commands import ModifyQp
+from nitro_emu.efa.abi.enums import AdminStatus, ModifyMask, QpState
 from nitro_emu.efa.abi.limits import RNR_RETRY_FOREVER
 from nitro_emu.efa.card.completion_queue import CompletionQueue
 from nitro_emu.efa.card.objects import ProtectionDomain

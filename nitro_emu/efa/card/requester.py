@@ -22,7 +22,6 @@ from devmem.registry import Access
 from nitro_emu.counters import PortCounters
 from nitro_emu.efa.abi import io
 from nitro_emu.efa.abi.limits import MAX_RDMA_BYTES, RNR_RETRY_FOREVER
-from nitro_emu.efa.card.completion_queue import tx_lane
 from nitro_emu.efa.card.memory_region import MemoryRegion
 from nitro_emu.efa.card.objects import AddressHandle
 from nitro_emu.efa.card.queue_pair import QueuePair
@@ -377,7 +376,7 @@ class Requester:
         if qp.is_blocked:
             self._on_room(qp)
         self._count(op, len(req_ids), length, status)
-        lane = tx_lane(0, status=status, qp_num=qp.number, op=op)
+        lane = io.tx_lane(0, status=status, qp_num=qp.number, op=op)
         if len(req_ids) == 1:
             qp.send_cq.push(lane | req_ids[0], 0)
             return

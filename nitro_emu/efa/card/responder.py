@@ -20,7 +20,6 @@ import numpy as np
 from devmem.registry import Access
 from nitro_emu.counters import PortCounters
 from nitro_emu.efa.abi import io
-from nitro_emu.efa.card.completion_queue import rx_lane, rx_source_lane
 from nitro_emu.efa.card.landing import Piece, land_batch, land_message
 from nitro_emu.efa.card.memory_region import MemoryRegion
 from nitro_emu.efa.card.queue_pair import QueuePair
@@ -159,11 +158,11 @@ class Responder:
             rq.give_back(requests)  # the messages come again one by one
             return Status.REMOTE_ERROR_ABORT
         rq.take(requests)
-        lane = rx_lane(
+        lane = io.rx_lane(
             requests[0].req_id, status=Status.LOCAL_ERROR_INVALID_LKEY, qp_num=qp.number, op=_SEND, length=0,
             has_imm=False,
         )  # fmt: skip
-        qp.recv_cq.push(lane, rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
+        qp.recv_cq.push(lane, io.rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
         return Status.REMOTE_ERROR_ABORT
 
     def _landing(self, qp: QueuePair, address: int, length: int, lkey: int) -> int | None:
@@ -238,7 +237,7 @@ class Responder:
 
     def _source_lane(self, qp: QueuePair, gid: bytes, *, src_qp_num: int, immediate: int | None) -> int:
         ah = next(iter(qp.pd.by_gid.get(gid, ())), io.UNKNOWN_AH)
-        return rx_source_lane(ah, src_qp_num=src_qp_num, immediate=immediate or 0)
+        return io.rx_source_lane(ah, src_qp_num=src_qp_num, immediate=immediate or 0)
 
     def _deliver_sends(self, event: MessageReceived | MessagesReceived, gid: bytes) -> None:
         qp = self._queue_pair(event.key >> 48)
@@ -289,7 +288,9 @@ class Responder:
         if status is Status.OK:
             self._counters.recv_wrs += len(req_ids)
             self._counters.recv_bytes += len(req_ids) * length
-        lane = rx_lane(0, status=status, qp_num=qp.number, op=_SEND, length=length, has_imm=event.immediate is not None)
+        lane = io.rx_lane(
+            0, status=status, qp_num=qp.number, op=_SEND, length=length, has_imm=event.immediate is not None
+        )
         source = self._source_lane(qp, gid, src_qp_num=event.key >> 32 & 0xFFFF, immediate=event.immediate)
         if len(req_ids) == 1:
             qp.recv_cq.push(req_ids[0] | lane, source, extra=gid)
@@ -309,7 +310,7 @@ class Responder:
             qp.rq.take(requests)
             req_id = requests[0].req_id
             self._counters.recv_wrs += 1
-        lane = rx_lane(
+        lane = io.rx_lane(
             req_id, status=Status.OK, qp_num=qp.number, op=_WRITE, length=event.length, has_imm=True,
             unsolicited=unsolicited,
         )  # fmt: skip
@@ -344,8 +345,10 @@ class Responder:
         if qp.rq is None:
             return
         for request in qp.rq.take_all():
-            lane = rx_lane(request.req_id, status=Status.FLUSHED, qp_num=qp.number, op=_SEND, length=0, has_imm=False)
-            qp.recv_cq.push(lane, rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
+            lane = io.rx_lane(
+                request.req_id, status=Status.FLUSHED, qp_num=qp.number, op=_SEND, length=0, has_imm=False
+            )
+            qp.recv_cq.push(lane, io.rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
 
 
 def _spans(requests: list[RecvRequest]) -> Iterator[Buffer]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from devmem.region import Region
-from nitro_emu.efa.abi.admin import AdminStatus, AenqGroup
+from nitro_emu.efa.abi.enums import AdminStatus, AenqGroup
 from nitro_emu.efa.abi.memory import uar_bytes
 from nitro_emu.efa.card.completion_queue import CompletionQueue
 from nitro_emu.efa.card.doorbells import Doorbells

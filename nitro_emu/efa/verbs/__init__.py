@@ -6,7 +6,7 @@ also released when nothing refers to it. All calls may be made from several thre
 """
 
 from devmem.registry import Access
-from nitro_emu.efa.abi.admin_enums import QpState
+from nitro_emu.efa.abi.enums import QpState
 from nitro_emu.efa.abi.io import CompStatus, ProcessingHint, SendOp, Sge
 from nitro_emu.efa.verbs.comp_channel import CompletionChannel
 from nitro_emu.efa.verbs.completions import COMPLETION, Completions, byte_lengths, wc_status

@@ -8,18 +8,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from nitro_emu.efa.abi import admin
-from nitro_emu.efa.abi.admin import AenqEntry, DeviceCap
+from nitro_emu.efa.abi import commands, enums, replies
+from nitro_emu.efa.abi.admin import AenqEntry
+from nitro_emu.efa.abi.enums import DeviceCap
 from nitro_emu.efa.verbs.discovery import socket_path
 from nitro_emu.efa.verbs.link import Answer, Link, expect
 from nitro_emu.efa.verbs.recv_queue import RecvQueue
 from nitro_emu.efa.verbs.send_queue import SendQueue
 
 _EVENTS: Final = (
-    admin.AenqGroup.FATAL_ERROR,
-    admin.AenqGroup.WARNING,
-    admin.AenqGroup.NOTIFICATION,
-    admin.AenqGroup.KEEP_ALIVE,
+    enums.AenqGroup.FATAL_ERROR,
+    enums.AenqGroup.WARNING,
+    enums.AenqGroup.NOTIFICATION,
+    enums.AenqGroup.KEEP_ALIVE,
 )
 
 
@@ -33,7 +34,7 @@ class DeviceAttributes:
     gid: bytes
     mtu_bytes: int
     """The largest SEND: the payload of one packet."""
-    queue: admin.QueueAttr
+    queue: replies.QueueAttr
     wide_inline_bytes: int
     """Inline data in a WQE of 128 bytes; 0 if it has none."""
 
@@ -66,11 +67,11 @@ class Context:
             raise
 
     def _query_attributes(self) -> DeviceAttributes:
-        device = expect(self._feature(admin.Feature.DEVICE_ATTR), kind=admin.DeviceAttr)
-        network = expect(self._feature(admin.Feature.NETWORK_ATTR), kind=admin.NetworkAttr)
+        device = expect(self._feature(enums.Feature.DEVICE_ATTR), kind=replies.DeviceAttr)
+        network = expect(self._feature(enums.Feature.NETWORK_ATTR), kind=replies.NetworkAttr)
         wide_inline_bytes = 0
-        if device.supported_features >> admin.Feature.QUEUE_ATTR_2 & 1:
-            more = expect(self._feature(admin.Feature.QUEUE_ATTR_2), kind=admin.QueueAttr2)
+        if device.supported_features >> enums.Feature.QUEUE_ATTR_2 & 1:
+            more = expect(self._feature(enums.Feature.QUEUE_ATTR_2), kind=replies.QueueAttr2)
             wide_inline_bytes = more.inline_buf_size_ex
         return DeviceAttributes(
             vendor_part_id=device.device_version,
@@ -78,17 +79,17 @@ class Context:
             max_rdma_bytes=device.max_rdma_size,
             gid=network.addr,
             mtu_bytes=network.mtu,
-            queue=expect(self._feature(admin.Feature.QUEUE_ATTR), kind=admin.QueueAttr),
+            queue=expect(self._feature(enums.Feature.QUEUE_ATTR), kind=replies.QueueAttr),
             wide_inline_bytes=wide_inline_bytes,
         )
 
     def _enable_events(self) -> None:
-        supported = expect(self._feature(admin.Feature.AENQ_CONFIG), kind=admin.AenqConfig).supported_groups
+        supported = expect(self._feature(enums.Feature.AENQ_CONFIG), kind=replies.AenqConfig).supported_groups
         wanted = sum(1 << group for group in _EVENTS) & supported
-        self.link.do(admin.SetFeature(feature_id=admin.Feature.AENQ_CONFIG, enabled_groups=wanted))
+        self.link.do(commands.SetFeature(feature_id=enums.Feature.AENQ_CONFIG, enabled_groups=wanted))
 
-    def _feature(self, feature: admin.Feature) -> Answer:
-        return self.link.ask(admin.GetFeature(feature_id=feature), feature=feature)
+    def _feature(self, feature: enums.Feature) -> Answer:
+        return self.link.ask(commands.GetFeature(feature_id=feature), feature=feature)
 
     def next_generation(self) -> int:
         """Return a number for a queue pair that tells it from earlier ones with the same number."""
@@ -97,9 +98,9 @@ class Context:
     def query_stats(self) -> dict[str, int]:
         """Return the device's counters, of all programs that use it, under the names that the kernel's driver has."""
         counters: dict[str, int] = {}
-        for kind in admin.StatsType:
-            reply = self.link.ask(admin.GetStats(stats_type=kind), stats_type=kind).reply
-            prefix = "rdma_" if kind in {admin.StatsType.RDMA_READ, admin.StatsType.RDMA_WRITE} else ""
+        for kind in enums.StatsType:
+            reply = self.link.ask(commands.GetStats(stats_type=kind), stats_type=kind).reply
+            prefix = "rdma_" if kind in {enums.StatsType.RDMA_READ, enums.StatsType.RDMA_WRITE} else ""
             counters.update({prefix + name: value for name, value in asdict(reply).items()})
         return counters
 

@@ -1,6 +1,6 @@
 """Numbers of the verbs API: those of libibverbs, as far as an EFA device has them.
 
-Access to memory is `devmem.registry.Access`, the state of a queue pair `nitro_emu.efa.abi.admin_enums.QpState`.
+Access to memory is `devmem.registry.Access`, the state of a queue pair `nitro_emu.efa.abi.enums.QpState`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nitro_emu.efa.abi import admin
+from nitro_emu.efa.abi import commands, replies
 from nitro_emu.efa.verbs.context import Context
 from nitro_emu.efa.verbs.link import expect
 from nitro_emu.efa.verbs.resource import Resource
@@ -13,8 +13,8 @@ class ProtectionDomain(Resource):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.number = expect(context.link.ask(admin.AllocPd()), kind=admin.AllocPdReply).pd
-        super().__init__(context.link, destroy=admin.DeallocPd(self.number))
+        self.number = expect(context.link.ask(commands.AllocPd()), kind=replies.AllocPdReply).pd
+        super().__init__(context.link, destroy=commands.DeallocPd(self.number))
 
 
 class AddressHandle(Resource):
@@ -24,6 +24,6 @@ class AddressHandle(Resource):
         """Create a handle. It does not wait for the device, which may not even exist."""
         self.pd = pd
         self.gid = bytes(gid)
-        answer = pd.context.link.ask(admin.CreateAh(self.gid, pd.number))
-        self.number = expect(answer, kind=admin.CreateAhReply).ah
-        super().__init__(pd.context.link, destroy=admin.DestroyAh(self.number, pd.number))
+        answer = pd.context.link.ask(commands.CreateAh(self.gid, pd.number))
+        self.number = expect(answer, kind=replies.CreateAhReply).ah
+        super().__init__(pd.context.link, destroy=commands.DestroyAh(self.number, pd.number))

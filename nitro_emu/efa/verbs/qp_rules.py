@@ -10,8 +10,7 @@ import errno
 from dataclasses import dataclass
 from typing import Final
 
-from nitro_emu.efa.abi.admin import ModifyMask
-from nitro_emu.efa.abi.admin_enums import QpState
+from nitro_emu.efa.abi.enums import ModifyMask, QpState
 from nitro_emu.efa.verbs.enums import SendFlags, SendOps
 from nitro_emu.efa.verbs.link import Link
 from nitro_emu.errors import VerbsError

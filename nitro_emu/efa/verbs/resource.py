@@ -5,14 +5,14 @@ from __future__ import annotations
 import weakref
 from typing import Self
 
-from nitro_emu.efa.abi import admin
+from nitro_emu.efa.abi import commands
 from nitro_emu.efa.verbs.link import Link
 
 
 class Resource:
     """Base class. A context manager; closing twice is allowed."""
 
-    def __init__(self, link: Link, *, destroy: admin.Command) -> None:
+    def __init__(self, link: Link, *, destroy: commands.Command) -> None:
         self._link = link
         self._destroy = destroy
         self._abandon = weakref.finalize(self, link.abandon, destroy)

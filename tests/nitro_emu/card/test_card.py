@@ -19,7 +19,8 @@ import uvloop
 from nitro_emu.card.card import Card
 from nitro_emu.card.config import CardConfig
 from nitro_emu.card.control import ControlServer
-from nitro_emu.efa.abi.admin import AdminStatus, AllocPd, AllocUar, DeregMr, RegMr
+from nitro_emu.efa.abi.commands import AllocPd, AllocUar, DeregMr, RegMr
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.card.closer import THREAD
 from nitro_emu.efa.card.mapped_memory import MappedMemory
 from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain

@@ -8,7 +8,8 @@ import pytest
 
 from devmem.region import Region
 from nitro_emu.efa.abi import io
-from nitro_emu.efa.abi.admin import AdminStatus, ModifyMask, ModifyQp, QpState
+from nitro_emu.efa.abi.commands import ModifyQp
+from nitro_emu.efa.abi.enums import AdminStatus, ModifyMask, QpState
 from nitro_emu.efa.card.completion_queue import CompletionQueue
 from nitro_emu.efa.card.objects import ProtectionDomain
 from nitro_emu.efa.card.queue_pair import QueuePair

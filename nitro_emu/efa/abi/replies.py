@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
-from nitro_emu.efa.abi.admin_commands import Body
-from nitro_emu.efa.abi.admin_enums import AdminOpcode, Feature, StatsType
+from nitro_emu.efa.abi.commands import Body
+from nitro_emu.efa.abi.enums import AdminOpcode, Feature, StatsType
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, TypeAlias
 
-from nitro_emu.efa.abi.admin_enums import AdminOpcode, CqCaps1, CqCaps2
+from nitro_emu.efa.abi.enums import AdminOpcode, CqCaps1, CqCaps2
 from nitro_emu.errors import AbiError
 
 _WORD_BYTES = 4
