@@ -70,6 +70,7 @@ COMPILED = (
         f"nitro_emu/efa/card/{name}.py"
         for name in (
             "completion_queue",
+            "device",
             "doorbells",
             "function",
             "landing",

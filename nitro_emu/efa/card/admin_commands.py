@@ -33,7 +33,7 @@ from nitro_emu.efa.card.queue_pair import QueuePair
 from nitro_emu.efa.card.recv_queue import RecvQueue
 from nitro_emu.efa.card.send_queue import SendQueue
 from nitro_emu.efa.card.shared import EventSender, shared_region
-from nitro_emu.efa.card.user_context import UAR, CqSlot, QpSlot, Uar, UserContext
+from nitro_emu.efa.card.user_context import UAR, UserContext
 from nitro_emu.errors import AdminError, VpcError
 from nitro_emu.gid import gid_text
 
@@ -48,6 +48,7 @@ class AdminCommands:
     def __init__(self, context: UserContext) -> None:
         self._context = context
         self._vf = context.vf
+        self._tables = context.vf.tables
         self._to_close: list[int] = []  # descriptors to be closed when the reply was sent
         self._handlers: Mapping[type[commands.Command], Callable[[Any, list[int]], Answer]] = {
             commands.AllocUar: self._alloc_uar,
@@ -136,24 +137,24 @@ class AdminCommands:
         return replies.EmptyReply(), ()
 
     def _alloc_pd(self, _command: commands.AllocPd, _descriptors: list[int]) -> Answer:
-        number = self._vf.tables.domains.reserve()
-        domain = self._context.domains[number] = ProtectionDomain(number)
-        self._vf.tables.domains.add(number, domain)
+        number = self._tables.domains.reserve()
+        self._context.add(self._tables.domains, number, ProtectionDomain(number))
         return replies.AllocPdReply(number), ()
 
     def _dealloc_pd(self, command: commands.DeallocPd, _descriptors: list[int]) -> Answer:
-        if self._domain(command.pd).users:
+        domain = self._domain(command.pd)
+        if domain.users:
             raise _busy(f"pd: {command.pd} has users")
-        self._context.destroy_domain(command.pd)
+        self._context.destroy(domain)
         return replies.EmptyReply(), ()
 
     def _domain(self, number: int) -> ProtectionDomain:
-        return self._context.own(self._context.domains, number, name="pd")
+        return self._context.own(self._tables.domains, number, name="pd")
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
     def _reg_mr(self, command: commands.RegMr, descriptors: list[int]) -> Answer:
-        domain, tables, vf = self._domain(command.pd), self._vf.tables, self._vf
+        domain, tables, vf = self._domain(command.pd), self._tables, self._vf
         if len(descriptors) != 1:
             raise AdminError(AdminStatus.MALFORMED_REQUEST, f"memory: {len(descriptors)} descriptors instead of one")
         if command.permissions & ~_PERMISSIONS or command.iova + command.mr_length > 1 << 64:
@@ -173,14 +174,13 @@ class AdminCommands:
             region, pd=domain, iova=command.iova, length=command.mr_length, permissions=command.permissions,
             lkey=lkey, rkey=new_rkey(tables.by_rkey), on_unused=vf.on_unused,
         )  # fmt: skip
-        tables.memory.add(lkey, memory)
-        tables.by_rkey[memory.rkey] = self._context.memory[lkey] = memory
+        self._context.add(tables.memory, lkey, memory)
+        tables.by_rkey[memory.rkey] = memory
         tables.registered_bytes += memory.length
         return replies.RegMrReply(lkey, memory.rkey), ()
 
     def _dereg_mr(self, command: commands.DeregMr, _descriptors: list[int]) -> Answer:
-        self._context.own(self._context.memory, command.l_key, name="l_key")
-        self._context.destroy_memory(command.l_key)
+        self._context.destroy(self._context.own(self._tables.memory, command.l_key, name="l_key"))
         return replies.EmptyReply(), ()
 
     # -- completion queues --------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class AdminCommands:
             raise _illegal(f"cq: entries of {command.entry_bytes} bytes, {command.num_sub_cqs} parts")
         if command.set_src_addr and command.entry_bytes != CQE_EX_BYTES:
             raise _illegal("cq: entries of 16 bytes have no room for a source address")
-        number = self._vf.tables.completion_queues.reserve()
+        number = self._tables.completion_queues.reserve()
         events = EventSender() if command.interrupt_mode else None
         if events is not None:
             self._to_close.append(events.program_fd)
@@ -203,6 +203,7 @@ class AdminCommands:
         try:
             cq = CompletionQueue(
                 number,
+                slot=slot,
                 depth=depth,
                 entry_bytes=command.entry_bytes,
                 doorbell=doorbells.word(offset),
@@ -219,19 +220,15 @@ class AdminCommands:
             if events is not None:
                 events.close()
             raise
-        self._add_cq(uar, CqSlot(cq, slot, offset))
-        reply = replies.CreateCqReply(number, depth, offset, enums.CqReplyFlag.DB_VALID)
-        return reply, (read_only,) if events is None else (read_only, events.program_fd)
-
-    def _add_cq(self, uar: Uar, slot: CqSlot) -> None:
         uar.free_cq_slots.pop()
         uar.queues += 1
-        if slot.cq.events is None:  # without events the consumer counter is read when it is needed
-            uar.doorbells.clear(slot.offset)
+        if events is None:  # the consumer counter is read when it is needed
+            doorbells.clear(offset)
         else:
-            uar.doorbells.watch(slot.offset, slot.cq.on_doorbell)
-        self._context.cqs[slot.cq.number] = slot
-        self._vf.tables.completion_queues.add(slot.cq.number, slot.cq)
+            doorbells.watch(offset, cq.on_doorbell)
+        self._context.add(self._tables.completion_queues, number, cq)
+        reply = replies.CreateCqReply(number, depth, offset, enums.CqReplyFlag.DB_VALID)
+        return reply, (read_only,) if events is None else (read_only, events.program_fd)
 
     def _on_overrun(self, cq: CompletionQueue) -> None:
         self._context.warn(syndrome=CQ_OVERRUN, number=cq.number)
@@ -239,20 +236,20 @@ class AdminCommands:
             self._vf.break_queue_pair(qp, f"completion queue {cq.number} was overrun")
 
     def _destroy_cq(self, command: commands.DestroyCq, _descriptors: list[int]) -> Answer:
-        slot = self._context.own(self._context.cqs, command.cq_idx, name="cq_idx")
-        if slot.cq.users:
+        cq = self._context.own(self._tables.completion_queues, command.cq_idx, name="cq_idx")
+        if cq.users:
             raise _busy(f"cq: {command.cq_idx} is used by queue pairs")
-        self._context.destroy_cq(command.cq_idx)
+        self._context.destroy(cq)
         return replies.EmptyReply(), ()
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
     def _create_qp(self, command: commands.CreateQp, _descriptors: list[int]) -> Answer:
         uar, domain = self._context.need_uar(command.uar), self._domain(command.pd)
-        send_cq = self._context.own(self._context.cqs, command.send_cq_idx, name="send_cq_idx").cq
-        recv_cq = self._context.own(self._context.cqs, command.recv_cq_idx, name="recv_cq_idx").cq
+        send_cq = self._context.own(self._tables.completion_queues, command.send_cq_idx, name="send_cq_idx")
+        recv_cq = self._context.own(self._tables.completion_queues, command.recv_cq_idx, name="recv_cq_idx")
         wqe_bytes = _check_qp(command)
-        number = self._vf.tables.queue_pairs.reserve()
+        number = self._tables.queue_pairs.reserve()
         slot = uar.free_qp_slots[-1]
         sq_depth, rq_depth = command.send_queue_depth, command.recv_queue_depth
         region = shared_region(ring_bytes(sq_depth=sq_depth, wqe_bytes=wqe_bytes, rq_depth=rq_depth), name="nitro-qp")
@@ -267,32 +264,24 @@ class AdminCommands:
             )
         ring.release()
         unsolicited = bool(command.flags & enums.CreateQpFlag.UNSOLICITED_WRITE_RECV)
-        qp = QueuePair(number, domain, send_cq, recv_cq, region, sq, rq, unsolicited)
+        qp = QueuePair(number, self._context, slot, domain, send_cq, recv_cq, region, sq, rq, unsolicited)
         domain.users += 1
         send_cq.users += 1
         recv_cq.users += 1
-        self._add_qp(uar, QpSlot(qp, slot, sq_at, rq_at))
+        uar.free_qp_slots.pop()
+        uar.queues += 1
+        self._context.add(self._tables.queue_pairs, number, qp)
+        self._context.watch(qp)
         reply = replies.CreateQpReply(number, number, 0, 0, sq_at, rq_at, SQ_OFFSET)
         return reply, (region.fd,)
 
-    def _add_qp(self, uar: Uar, slot: QpSlot) -> None:
-        uar.free_qp_slots.pop()
-        uar.queues += 1
-        qp, vf = slot.qp, self._vf
-        vf.add_queue_pair(qp, on_broken=lambda: self._context.on_broken(qp))
-        uar.doorbells.watch(slot.sq_offset, lambda: vf.on_send_doorbell(qp))
-        uar.doorbells.watch(slot.rq_offset, lambda: vf.on_recv_doorbell(qp))
-        self._context.qps[qp.number] = slot
-
     def _modify_qp(self, command: commands.ModifyQp, _descriptors: list[int]) -> Answer:
-        slot = self._context.own(self._context.qps, command.qp_handle, name="qp_handle")
-        qp, before = slot.qp, slot.qp.state
+        qp = self._context.own(self._tables.queue_pairs, command.qp_handle, name="qp_handle")
+        before = qp.state
         qp.modify(command)
         if qp.state is enums.QpState.RESET and before is not enums.QpState.RESET:
             self._vf.reset(qp)
-            uar = self._context.need_uar(UAR)
-            uar.doorbells.watch(slot.sq_offset, lambda: self._vf.on_send_doorbell(qp))
-            uar.doorbells.watch(slot.rq_offset, lambda: self._vf.on_recv_doorbell(qp))
+            self._context.watch(qp)
         elif qp.state is enums.QpState.ERR:
             self._vf.flush(qp)
         else:
@@ -300,13 +289,12 @@ class AdminCommands:
         return replies.EmptyReply(), ()
 
     def _query_qp(self, command: commands.QueryQp, _descriptors: list[int]) -> Answer:
-        qp = self._context.own(self._context.qps, command.qp_handle, name="qp_handle").qp
+        qp = self._context.own(self._tables.queue_pairs, command.qp_handle, name="qp_handle")
         is_draining = qp.state is enums.QpState.SQD and qp.sq is not None and not qp.sq.is_idle
         return replies.QueryQpReply(qp.state, qp.qkey, qp.sq_psn, int(is_draining), qp.rnr_retry), ()
 
     def _destroy_qp(self, command: commands.DestroyQp, _descriptors: list[int]) -> Answer:
-        self._context.own(self._context.qps, command.qp_handle, name="qp_handle")
-        self._context.destroy_qp(command.qp_handle)
+        self._context.destroy(self._context.own(self._tables.queue_pairs, command.qp_handle, name="qp_handle"))
         return replies.EmptyReply(), ()
 
     # -- address handles ----------------------------------------------------------------------------------------------
@@ -318,19 +306,18 @@ class AdminCommands:
         except VpcError as error:
             self._vf.endpoint.introducer.on_denied(str(error))
             raise _illegal(f"gid: {gid_text(command.dest_addr)} cannot be reached") from None
-        number = self._vf.tables.handles.reserve()
+        number = self._tables.handles.reserve()
         handle = AddressHandle(number, domain, command.dest_addr, self._vf.remote(command.dest_addr))
-        self._vf.tables.handles.add(number, handle)
-        self._context.handles[number] = domain.handles[number] = handle
+        self._context.add(self._tables.handles, number, handle)
         domain.by_gid.setdefault(handle.gid, {})[number] = None
         domain.users += 1
         return replies.CreateAhReply(number), ()
 
     def _destroy_ah(self, command: commands.DestroyAh, _descriptors: list[int]) -> Answer:
-        handle = self._context.own(self._context.handles, command.ah, name="ah")
+        handle = self._context.own(self._tables.handles, command.ah, name="ah")
         if handle.pd is not self._domain(command.pd):
             raise _illegal(f"ah: {command.ah} is of another protection domain")
-        self._context.destroy_handle(command.ah)
+        self._context.destroy(handle)
         return replies.EmptyReply(), ()
 
     # -- features and statistics --------------------------------------------------------------------------------------

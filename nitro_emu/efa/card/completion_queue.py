@@ -35,6 +35,7 @@ class CompletionQueue:
         self,
         number: int,
         *,
+        slot: int,
         depth: int,
         entry_bytes: int,
         doorbell: Callable[[], int],
@@ -42,8 +43,9 @@ class CompletionQueue:
         on_completion: Callable[[], None],
         on_overrun: Callable[[CompletionQueue], None],
     ) -> None:
-        """`doorbell` reads the program's word; `events`: None: the queue is only polled."""
+        """`slot`: of its doorbell, whose word `doorbell` reads; `events`: None: the queue is only polled."""
         self.number = number
+        self.slot = slot
         self.depth = depth
         self.entry_bytes = entry_bytes
         self.events = events
@@ -120,9 +122,11 @@ class CompletionQueue:
             self.events.signal()
 
     def close(self) -> None:
-        """Release the ring; the caller closes `events`."""
+        """Release the ring, and the way to wake the program."""
         self.is_broken = True
         self._lanes.release()
         self._rows = np.zeros((0, 2), np.uint64)
         self._view.release()
         self.region.close()
+        if self.events is not None:
+            self.events.close()

@@ -17,7 +17,7 @@ from nitro_emu.efa.abi.commands import ModifyQp
 from nitro_emu.efa.abi.enums import AdminStatus, ModifyMask, QpState
 from nitro_emu.efa.abi.limits import RNR_RETRY_FOREVER
 from nitro_emu.efa.card.completion_queue import CompletionQueue
-from nitro_emu.efa.card.objects import ProtectionDomain
+from nitro_emu.efa.card.objects import Owner, ProtectionDomain
 from nitro_emu.efa.card.recv_queue import RecvQueue, RecvRequest
 from nitro_emu.efa.card.send_queue import SendQueue
 from nitro_emu.errors import AdminError
@@ -52,6 +52,9 @@ class QueuePair:
     """One queue pair. Its rings are None for a depth of 0."""
 
     number: int
+    owner: Owner
+    slot: int
+    """Of its doorbells."""
     pd: ProtectionDomain
     send_cq: CompletionQueue
     recv_cq: CompletionQueue

@@ -316,6 +316,8 @@ class Fuzzer:
             self._ring(program, cq.doorbell_index, word)
 
     def _note(self, program: Program, status: int, flags: int, qp_num: int) -> None:
+        if not flags & io.CQE_QUEUE_MASK:
+            return  # nothing was stored there yet: the consumer counter was changed at random
         queue = io.QueueType((flags & io.CQE_QUEUE_MASK) >> io.CQE_QUEUE_SHIFT)
         self.statuses[f"{queue.name} {io.CompStatus(status).name}"] += 1
         for qp in program.qps:

@@ -27,7 +27,7 @@ class Program:
     def __init__(self, depth: int, *, entry_bytes: int = 16, events: EventSender | None = None) -> None:
         self.depth, self.entry_bytes, self.word, self.consumed, self.overruns = depth, entry_bytes, 0, 0, 0
         self.cq = CompletionQueue(
-            5, depth=depth, entry_bytes=entry_bytes, doorbell=lambda: self.word, events=events,
+            5, slot=0, depth=depth, entry_bytes=entry_bytes, doorbell=lambda: self.word, events=events,
             on_completion=lambda: None, on_overrun=self._on_overrun,
         )  # fmt: skip
 
