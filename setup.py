@@ -86,7 +86,7 @@ COMPILED = (
             "wqe_runs",
         )
     ),
-    *(f"nitro_emu/peers/{name}.py" for name in ("endpoint", "remote", "sources")),
+    *(f"nitro_emu/peers/{name}.py" for name in ("endpoint", "incoming", "outgoing")),
     "netns/backends/virtual/*.py",
     "netns/base/token_bucket.py",
     "netns/netem/loss_models.py",

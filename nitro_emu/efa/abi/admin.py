@@ -25,6 +25,9 @@ MAX_COMMAND_ID: Final = 0xFFF
 """A command id has 12 bits."""
 COMMANDS: Final[Mapping[int, type[Command]]] = {command.OPCODE: command for command in get_args(Command)}
 """The class of each opcode's command."""
+UNSUPPORTED: Final = frozenset((AdminOpcode.CREATE_EQ, AdminOpcode.DESTROY_EQ, AdminOpcode.ALLOC_MR))
+"""Commands of the kernel's driver: event queues are interrupt vectors, of which a completion queue has its own in the
+form of a descriptor; fast registration (ALLOC_MR) is for verbs in the kernel."""
 
 _AQ_HEADER = struct.Struct("<HBB")
 _ACQ_HEADER = struct.Struct("<HBB4x")
@@ -80,6 +83,9 @@ def decode_command_untrusted(data: bytes) -> DecodedCommand:
     raw_id, opcode, flags = _AQ_HEADER.unpack_from(data)
     if raw_id > MAX_COMMAND_ID:
         raise _malformed(f"command_id: {raw_id:#x} has reserved bits", command_id=command_id)
+    if opcode in UNSUPPORTED:
+        text = f"opcode: {AdminOpcode(opcode).name} is for the kernel's driver"
+        raise AdminError(AdminStatus.UNSUPPORTED_OPCODE, text, command_id=command_id)
     if opcode not in COMMANDS:
         raise AdminError(AdminStatus.BAD_OPCODE, f"opcode: {opcode} is unknown", command_id=command_id)
     if flags & _CONTROL_BUFFER:

@@ -159,9 +159,3 @@ class CqReplyFlag(IntFlag):
     """The flags in CREATE_CQ's reply."""
 
     DB_VALID = 1 << 0
-
-
-class EqEvent(IntFlag):
-    """Events that an event queue reports."""
-
-    COMPLETION = 1 << 0

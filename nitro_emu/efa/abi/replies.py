@@ -98,25 +98,6 @@ class AllocUarReply(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateEqReply(Body):
-    """The number of the event queue."""
-
-    LAYOUT: ClassVar = struct.Struct("<H2x")
-
-    eqn: int
-
-
-@dataclass(frozen=True, slots=True)
-class AllocMrReply(Body):
-    """The keys of a memory region."""
-
-    LAYOUT: ClassVar = struct.Struct("<II")
-
-    l_key: int
-    r_key: int
-
-
-@dataclass(frozen=True, slots=True)
 class DeviceAttr(Body):
     """DEVICE_ATTR: the device. `supported_features` has bit `1 << feature`; `device_caps` is a `DeviceCap`."""
 
@@ -292,8 +273,6 @@ Reply: TypeAlias = (
     | CreateCqReply
     | AllocPdReply
     | AllocUarReply
-    | CreateEqReply
-    | AllocMrReply
     | FeatureReply
     | StatsReply
 )
@@ -315,9 +294,6 @@ REPLIES: Final[Mapping[AdminOpcode, type[Reply]]] = {
     AdminOpcode.DEALLOC_PD: EmptyReply,
     AdminOpcode.ALLOC_UAR: AllocUarReply,
     AdminOpcode.DEALLOC_UAR: EmptyReply,
-    AdminOpcode.CREATE_EQ: CreateEqReply,
-    AdminOpcode.DESTROY_EQ: EmptyReply,
-    AdminOpcode.ALLOC_MR: AllocMrReply,
 }
 """The replies whose layout follows from the opcode: all but GET_FEATURE's and GET_STATS'."""
 FEATURE_REPLIES: Final[Mapping[int, type[FeatureReply]]] = {

@@ -1,9 +1,7 @@
 """The admin commands of one program, carried out: each returns its reply and the descriptors that go with it.
 
 Statuses. RESOURCE_ALLOCATION_FAILURE: a limit of the settings, or of the machine. ILLEGAL_PARAMETER: a value, or an
-object that is not of this connection. RESOURCE_BUSY: something still uses the object. UNSUPPORTED_OPCODE: commands of
-the kernel's driver that have no meaning here: event queues are interrupt vectors, of which a completion queue has its
-own in the form of a descriptor; fast registration (ALLOC_MR) is for verbs in the kernel.
+object that is not of this connection. RESOURCE_BUSY: something still uses the object.
 """
 
 from __future__ import annotations
@@ -68,9 +66,6 @@ class AdminCommands:
             commands.GetFeature: self._get_feature,
             commands.SetFeature: self._set_feature,
             commands.GetStats: self._get_stats,
-            commands.CreateEq: self._unsupported,
-            commands.DestroyEq: self._unsupported,
-            commands.AllocMr: self._unsupported,
         }
 
     def execute(self, command: commands.Command, descriptors: list[int]) -> Answer:
@@ -112,9 +107,6 @@ class AdminCommands:
         except OSError as error:
             raise _failed(f"descriptor: {error.strerror}") from error
         return self._to_close[-1]
-
-    def _unsupported(self, command: commands.Command, _descriptors: list[int]) -> Answer:
-        raise AdminError(AdminStatus.UNSUPPORTED_OPCODE, f"{type(command).__name__} is for the kernel's driver")
 
     # -- pages of doorbells, protection domains -----------------------------------------------------------------------
 
@@ -304,7 +296,7 @@ class AdminCommands:
         try:
             self._vf.tenancy.destination(command.dest_addr)
         except VpcError as error:
-            self._vf.endpoint.introducer.on_denied(str(error))
+            self._vf.endpoint.on_denied(str(error))
             raise _illegal(f"gid: {gid_text(command.dest_addr)} cannot be reached") from None
         number = self._tables.handles.reserve()
         handle = AddressHandle(number, domain, command.dest_addr, self._vf.remote(command.dest_addr))

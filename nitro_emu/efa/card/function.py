@@ -29,7 +29,7 @@ from nitro_emu.efa.card.responder import Responder
 from nitro_emu.errors import AbiError
 from nitro_emu.peers.endpoint import VfEndpoint, datagram_bytes
 from nitro_emu.peers.introduction import INTRODUCTION_REQUEST
-from nitro_emu.peers.remote import Remote
+from nitro_emu.peers.outgoing import Remote
 from nitro_emu.peers.vf_config import VfConfig
 from nitro_emu.peers.vf_trust import VfTrust
 from srd.engine import Engine

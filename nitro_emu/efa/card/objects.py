@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nitro_emu.peers.remote import Remote
+from nitro_emu.peers.outgoing import Remote
 
 
 class Owner(Protocol):

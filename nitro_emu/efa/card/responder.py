@@ -6,7 +6,7 @@
    buffer that is long enough. What is not admitted is refused with a status, and disturbs nothing else.
 3. A send's payload is copied once, from the receive region to the posted buffers, and its credit is returned at once.
    Payload of writes and of answers to reads lands in registered memory.
-4. Nothing but a HELLO is accepted from a peer before it was let in (`sources`).
+4. Nothing but a HELLO is accepted from a peer before it was let in (`incoming`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from nitro_emu.efa.card.landing import Piece, land_batch, land_message
 from nitro_emu.efa.card.queue_pair import QueuePair
 from nitro_emu.efa.card.recv_queue import Buffer, RecvQueue, RecvRequest
 from nitro_emu.errors import AbiError
+from nitro_emu.peers.incoming import Source
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
-from nitro_emu.peers.sources import Source
 from srd.proto.events import OFFSET_MASK, MessageAborted, MessageReceived, MessagesReceived, WriteReceived
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
@@ -190,7 +190,7 @@ class Responder:
         if event.key == INTRODUCTION_KEY and isinstance(event, MessageReceived):
             message = b"".join(bytes(self._engine().queues.view(extent)) for extent in event.extents)
             self._release(event)
-            self._device.endpoint.introducer.on_introduction(event.peer, message)
+            self._device.endpoint.on_introduction_untrusted(event.peer, message)
         elif source is None or source.gid is None:  # it has ended
             self._release(event)
         else:

@@ -83,7 +83,7 @@ def break_keep_alive(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_new_mapping(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card._devices[0].vf.endpoint.introducer, "end_what_is_not_allowed", fail)
+    monkeypatch.setattr(card._devices[0].vf.endpoint, "on_new_mapping", fail)
     card._on_new_mapping()
 
 
