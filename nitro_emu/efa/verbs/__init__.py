@@ -10,14 +10,22 @@ from nitro_emu.efa.abi.enums import QpState
 from nitro_emu.efa.abi.io import CompStatus, ProcessingHint, SendOp, Sge
 from nitro_emu.efa.verbs.comp_channel import CompletionChannel
 from nitro_emu.efa.verbs.completions import COMPLETION, Completions, byte_lengths, wc_status
-from nitro_emu.efa.verbs.context import Context, DeviceAttributes
+from nitro_emu.efa.verbs.context import Context, DeviceAttributes, card_directory, device_names
 from nitro_emu.efa.verbs.cq import CompletionQueue
-from nitro_emu.efa.verbs.discovery import card_directory, device_names
-from nitro_emu.efa.verbs.enums import SendFlags, SendOps, WcFlags, WcOpcode, WcStatus, WrOpcode
 from nitro_emu.efa.verbs.mr import MemoryRegion
-from nitro_emu.efa.verbs.pd import AddressHandle, ProtectionDomain
 from nitro_emu.efa.verbs.qp import QpOptions, QueuePair
-from nitro_emu.efa.verbs.wr import RecvRequest, SendRequest, WorkCompletion
+from nitro_emu.efa.verbs.resource import AddressHandle, ProtectionDomain
+from nitro_emu.efa.verbs.wr import (
+    RecvRequest,
+    SendFlags,
+    SendOps,
+    SendRequest,
+    WcFlags,
+    WcOpcode,
+    WcStatus,
+    WorkCompletion,
+    WrOpcode,
+)
 from nitro_emu.errors import VerbsError
 
 __all__ = [

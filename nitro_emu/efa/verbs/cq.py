@@ -22,10 +22,9 @@ from nitro_emu.efa.abi.io import QueueType
 from nitro_emu.efa.verbs.comp_channel import CompletionChannel
 from nitro_emu.efa.verbs.completions import COMPLETION, NONE, Completions, wc_opcode, wc_status
 from nitro_emu.efa.verbs.context import Context
-from nitro_emu.efa.verbs.enums import WcFlags, WcOpcode
 from nitro_emu.efa.verbs.resource import Resource
 from nitro_emu.efa.verbs.shared import map_shared
-from nitro_emu.efa.verbs.wr import WorkCompletion
+from nitro_emu.efa.verbs.wr import WcFlags, WcOpcode, WorkCompletion
 from nitro_emu.errors import VerbsError
 
 _FLAGS_OFFSET: Final = 3  # of a CQE

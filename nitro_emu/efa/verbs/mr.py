@@ -12,8 +12,7 @@ from devmem.registry import Access
 from nitro_emu.efa.abi import commands, replies
 from nitro_emu.efa.abi.memory import PAGE_BYTES
 from nitro_emu.efa.verbs.link import expect
-from nitro_emu.efa.verbs.pd import ProtectionDomain
-from nitro_emu.efa.verbs.resource import Resource
+from nitro_emu.efa.verbs.resource import ProtectionDomain, Resource
 from nitro_emu.efa.verbs.shared import backing_of
 from nitro_emu.errors import VerbsError
 

@@ -16,17 +16,15 @@ from nitro_emu.efa.abi import commands, enums, io, limits, memory, replies
 from nitro_emu.efa.abi.enums import QpState
 from nitro_emu.efa.verbs.context import Queues
 from nitro_emu.efa.verbs.cq import CompletionQueue
-from nitro_emu.efa.verbs.enums import SendFlags, SendOps, WrOpcode
 from nitro_emu.efa.verbs.link import expect
-from nitro_emu.efa.verbs.pd import AddressHandle, ProtectionDomain
 from nitro_emu.efa.verbs.qp_rules import SendRules, check_transition
 from nitro_emu.efa.verbs.recv_queue import RecvQueue
 from nitro_emu.efa.verbs.request_ids import Numbers, U64Array
-from nitro_emu.efa.verbs.resource import Resource
+from nitro_emu.efa.verbs.resource import AddressHandle, ProtectionDomain, Resource
 from nitro_emu.efa.verbs.send_builder import SendBuilder
 from nitro_emu.efa.verbs.send_queue import Destination, SendQueue
 from nitro_emu.efa.verbs.shared import map_shared
-from nitro_emu.efa.verbs.wr import RecvRequest, SendRequest
+from nitro_emu.efa.verbs.wr import RecvRequest, SendFlags, SendOps, SendRequest, WrOpcode
 from nitro_emu.errors import VerbsError
 
 _NO_OPS: Final = SendOps(0)

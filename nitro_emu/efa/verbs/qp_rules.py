@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from nitro_emu.efa.abi.enums import ModifyMask, QpState
-from nitro_emu.efa.verbs.enums import SendFlags, SendOps
 from nitro_emu.efa.verbs.link import Link
+from nitro_emu.efa.verbs.wr import SendFlags, SendOps
 from nitro_emu.errors import VerbsError
 
 _SENDING = frozenset({QpState.RTS, QpState.SQD})

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 from nitro_emu.efa.abi.io import ProcessingHint, SendOp, Sge
 from nitro_emu.efa.abi.limits import MAX_RDMA_SGES
-from nitro_emu.efa.verbs.enums import SendFlags, SendOps
-from nitro_emu.efa.verbs.pd import AddressHandle
 from nitro_emu.efa.verbs.qp_rules import SendRules
+from nitro_emu.efa.verbs.resource import AddressHandle
 from nitro_emu.efa.verbs.send_queue import Destination, Draft, SendQueue
+from nitro_emu.efa.verbs.wr import SendFlags, SendOps
 from nitro_emu.errors import VerbsError
 
 

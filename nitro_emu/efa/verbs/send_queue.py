@@ -1,6 +1,6 @@
 """The send queue of a queue pair, in the card's ring memfd.
 
-Counters only grow; the position in the ring, the phase bit and the doorbell follow from them. A slot is free again when
+A slot is free again when
 its completion has been polled, as in rdma-core, though the card has copied it long before. Requests that are being
 built (`builder`) have their slot already, and are given to the card together by the doorbell.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import mmap
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -20,7 +19,7 @@ import numpy.typing as npt
 from nitro_emu.efa.abi import io, memory
 from nitro_emu.efa.abi.io import ProcessingHint, SendOp, Sge
 from nitro_emu.efa.verbs.link import Doorbell
-from nitro_emu.efa.verbs.request_ids import Numbers, RequestIds, U64Array, numbers
+from nitro_emu.efa.verbs.request_ids import Numbers, Ring, U64Array, numbers
 from nitro_emu.errors import AbiError, VerbsError
 
 
@@ -74,8 +73,8 @@ class Draft:
             raise VerbsError(errno.EINVAL, f"{error}") from error
 
 
-class SendQueue:
-    """See the module. `lock` is held by whoever changes the queue."""
+class SendQueue(Ring):
+    """See the module."""
 
     def __init__(
         self,
@@ -88,15 +87,10 @@ class SendQueue:
         doorbell: Doorbell,
         generation: int,
     ) -> None:
-        self.depth = depth
+        super().__init__(depth, requests=depth, doorbell=doorbell, generation=generation)
         self.max_sges = max_sges
         self.max_inline_bytes = max_inline_bytes
         self.wqe_bytes = wqe_bytes
-        self.ids = RequestIds(depth, generation=generation)
-        self.lock = threading.RLock()
-        self._doorbell = doorbell
-        self._mask = depth - 1
-        self._posted = 0
         self._ring = memoryview(ring)
         wqes: npt.NDArray[Any] = np.frombuffer(ring, io.wqe_dtype(wqe_bytes), depth)
         self._raw = wqes.view(np.dtype((np.void, wqe_bytes)))
@@ -104,18 +98,6 @@ class SendQueue:
             wqes["req_id"],
             [(wqes[name]["address"], wqes[name]["length"]) for name in ("first", "second")],
         )
-
-    @property
-    def free(self) -> int:
-        """How many requests can be posted now."""
-        return self.depth - self.ids.in_flight
-
-    def reset(self, generation: int) -> None:
-        """Start from the beginning, as the card does in state RESET."""
-        with self.lock:
-            self.ids.reset(generation)
-            self._posted = 0
-            self._doorbell.store(0)
 
     def reserve(self, wr_id: int) -> Draft:
         """Begin a request. Raises VerbsError: full (ENOMEM)."""
@@ -134,10 +116,6 @@ class SendQueue:
         """Write a request into its slot. Raises VerbsError (EINVAL)."""
         start = draft.slot * self.wqe_bytes
         self._ring[start : start + self.wqe_bytes] = draft.pack(self.wqe_bytes)
-
-    def ring(self) -> None:
-        """Give all that has been written to the card."""
-        self._doorbell.ring(self._posted & memory.COUNTER_MASK)
 
     def post_many(
         self,
@@ -165,16 +143,12 @@ class SendQueue:
             like.remote = rkey, 0
             buffers.insert(0, numbers(remote_addresses))
         like.pack(self.wqe_bytes)  # what is wrong with it raises before anything is reserved
-        sizes, req_ids, done = numbers(lengths), self.ids.reserve_many(wr_ids), 0
-        while done < count:
-            slot = self._posted & self._mask
-            run = min(count - done, self.depth - slot)
+        sizes, req_ids = numbers(lengths), self.ids.reserve_many(wr_ids)
+        for part, slots in self._take(count):
             like.phase = memory.sq_phase(self._posted, depth=self.depth)
-            part, slots = slice(done, done + run), slice(slot, slot + run)
             self._raw[slots] = np.frombuffer(like.pack(self.wqe_bytes), self._raw.dtype)
             self._req_ids[slots] = req_ids[part]
             for (places, room), values in zip(self._buffers, buffers, strict=False):
                 places[slots] = values if isinstance(values, int) else values[part]
                 room[slots] = sizes if isinstance(sizes, int) else sizes[part]
-            done, self._posted = done + run, self._posted + run
         self.ring()

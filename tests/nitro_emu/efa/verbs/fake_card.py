@@ -8,57 +8,28 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple, Self
 
 from devmem.region import Region
 from nitro_emu.efa.abi import admin, commands, enums, io, limits, memory, replies
+from nitro_emu.efa.card import features
+from nitro_emu.efa.card.features import feature
 
 MAX_QP: Final = 16
 MAX_CQ: Final = 16
 GID: Final = bytes.fromhex("fe804da3000000000000ffff0a000101")
-DEVICE: Final = replies.DeviceAttr(
-    supported_features=sum(1 << feature for feature in enums.Feature),
-    page_size_cap=4096,
-    fw_version=1,
-    admin_api_version=1,
-    device_version=0xEFA2,
-    db_bar=0,
-    phys_addr_width=64,
-    virt_addr_width=64,
-    device_caps=int(
-        enums.DeviceCap.RDMA_READ
-        | enums.DeviceCap.RDMA_WRITE
-        | enums.DeviceCap.RNR_RETRY
-        | enums.DeviceCap.UNSOLICITED_WRITE_RECV
-    ),
-    max_rdma_size=limits.MAX_RDMA_BYTES,
-)
-QUEUE: Final = replies.QueueAttr(
-    max_qp=MAX_QP,
-    max_sq_depth=limits.MAX_SQ_DEPTH,
-    inline_buf_size=limits.INLINE_BYTES,
-    max_rq_depth=limits.MAX_RQ_DEPTH,
-    max_cq=MAX_CQ,
-    max_cq_depth=limits.MAX_CQ_DEPTH,
-    sub_cqs_per_cq=1,
-    min_sq_depth=1,
-    max_wr_send_sges=limits.MAX_SEND_SGES,
-    max_wr_recv_sges=limits.MAX_RECV_SGES,
-    max_mr=1024,
-    max_mr_pages=1 << 20,
-    max_pd=64,
-    max_ah=64,
-    max_llq_size=limits.MAX_LLQ_BYTES,
-    max_wr_rdma_sges=limits.MAX_RDMA_SGES,
-    max_tx_batch=0,
-)
+_VF: Final[Any] = SimpleNamespace(
+    gid=GID, mtu_bytes=8900,
+    config=SimpleNamespace(max_qps=MAX_QP, max_cqs=MAX_CQ, max_mrs=1024, max_mr_bytes=1 << 32, max_pds=64, max_ahs=64),
+)  # fmt: skip
 FEATURES: Final[dict[int, replies.FeatureReply]] = {
-    enums.Feature.DEVICE_ATTR: DEVICE,
-    enums.Feature.NETWORK_ATTR: replies.NetworkAttr(GID, 8900),
-    enums.Feature.QUEUE_ATTR: QUEUE,
-    enums.Feature.QUEUE_ATTR_2: replies.QueueAttr2(limits.WIDE_INLINE_BYTES),
-    enums.Feature.AENQ_CONFIG: replies.AenqConfig(0x1E, 0),
+    number: feature(_VF, number, events=None) for number in features.FEATURES
 }
+"""A real card's, but for the device's version."""
+_DEVICE: Final = FEATURES[enums.Feature.DEVICE_ATTR]
+assert isinstance(_DEVICE, replies.DeviceAttr)
+FEATURES[enums.Feature.DEVICE_ATTR] = replace(_DEVICE, device_version=0xEFA2)
 
 
 class RxDescriptor(NamedTuple):
@@ -341,7 +312,9 @@ class FakeCard:
     @staticmethod
     def device_attr(*, device_caps: int) -> replies.DeviceAttr:
         """Return the attributes of a device that can do less."""
-        return replace(DEVICE, device_caps=device_caps)
+        device = FEATURES[enums.Feature.DEVICE_ATTR]
+        assert isinstance(device, replies.DeviceAttr)
+        return replace(device, device_caps=device_caps)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
