@@ -169,12 +169,8 @@ class CompletionQueue(Resource):
                     self._store_consumed()
         return completions
 
-    def start_poll(self) -> WorkCompletion | None:
-        """Begin to poll; return the first completion, None if there is none. Raises VerbsError as `poll`."""
-        return self.next_poll()
-
     def next_poll(self) -> WorkCompletion | None:
-        """Return the next completion, None if there is none. Raises VerbsError as `poll`."""
+        """Return the next completion, None if there is none; `end_poll` ends a poll. Raises VerbsError as `poll`."""
         self._check()
         with self.lock:
             return self._take()

@@ -83,7 +83,7 @@ class Doorbell:
 
 
 class Link:
-    """See the module. `uar` is the number of the page of doorbells; `death_fd` is readable once the card is dead."""
+    """A connection. `uar` is the number of the page of doorbells; `death_fd` is readable once the card is dead."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()

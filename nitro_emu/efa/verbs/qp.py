@@ -254,17 +254,10 @@ class QueuePair(Resource):
 
         `addresses` and `lengths` are arrays, or a number for all.
         """
-        self.rules.check(SendFlags.SIGNALED)
-        with self.send_queue.lock:
-            self.send_queue.post_many(
-                io.SendOp.SEND,
-                destination=Destination(ah.number, remote_qpn, remote_qkey),
-                addresses=addresses,
-                lengths=lengths,
-                lkey=lkey,
-                wr_ids=np.asarray(wr_ids, np.uint64),
-                immediate=immediate,
-            )
+        self.post_rdma(
+            io.SendOp.SEND, ah, remote_qpn=remote_qpn, remote_qkey=remote_qkey, addresses=addresses, lengths=lengths,
+            lkey=lkey, wr_ids=wr_ids, immediate=immediate,
+        )  # fmt: skip
 
     def post_rdma(
         self,
@@ -276,8 +269,8 @@ class QueuePair(Resource):
         addresses: Numbers,
         lengths: Numbers,
         lkey: int,
-        remote_addresses: Numbers,
-        rkey: int,
+        remote_addresses: Numbers = 0,
+        rkey: int = 0,
         wr_ids: U64Array | Iterable[int],
         immediate: int | None = None,
     ) -> None:

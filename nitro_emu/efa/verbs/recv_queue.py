@@ -27,7 +27,7 @@ _ONE_BUFFER = io.RX_FIRST | io.RX_LAST
 
 
 class RecvQueue(Ring):
-    """See the module."""
+    """Requests of up to `max_sges` buffers."""
 
     def __init__(
         self, ring: mmap.mmap, *, offset: int, depth: int, max_sges: int, doorbell: Doorbell, generation: int

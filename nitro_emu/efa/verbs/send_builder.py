@@ -26,7 +26,7 @@ from nitro_emu.errors import VerbsError
 
 
 class SendBuilder:
-    """See the module. `wr_id` and `wr_flags` are those of the requests that follow."""
+    """Builds sessions. `wr_id` and `wr_flags` are those of the requests that follow."""
 
     def __init__(self, queue: SendQueue, *, rules: SendRules, inline_write: bool) -> None:
         self.wr_id = 0

@@ -74,7 +74,7 @@ class Draft:
 
 
 class SendQueue(Ring):
-    """See the module."""
+    """Requests of up to `max_sges` buffers, or `max_inline_bytes` of inline data."""
 
     def __init__(
         self,
