@@ -70,7 +70,6 @@ COMPILED = (
         f"nitro_emu/efa/card/{name}.py"
         for name in (
             "completion_queue",
-            "device",
             "doorbells",
             "function",
             "landing",
@@ -83,6 +82,7 @@ COMPILED = (
             "responder",
             "send_queue",
             "tables",
+            "vf",
             "wqe_runs",
         )
     ),

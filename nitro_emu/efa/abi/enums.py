@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from typing import Final
 
 
 class AdminOpcode(IntEnum):
@@ -99,6 +100,19 @@ class QpState(IntEnum):
     SQD = 4
     SQE = 5
     ERR = 6
+
+
+_ALWAYS: Final = frozenset((QpState.RESET, QpState.ERR))
+NEXT_STATES: Final = {
+    QpState.RESET: _ALWAYS | {QpState.INIT},
+    QpState.INIT: _ALWAYS | {QpState.INIT, QpState.RTR},
+    QpState.RTR: _ALWAYS | {QpState.RTS},
+    QpState.RTS: _ALWAYS | {QpState.RTS, QpState.SQD},
+    QpState.SQD: _ALWAYS | {QpState.RTS, QpState.SQD},
+    QpState.SQE: _ALWAYS | {QpState.RTS},
+    QpState.ERR: _ALWAYS,
+}
+"""States that may follow one."""
 
 
 class CreateQpFlag(IntFlag):

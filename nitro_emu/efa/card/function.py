@@ -18,7 +18,6 @@ from nitro_emu.counters import DeviceCounters, PortCounters
 from nitro_emu.efa.abi.enums import QpState
 from nitro_emu.efa.abi.limits import MAX_RQ_DEPTH
 from nitro_emu.efa.card.closer import RETRY_S, Closer
-from nitro_emu.efa.card.device import Tables
 from nitro_emu.efa.card.event_ring import QP_ERROR
 from nitro_emu.efa.card.memory_region import MemoryRegion
 from nitro_emu.efa.card.objects import AddressHandle
@@ -26,6 +25,7 @@ from nitro_emu.efa.card.poller import Poller
 from nitro_emu.efa.card.queue_pair import QueuePair
 from nitro_emu.efa.card.requester import Requester
 from nitro_emu.efa.card.responder import Responder
+from nitro_emu.efa.card.vf import Tables
 from nitro_emu.errors import AbiError
 from nitro_emu.peers.endpoint import VfEndpoint, datagram_bytes
 from nitro_emu.peers.introduction import INTRODUCTION_REQUEST

@@ -14,7 +14,7 @@ from typing import Final
 
 from devmem.region import Region
 from nitro_emu.efa.abi.commands import ModifyQp
-from nitro_emu.efa.abi.enums import AdminStatus, ModifyMask, QpState
+from nitro_emu.efa.abi.enums import NEXT_STATES, AdminStatus, ModifyMask, QpState
 from nitro_emu.efa.abi.limits import RNR_RETRY_FOREVER
 from nitro_emu.efa.card.completion_queue import CompletionQueue
 from nitro_emu.efa.card.objects import Owner, ProtectionDomain
@@ -24,18 +24,6 @@ from nitro_emu.errors import AdminError
 
 RECEIVING: Final = frozenset((QpState.RTR, QpState.RTS, QpState.SQD))
 """States in which messages are received."""
-NEXT: Final = {
-    QpState.RESET: (QpState.INIT,),
-    QpState.INIT: (QpState.INIT, QpState.RTR),
-    QpState.RTR: (QpState.RTS,),
-    QpState.RTS: (QpState.RTS, QpState.SQD),
-    QpState.SQD: (QpState.RTS, QpState.SQD),
-    QpState.SQE: (QpState.RTS,),
-    QpState.ERR: (),
-}
-"""States that may follow one."""
-ANY: Final = (QpState.RESET, QpState.ERR)
-"""States that may follow any."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +98,7 @@ class QueuePair:
             state = QpState(command.qp_state)
         except ValueError:
             raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"qp_state: {command.qp_state} is unknown") from None
-        if state not in NEXT[self.state] and state not in ANY:
+        if state not in NEXT_STATES[self.state]:
             raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"qp_state: {state.name} does not follow {self.state.name}")
         return state
 

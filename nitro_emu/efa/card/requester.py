@@ -21,10 +21,10 @@ import numpy.typing as npt
 from devmem.registry import Access
 from nitro_emu.efa.abi import io
 from nitro_emu.efa.abi.limits import MAX_RDMA_BYTES, RNR_RETRY_FOREVER
-from nitro_emu.efa.card.device import Device
 from nitro_emu.efa.card.memory_region import MemoryRegion
 from nitro_emu.efa.card.objects import AddressHandle
 from nitro_emu.efa.card.queue_pair import QueuePair
+from nitro_emu.efa.card.vf import Vf
 from nitro_emu.efa.card.wqe_runs import FEW, Run, runs
 from nitro_emu.errors import AbiError
 from srd.errors import UsageError
@@ -109,10 +109,10 @@ class Request:
 class Requester:
     """The requests of all queue pairs of a virtual function."""
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._tables = device.tables
-        self._engine = device.endpoint.engine
+    def __init__(self, vf: Vf) -> None:
+        self._vf = vf
+        self._tables = vf.tables
+        self._engine = vf.endpoint.engine
         self.idle = asyncio.Event()
         """Set while no request is in progress."""
         self.idle.set()
@@ -179,7 +179,7 @@ class Requester:
         handle = self._handle(qp, descriptor.ah)
         op, sges = descriptor.op, [sge for sge in descriptor.sges if sge.length]
         length = len(descriptor.data) if descriptor.inline else sum(sge.length for sge in sges)
-        if length > (self._device.mtu_bytes if op == _SEND else MAX_RDMA_BYTES):
+        if length > (self._vf.mtu_bytes if op == _SEND else MAX_RDMA_BYTES):
             raise RefusedError(Status.LOCAL_ERROR_BAD_LENGTH)
         placed = [self._place(qp, sge, writes=op == _READ) for sge in sges]
         wr = WorkRequest(
@@ -356,7 +356,7 @@ class Requester:
             return
         qp.sq.complete(len(req_ids))
         if qp.is_blocked:
-            self._device.run_later(qp)
+            self._vf.run_later(qp)
         self._count(op, len(req_ids), length, status)
         lane = io.tx_lane(0, status=status, qp_num=qp.number, op=op)
         if len(req_ids) == 1:
@@ -366,7 +366,7 @@ class Requester:
         qp.send_cq.push_many(lanes, np.zeros(len(req_ids), np.uint64))
 
     def _count(self, op: int, count: int, length: int, status: Status) -> None:
-        counters = self._device.port
+        counters = self._vf.port
         if op == _SEND:
             if status is Status.OK:
                 counters.send_wrs += count
@@ -412,14 +412,14 @@ class Requester:
     def _retry(self, number: int, request: Request) -> None:
         request.timer = None
         self._due.append((number, request))
-        self._device.run_soon(self.post_due)
+        self._vf.run_soon(self.post_due)
 
     def post_due(self) -> None:
         """Post a share of the requests whose pause is over."""
         for _ in range(min(len(self._due), RETRY_SHARE)):
             self._post(*self._due.popleft())
         if self._due:
-            self._device.run_soon(self.post_due)
+            self._vf.run_soon(self.post_due)
 
     # -- cancelling -----------------------------------------------------------------------------------------------
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from devmem.registry import Access
 from nitro_emu.efa.abi import io
-from nitro_emu.efa.card.device import Device
 from nitro_emu.efa.card.landing import Piece, land_batch, land_message
 from nitro_emu.efa.card.queue_pair import QueuePair
 from nitro_emu.efa.card.recv_queue import Buffer, RecvQueue, RecvRequest
+from nitro_emu.efa.card.vf import Vf
 from nitro_emu.errors import AbiError
 from nitro_emu.peers.incoming import Source
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
@@ -44,14 +44,14 @@ Arrival = MessageReceived | MessagesReceived | WriteReceived
 class Responder:
     """The receiving direction of a virtual function; the `Inbox` and the `Memory` of its engine."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, vf: Vf) -> None:
         self.qkey_violations = 0
         self.bytes_copied = 0
-        self._device = device
-        self._tables = device.tables
-        self._engine = device.endpoint.engine
-        self._sources = device.endpoint.sources
-        self._counters = device.port
+        self._vf = vf
+        self._tables = vf.tables
+        self._engine = vf.endpoint.engine
+        self._sources = vf.endpoint.sources
+        self._counters = vf.port
 
     # -- admission (srd.proto.memory.Inbox) -----------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class Responder:
             while rq.available < count and rq.fetch(most=FETCHED):
                 pass
         except AbiError as error:
-            self._device.break_queue_pair(qp, str(error))
+            self._vf.break_queue_pair(qp, str(error))
             return []
         return rq.reserve(count) if rq.available >= count else []
 
@@ -190,7 +190,7 @@ class Responder:
         if event.key == INTRODUCTION_KEY and isinstance(event, MessageReceived):
             message = b"".join(bytes(self._engine().queues.view(extent)) for extent in event.extents)
             self._release(event)
-            self._device.endpoint.on_introduction_untrusted(event.peer, message)
+            self._vf.endpoint.on_introduction_untrusted(event.peer, message)
         elif source is None or source.gid is None:  # it has ended
             self._release(event)
         else:

@@ -30,8 +30,8 @@ class Rig:
         engine: Any = SimpleNamespace(
             post=lambda _peer, _wr: None, cancel=lambda _peer, *, request: self.cancelled.append(request >> INDEX_BITS)
         )
-        device: Any = SimpleNamespace(tables=None, endpoint=SimpleNamespace(engine=lambda: engine))
-        self.requester = Requester(device)
+        vf: Any = SimpleNamespace(tables=None, endpoint=SimpleNamespace(engine=lambda: engine))
+        self.requester = Requester(vf)
         self.requester._open = Unscanned()
 
     def post(self, qp: Any, handle: Any) -> None:

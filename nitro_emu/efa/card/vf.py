@@ -45,7 +45,7 @@ class Tables:
         )
 
 
-class Device(Protocol):
+class Vf(Protocol):
     """A virtual function, as its requester and its responder use it."""
 
     tables: Tables
