@@ -1,6 +1,6 @@
 """The driver of a card's devices in an application's process: verbs.
 
-Devices are found by `discovery`, and opened by `Context`. The names are those of libibverbs; errors are `VerbsError`
+Devices are found by `device_names`, and opened by `Context`. The names are those of libibverbs; errors are `VerbsError`
 with an errno. Payload lies in a `devmem.Region`, registered by `MemoryRegion`. Everything is a context manager, and is
 also released when nothing refers to it. All calls may be made from several threads.
 """
