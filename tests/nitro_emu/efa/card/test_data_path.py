@@ -481,6 +481,13 @@ def test_an_rkey_opens_memory_of_its_queue_pairs_protection_domain_only(both: li
     assert left.completion().vendor_error == OK, "through a queue pair of that protection domain it is open"
 
 
+def test_an_address_handle_is_of_its_queue_pairs_protection_domain_only(both: list[Tenant]) -> None:
+    left, right = both
+    foreign = left.handle(right, pd=ProtectionDomain(left.context))
+    left.send(foreign, right.qp.number, left.sge(8))
+    assert left.completion().vendor_error == CompStatus.LOCAL_ERROR_INVALID_AH
+
+
 @pytest.mark.parametrize("key", ["wrong", "lkey", "closed"])
 def test_an_rkey_must_be_right(both: list[Tenant], key: str) -> None:
     left, right = both
