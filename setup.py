@@ -82,10 +82,11 @@ COMPILED = (
             "responder",
             "send_queue",
             "tables",
+            "vf",
             "wqe_runs",
         )
     ),
-    *(f"nitro_emu/peers/{name}.py" for name in ("endpoint", "remote", "sources")),
+    *(f"nitro_emu/peers/{name}.py" for name in ("endpoint", "incoming", "outgoing")),
     "netns/backends/virtual/*.py",
     "netns/base/token_bucket.py",
     "netns/netem/loss_models.py",

@@ -15,11 +15,11 @@ import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from netns.base.files import locked_file
 from netns.base.names import is_name
+from nitro_emu.closing import Closing
 from nitro_emu.errors import CardError
 
 CONTROL_SOCKET: Final = "control.sock"
@@ -31,7 +31,7 @@ MAX_RECORD_BYTES: Final = 64 << 10
 """Of a lock file: 256 names of 32 characters take 9 KiB."""
 
 
-class RunDirectory:
+class RunDirectory(Closing):
     """A run directory that this process has locked; `claim` makes one."""
 
     def __init__(self, path: Path, *, lock: int, names: Sequence[str], made: bool) -> None:
@@ -86,14 +86,6 @@ class RunDirectory:
         if self._made and not self._is_kept:
             with suppress(OSError):  # not empty, or gone
                 self.path.rmdir()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _make(path: Path) -> bool:

@@ -19,7 +19,7 @@ from netns.base.unix_sockets import listen, peer_credentials
 from nitro_emu.card.config import CardConfig
 from nitro_emu.card.shares import shared_out
 from nitro_emu.card.trust import CardTrust
-from nitro_emu.efa.abi.admin import AenqGroup
+from nitro_emu.efa.abi.enums import AenqGroup
 from nitro_emu.efa.abi.memory import CardState
 from nitro_emu.efa.card.connection import Connection
 from nitro_emu.efa.card.function import EfaFunction

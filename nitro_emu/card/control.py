@@ -40,12 +40,12 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from netns.base.unix_sockets import BACKLOG, LineClient, listen, peer_credentials
 from nitro_emu.card.control_calls import MAX_WAIT_S, Calls, ControlledCard
 from nitro_emu.card.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, Gate, RequestError
+from nitro_emu.closing import Closing
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.run_directory import CONTROL_SOCKET
@@ -320,7 +320,7 @@ async def _send(writer: asyncio.StreamWriter, reply: dict[str, Any]) -> None:
 # -- the client -------------------------------------------------------------------------------------------------
 
 
-class ControlClient:
+class ControlClient(Closing):
     """A connection to a card's control socket; blocking, for command lines."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -353,14 +353,6 @@ class ControlClient:
     def close(self) -> None:
         """End the connection."""
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def ask(run_dir: Path, command: str, **arguments: object) -> dict[str, Any]:

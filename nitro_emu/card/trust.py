@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
 from cryptography import x509
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from nitro_emu.card.config import AttestationFields, CardConfig, load
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET, SECRET_BYTES
+from nitro_emu.closing import Closing
 from nitro_emu.errors import CardError, ConfigError, TrustError
 from nitro_emu.express.handover import settings_of
 from nitro_emu.peers.attestation import PeerAttestation
@@ -54,7 +54,7 @@ CHIP_FD: Final = "NITRO_CHIP_FD"
 _log: Final = logging.getLogger(__name__)
 
 
-class CardTrust:
+class CardTrust(Closing):
     """Keys, mapping, alarms, egress guard and attestation of one card."""
 
     def __init__(
@@ -228,14 +228,6 @@ class CardTrust:
     def close(self) -> None:
         """Wipe the key, and end the connection to the chip."""
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _refuse_key_log() -> None:

@@ -25,7 +25,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from nitro_emu.chip.messages import (
@@ -39,6 +38,7 @@ from nitro_emu.chip.messages import (
     one_line,
 )
 from nitro_emu.chip.pcrs import BOOT_PCRS, MAX_EVENTS, Event, event_untrusted
+from nitro_emu.closing import Closing
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.manifest import PCR_CONFIGURATION, PCR_IMAGE
 from nitro_emu.trust.measure import DIGEST_BYTES
@@ -88,7 +88,7 @@ class BootReport:
         return next((event.digest for event in self.events if event.index == index), b"")
 
 
-class ChipClient:
+class ChipClient(Closing):
     """A connection to a chip. Not for several threads."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -215,14 +215,6 @@ class ChipClient:
         if self._stop_waiting is not None:
             self._stop_waiting()  # before the loop's selector has a descriptor that is closed
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- requests -----------------------------------------------------------------------------------------------
 

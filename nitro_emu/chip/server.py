@@ -16,14 +16,14 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from netns.base.files import locked_file
 from netns.base.unix_sockets import listen, peer_credentials
 from nitro_emu.chip.chip import Chip
 from nitro_emu.chip.messages import MAX_REQUEST_BYTES, encode
 from nitro_emu.chip.service import Client, Service
+from nitro_emu.closing import Closing
 from nitro_emu.errors import TrustError
 
 MAX_CLIENTS: Final = 32
@@ -32,7 +32,7 @@ LOCK_FILE: Final = "chip.lock"
 _log: Final = logging.getLogger(__name__)
 
 
-class ChipServer:
+class ChipServer(Closing):
     """Serves one chip on a socket."""
 
     def __init__(self, chip: Chip, *, path: Path, card_uid: int | None = None) -> None:
@@ -81,14 +81,6 @@ class ChipServer:
         self._selector.close()
         self._stop_receiver.close()
         self._stop_sender.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _accept(self) -> None:
         try:

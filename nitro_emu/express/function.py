@@ -30,7 +30,7 @@ from nitro_emu.express.interface import adopt_interface, open_interface
 from nitro_emu.gid import IPV6_PORT, address_of_untrusted, gid_of
 from nitro_emu.peers.endpoint import VfEndpoint
 from nitro_emu.peers.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST
-from nitro_emu.peers.remote import Remote
+from nitro_emu.peers.outgoing import Remote
 from nitro_emu.peers.tenancy import PacketTenancy
 from nitro_emu.peers.vf_config import VfConfig
 from nitro_emu.peers.vf_trust import VfTrust
@@ -246,7 +246,7 @@ class ExpressFunction:
         message = Message(event, queues=engine.queues, release=engine.release)
         inbox = self._inboxes.get(event.peer)
         if event.key == INTRODUCTION_KEY:
-            self.endpoint.introducer.on_introduction(event.peer, message.data())
+            self.endpoint.on_introduction_untrusted(event.peer, message.data())
         elif inbox is None:
             message.release()
         else:

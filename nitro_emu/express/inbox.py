@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from nitro_emu.peers.incoming import Sources
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
-from nitro_emu.peers.sources import Sources
 from srd.proto.wire.status import Status
 
 PACKETS_KEY: Final = 1

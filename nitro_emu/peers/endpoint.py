@@ -3,7 +3,7 @@
 Each has one of its own, whatever its kind. Nothing in it is shared with another virtual function. The kind
 takes the engine's events, and hands on what concerns peers:
 
-    PeerOpened               -> on_opened      the other end names itself (`sources`), or this end does (`introducer`)
+    PeerOpened               -> on_opened      the other end names itself (`incoming`), or this end does (`outgoing`)
     Completion of a HELLO    -> on_hello_completed
     PeerEnded                -> on_ended
     a new mapping            -> on_new_mapping
@@ -22,10 +22,10 @@ from typing import Final
 
 from nitro_emu.counters import AllowanceCounters, SecurityCounters
 from nitro_emu.errors import CardError
+from nitro_emu.peers.incoming import Source, Sources
 from nitro_emu.peers.interface_mtu import interface_mtu
-from nitro_emu.peers.introducer import Introducer
-from nitro_emu.peers.remote import Remote
-from nitro_emu.peers.sources import Source, Sources
+from nitro_emu.peers.introduction import Proofs
+from nitro_emu.peers.outgoing import Remote, note_denied
 from nitro_emu.peers.vf_config import VfConfig
 from nitro_emu.peers.vf_trust import VfTrust
 from srd.config import EndpointConfig
@@ -67,9 +67,9 @@ class VfEndpoint:
         self._on_failure = on_failure
         self._engine: Engine | None = None
         self._security = SecurityCounters()  # of the peers that have ended
-        self.sources = Sources(engine=self.engine, outgoing=self.outgoing)
-        self.introducer = Introducer(
-            engine=self.engine, trust=trust, sources=self.sources, outgoing=self.outgoing, log=self.log
+        self._proofs = Proofs(engine=self.engine, attestation=trust.attestation, public_key=trust.public_key)
+        self.sources = Sources(
+            engine=self.engine, trust=trust, proofs=self._proofs, outgoing=self.outgoing, log=self.log
         )
 
     def open(self, *, max_message_bytes: int, memory: Memory, inbox: Inbox, on_event: Callable[[Event], None]) -> None:
@@ -109,7 +109,7 @@ class VfEndpoint:
         """Close the engine, and wait for no introduction any more."""
         with ExitStack() as stack:
             stack.callback(self.log.removeFilter, self._log_limit)
-            stack.callback(self.introducer.close)
+            stack.callback(self._proofs.close)
             if self._engine is not None:
                 stack.callback(self._engine.close)
 
@@ -120,10 +120,10 @@ class VfEndpoint:
         return Remote(
             gid,
             engine=self.engine,
-            tenancy=self.tenancy,
-            check_egress=self._trust.check_egress,
-            on_opening=self.outgoing.__setitem__,
-            on_denied=self.introducer.on_denied,
+            trust=self._trust,
+            proofs=self._proofs,
+            outgoing=self.outgoing,
+            log=self.log,
         )
 
     def on_opened(self, event: PeerOpened) -> None:
@@ -134,18 +134,28 @@ class VfEndpoint:
             self.engine().accepted(event.peer)
         elif (remote := self.outgoing.get(event.peer)) is not None:
             remote.on_opened()
-            self.introducer.say_hello(event.peer, remote)
+
+    def on_introduction_untrusted(self, peer: int, message: bytes) -> None:
+        """Process a HELLO or a WELCOME; a peer that is not let in is closed."""
+        if (remote := self.outgoing.get(peer)) is None:
+            self.sources.on_hello_untrusted(peer, message)
+        else:
+            remote.on_welcome_untrusted(message)
+
+    def on_denied(self, reason: str) -> None:
+        """Count a destination that the tenant may not send to."""
+        note_denied(reason, tenancy=self.tenancy, log=self.log)
 
     def on_hello_completed(self, event: Completion) -> None:
         """Give a peer up that did not take the HELLO."""
-        if event.status is not Status.OK:
-            self.introducer.on_refused_hello(event.peer, event.status)
+        if event.status is not Status.OK and (remote := self.outgoing.get(event.peer)) is not None:
+            remote.on_refused_hello(event.status)
 
     def on_ended(self, event: PeerEnded) -> Source | None:
         """Forget a peer; return the source that it was, None: this end had opened it."""
         if (core := self.cores.pop(event.peer, None)) is not None:  # it was open
             _add_security(self._security, core)
-        self.introducer.on_ended(event.peer)
+        self._proofs.on_ended(event.peer)
         remote = self.outgoing.pop(event.peer, None)
         if remote is None:
             return self.sources.remove(event.peer)
@@ -156,7 +166,10 @@ class VfEndpoint:
 
     def on_new_mapping(self) -> None:
         """End the peers that a new mapping does not allow any more."""
-        self.introducer.end_what_is_not_allowed()
+        ended = [peer for peer, remote in self.outgoing.items() if not remote.may_stay()]
+        ended += [peer for peer in self.sources if not self.sources.may_stay(peer)]
+        self.tenancy.counters.revoked += len(ended)
+        self.engine().abandon(ended)
 
     # -- counters -----------------------------------------------------------------------------------------------------
 

@@ -11,13 +11,19 @@ attestation. Its nonce is `binding`: both ends' keys and random contexts, so tha
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import struct
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from nitro_emu.errors import AbiError
 from nitro_emu.gid import GID_BYTES
+from nitro_emu.peers.attestation import PeerAttestation
+from srd.engine import Engine
+from srd.errors import UsageError
 
 INTRODUCTION_KEY: Final = 0
 """The key of these messages. No queue pair has the number 0."""
@@ -79,6 +85,62 @@ def binding(*, initiator: tuple[bytes, int], responder: tuple[bytes, int], attes
         digest.update(len(key).to_bytes(2, "big") + key + context.to_bytes(8, "big"))
     digest.update(bytes([attester_initiates]))
     return digest.digest()
+
+
+class Proofs:
+    """Makes this end's documents, and checks those of peers. `initiates`: whether this end has opened the peer."""
+
+    def __init__(self, *, engine: Callable[[], Engine], attestation: PeerAttestation, public_key: bytes) -> None:
+        """`public_key`: this end's."""
+        self._engine = engine
+        self._attestation = attestation
+        self._public_key = public_key
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # that wait for a document, by peer
+
+    def close(self) -> None:
+        """Wait for no document any more."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def on_ended(self, peer: int) -> None:
+        """Wait for no document for a peer any more."""
+        if (task := self._tasks.pop(peer, None)) is not None:
+            task.cancel()
+
+    def key_of(self, peer: int) -> bytes:
+        """Return the public key that a peer has proven to have; nothing without keys."""
+        engine = self._engine()
+        return engine.trust.identity(engine.peer(peer).credential).public_key
+
+    def check_untrusted(self, document: bytes, *, peer: int, initiates: bool) -> None:
+        """Raise TrustError unless a peer's document is what is required."""
+        nonce = self._nonce(peer, initiates=initiates, is_own=False)
+        self._attestation.check_untrusted(document, nonce=nonce, public_key=self.key_of(peer))
+
+    def with_document(self, use: Callable[[bytes], None], *, peer: int, initiates: bool) -> None:
+        """Call `use` with this card's document for a peer, at once without a chip, unless the peer ends before."""
+        if not self._attestation.has_chip:
+            _use(b"", use)
+            return
+        nonce = self._nonce(peer, initiates=initiates, is_own=True)
+        self._tasks[peer] = asyncio.get_running_loop().create_task(self._attest(peer, nonce, use))
+
+    async def _attest(self, peer: int, nonce: bytes, use: Callable[[bytes], None]) -> None:
+        document = await self._attestation.document(nonce=nonce, public_key=self._public_key)
+        self._tasks.pop(peer, None)
+        _use(document, use)
+
+    def _nonce(self, peer: int, *, initiates: bool, is_own: bool) -> bytes:
+        """Return the nonce of this end's document for a peer, or of the peer's for this end."""
+        core = self._engine().peer(peer)
+        here, there = (self._public_key, core.own_context), (self.key_of(peer), core.remote_context)
+        initiator, responder = (here, there) if initiates else (there, here)
+        return binding(initiator=initiator, responder=responder, attester_initiates=initiates is is_own)
+
+
+def _use(document: bytes, use: Callable[[bytes], None]) -> None:
+    with suppress(UsageError):  # the peer has ended, or is being closed
+        use(document)
 
 
 def _check_version(version: int) -> None:

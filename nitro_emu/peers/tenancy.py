@@ -36,6 +36,15 @@ class Destination(NamedTuple):
     port: int
     public_key: bytes | None = None
     """The key that the card there must have; None: whatever the virtual function's own setting of security accepts."""
+    vpc_id: int = 0
+    """Of this end, which it is reached from; 0: none."""
+    map_version: int = 0
+    """Of the mapping by which it was found; 0: none."""
+
+    @property
+    def place(self) -> tuple[str, int, bytes | None]:
+        """Where it is, by whatever mapping."""
+        return self.host, self.port, self.public_key
 
 
 @dataclass(slots=True)
@@ -57,10 +66,6 @@ class Tenancy(Protocol):
 
     gid: bytes
     """Its own GID."""
-    vpc_id: int
-    """Its VPC; 0: none, or not known yet."""
-    map_version: int
-    """Of the mapping by which the last destination was found; 0: none."""
     counters: TenancyCounters
     """What was refused."""
 
@@ -77,7 +82,6 @@ class OpenTenancy:
     def __init__(self, address: str, *, port: int) -> None:
         """Take the address of the virtual function. Raises AbiError for one that no GID can have."""
         self.gid = gid_of(address, port=port)
-        self.vpc_id = self.map_version = 0
         self.counters = TenancyCounters()
         self._is_ipv6 = ":" in address
 
@@ -108,7 +112,6 @@ class VpcTenancy:
     def __init__(self, network: VpcNetwork, *, vpc: str, private_address: str, port: int, public_key: bytes) -> None:
         """`port`: the UDP port of the virtual function, `public_key`: the card's, as the mapping must have them."""
         self.gid = gid_of(private_address, port=IPV6_PORT)
-        self.vpc_id = self.map_version = 0
         self._public_key = public_key
         self.counters = TenancyCounters()
         self._network = network
@@ -126,7 +129,6 @@ class VpcTenancy:
             raise VpcError(
                 f"{own.card.name} has another key in the mapping than here; every other card refuses this one"
             )
-        self.vpc_id, self.map_version = own.vpc_id, mapping.version
         return own
 
     def destination(self, gid: bytes) -> Destination:
@@ -138,7 +140,7 @@ class VpcTenancy:
             raise VpcError(f"{gid_text(gid)} is no interface that {own} can reach")
         if (refusal := self._refusal(mapping, own, there)) is not None:
             raise VpcError(f"{own} to {there}: {refusal}")
-        return Destination(there.card.address, there.port, there.card.public_key)
+        return Destination(there.card.address, there.port, there.card.public_key, own.vpc_id, mapping.version)
 
     def check_source(self, hello: Hello, *, host: str, public_key: bytes) -> None:
         """Raise ForgeryError unless the source is an interface of that card, VpcError if it may not send here.

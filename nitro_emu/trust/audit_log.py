@@ -39,9 +39,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final
 
+from nitro_emu.closing import Closing
 from nitro_emu.errors import TrustError
 
 FIRST_CHAIN: Final = "0" * 96
@@ -100,7 +100,7 @@ class LogSummary:
     """Records behind the one whose chain was asked for; 0 if none was."""
 
 
-class AuditLog:
+class AuditLog(Closing):
     """Appends records to a file; for one thread. A context manager."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -206,14 +206,6 @@ class AuditLog:
         finally:
             os.close(self._file)
             self._file = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- writing ------------------------------------------------------------------------------------------------
 

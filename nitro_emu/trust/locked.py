@@ -15,9 +15,9 @@ import mmap
 import os
 import resource
 from contextlib import suppress
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
+from nitro_emu.closing import Closing
 from nitro_emu.errors import TrustError
 
 _WIPE_ON_FORK: Final = 18  # MADV_WIPEONFORK of <linux/mman.h>, which Python's mmap has no name for
@@ -25,7 +25,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.mlock.argtypes = _libc.munlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
-class LockedSecret:
+class LockedSecret(Closing):
     """Bytes in locked memory, zero at first. A context manager: the end of the block wipes them."""
 
     def __init__(self, size: int) -> None:
@@ -62,14 +62,6 @@ class LockedSecret:
         self._view.release()
         with suppress(BufferError):  # somebody has a part of the view, which is zero now
             self._map.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # it was never made

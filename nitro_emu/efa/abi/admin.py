@@ -1,8 +1,8 @@
 """The admin queue: 64-byte commands (AQ), completions (ACQ) and asynchronous events (AENQ).
 
-An entry is a header and a body. The bodies are in `admin_commands` and `admin_replies`, their numbers in
-`admin_enums`; all names are here too. Layouts are those of EFA's admin interface, version 0.1. What this transport
-leaves out: control buffers (their bits are refused), and `extended_status` and `sq_head_indx` of a completion (0).
+An entry is a header and a body. The bodies are in `commands` and `replies`, their numbers in `enums`. Layouts are
+those of EFA's admin interface, version 0.1. What this transport leaves out: control buffers (their bits are
+refused), and `extended_status` and `sq_head_indx` of a completion (0).
 """
 
 from __future__ import annotations
@@ -12,161 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, get_args
 
-from nitro_emu.efa.abi.admin_commands import (
-    AllocMr,
-    AllocPd,
-    AllocUar,
-    Command,
-    CreateAh,
-    CreateCq,
-    CreateEq,
-    CreateQp,
-    DeallocPd,
-    DeallocUar,
-    DeregMr,
-    DestroyAh,
-    DestroyCq,
-    DestroyEq,
-    DestroyQp,
-    GetFeature,
-    GetStats,
-    ModifyQp,
-    QueryQp,
-    RegMr,
-    SetFeature,
-    cq_caps,
-)
-from nitro_emu.efa.abi.admin_enums import (
-    AdminOpcode,
-    AdminStatus,
-    AenqGroup,
-    CqCaps1,
-    CqCaps2,
-    CqReplyFlag,
-    CreateQpFlag,
-    DeviceCap,
-    EqEvent,
-    Feature,
-    ModifyMask,
-    MrValidity,
-    QpState,
-    QpType,
-    StatsScope,
-    StatsType,
-)
-from nitro_emu.efa.abi.admin_replies import (
-    FEATURE_REPLIES,
-    REPLIES,
-    STATS_REPLIES,
-    AenqConfig,
-    AllocMrReply,
-    AllocPdReply,
-    AllocUarReply,
-    BasicStats,
-    CreateAhReply,
-    CreateCqReply,
-    CreateEqReply,
-    CreateQpReply,
-    DeviceAttr,
-    EmptyReply,
-    EventQueueAttr,
-    FeatureReply,
-    HwHints,
-    MessagesStats,
-    NetworkAttr,
-    NetworkStats,
-    QueryQpReply,
-    QueueAttr,
-    QueueAttr2,
-    RdmaReadStats,
-    RdmaWriteStats,
-    RegMrReply,
-    Reply,
-    StatsReply,
-)
+from nitro_emu.efa.abi.commands import Command
+from nitro_emu.efa.abi.enums import AdminOpcode, AdminStatus
+from nitro_emu.efa.abi.replies import FEATURE_REPLIES, REPLIES, STATS_REPLIES, Reply
 from nitro_emu.errors import AbiError, AdminError
-
-__all__ = [
-    "COMMANDS",
-    "ENTRY_BYTES",
-    "FEATURE_REPLIES",
-    "MAX_COMMAND_ID",
-    "QUEUE_DEPTH",
-    "REPLIES",
-    "STATS_REPLIES",
-    "AdminCompletion",
-    "AdminOpcode",
-    "AdminStatus",
-    "AenqConfig",
-    "AenqEntry",
-    "AenqGroup",
-    "AllocMr",
-    "AllocMrReply",
-    "AllocPd",
-    "AllocPdReply",
-    "AllocUar",
-    "AllocUarReply",
-    "BasicStats",
-    "Command",
-    "CqCaps1",
-    "CqCaps2",
-    "CqReplyFlag",
-    "CreateAh",
-    "CreateAhReply",
-    "CreateCq",
-    "CreateCqReply",
-    "CreateEq",
-    "CreateEqReply",
-    "CreateQp",
-    "CreateQpFlag",
-    "CreateQpReply",
-    "DeallocPd",
-    "DeallocUar",
-    "DecodedCommand",
-    "DeregMr",
-    "DestroyAh",
-    "DestroyCq",
-    "DestroyEq",
-    "DestroyQp",
-    "DeviceAttr",
-    "DeviceCap",
-    "EmptyReply",
-    "EqEvent",
-    "EventQueueAttr",
-    "Feature",
-    "FeatureReply",
-    "GetFeature",
-    "GetStats",
-    "HwHints",
-    "MessagesStats",
-    "ModifyMask",
-    "ModifyQp",
-    "MrValidity",
-    "NetworkAttr",
-    "NetworkStats",
-    "QpState",
-    "QpType",
-    "QueryQp",
-    "QueryQpReply",
-    "QueueAttr",
-    "QueueAttr2",
-    "RdmaReadStats",
-    "RdmaWriteStats",
-    "RegMr",
-    "RegMrReply",
-    "Reply",
-    "SetFeature",
-    "StatsReply",
-    "StatsScope",
-    "StatsType",
-    "cq_caps",
-    "decode_aenq_untrusted",
-    "decode_command_untrusted",
-    "decode_reply_untrusted",
-    "encode_aenq",
-    "encode_command",
-    "encode_reply",
-]
 
 ENTRY_BYTES: Final = 64
 """The size of an entry of the AQ, the ACQ and the AENQ."""
@@ -176,6 +25,9 @@ MAX_COMMAND_ID: Final = 0xFFF
 """A command id has 12 bits."""
 COMMANDS: Final[Mapping[int, type[Command]]] = {command.OPCODE: command for command in get_args(Command)}
 """The class of each opcode's command."""
+UNSUPPORTED: Final = frozenset((AdminOpcode.CREATE_EQ, AdminOpcode.DESTROY_EQ, AdminOpcode.ALLOC_MR))
+"""Commands of the kernel's driver: event queues are interrupt vectors, of which a completion queue has its own in the
+form of a descriptor; fast registration (ALLOC_MR) is for verbs in the kernel."""
 
 _AQ_HEADER = struct.Struct("<HBB")
 _ACQ_HEADER = struct.Struct("<HBB4x")
@@ -231,6 +83,9 @@ def decode_command_untrusted(data: bytes) -> DecodedCommand:
     raw_id, opcode, flags = _AQ_HEADER.unpack_from(data)
     if raw_id > MAX_COMMAND_ID:
         raise _malformed(f"command_id: {raw_id:#x} has reserved bits", command_id=command_id)
+    if opcode in UNSUPPORTED:
+        text = f"opcode: {AdminOpcode(opcode).name} is for the kernel's driver"
+        raise AdminError(AdminStatus.UNSUPPORTED_OPCODE, text, command_id=command_id)
     if opcode not in COMMANDS:
         raise AdminError(AdminStatus.BAD_OPCODE, f"opcode: {opcode} is unknown", command_id=command_id)
     if flags & _CONTROL_BUFFER:

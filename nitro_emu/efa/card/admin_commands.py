@@ -1,9 +1,7 @@
 """The admin commands of one program, carried out: each returns its reply and the descriptors that go with it.
 
 Statuses. RESOURCE_ALLOCATION_FAILURE: a limit of the settings, or of the machine. ILLEGAL_PARAMETER: a value, or an
-object that is not of this connection. RESOURCE_BUSY: something still uses the object. UNSUPPORTED_OPCODE: commands of
-the kernel's driver that have no meaning here: event queues are interrupt vectors, of which a completion queue has its
-own in the form of a descriptor; fast registration (ALLOC_MR) is for verbs in the kernel.
+object that is not of this connection. RESOURCE_BUSY: something still uses the object.
 """
 
 from __future__ import annotations
@@ -12,45 +10,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from nitro_emu.efa.abi import limits
-from nitro_emu.efa.abi.admin import (
-    AdminStatus,
-    AllocMr,
-    AllocPd,
-    AllocPdReply,
-    AllocUar,
-    AllocUarReply,
-    Command,
-    CqReplyFlag,
-    CreateAh,
-    CreateAhReply,
-    CreateCq,
-    CreateCqReply,
-    CreateEq,
-    CreateQp,
-    CreateQpFlag,
-    CreateQpReply,
-    DeallocPd,
-    DeallocUar,
-    DeregMr,
-    DestroyAh,
-    DestroyCq,
-    DestroyEq,
-    DestroyQp,
-    EmptyReply,
-    Feature,
-    GetFeature,
-    GetStats,
-    ModifyQp,
-    QpState,
-    QpType,
-    QueryQp,
-    QueryQpReply,
-    RegMr,
-    RegMrReply,
-    Reply,
-    SetFeature,
-)
+from nitro_emu.efa.abi import commands, enums, limits, replies
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.abi.io import CQE_BYTES, CQE_EX_BYTES, RX_DESC_BYTES
 from nitro_emu.efa.abi.memory import (
     PAGE_BYTES,
@@ -70,11 +31,11 @@ from nitro_emu.efa.card.queue_pair import QueuePair
 from nitro_emu.efa.card.recv_queue import RecvQueue
 from nitro_emu.efa.card.send_queue import SendQueue
 from nitro_emu.efa.card.shared import EventSender, shared_region
-from nitro_emu.efa.card.user_context import UAR, CqSlot, QpSlot, Uar, UserContext
+from nitro_emu.efa.card.user_context import UAR, UserContext
 from nitro_emu.errors import AdminError, VpcError
 from nitro_emu.gid import gid_text
 
-Answer = tuple[Reply, tuple[int, ...]]
+Answer = tuple[replies.Reply, tuple[int, ...]]
 """A reply, and the descriptors that go with it; the program gets duplicates."""
 _PERMISSIONS: Final = 7
 
@@ -85,52 +46,50 @@ class AdminCommands:
     def __init__(self, context: UserContext) -> None:
         self._context = context
         self._vf = context.vf
+        self._tables = context.vf.tables
         self._to_close: list[int] = []  # descriptors to be closed when the reply was sent
-        self._handlers: Mapping[type[Command], Callable[[Any, list[int]], Answer]] = {
-            AllocUar: self._alloc_uar,
-            DeallocUar: self._dealloc_uar,
-            AllocPd: self._alloc_pd,
-            DeallocPd: self._dealloc_pd,
-            RegMr: self._reg_mr,
-            DeregMr: self._dereg_mr,
-            CreateCq: self._create_cq,
-            DestroyCq: self._destroy_cq,
-            CreateQp: self._create_qp,
-            ModifyQp: self._modify_qp,
-            QueryQp: self._query_qp,
-            DestroyQp: self._destroy_qp,
-            CreateAh: self._create_ah,
-            DestroyAh: self._destroy_ah,
-            GetFeature: self._get_feature,
-            SetFeature: self._set_feature,
-            GetStats: self._get_stats,
-            CreateEq: self._unsupported,
-            DestroyEq: self._unsupported,
-            AllocMr: self._unsupported,
+        self._handlers: Mapping[type[commands.Command], Callable[[Any, list[int]], Answer]] = {
+            commands.AllocUar: self._alloc_uar,
+            commands.DeallocUar: self._dealloc_uar,
+            commands.AllocPd: self._alloc_pd,
+            commands.DeallocPd: self._dealloc_pd,
+            commands.RegMr: self._reg_mr,
+            commands.DeregMr: self._dereg_mr,
+            commands.CreateCq: self._create_cq,
+            commands.DestroyCq: self._destroy_cq,
+            commands.CreateQp: self._create_qp,
+            commands.ModifyQp: self._modify_qp,
+            commands.QueryQp: self._query_qp,
+            commands.DestroyQp: self._destroy_qp,
+            commands.CreateAh: self._create_ah,
+            commands.DestroyAh: self._destroy_ah,
+            commands.GetFeature: self._get_feature,
+            commands.SetFeature: self._set_feature,
+            commands.GetStats: self._get_stats,
         }
 
-    def execute(self, command: Command, descriptors: list[int]) -> Answer:
+    def execute(self, command: commands.Command, descriptors: list[int]) -> Answer:
         """Carry out a command that came with `descriptors`, which the caller closes. Raises AdminError."""
         try:
             return self._carry_out(command, descriptors)
         except AdminError:
             counters = self._vf.device
             match command:
-                case AllocPd():
+                case commands.AllocPd():
                     counters.alloc_pd_err += 1
-                case CreateQp():
+                case commands.CreateQp():
                     counters.create_qp_err += 1
-                case CreateCq():
+                case commands.CreateCq():
                     counters.create_cq_err += 1
-                case RegMr():
+                case commands.RegMr():
                     counters.reg_mr_err += 1
-                case AllocUar():
+                case commands.AllocUar():
                     counters.alloc_ucontext_err += 1
-                case CreateAh():
+                case commands.CreateAh():
                     counters.create_ah_err += 1
             raise
 
-    def _carry_out(self, command: Command, descriptors: list[int]) -> Answer:
+    def _carry_out(self, command: commands.Command, descriptors: list[int]) -> Answer:
         try:
             return self._handlers[type(command)](command, descriptors)
         except MemoryError as error:
@@ -149,12 +108,9 @@ class AdminCommands:
             raise _failed(f"descriptor: {error.strerror}") from error
         return self._to_close[-1]
 
-    def _unsupported(self, command: Command, _descriptors: list[int]) -> Answer:
-        raise AdminError(AdminStatus.UNSUPPORTED_OPCODE, f"{type(command).__name__} is for the kernel's driver")
-
     # -- pages of doorbells, protection domains -----------------------------------------------------------------------
 
-    def _alloc_uar(self, _command: AllocUar, _descriptors: list[int]) -> Answer:
+    def _alloc_uar(self, _command: commands.AllocUar, _descriptors: list[int]) -> Answer:
         if self._context.uar is not None:
             raise _failed("uar: a connection has one")
         uar = self._context.open_uar()
@@ -164,33 +120,33 @@ class AdminCommands:
         except AdminError:
             self._context.close_uar()
             raise
-        return AllocUarReply(UAR), (uar.region.fd, status_fd, uar.kick_fd, uar.sender.program_fd)
+        return replies.AllocUarReply(UAR), (uar.region.fd, status_fd, uar.kick_fd, uar.sender.program_fd)
 
-    def _dealloc_uar(self, command: DeallocUar, _descriptors: list[int]) -> Answer:
+    def _dealloc_uar(self, command: commands.DeallocUar, _descriptors: list[int]) -> Answer:
         if self._context.need_uar(command.uar).queues:
             raise _busy("uar: queues use it")
         self._context.close_uar()
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
-    def _alloc_pd(self, _command: AllocPd, _descriptors: list[int]) -> Answer:
-        number = self._vf.tables.domains.reserve()
-        domain = self._context.domains[number] = ProtectionDomain(number)
-        self._vf.tables.domains.add(number, domain)
-        return AllocPdReply(number), ()
+    def _alloc_pd(self, _command: commands.AllocPd, _descriptors: list[int]) -> Answer:
+        number = self._tables.domains.reserve()
+        self._context.add(self._tables.domains, number, ProtectionDomain(number))
+        return replies.AllocPdReply(number), ()
 
-    def _dealloc_pd(self, command: DeallocPd, _descriptors: list[int]) -> Answer:
-        if self._domain(command.pd).users:
+    def _dealloc_pd(self, command: commands.DeallocPd, _descriptors: list[int]) -> Answer:
+        domain = self._domain(command.pd)
+        if domain.users:
             raise _busy(f"pd: {command.pd} has users")
-        self._context.destroy_domain(command.pd)
-        return EmptyReply(), ()
+        self._context.destroy(domain)
+        return replies.EmptyReply(), ()
 
     def _domain(self, number: int) -> ProtectionDomain:
-        return self._context.own(self._context.domains, number, name="pd")
+        return self._context.own(self._tables.domains, number, name="pd")
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
-    def _reg_mr(self, command: RegMr, descriptors: list[int]) -> Answer:
-        domain, tables, vf = self._domain(command.pd), self._vf.tables, self._vf
+    def _reg_mr(self, command: commands.RegMr, descriptors: list[int]) -> Answer:
+        domain, tables, vf = self._domain(command.pd), self._tables, self._vf
         if len(descriptors) != 1:
             raise AdminError(AdminStatus.MALFORMED_REQUEST, f"memory: {len(descriptors)} descriptors instead of one")
         if command.permissions & ~_PERMISSIONS or command.iova + command.mr_length > 1 << 64:
@@ -210,19 +166,18 @@ class AdminCommands:
             region, pd=domain, iova=command.iova, length=command.mr_length, permissions=command.permissions,
             lkey=lkey, rkey=new_rkey(tables.by_rkey), on_unused=vf.on_unused,
         )  # fmt: skip
-        tables.memory.add(lkey, memory)
-        tables.by_rkey[memory.rkey] = self._context.memory[lkey] = memory
+        self._context.add(tables.memory, lkey, memory)
+        tables.by_rkey[memory.rkey] = memory
         tables.registered_bytes += memory.length
-        return RegMrReply(lkey, memory.rkey), ()
+        return replies.RegMrReply(lkey, memory.rkey), ()
 
-    def _dereg_mr(self, command: DeregMr, _descriptors: list[int]) -> Answer:
-        self._context.own(self._context.memory, command.l_key, name="l_key")
-        self._context.destroy_memory(command.l_key)
-        return EmptyReply(), ()
+    def _dereg_mr(self, command: commands.DeregMr, _descriptors: list[int]) -> Answer:
+        self._context.destroy(self._context.own(self._tables.memory, command.l_key, name="l_key"))
+        return replies.EmptyReply(), ()
 
     # -- completion queues --------------------------------------------------------------------------------------------
 
-    def _create_cq(self, command: CreateCq, _descriptors: list[int]) -> Answer:
+    def _create_cq(self, command: commands.CreateCq, _descriptors: list[int]) -> Answer:
         uar, depth = self._context.need_uar(command.uar), command.cq_depth
         if depth & depth - 1 or not 0 < depth <= limits.MAX_CQ_DEPTH:
             raise _illegal(f"cq_depth: {depth} is no power of two up to {limits.MAX_CQ_DEPTH}")
@@ -230,7 +185,7 @@ class AdminCommands:
             raise _illegal(f"cq: entries of {command.entry_bytes} bytes, {command.num_sub_cqs} parts")
         if command.set_src_addr and command.entry_bytes != CQE_EX_BYTES:
             raise _illegal("cq: entries of 16 bytes have no room for a source address")
-        number = self._vf.tables.completion_queues.reserve()
+        number = self._tables.completion_queues.reserve()
         events = EventSender() if command.interrupt_mode else None
         if events is not None:
             self._to_close.append(events.program_fd)
@@ -240,6 +195,7 @@ class AdminCommands:
         try:
             cq = CompletionQueue(
                 number,
+                slot=slot,
                 depth=depth,
                 entry_bytes=command.entry_bytes,
                 doorbell=doorbells.word(offset),
@@ -256,40 +212,36 @@ class AdminCommands:
             if events is not None:
                 events.close()
             raise
-        self._add_cq(uar, CqSlot(cq, slot, offset))
-        reply = CreateCqReply(number, depth, offset, CqReplyFlag.DB_VALID)
-        return reply, (read_only,) if events is None else (read_only, events.program_fd)
-
-    def _add_cq(self, uar: Uar, slot: CqSlot) -> None:
         uar.free_cq_slots.pop()
         uar.queues += 1
-        if slot.cq.events is None:  # without events the consumer counter is read when it is needed
-            uar.doorbells.clear(slot.offset)
+        if events is None:  # the consumer counter is read when it is needed
+            doorbells.clear(offset)
         else:
-            uar.doorbells.watch(slot.offset, slot.cq.on_doorbell)
-        self._context.cqs[slot.cq.number] = slot
-        self._vf.tables.completion_queues.add(slot.cq.number, slot.cq)
+            doorbells.watch(offset, cq.on_doorbell)
+        self._context.add(self._tables.completion_queues, number, cq)
+        reply = replies.CreateCqReply(number, depth, offset, enums.CqReplyFlag.DB_VALID)
+        return reply, (read_only,) if events is None else (read_only, events.program_fd)
 
     def _on_overrun(self, cq: CompletionQueue) -> None:
         self._context.warn(syndrome=CQ_OVERRUN, number=cq.number)
         for qp in self._context.queue_pairs_of(cq):
             self._vf.break_queue_pair(qp, f"completion queue {cq.number} was overrun")
 
-    def _destroy_cq(self, command: DestroyCq, _descriptors: list[int]) -> Answer:
-        slot = self._context.own(self._context.cqs, command.cq_idx, name="cq_idx")
-        if slot.cq.users:
+    def _destroy_cq(self, command: commands.DestroyCq, _descriptors: list[int]) -> Answer:
+        cq = self._context.own(self._tables.completion_queues, command.cq_idx, name="cq_idx")
+        if cq.users:
             raise _busy(f"cq: {command.cq_idx} is used by queue pairs")
-        self._context.destroy_cq(command.cq_idx)
-        return EmptyReply(), ()
+        self._context.destroy(cq)
+        return replies.EmptyReply(), ()
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
-    def _create_qp(self, command: CreateQp, _descriptors: list[int]) -> Answer:
+    def _create_qp(self, command: commands.CreateQp, _descriptors: list[int]) -> Answer:
         uar, domain = self._context.need_uar(command.uar), self._domain(command.pd)
-        send_cq = self._context.own(self._context.cqs, command.send_cq_idx, name="send_cq_idx").cq
-        recv_cq = self._context.own(self._context.cqs, command.recv_cq_idx, name="recv_cq_idx").cq
+        send_cq = self._context.own(self._tables.completion_queues, command.send_cq_idx, name="send_cq_idx")
+        recv_cq = self._context.own(self._tables.completion_queues, command.recv_cq_idx, name="recv_cq_idx")
         wqe_bytes = _check_qp(command)
-        number = self._vf.tables.queue_pairs.reserve()
+        number = self._tables.queue_pairs.reserve()
         slot = uar.free_qp_slots[-1]
         sq_depth, rq_depth = command.send_queue_depth, command.recv_queue_depth
         region = shared_region(ring_bytes(sq_depth=sq_depth, wqe_bytes=wqe_bytes, rq_depth=rq_depth), name="nitro-qp")
@@ -303,96 +255,86 @@ class AdminCommands:
                 ring[rq_offset(sq_depth, wqe_bytes=wqe_bytes) :], depth=rq_depth, doorbell=doorbells.word(rq_at)
             )
         ring.release()
-        unsolicited = bool(command.flags & CreateQpFlag.UNSOLICITED_WRITE_RECV)
-        qp = QueuePair(number, domain, send_cq, recv_cq, region, sq, rq, unsolicited)
+        unsolicited = bool(command.flags & enums.CreateQpFlag.UNSOLICITED_WRITE_RECV)
+        qp = QueuePair(number, self._context, slot, domain, send_cq, recv_cq, region, sq, rq, unsolicited)
         domain.users += 1
         send_cq.users += 1
         recv_cq.users += 1
-        self._add_qp(uar, QpSlot(qp, slot, sq_at, rq_at))
-        reply = CreateQpReply(number, number, 0, 0, sq_at, rq_at, SQ_OFFSET)
-        return reply, (region.fd,)
-
-    def _add_qp(self, uar: Uar, slot: QpSlot) -> None:
         uar.free_qp_slots.pop()
         uar.queues += 1
-        qp, vf = slot.qp, self._vf
-        vf.add_queue_pair(qp, on_broken=lambda: self._context.on_broken(qp))
-        uar.doorbells.watch(slot.sq_offset, lambda: vf.on_send_doorbell(qp))
-        uar.doorbells.watch(slot.rq_offset, lambda: vf.on_recv_doorbell(qp))
-        self._context.qps[qp.number] = slot
+        self._context.add(self._tables.queue_pairs, number, qp)
+        self._context.watch(qp)
+        reply = replies.CreateQpReply(number, number, 0, 0, sq_at, rq_at, SQ_OFFSET)
+        return reply, (region.fd,)
 
-    def _modify_qp(self, command: ModifyQp, _descriptors: list[int]) -> Answer:
-        slot = self._context.own(self._context.qps, command.qp_handle, name="qp_handle")
-        qp, before = slot.qp, slot.qp.state
+    def _modify_qp(self, command: commands.ModifyQp, _descriptors: list[int]) -> Answer:
+        qp = self._context.own(self._tables.queue_pairs, command.qp_handle, name="qp_handle")
+        before = qp.state
         qp.modify(command)
-        if qp.state is QpState.RESET and before is not QpState.RESET:
+        if qp.state is enums.QpState.RESET and before is not enums.QpState.RESET:
             self._vf.reset(qp)
-            uar = self._context.need_uar(UAR)
-            uar.doorbells.watch(slot.sq_offset, lambda: self._vf.on_send_doorbell(qp))
-            uar.doorbells.watch(slot.rq_offset, lambda: self._vf.on_recv_doorbell(qp))
-        elif qp.state is QpState.ERR:
+            self._context.watch(qp)
+        elif qp.state is enums.QpState.ERR:
             self._vf.flush(qp)
         else:
             self._vf.run_later(qp)
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
-    def _query_qp(self, command: QueryQp, _descriptors: list[int]) -> Answer:
-        qp = self._context.own(self._context.qps, command.qp_handle, name="qp_handle").qp
-        is_draining = qp.state is QpState.SQD and qp.sq is not None and not qp.sq.is_idle
-        return QueryQpReply(qp.state, qp.qkey, qp.sq_psn, int(is_draining), qp.rnr_retry), ()
+    def _query_qp(self, command: commands.QueryQp, _descriptors: list[int]) -> Answer:
+        qp = self._context.own(self._tables.queue_pairs, command.qp_handle, name="qp_handle")
+        is_draining = qp.state is enums.QpState.SQD and qp.sq is not None and not qp.sq.is_idle
+        return replies.QueryQpReply(qp.state, qp.qkey, qp.sq_psn, int(is_draining), qp.rnr_retry), ()
 
-    def _destroy_qp(self, command: DestroyQp, _descriptors: list[int]) -> Answer:
-        self._context.own(self._context.qps, command.qp_handle, name="qp_handle")
-        self._context.destroy_qp(command.qp_handle)
-        return EmptyReply(), ()
+    def _destroy_qp(self, command: commands.DestroyQp, _descriptors: list[int]) -> Answer:
+        self._context.destroy(self._context.own(self._tables.queue_pairs, command.qp_handle, name="qp_handle"))
+        return replies.EmptyReply(), ()
 
     # -- address handles ----------------------------------------------------------------------------------------------
 
-    def _create_ah(self, command: CreateAh, _descriptors: list[int]) -> Answer:
+    def _create_ah(self, command: commands.CreateAh, _descriptors: list[int]) -> Answer:
         domain = self._domain(command.pd)
         try:
             self._vf.tenancy.destination(command.dest_addr)
         except VpcError as error:
-            self._vf.endpoint.introducer.on_denied(str(error))
+            self._vf.endpoint.on_denied(str(error))
             raise _illegal(f"gid: {gid_text(command.dest_addr)} cannot be reached") from None
-        number = self._vf.tables.handles.reserve()
+        number = self._tables.handles.reserve()
         handle = AddressHandle(number, domain, command.dest_addr, self._vf.remote(command.dest_addr))
-        self._vf.tables.handles.add(number, handle)
-        self._context.handles[number] = domain.handles[number] = handle
+        self._context.add(self._tables.handles, number, handle)
         domain.by_gid.setdefault(handle.gid, {})[number] = None
         domain.users += 1
-        return CreateAhReply(number), ()
+        return replies.CreateAhReply(number), ()
 
-    def _destroy_ah(self, command: DestroyAh, _descriptors: list[int]) -> Answer:
-        handle = self._context.own(self._context.handles, command.ah, name="ah")
+    def _destroy_ah(self, command: commands.DestroyAh, _descriptors: list[int]) -> Answer:
+        handle = self._context.own(self._tables.handles, command.ah, name="ah")
         if handle.pd is not self._domain(command.pd):
             raise _illegal(f"ah: {command.ah} is of another protection domain")
-        self._context.destroy_handle(command.ah)
-        return EmptyReply(), ()
+        self._context.destroy(handle)
+        return replies.EmptyReply(), ()
 
     # -- features and statistics --------------------------------------------------------------------------------------
 
-    def _get_feature(self, command: GetFeature, _descriptors: list[int]) -> Answer:
+    def _get_feature(self, command: commands.GetFeature, _descriptors: list[int]) -> Answer:
         events = None if self._context.uar is None else self._context.uar.events
         return feature(self._vf, command.feature_id, events=events), ()
 
-    def _set_feature(self, command: SetFeature, _descriptors: list[int]) -> Answer:
-        if command.feature_id != Feature.AENQ_CONFIG:
+    def _set_feature(self, command: commands.SetFeature, _descriptors: list[int]) -> Answer:
+        if command.feature_id != enums.Feature.AENQ_CONFIG:
             raise _illegal(f"feature: {command.feature_id} cannot be set")
         if command.enabled_groups & ~SUPPORTED_GROUPS:
             raise _illegal(f"enabled_groups: {command.enabled_groups:#x} has some that are not supported")
         self._context.need_uar(UAR).events.enabled_groups = command.enabled_groups
-        return EmptyReply(), ()
+        return replies.EmptyReply(), ()
 
-    def _get_stats(self, command: GetStats, _descriptors: list[int]) -> Answer:
+    def _get_stats(self, command: commands.GetStats, _descriptors: list[int]) -> Answer:
         return stats(self._vf, command.stats_type, scope=command.scope), ()
 
 
-def _check_qp(command: CreateQp) -> int:
+def _check_qp(command: commands.CreateQp) -> int:
     """Check depths and sizes; return the size of the send queue's entries. Raises AdminError."""
-    if command.qp_type != QpType.SRD:
-        raise _illegal(f"qp_type: {command.qp_type}; this device has SRD ({QpType.SRD:d}) only")
-    if command.flags & ~CreateQpFlag.UNSOLICITED_WRITE_RECV:
+    if command.qp_type != enums.QpType.SRD:
+        raise _illegal(f"qp_type: {command.qp_type}; this device has SRD ({enums.QpType.SRD:d}) only")
+    if command.flags & ~enums.CreateQpFlag.UNSOLICITED_WRITE_RECV:
         raise _illegal(f"flags: {command.flags:#x} has some that are not supported")
     sq_depth, rq_depth = command.send_queue_depth, command.recv_queue_depth
     wqe_bytes = command.send_queue_ring_size // sq_depth if sq_depth else limits.WQE_BYTES

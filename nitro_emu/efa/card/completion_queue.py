@@ -18,18 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from devmem.region import Region
-from nitro_emu.efa.abi import io
 from nitro_emu.efa.abi.io import CQE_BYTES, CQE_EX_BYTES
 from nitro_emu.efa.abi.memory import COUNTER_MASK, cq_bytes, parse_cq_doorbell
 from nitro_emu.efa.card.shared import EventSender, card_written_region
 
 _LANE_BYTES: Final = 8
 _PHASE_SHIFT: Final = 24
-_SEND_FLAGS: Final = int(io.QueueType.SEND) << io.CQE_QUEUE_SHIFT
-_RECV_FLAGS: Final = int(io.QueueType.RECV) << io.CQE_QUEUE_SHIFT
-_OP_SHIFT: Final = io.CQE_OP_SHIFT
-_HAS_IMM: Final = io.CQE_HAS_IMM
-_UNSOLICITED: Final = io.CQE_UNSOLICITED
 FEW: Final = 4
 """Up to so many entries are stored one by one, more by NumPy."""
 
@@ -41,6 +35,7 @@ class CompletionQueue:
         self,
         number: int,
         *,
+        slot: int,
         depth: int,
         entry_bytes: int,
         doorbell: Callable[[], int],
@@ -48,8 +43,9 @@ class CompletionQueue:
         on_completion: Callable[[], None],
         on_overrun: Callable[[CompletionQueue], None],
     ) -> None:
-        """`doorbell` reads the program's word; `events`: None: the queue is only polled."""
+        """`slot`: of its doorbell, whose word `doorbell` reads; `events`: None: the queue is only polled."""
         self.number = number
+        self.slot = slot
         self.depth = depth
         self.entry_bytes = entry_bytes
         self.events = events
@@ -126,29 +122,11 @@ class CompletionQueue:
             self.events.signal()
 
     def close(self) -> None:
-        """Release the ring; the caller closes `events`."""
+        """Release the ring, and the way to wake the program."""
         self.is_broken = True
         self._lanes.release()
         self._rows = np.zeros((0, 2), np.uint64)
         self._view.release()
         self.region.close()
-
-
-def tx_lane(req_id: int, *, status: int, qp_num: int, op: int) -> int:
-    """Return the first lane of the completion of a send request; the second is 0."""
-    flags = _SEND_FLAGS | op << _OP_SHIFT
-    return req_id | status << 16 | flags << 24 | qp_num << 32
-
-
-def rx_lane(
-    req_id: int, *, status: int, qp_num: int, op: int, length: int, has_imm: bool, unsolicited: bool = False
-) -> int:
-    """Return the first lane of the completion of a receive request; see `rx_source_lane` for the second."""
-    flags = _RECV_FLAGS | op << _OP_SHIFT
-    flags |= _HAS_IMM * has_imm | _UNSOLICITED * unsolicited
-    return req_id | status << 16 | flags << 24 | qp_num << 32 | (length & 0xFFFF) << 48
-
-
-def rx_source_lane(ah: int, *, src_qp_num: int, immediate: int) -> int:
-    """Return the second lane of the completion of a receive request."""
-    return ah | src_qp_num << 16 | immediate << 32
+        if self.events is not None:
+            self.events.close()

@@ -19,13 +19,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from nitro_emu.efa.abi.admin import (
-    ENTRY_BYTES,
-    QUEUE_DEPTH,
-    AdminStatus,
-    decode_command_untrusted,
-    encode_reply,
-)
+from nitro_emu.efa.abi.admin import ENTRY_BYTES, QUEUE_DEPTH, decode_command_untrusted, encode_reply
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.abi.memory import ring_phase
 from nitro_emu.efa.card.admin_commands import AdminCommands, Answer
 from nitro_emu.efa.card.user_context import UserContext

@@ -6,7 +6,8 @@ import time
 from typing import Final
 
 from devmem.region import Region
-from nitro_emu.efa.abi.admin import ENTRY_BYTES, AenqEntry, AenqGroup, encode_aenq
+from nitro_emu.efa.abi.admin import ENTRY_BYTES, AenqEntry, encode_aenq
+from nitro_emu.efa.abi.enums import AenqGroup
 from nitro_emu.efa.abi.memory import (
     AENQ_DEPTH,
     AENQ_OFFSET,

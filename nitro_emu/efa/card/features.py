@@ -4,28 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nitro_emu.efa.abi import limits
-from nitro_emu.efa.abi.admin import (
-    AdminStatus,
-    AenqConfig,
-    BasicStats,
-    DeviceAttr,
-    DeviceCap,
-    EventQueueAttr,
-    Feature,
-    FeatureReply,
-    HwHints,
-    MessagesStats,
-    NetworkAttr,
-    NetworkStats,
-    QueueAttr,
-    QueueAttr2,
-    RdmaReadStats,
-    RdmaWriteStats,
-    StatsReply,
-    StatsScope,
-    StatsType,
-)
+from nitro_emu.efa.abi import enums, limits, replies
 from nitro_emu.efa.abi.memory import PAGE_BYTES
 from nitro_emu.efa.card.event_ring import SUPPORTED_GROUPS, EventRing
 from nitro_emu.efa.card.function import EfaFunction
@@ -34,48 +13,51 @@ from nitro_emu.errors import AdminError
 SUB_CQS: Final = 1
 """Parts of a completion queue: hardware has several for its pipelines."""
 FEATURES: Final = (
-    Feature.DEVICE_ATTR,
-    Feature.AENQ_CONFIG,
-    Feature.NETWORK_ATTR,
-    Feature.QUEUE_ATTR,
-    Feature.HW_HINTS,
-    Feature.EVENT_QUEUE_ATTR,
-    Feature.QUEUE_ATTR_2,
+    enums.Feature.DEVICE_ATTR,
+    enums.Feature.AENQ_CONFIG,
+    enums.Feature.NETWORK_ATTR,
+    enums.Feature.QUEUE_ATTR,
+    enums.Feature.HW_HINTS,
+    enums.Feature.EVENT_QUEUE_ATTR,
+    enums.Feature.QUEUE_ATTR_2,
 )
 CAPABILITIES: Final = (
-    DeviceCap.RDMA_READ | DeviceCap.RNR_RETRY | DeviceCap.RDMA_WRITE | DeviceCap.UNSOLICITED_WRITE_RECV
+    enums.DeviceCap.RDMA_READ
+    | enums.DeviceCap.RNR_RETRY
+    | enums.DeviceCap.RDMA_WRITE
+    | enums.DeviceCap.UNSOLICITED_WRITE_RECV
 )
 _VERSION: Final = 1
 _ADDRESS_BITS: Final = 48
 
 
-def feature(vf: EfaFunction, number: int, *, events: EventRing | None) -> FeatureReply:
+def feature(vf: EfaFunction, number: int, *, events: EventRing | None) -> replies.FeatureReply:
     """Return a feature; `events`: of the program that asks. Raises AdminError for one that is not supported."""
     match number:
-        case Feature.DEVICE_ATTR:
+        case enums.Feature.DEVICE_ATTR:
             supported = sum(1 << each for each in FEATURES)
-            return DeviceAttr(
+            return replies.DeviceAttr(
                 supported, PAGE_BYTES, _VERSION, _VERSION, _VERSION, 0, _ADDRESS_BITS, _ADDRESS_BITS, CAPABILITIES,
                 limits.MAX_RDMA_BYTES,
             )  # fmt: skip
-        case Feature.AENQ_CONFIG:
-            return AenqConfig(SUPPORTED_GROUPS, 0 if events is None else events.enabled_groups)
-        case Feature.NETWORK_ATTR:
-            return NetworkAttr(vf.gid, vf.mtu_bytes)
-        case Feature.QUEUE_ATTR:
+        case enums.Feature.AENQ_CONFIG:
+            return replies.AenqConfig(SUPPORTED_GROUPS, 0 if events is None else events.enabled_groups)
+        case enums.Feature.NETWORK_ATTR:
+            return replies.NetworkAttr(vf.gid, vf.mtu_bytes)
+        case enums.Feature.QUEUE_ATTR:
             return _queue_attr(vf)
-        case Feature.QUEUE_ATTR_2:
-            return QueueAttr2(limits.WIDE_INLINE_BYTES)
-        case Feature.HW_HINTS:
-            return HwHints(0, 0, 0, 0)
-        case Feature.EVENT_QUEUE_ATTR:
-            return EventQueueAttr(0, 0, 0)
-    raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"feature: {number} is not supported")
+        case enums.Feature.QUEUE_ATTR_2:
+            return replies.QueueAttr2(limits.WIDE_INLINE_BYTES)
+        case enums.Feature.HW_HINTS:
+            return replies.HwHints(0, 0, 0, 0)
+        case enums.Feature.EVENT_QUEUE_ATTR:
+            return replies.EventQueueAttr(0, 0, 0)
+    raise AdminError(enums.AdminStatus.ILLEGAL_PARAMETER, f"feature: {number} is not supported")
 
 
-def _queue_attr(vf: EfaFunction) -> QueueAttr:
+def _queue_attr(vf: EfaFunction) -> replies.QueueAttr:
     config = vf.config
-    return QueueAttr(
+    return replies.QueueAttr(
         max_qp=config.max_qps,
         max_sq_depth=limits.MAX_SQ_DEPTH,
         inline_buf_size=limits.INLINE_BYTES,
@@ -96,31 +78,33 @@ def _queue_attr(vf: EfaFunction) -> QueueAttr:
     )
 
 
-def stats(vf: EfaFunction, stats_type: int, *, scope: int) -> StatsReply:
+def stats(vf: EfaFunction, stats_type: int, *, scope: int) -> replies.StatsReply:
     """Return a group of counters. Raises AdminError for one that does not exist."""
-    if scope != StatsScope.ALL:
-        raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"scope: {scope}; counters are of the whole device")
+    if scope != enums.StatsScope.ALL:
+        raise AdminError(enums.AdminStatus.ILLEGAL_PARAMETER, f"scope: {scope}; counters are of the whole device")
     port = vf.counters()
     match stats_type:
-        case StatsType.BASIC:
+        case enums.StatsType.BASIC:
             violations = vf.responder.qkey_violations
-            return BasicStats(port.tx_bytes, port.tx_pkts, port.rx_bytes, port.rx_pkts, port.rx_drops, violations)
-        case StatsType.MESSAGES:
-            return MessagesStats(port.send_bytes, port.send_wrs, port.recv_bytes, port.recv_wrs)
-        case StatsType.RDMA_READ:
-            return RdmaReadStats(
+            return replies.BasicStats(
+                port.tx_bytes, port.tx_pkts, port.rx_bytes, port.rx_pkts, port.rx_drops, violations
+            )
+        case enums.StatsType.MESSAGES:
+            return replies.MessagesStats(port.send_bytes, port.send_wrs, port.recv_bytes, port.recv_wrs)
+        case enums.StatsType.RDMA_READ:
+            return replies.RdmaReadStats(
                 port.rdma_read_wrs, port.rdma_read_bytes, port.rdma_read_wr_err, port.rdma_read_resp_bytes
             )
-        case StatsType.RDMA_WRITE:
-            return RdmaWriteStats(
+        case enums.StatsType.RDMA_WRITE:
+            return replies.RdmaWriteStats(
                 port.rdma_write_wrs, port.rdma_write_bytes, port.rdma_write_wr_err, port.rdma_write_recv_bytes
             )
-        case StatsType.NETWORK:
-            return NetworkStats(
+        case enums.StatsType.NETWORK:
+            return replies.NetworkStats(
                 port.retrans_bytes,
                 port.retrans_pkts,
                 port.retrans_timeout_events,
                 port.unresponsive_remote_events,
                 port.impaired_remote_conn_events,
             )
-    raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"stats_type: {stats_type} is unknown")
+    raise AdminError(enums.AdminStatus.ILLEGAL_PARAMETER, f"stats_type: {stats_type} is unknown")

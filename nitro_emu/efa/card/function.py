@@ -10,26 +10,26 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Final
 
 from nitro_emu.counters import DeviceCounters, PortCounters
-from nitro_emu.efa.abi.admin import QpState
-from nitro_emu.efa.abi.limits import MAX_KEY, MAX_RQ_DEPTH
+from nitro_emu.efa.abi.enums import QpState
+from nitro_emu.efa.abi.limits import MAX_RQ_DEPTH
 from nitro_emu.efa.card.closer import RETRY_S, Closer
+from nitro_emu.efa.card.event_ring import QP_ERROR
 from nitro_emu.efa.card.memory_region import MemoryRegion
-from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain
+from nitro_emu.efa.card.objects import AddressHandle
 from nitro_emu.efa.card.poller import Poller
 from nitro_emu.efa.card.queue_pair import QueuePair
 from nitro_emu.efa.card.requester import Requester
 from nitro_emu.efa.card.responder import Responder
-from nitro_emu.efa.card.tables import Table
+from nitro_emu.efa.card.vf import Tables
 from nitro_emu.errors import AbiError
 from nitro_emu.peers.endpoint import VfEndpoint, datagram_bytes
 from nitro_emu.peers.introduction import INTRODUCTION_REQUEST
-from nitro_emu.peers.remote import Remote
+from nitro_emu.peers.outgoing import Remote
 from nitro_emu.peers.vf_config import VfConfig
 from nitro_emu.peers.vf_trust import VfTrust
 from srd.engine import Engine
@@ -62,33 +62,6 @@ _ERR: Final = QpState.ERR
 _FETCHING: Final = (_RTS, _ERR)
 
 
-@dataclass(slots=True)
-class Tables:
-    """The objects of all programs of a virtual function, by number."""
-
-    queue_pairs: Table[QueuePair]
-    completion_queues: Table[object]
-    domains: Table[ProtectionDomain]
-    handles: Table[AddressHandle]
-    memory: Table[MemoryRegion]
-    by_rkey: dict[int, MemoryRegion] = field(default_factory=dict)
-    registered_bytes: int = 0
-    """Of all that is mapped, also of what was deregistered and is still in use."""
-    lingering: int = 0
-    """Memory regions that were deregistered and are still in use."""
-
-    @classmethod
-    def of(cls, config: VfConfig) -> Tables:
-        """Return empty tables with the limits of the settings."""
-        return cls(
-            Table("queue pairs", limit=config.max_qps, numbers=1 << 16),
-            Table("completion queues", limit=config.max_cqs, numbers=1 << 16),
-            Table("protection domains", limit=config.max_pds, numbers=1 << 16),
-            Table("address handles", limit=config.max_ahs, numbers=(1 << 16) - 1),
-            Table("memory regions", limit=config.max_mrs, numbers=MAX_KEY),
-        )
-
-
 class EfaFunction:
     """One device. `start` it in a running event loop; `close` it."""
 
@@ -106,31 +79,14 @@ class EfaFunction:
         self._security = trust.security
         self._remotes: dict[bytes, Remote] = {}  # by GID
         self.mtu_bytes = datagram_bytes(config) - HEADER_BYTES - TAG_BYTES * (not isinstance(self._security, Plain))
-        self.requester = Requester(
-            engine=self.endpoint.engine,
-            counters=self.port,
-            mtu=self.mtu_bytes,
-            find_memory=self.tables.memory.get,
-            on_room=self.run_later,
-            run_soon=self._run_soon,
-        )
-        self.responder = Responder(
-            engine=self.endpoint.engine,
-            counters=self.port,
-            find_queue_pair=self.tables.queue_pairs.get,
-            find_memory=self.tables.memory.get,
-            find_remote_memory=self.tables.by_rkey.get,
-            sources=self.endpoint.sources,
-            on_introduction=self.endpoint.introducer.on_introduction,
-            on_broken=self.break_queue_pair,
-        )
+        self.requester = Requester(self)
+        self.responder = Responder(self)
         self._on_failure = on_failure
         self._has_failed = False
         self._sq_share = SQ_SHARE
         self._admin_at = 0.0  # when the next admin command may be carried out, by time.monotonic()
         self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
-        self._runs: dict[QueuePair, Callable[[], None]] = {}
-        self._on_broken: dict[QueuePair, Callable[[], None]] = {}
+        self._waiting: dict[QueuePair, None] = {}  # whose send queues are looked at in the next pass
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -199,7 +155,8 @@ class EfaFunction:
             self.log.error("internal error", exc_info=error)
             self._on_failure(f"internal error: {error!r}")
 
-    def _run_soon(self, work: Callable[[], None]) -> None:
+    def run_soon(self, work: Callable[[], None]) -> None:
+        """Call `work` in the next pass."""
         self.poller.run_soon(work, vf=self)
 
     def close(self) -> None:
@@ -212,24 +169,16 @@ class EfaFunction:
 
     # -- queue pairs ------------------------------------------------------------------------------------------------
 
-    def add_queue_pair(self, qp: QueuePair, *, on_broken: Callable[[], None]) -> None:
-        """Make a queue pair known to the network; `on_broken` is called when its program has broken a rule."""
-        self.tables.queue_pairs.add(qp.number, qp)
-        self._on_broken[qp] = on_broken
-
-        def run() -> None:
-            self._run(qp)
-
-        self._runs[qp] = run
-
     def run_later(self, qp: QueuePair) -> None:
         """Look at a send queue in the next pass."""
-        if (run := self._runs.get(qp)) is not None:
-            self._run_soon(run)
+        self._waiting[qp] = None
+        self.run_soon(self._run_waiting)
 
-    def _run(self, qp: QueuePair) -> None:
-        if not qp.is_destroyed:
-            self.on_send_doorbell(qp)
+    def _run_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for qp in waiting:
+            if not qp.is_destroyed:
+                self.on_send_doorbell(qp)
 
     def on_send_doorbell(self, qp: QueuePair) -> None:
         """Carry out what a program has posted, one share at a time."""
@@ -275,7 +224,7 @@ class EfaFunction:
             each = self._breaking[0]
             try:
                 self.flush(each)
-                self._on_broken[each]()
+                each.owner.warn(syndrome=QP_ERROR, number=each.number)
             finally:
                 self._breaking.popleft()
 
@@ -299,7 +248,6 @@ class EfaFunction:
 
     def remove_queue_pair(self, qp: QueuePair) -> None:
         """Destroy a queue pair: its requests end without a completion; others hear REMOTE_ERROR_BAD_DEST_QPN."""
-        del self._runs[qp], self._on_broken[qp]
         self.tables.queue_pairs.remove(qp.number)
         qp.epoch += 1
         qp.close()
@@ -318,7 +266,6 @@ class EfaFunction:
     def drop_handle(self, handle: AddressHandle) -> None:
         """Remove an address handle; its requests end with FLUSHED, a share in each pass."""
         self.tables.handles.remove(handle.number)
-        del handle.pd.handles[handle.number]
         same = handle.pd.by_gid[handle.gid]
         del same[handle.number]
         if not same:
@@ -329,7 +276,7 @@ class EfaFunction:
     def _cancel_share(self, handle: AddressHandle, numbers: Iterator[int]) -> None:
         self.requester.cancel(share := list(islice(numbers, CANCEL_SHARE)))
         if len(share) == CANCEL_SHARE:
-            self._run_soon(partial(self._cancel_share, handle, numbers))
+            self.run_soon(partial(self._cancel_share, handle, numbers))
             return
         handle.remote.users -= 1
         if not handle.remote.users:

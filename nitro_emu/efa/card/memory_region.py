@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable
 
 from devmem.registry import Access
-from nitro_emu.efa.abi.admin import AdminStatus
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.abi.memory import PAGE_BYTES
 from nitro_emu.efa.card.mapped_memory import MappedMemory
 from nitro_emu.efa.card.objects import ProtectionDomain

@@ -1,10 +1,18 @@
-"""Protection domains and address handles."""
+"""Programs as what they have made uses them; protection domains and address handles."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from nitro_emu.peers.remote import Remote
+from nitro_emu.peers.outgoing import Remote
+
+
+class Owner(Protocol):
+    """The program that has made an object."""
+
+    def warn(self, *, syndrome: int, number: int) -> None:
+        """Report its mistake to it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -14,7 +22,6 @@ class ProtectionDomain:
     number: int
     users: int = 0
     """Objects that belong to it."""
-    handles: dict[int, AddressHandle] = field(default_factory=dict)
     by_gid: dict[bytes, dict[int, None]] = field(default_factory=dict)
     """The numbers of the address handles of each GID: the first is what a completion names as its source."""
 

@@ -13,28 +13,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from devmem.region import Region
-from nitro_emu.efa.abi.admin import AdminStatus, ModifyMask, ModifyQp, QpState
+from nitro_emu.efa.abi.commands import ModifyQp
+from nitro_emu.efa.abi.enums import NEXT_STATES, AdminStatus, ModifyMask, QpState
 from nitro_emu.efa.abi.limits import RNR_RETRY_FOREVER
 from nitro_emu.efa.card.completion_queue import CompletionQueue
-from nitro_emu.efa.card.objects import ProtectionDomain
+from nitro_emu.efa.card.objects import Owner, ProtectionDomain
 from nitro_emu.efa.card.recv_queue import RecvQueue, RecvRequest
 from nitro_emu.efa.card.send_queue import SendQueue
 from nitro_emu.errors import AdminError
 
 RECEIVING: Final = frozenset((QpState.RTR, QpState.RTS, QpState.SQD))
 """States in which messages are received."""
-NEXT: Final = {
-    QpState.RESET: (QpState.INIT,),
-    QpState.INIT: (QpState.INIT, QpState.RTR),
-    QpState.RTR: (QpState.RTS,),
-    QpState.RTS: (QpState.RTS, QpState.SQD),
-    QpState.SQD: (QpState.RTS, QpState.SQD),
-    QpState.SQE: (QpState.RTS,),
-    QpState.ERR: (),
-}
-"""States that may follow one."""
-ANY: Final = (QpState.RESET, QpState.ERR)
-"""States that may follow any."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +40,9 @@ class QueuePair:
     """One queue pair. Its rings are None for a depth of 0."""
 
     number: int
+    owner: Owner
+    slot: int
+    """Of its doorbells."""
     pd: ProtectionDomain
     send_cq: CompletionQueue
     recv_cq: CompletionQueue
@@ -106,7 +98,7 @@ class QueuePair:
             state = QpState(command.qp_state)
         except ValueError:
             raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"qp_state: {command.qp_state} is unknown") from None
-        if state not in NEXT[self.state] and state not in ANY:
+        if state not in NEXT_STATES[self.state]:
             raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"qp_state: {state.name} does not follow {self.state.name}")
         return state
 

@@ -12,23 +12,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from devmem.registry import Access
-from nitro_emu.counters import PortCounters
 from nitro_emu.efa.abi import io
 from nitro_emu.efa.abi.limits import MAX_RDMA_BYTES, RNR_RETRY_FOREVER
-from nitro_emu.efa.card.completion_queue import tx_lane
 from nitro_emu.efa.card.memory_region import MemoryRegion
 from nitro_emu.efa.card.objects import AddressHandle
 from nitro_emu.efa.card.queue_pair import QueuePair
+from nitro_emu.efa.card.vf import Vf
 from nitro_emu.efa.card.wqe_runs import FEW, Run, runs
 from nitro_emu.errors import AbiError
-from srd.engine import Engine
 from srd.errors import UsageError
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
@@ -111,32 +109,15 @@ class Request:
 class Requester:
     """The requests of all queue pairs of a virtual function."""
 
-    def __init__(
-        self,
-        *,
-        engine: Callable[[], Engine],
-        counters: PortCounters,
-        mtu: int,
-        find_memory: Callable[[int], MemoryRegion | None],
-        on_room: Callable[[QueuePair], None],
-        run_soon: Callable[[Callable[[], None]], None],
-    ) -> None:
-        """Take what it needs of the virtual function.
-
-        `mtu`: the longest send; `find_memory`: by lkey; `on_room`: a send queue that was blocked may go on; `run_soon`:
-        calls something in the next pass.
-        """
-        self._engine = engine
-        self._counters = counters
-        self.mtu = mtu
-        self._find_memory = find_memory
+    def __init__(self, vf: Vf) -> None:
+        self._vf = vf
+        self._tables = vf.tables
+        self._engine = vf.endpoint.engine
         self.idle = asyncio.Event()
         """Set while no request is in progress."""
         self.idle.set()
         self._open: dict[int, Request] = {}
         self._next = 1
-        self._on_room = on_room
-        self._run_soon = run_soon
         self._due: deque[tuple[int, Request]] = deque()  # whose pause is over
 
     # -- entries ------------------------------------------------------------------------------------------------
@@ -178,14 +159,14 @@ class Requester:
         return descriptor
 
     def _handle(self, qp: QueuePair, number: int) -> AddressHandle:
-        handle = qp.pd.handles.get(number)
-        if handle is None:
+        handle = self._tables.handles.get(number)
+        if handle is None or handle.pd is not qp.pd:
             raise RefusedError(Status.LOCAL_ERROR_INVALID_AH)
         return handle
 
     def _place(self, qp: QueuePair, sge: io.Sge, *, writes: bool = False) -> tuple[int, MemoryRegion]:
         """Return where a buffer lies. `writes`: whether it is to be written."""
-        memory = self._find_memory(sge.lkey)
+        memory = self._tables.memory.get(sge.lkey)
         if memory is None or memory.pd is not qp.pd or (writes and not memory.permissions & _LOCAL_WRITE):
             raise RefusedError(Status.LOCAL_ERROR_INVALID_LKEY)
         address = memory.place(sge.address, length=sge.length)
@@ -198,7 +179,7 @@ class Requester:
         handle = self._handle(qp, descriptor.ah)
         op, sges = descriptor.op, [sge for sge in descriptor.sges if sge.length]
         length = len(descriptor.data) if descriptor.inline else sum(sge.length for sge in sges)
-        if length > (self.mtu if op == _SEND else MAX_RDMA_BYTES):
+        if length > (self._vf.mtu_bytes if op == _SEND else MAX_RDMA_BYTES):
             raise RefusedError(Status.LOCAL_ERROR_BAD_LENGTH)
         placed = [self._place(qp, sge, writes=op == _READ) for sge in sges]
         wr = WorkRequest(
@@ -375,9 +356,9 @@ class Requester:
             return
         qp.sq.complete(len(req_ids))
         if qp.is_blocked:
-            self._on_room(qp)
+            self._vf.run_later(qp)
         self._count(op, len(req_ids), length, status)
-        lane = tx_lane(0, status=status, qp_num=qp.number, op=op)
+        lane = io.tx_lane(0, status=status, qp_num=qp.number, op=op)
         if len(req_ids) == 1:
             qp.send_cq.push(lane | req_ids[0], 0)
             return
@@ -385,7 +366,7 @@ class Requester:
         qp.send_cq.push_many(lanes, np.zeros(len(req_ids), np.uint64))
 
     def _count(self, op: int, count: int, length: int, status: Status) -> None:
-        counters = self._counters
+        counters = self._vf.port
         if op == _SEND:
             if status is Status.OK:
                 counters.send_wrs += count
@@ -431,14 +412,14 @@ class Requester:
     def _retry(self, number: int, request: Request) -> None:
         request.timer = None
         self._due.append((number, request))
-        self._run_soon(self.post_due)
+        self._vf.run_soon(self.post_due)
 
     def post_due(self) -> None:
         """Post a share of the requests whose pause is over."""
         for _ in range(min(len(self._due), RETRY_SHARE)):
             self._post(*self._due.popleft())
         if self._due:
-            self._run_soon(self.post_due)
+            self._vf.run_soon(self.post_due)
 
     # -- cancelling -----------------------------------------------------------------------------------------------
 

@@ -6,29 +6,26 @@
    buffer that is long enough. What is not admitted is refused with a status, and disturbs nothing else.
 3. A send's payload is copied once, from the receive region to the posted buffers, and its credit is returned at once.
    Payload of writes and of answers to reads lands in registered memory.
-4. Nothing but a HELLO is accepted from a peer before it was let in (`sources`).
+4. Nothing but a HELLO is accepted from a peer before it was let in (`incoming`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
 import numpy as np
 
 from devmem.registry import Access
-from nitro_emu.counters import PortCounters
 from nitro_emu.efa.abi import io
-from nitro_emu.efa.card.completion_queue import rx_lane, rx_source_lane
 from nitro_emu.efa.card.landing import Piece, land_batch, land_message
-from nitro_emu.efa.card.memory_region import MemoryRegion
 from nitro_emu.efa.card.queue_pair import QueuePair
 from nitro_emu.efa.card.recv_queue import Buffer, RecvQueue, RecvRequest
+from nitro_emu.efa.card.vf import Vf
 from nitro_emu.errors import AbiError
+from nitro_emu.peers.incoming import Source
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
-from nitro_emu.peers.sources import Source, Sources
-from srd.engine import Engine
 from srd.proto.events import OFFSET_MASK, MessageAborted, MessageReceived, MessagesReceived, WriteReceived
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
@@ -47,34 +44,14 @@ Arrival = MessageReceived | MessagesReceived | WriteReceived
 class Responder:
     """The receiving direction of a virtual function; the `Inbox` and the `Memory` of its engine."""
 
-    def __init__(
-        self,
-        *,
-        engine: Callable[[], Engine],
-        counters: PortCounters,
-        find_queue_pair: Callable[[int], QueuePair | None],
-        find_memory: Callable[[int], MemoryRegion | None],
-        find_remote_memory: Callable[[int], MemoryRegion | None],
-        sources: Sources,
-        on_introduction: Callable[[int, bytes], None],
-        on_broken: Callable[[QueuePair, str], None],
-    ) -> None:
-        """Take what it needs of the virtual function.
-
-        `find_memory`: by lkey, `find_remote_memory`: by rkey; `sources`: the peers that others have opened;
-        `on_introduction`: called with a peer's number and its HELLO or WELCOME; `on_broken`: called when a program
-        broke the rules of a ring.
-        """
-        self._sources = sources
+    def __init__(self, vf: Vf) -> None:
         self.qkey_violations = 0
         self.bytes_copied = 0
-        self._engine = engine
-        self._counters = counters
-        self._queue_pair = find_queue_pair
-        self._memory = find_memory
-        self._remote_memory = find_remote_memory
-        self._on_introduction = on_introduction
-        self._on_broken = on_broken
+        self._vf = vf
+        self._tables = vf.tables
+        self._engine = vf.endpoint.engine
+        self._sources = vf.endpoint.sources
+        self._counters = vf.port
 
     # -- admission (srd.proto.memory.Inbox) -----------------------------------------------------------------------
 
@@ -85,7 +62,7 @@ class Responder:
         source = self._sources.named(peer)
         if source is None:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
-        qp = self._queue_pair(key >> 48)
+        qp = self._tables.queue_pairs.get(key >> 48)
         if qp is None or not qp.receives:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
         if key & 0xFFFFFFFF != qp.qkey:
@@ -102,7 +79,7 @@ class Responder:
 
     def admit_write(self, key: int, *, peer: int) -> Status | None:
         """Reserve a receive request for the notification of a write."""
-        source, qp = self._sources.named(peer), self._queue_pair(key >> 16 & 0xFFFF)
+        source, qp = self._sources.named(peer), self._tables.queue_pairs.get(key >> 16 & 0xFFFF)
         if source is None or qp is None or not qp.receives:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
         if qp.is_unsolicited:
@@ -119,7 +96,7 @@ class Responder:
 
         A peer that was not let in does not learn which queue pairs there are.
         """
-        qp = self._queue_pair(key >> 16 & 0xFFFF)
+        qp = self._tables.queue_pairs.get(key >> 16 & 0xFFFF)
         if qp is None or not qp.receives or self._sources.named(peer) is None:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
         return Status.REMOTE_ERROR_BAD_ADDRESS
@@ -137,7 +114,7 @@ class Responder:
             while rq.available < count and rq.fetch(most=FETCHED):
                 pass
         except AbiError as error:
-            self._on_broken(qp, str(error))
+            self._vf.break_queue_pair(qp, str(error))
             return []
         return rq.reserve(count) if rq.available >= count else []
 
@@ -159,16 +136,16 @@ class Responder:
             rq.give_back(requests)  # the messages come again one by one
             return Status.REMOTE_ERROR_ABORT
         rq.take(requests)
-        lane = rx_lane(
+        lane = io.rx_lane(
             requests[0].req_id, status=Status.LOCAL_ERROR_INVALID_LKEY, qp_num=qp.number, op=_SEND, length=0,
             has_imm=False,
         )  # fmt: skip
-        qp.recv_cq.push(lane, rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
+        qp.recv_cq.push(lane, io.rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
         return Status.REMOTE_ERROR_ABORT
 
     def _landing(self, qp: QueuePair, address: int, length: int, lkey: int) -> int | None:
         """Return where a buffer of a receive request lies; None: it is not registered for that."""
-        memory = self._memory(lkey)
+        memory = self._tables.memory.get(lkey)
         if memory is None or memory.pd is not qp.pd or not memory.permissions & _LOCAL_WRITE:
             return None
         return memory.place(address, length=length)
@@ -179,7 +156,7 @@ class Responder:
         """Return where the answer to a read lands; `key` is an lkey."""
         if not length:
             return 0
-        memory = self._memory(key)
+        memory = self._tables.memory.get(key)
         if memory is None or not memory.permissions & _LOCAL_WRITE:
             return None
         return memory.place(offset, length=length)
@@ -196,7 +173,7 @@ class Responder:
         return self._remote_place(key, peer=peer, offset=offset, length=length, right=_REMOTE_WRITE)
 
     def _remote_place(self, key: int, *, peer: int, offset: int, length: int, right: int) -> int | None:
-        memory, qp = self._remote_memory(key >> 32), self._queue_pair(key >> 16 & 0xFFFF)
+        memory, qp = self._tables.by_rkey.get(key >> 32), self._tables.queue_pairs.get(key >> 16 & 0xFFFF)
         if qp is None or not qp.receives or self._sources.named(peer) is None:
             return None
         if not length:
@@ -213,7 +190,7 @@ class Responder:
         if event.key == INTRODUCTION_KEY and isinstance(event, MessageReceived):
             message = b"".join(bytes(self._engine().queues.view(extent)) for extent in event.extents)
             self._release(event)
-            self._on_introduction(event.peer, message)
+            self._vf.endpoint.on_introduction_untrusted(event.peer, message)
         elif source is None or source.gid is None:  # it has ended
             self._release(event)
         else:
@@ -238,10 +215,10 @@ class Responder:
 
     def _source_lane(self, qp: QueuePair, gid: bytes, *, src_qp_num: int, immediate: int | None) -> int:
         ah = next(iter(qp.pd.by_gid.get(gid, ())), io.UNKNOWN_AH)
-        return rx_source_lane(ah, src_qp_num=src_qp_num, immediate=immediate or 0)
+        return io.rx_source_lane(ah, src_qp_num=src_qp_num, immediate=immediate or 0)
 
     def _deliver_sends(self, event: MessageReceived | MessagesReceived, gid: bytes) -> None:
-        qp = self._queue_pair(event.key >> 48)
+        qp = self._tables.queue_pairs.get(event.key >> 48)
         if qp is None or qp.rq is None:
             return
         left = 1 if isinstance(event, MessageReceived) else event.count
@@ -289,7 +266,9 @@ class Responder:
         if status is Status.OK:
             self._counters.recv_wrs += len(req_ids)
             self._counters.recv_bytes += len(req_ids) * length
-        lane = rx_lane(0, status=status, qp_num=qp.number, op=_SEND, length=length, has_imm=event.immediate is not None)
+        lane = io.rx_lane(
+            0, status=status, qp_num=qp.number, op=_SEND, length=length, has_imm=event.immediate is not None
+        )
         source = self._source_lane(qp, gid, src_qp_num=event.key >> 32 & 0xFFFF, immediate=event.immediate)
         if len(req_ids) == 1:
             qp.recv_cq.push(req_ids[0] | lane, source, extra=gid)
@@ -298,7 +277,7 @@ class Responder:
         qp.recv_cq.push_many(lanes, np.full(len(req_ids), source, np.uint64), extra=gid)
 
     def _deliver_write(self, event: WriteReceived, gid: bytes) -> None:
-        qp = self._queue_pair(event.key >> 16 & 0xFFFF)
+        qp = self._tables.queue_pairs.get(event.key >> 16 & 0xFFFF)
         if qp is None:
             return
         req_id, unsolicited = 0, qp.is_unsolicited
@@ -309,7 +288,7 @@ class Responder:
             qp.rq.take(requests)
             req_id = requests[0].req_id
             self._counters.recv_wrs += 1
-        lane = rx_lane(
+        lane = io.rx_lane(
             req_id, status=Status.OK, qp_num=qp.number, op=_WRITE, length=event.length, has_imm=True,
             unsolicited=unsolicited,
         )  # fmt: skip
@@ -318,7 +297,7 @@ class Responder:
 
     def on_aborted(self, event: MessageAborted) -> None:
         """Give back what was reserved for a message that will never arrive."""
-        qp = self._queue_pair(event.key >> 48 if event.opcode == Opcode.SEND else event.key >> 16 & 0xFFFF)
+        qp = self._tables.queue_pairs.get(event.key >> 48 if event.opcode == Opcode.SEND else event.key >> 16 & 0xFFFF)
         if qp is None or qp.rq is None or event.key == INTRODUCTION_KEY:
             return
         if event.opcode == Opcode.SEND:
@@ -330,7 +309,7 @@ class Responder:
     def on_ended(self, peer: int, source: Source) -> None:
         """Give back what was reserved for a source that has ended."""
         for number in source.queue_pairs:
-            if (qp := self._queue_pair(number)) is not None:
+            if (qp := self._tables.queue_pairs.get(number)) is not None:
                 qp.forget(peer)
                 self._flush_returned(qp)
 
@@ -344,8 +323,10 @@ class Responder:
         if qp.rq is None:
             return
         for request in qp.rq.take_all():
-            lane = rx_lane(request.req_id, status=Status.FLUSHED, qp_num=qp.number, op=_SEND, length=0, has_imm=False)
-            qp.recv_cq.push(lane, rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
+            lane = io.rx_lane(
+                request.req_id, status=Status.FLUSHED, qp_num=qp.number, op=_SEND, length=0, has_imm=False
+            )
+            qp.recv_cq.push(lane, io.rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
 
 
 def _spans(requests: list[RecvRequest]) -> Iterator[Buffer]:

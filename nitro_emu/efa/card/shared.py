@@ -19,7 +19,7 @@ from typing import Final
 
 from devmem.errors import RegionError
 from devmem.region import Region
-from nitro_emu.efa.abi.admin import AdminStatus
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.errors import AdminError
 
 F_SEAL_FUTURE_WRITE: Final = 0x10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from nitro_emu.efa.abi.admin import AdminStatus
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.errors import AdminError
 
 T = TypeVar("T")

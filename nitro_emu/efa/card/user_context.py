@@ -9,22 +9,27 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 from devmem.region import Region
-from nitro_emu.efa.abi.admin import AdminStatus, AenqGroup
-from nitro_emu.efa.abi.memory import uar_bytes
+from nitro_emu.efa.abi.enums import AdminStatus, AenqGroup
+from nitro_emu.efa.abi.memory import cq_doorbell_offset, rq_doorbell_offset, sq_doorbell_offset, uar_bytes
 from nitro_emu.efa.card.completion_queue import CompletionQueue
 from nitro_emu.efa.card.doorbells import Doorbells
-from nitro_emu.efa.card.event_ring import QP_ERROR, EventRing
+from nitro_emu.efa.card.event_ring import EventRing
 from nitro_emu.efa.card.function import EfaFunction
 from nitro_emu.efa.card.memory_region import MemoryRegion
 from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain
 from nitro_emu.efa.card.queue_pair import QueuePair
 from nitro_emu.efa.card.shared import EventSender, new_eventfd, shared_region
+from nitro_emu.efa.card.tables import Table
 from nitro_emu.errors import AdminError
 
-T = TypeVar("T")
+Object = QueuePair | CompletionQueue | MemoryRegion | AddressHandle | ProtectionDomain
+T = TypeVar("T", QueuePair, CompletionQueue, MemoryRegion, AddressHandle, ProtectionDomain)
+_ORDER: Final = (QueuePair, CompletionQueue, MemoryRegion, AddressHandle, ProtectionDomain)
+"""Kinds of objects, each before those that it uses."""
 UAR: int = 1
 """The number of a connection's page of doorbells; it has one."""
 
@@ -46,45 +51,26 @@ class Uar:
 
 
 @dataclass(slots=True, eq=False)
-class QpSlot:
-    """A queue pair, and its doorbells."""
-
-    qp: QueuePair
-    slot: int
-    sq_offset: int
-    rq_offset: int
-
-
-@dataclass(slots=True, eq=False)
-class CqSlot:
-    """A completion queue, and its doorbell."""
-
-    cq: CompletionQueue
-    slot: int
-    offset: int
-
-
-@dataclass(slots=True, eq=False)
 class UserContext:
     """The objects of one program."""
 
     vf: EfaFunction
     pid: int
     uar: Uar | None = None
-    domains: dict[int, ProtectionDomain] = field(default_factory=dict)
-    memory: dict[int, MemoryRegion] = field(default_factory=dict)
-    """By lkey."""
-    cqs: dict[int, CqSlot] = field(default_factory=dict)
-    qps: dict[int, QpSlot] = field(default_factory=dict)
-    """By handle, which is the number."""
-    handles: dict[int, AddressHandle] = field(default_factory=dict)
+    objects: dict[Object, None] = field(default_factory=dict)
+    """What it has made; the tables of the virtual function have it by number."""
 
-    def own(self, objects: dict[int, T], number: int, *, name: str) -> T:
+    def own(self, table: Table[T], number: int, *, name: str) -> T:
         """Return an object of this connection. Raises AdminError for a number that is not one's."""
-        found = objects.get(number)
-        if found is None:
+        found = table.get(number)
+        if found is None or found not in self.objects:
             raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"{name}: {number} is none of this connection")
         return found
+
+    def add(self, table: Table[T], number: int, item: T) -> None:
+        """Add an object of this connection."""
+        table.add(number, item)
+        self.objects[item] = None
 
     def need_uar(self, number: int) -> Uar:
         """Return the page of doorbells. Raises AdminError if it is not allocated, or has another number."""
@@ -125,82 +111,68 @@ class UserContext:
             stack.callback(uar.sender.close)
             stack.callback(os.close, uar.kick_fd)
 
+    def watch(self, qp: QueuePair) -> None:
+        """Let a queue pair's doorbells begin at 0, and look at them."""
+        doorbells = self.need_uar(UAR).doorbells
+        doorbells.watch(sq_doorbell_offset(qp.slot), partial(self.vf.on_send_doorbell, qp))
+        doorbells.watch(rq_doorbell_offset(qp.slot), partial(self.vf.on_recv_doorbell, qp))
+
     # -- destruction --------------------------------------------------------------------------------------------------
 
-    def destroy_qp(self, number: int) -> None:
-        """Destroy a queue pair."""
-        slot = self.qps.pop(number)
+    def destroy(self, item: Object) -> None:
+        """Destroy an object of this connection that none of its other objects uses."""
+        del self.objects[item]
+        match item:
+            case QueuePair():
+                offsets = sq_doorbell_offset(item.slot), rq_doorbell_offset(item.slot)
+                self._unwatch(offsets, slot=item.slot, free=lambda uar: uar.free_qp_slots)
+                self.vf.remove_queue_pair(item)
+            case CompletionQueue():
+                offset = cq_doorbell_offset(item.slot, max_qp=self.vf.config.max_qps)
+                self._unwatch((offset,), slot=item.slot, free=lambda uar: uar.free_cq_slots)
+                self.vf.tables.completion_queues.remove(item.number)
+                item.close()
+            case MemoryRegion():
+                self.vf.drop_memory(item)
+            case AddressHandle():
+                self.vf.drop_handle(item)
+            case ProtectionDomain():
+                self.vf.tables.domains.remove(item.number)
+
+    def _unwatch(self, offsets: Iterable[int], *, slot: int, free: Callable[[Uar], list[int]]) -> None:
         if self.uar is not None:
-            for offset in (slot.sq_offset, slot.rq_offset):
+            for offset in offsets:
                 self.uar.doorbells.unwatch(offset)
-            self.uar.free_qp_slots.append(slot.slot)
+            free(self.uar).append(slot)
             self.uar.queues -= 1
-        self.vf.remove_queue_pair(slot.qp)
 
-    def destroy_cq(self, number: int) -> None:
-        """Destroy a completion queue that no queue pair uses."""
-        slot = self.cqs.pop(number)
-        self.vf.tables.completion_queues.remove(number)
-        if self.uar is not None:
-            self.uar.doorbells.unwatch(slot.offset)
-            self.uar.free_cq_slots.append(slot.slot)
-            self.uar.queues -= 1
-        slot.cq.close()
-        if slot.cq.events is not None:
-            slot.cq.events.close()
-
-    def destroy_handle(self, number: int) -> None:
-        """Destroy an address handle."""
-        self.vf.drop_handle(self.handles.pop(number))
-
-    def destroy_memory(self, lkey: int) -> None:
-        """Deregister memory."""
-        self.vf.drop_memory(self.memory.pop(lkey))
-
-    def destroy_domain(self, number: int) -> None:
-        """Free a protection domain that nothing uses."""
-        del self.domains[number]
-        self.vf.tables.domains.remove(number)
-
-    def _objects(self) -> tuple[tuple[Callable[[int], None], Iterable[int]], ...]:
-        """What destroys objects, with these, in the order of dependence."""
-        return (
-            (self.destroy_qp, self.qps),
-            (self.destroy_cq, self.cqs),
-            (self.destroy_memory, self.memory),
-            (self.destroy_handle, self.handles),
-            (self.destroy_domain, self.domains),
-        )
+    def _in_order(self) -> list[Object]:
+        """Return all objects, those before others that these use."""
+        return sorted(self.objects, key=lambda item: _ORDER.index(type(item)))
 
     def destruction(self) -> Iterator[None]:
         """Destroy everything, an object a step."""
-        for destroy, objects in self._objects():
-            for number in list(objects):
-                destroy(number)
-                yield
+        for item in self._in_order():
+            self.destroy(item)
+            yield
         self.close_uar()
 
     def close(self) -> None:
         """Destroy everything at once, even if a step raises."""
         with ExitStack() as stack:  # runs from the last callback to the first
             stack.callback(self.close_uar)
-            for destroy, objects in reversed(self._objects()):
-                for number in list(objects):
-                    stack.callback(destroy, number)
+            for item in reversed(self._in_order()):
+                stack.callback(self.destroy, item)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
     def queue_pairs_of(self, cq: CompletionQueue) -> Iterator[QueuePair]:
         """Yield the queue pairs that complete into a queue."""
-        for slot in self.qps.values():
-            if cq in (slot.qp.send_cq, slot.qp.recv_cq):
-                yield slot.qp
+        for item in self.objects:
+            if isinstance(item, QueuePair) and cq in (item.send_cq, item.recv_cq):
+                yield item
 
     def warn(self, *, syndrome: int, number: int) -> None:
         """Report a program's mistake to it."""
         if self.uar is not None:
             self.uar.events.push(AenqGroup.WARNING, syndrome=syndrome, data=number.to_bytes(4, "little"))
-
-    def on_broken(self, qp: QueuePair) -> None:
-        """Report that a queue pair is in the error state."""
-        self.warn(syndrome=QP_ERROR, number=qp.number)

@@ -9,8 +9,9 @@ import threading
 import weakref
 from collections import deque
 from contextlib import suppress
-from typing import Protocol, Self
+from typing import Protocol
 
+from nitro_emu.closing import Closing
 from nitro_emu.efa.verbs.context import Context
 from nitro_emu.efa.verbs.shared import take_events
 from nitro_emu.errors import VerbsError
@@ -23,7 +24,7 @@ class Notified(Protocol):
         """Note that the event of the last request for one has been taken."""
 
 
-class CompletionChannel:
+class CompletionChannel(Closing):
     """Waits for events of the completion queues that were created with it. A context manager.
 
     `fd` is readable when `get_event` has something to return or to raise, so that an event loop can wait for it.
@@ -117,12 +118,6 @@ class CompletionChannel:
             self._closed = True
             if not self._waiting:
                 self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _close(epoll: select.epoll, death_fd: int) -> None:

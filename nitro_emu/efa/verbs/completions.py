@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from nitro_emu.efa.abi import io
 from nitro_emu.efa.abi.io import CompStatus
-from nitro_emu.efa.verbs.enums import WcOpcode, WcStatus
+from nitro_emu.efa.verbs.wr import WcOpcode, WcStatus
 
 _FIELDS = {
     "entry": ((np.void, io.CQE_EX_BYTES), 0),

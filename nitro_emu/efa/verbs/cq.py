@@ -17,15 +17,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.efa.abi import admin, io, memory
+from nitro_emu.efa.abi import commands, enums, io, memory, replies
 from nitro_emu.efa.abi.io import QueueType
 from nitro_emu.efa.verbs.comp_channel import CompletionChannel
 from nitro_emu.efa.verbs.completions import COMPLETION, NONE, Completions, wc_opcode, wc_status
 from nitro_emu.efa.verbs.context import Context
-from nitro_emu.efa.verbs.enums import WcFlags, WcOpcode
 from nitro_emu.efa.verbs.resource import Resource
 from nitro_emu.efa.verbs.shared import map_shared
-from nitro_emu.efa.verbs.wr import WorkCompletion
+from nitro_emu.efa.verbs.wr import WcFlags, WcOpcode, WorkCompletion
 from nitro_emu.errors import VerbsError
 
 _FLAGS_OFFSET: Final = 3  # of a CQE
@@ -87,23 +86,23 @@ class CompletionQueue(Resource):
         most = context.attributes.queue.max_cq_depth
         if not 0 < depth <= most:
             raise VerbsError(errno.EINVAL, f"a completion queue of {depth} entries; this device has 1 to {most}")
-        caps_1, caps_2 = admin.cq_caps(
+        caps_1, caps_2 = commands.cq_caps(
             entry_bytes=entry_bytes, interrupt_mode=channel is not None, set_src_addr=with_source_gid
         )
-        command = admin.CreateCq(caps_1, caps_2, 1 << (depth - 1).bit_length(), uar=context.link.uar)
+        command = commands.CreateCq(caps_1, caps_2, 1 << (depth - 1).bit_length(), uar=context.link.uar)
         reply, fds = context.link.create(
             command,
-            kind=admin.CreateCqReply,
+            kind=replies.CreateCqReply,
             fds=1 if channel is None else 2,
-            destroy=lambda made: admin.DestroyCq(made.cq_idx),
+            destroy=lambda made: commands.DestroyCq(made.cq_idx),
         )
         self.context, self.channel, self.entry_bytes = context, channel, entry_bytes
         self.number, self.depth = reply.cq_idx, reply.cq_actual_depth
         self.lock = threading.RLock()  # `release` may be called from now on: its link has this queue
         self._unwatch: Callable[[], object] = lambda: None
-        super().__init__(context.link, destroy=admin.DestroyCq(self.number))
+        super().__init__(context.link, destroy=commands.DestroyCq(self.number))
         self._map(fds)
-        self._doorbell = context.link.doorbell(reply.db_offset) if reply.flags & admin.CqReplyFlag.DB_VALID else None
+        self._doorbell = context.link.doorbell(reply.db_offset) if reply.flags & enums.CqReplyFlag.DB_VALID else None
         self._queues = context.queues
         self._consumed = 0
         self._arm_word = 0
@@ -170,12 +169,8 @@ class CompletionQueue(Resource):
                     self._store_consumed()
         return completions
 
-    def start_poll(self) -> WorkCompletion | None:
-        """Begin to poll; return the first completion, None if there is none. Raises VerbsError as `poll`."""
-        return self.next_poll()
-
     def next_poll(self) -> WorkCompletion | None:
-        """Return the next completion, None if there is none. Raises VerbsError as `poll`."""
+        """Return the next completion, None if there is none; `end_poll` ends a poll. Raises VerbsError as `poll`."""
         self._check()
         with self.lock:
             return self._take()

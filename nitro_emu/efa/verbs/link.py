@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
-from nitro_emu.efa.abi import admin, memory
+from nitro_emu.efa.abi import admin, commands, enums, memory, replies
 from nitro_emu.efa.verbs.shared import map_shared, words_of
 from nitro_emu.efa.verbs.watcher import Watcher
 from nitro_emu.errors import AbiError, VerbsError
@@ -36,19 +36,19 @@ ADMIN_TIMEOUT_S: Final = 30.0
 _MAX_FDS: Final = 4
 _GONE: Final = "the card is gone; start it, and open the device again"
 _ERRNO_OF: Final = {
-    admin.AdminStatus.RESOURCE_ALLOCATION_FAILURE: errno.ENOMEM,
-    admin.AdminStatus.UNSUPPORTED_OPCODE: errno.EOPNOTSUPP,
-    admin.AdminStatus.RESOURCE_BUSY: errno.EBUSY,
+    enums.AdminStatus.RESOURCE_ALLOCATION_FAILURE: errno.ENOMEM,
+    enums.AdminStatus.UNSUPPORTED_OPCODE: errno.EOPNOTSUPP,
+    enums.AdminStatus.RESOURCE_BUSY: errno.EBUSY,
 }
 """As the kernel's driver; every other status is EINVAL."""
 
-_ReplyT = TypeVar("_ReplyT", bound=admin.Reply)
+_ReplyT = TypeVar("_ReplyT", bound=replies.Reply)
 
 
 class Answer(NamedTuple):
     """The reply to a command, and the descriptors that came with it, which the caller closes."""
 
-    reply: admin.Reply
+    reply: replies.Reply
     fds: list[int]
 
 
@@ -83,12 +83,12 @@ class Doorbell:
 
 
 class Link:
-    """See the module. `uar` is the number of the page of doorbells; `death_fd` is readable once the card is dead."""
+    """A connection. `uar` is the number of the page of doorbells; `death_fd` is readable once the card is dead."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._commands = 0
-        self._abandoned: deque[admin.Command] = deque()
+        self._abandoned: deque[commands.Command] = deque()
         self.end_reason = ""
         """Why the card is dead, or this link closed; empty as long as it lives."""
         self._closed = self._forked = False
@@ -100,7 +100,7 @@ class Link:
             self._connect(path)
             self.death_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             opened.callback(os.close, self.death_fd)
-            self._use_uar(self.ask(admin.AllocUar()), opened=opened)
+            self._use_uar(self.ask(commands.AllocUar()), opened=opened)
 
     def _connect(self, path: Path) -> None:
         try:
@@ -115,7 +115,7 @@ class Link:
             ) from error
 
     def _use_uar(self, answer: Answer, *, opened: ExitStack) -> None:
-        reply = expect(answer, kind=admin.AllocUarReply, fds=_MAX_FDS)
+        reply = expect(answer, kind=replies.AllocUarReply, fds=_MAX_FDS)
         for fd in answer.fds:
             opened.callback(os.close, fd)
         uar_fd, status_fd, self._kick_fd, event_fd = answer.fds
@@ -136,7 +136,7 @@ class Link:
 
     def ask(
         self,
-        command: admin.Command,
+        command: commands.Command,
         *,
         fds: Sequence[int] = (),
         feature: int | None = None,
@@ -151,11 +151,11 @@ class Link:
 
     def create(
         self,
-        command: admin.Command,
+        command: commands.Command,
         *,
         kind: type[_ReplyT],
         fds: int,
-        destroy: Callable[[_ReplyT], admin.Command],
+        destroy: Callable[[_ReplyT], commands.Command],
     ) -> tuple[_ReplyT, list[int]]:
         """Have something made whose reply has descriptors, which the caller closes. Raises VerbsError.
 
@@ -169,12 +169,12 @@ class Link:
                 self.abandon(destroy(answer.reply))
             raise
 
-    def do(self, command: admin.Command) -> None:
+    def do(self, command: commands.Command) -> None:
         """Have a command done that has no reply. Raises VerbsError."""
         for fd in self.ask(command).fds:
             os.close(fd)
 
-    def destroy(self, command: admin.Command) -> None:
+    def destroy(self, command: commands.Command) -> None:
         """Have something destroyed, unless the card is dead, which has destroyed it. Raises VerbsError: in use."""
         try:
             if not self.ended:
@@ -183,7 +183,7 @@ class Link:
             if not self.ended:
                 raise
 
-    def abandon(self, command: admin.Command) -> None:
+    def abandon(self, command: commands.Command) -> None:
         """Have something destroyed that nobody refers to any more, now or soon. May be called at any time."""
         self._abandoned.append(command)
         self._destroy_abandoned()
@@ -198,7 +198,7 @@ class Link:
 
     def _exchange(
         self,
-        command: admin.Command,
+        command: commands.Command,
         *,
         fds: Sequence[int] = (),
         feature: int | None = None,
@@ -235,7 +235,7 @@ class Link:
                 os.close(fd)
 
     def _judge(
-        self, command: admin.Command, data: bytes, fds: list[int], *, feature: int | None, stats_type: int | None
+        self, command: commands.Command, data: bytes, fds: list[int], *, feature: int | None, stats_type: int | None
     ) -> Answer:
         try:
             done = admin.decode_reply_untrusted(data, opcode=command.OPCODE, feature=feature, stats_type=stats_type)
@@ -280,7 +280,7 @@ class Link:
                 return
             self._events_seen += 1
             self.events.append(entry)
-            if entry.group == admin.AenqGroup.FATAL_ERROR:
+            if entry.group == enums.AenqGroup.FATAL_ERROR:
                 self._end(f"the card has a fatal error ({entry.syndrome}); open the device again")
 
     def _on_end(self) -> None:

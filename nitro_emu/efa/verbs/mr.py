@@ -9,11 +9,10 @@ from typing import Final, Self
 from devmem.errors import RegionError
 from devmem.region import Region
 from devmem.registry import Access
-from nitro_emu.efa.abi import admin
+from nitro_emu.efa.abi import commands, replies
 from nitro_emu.efa.abi.memory import PAGE_BYTES
 from nitro_emu.efa.verbs.link import expect
-from nitro_emu.efa.verbs.pd import ProtectionDomain
-from nitro_emu.efa.verbs.resource import Resource
+from nitro_emu.efa.verbs.resource import ProtectionDomain, Resource
 from nitro_emu.efa.verbs.shared import backing_of
 from nitro_emu.errors import VerbsError
 
@@ -85,7 +84,7 @@ class MemoryRegion(Resource):
             raise VerbsError(errno.EOPNOTSUPP, f"access {access:#x} is more than local write, remote write and read")
         self.pd, self.address, self.length, self.access = pd, address, length, access
         in_page = address % PAGE_BYTES
-        command = admin.RegMr(
+        command = commands.RegMr(
             pd=pd.number,
             memory_offset=offset - in_page,
             mr_length=length,
@@ -94,10 +93,10 @@ class MemoryRegion(Resource):
             page_num=-(-(in_page + length) // PAGE_BYTES),
             iova=address,
         )
-        reply = expect(pd.context.link.ask(command, fds=[fd]), kind=admin.RegMrReply)
+        reply = expect(pd.context.link.ask(command, fds=[fd]), kind=replies.RegMrReply)
         self.lkey, self.rkey = reply.l_key, reply.r_key
         self.interconnects = reply
-        super().__init__(pd.context.link, destroy=admin.DeregMr(self.lkey))
+        super().__init__(pd.context.link, destroy=commands.DeregMr(self.lkey))
 
     def release(self) -> None:
         """End the registration here. The region stays mapped as long as it is used elsewhere."""

@@ -12,21 +12,19 @@ from typing import Final
 
 import numpy as np
 
-from nitro_emu.efa.abi import admin, io, limits, memory
-from nitro_emu.efa.abi.admin_enums import QpState
+from nitro_emu.efa.abi import commands, enums, io, limits, memory, replies
+from nitro_emu.efa.abi.enums import QpState
 from nitro_emu.efa.verbs.context import Queues
 from nitro_emu.efa.verbs.cq import CompletionQueue
-from nitro_emu.efa.verbs.enums import SendFlags, SendOps, WrOpcode
 from nitro_emu.efa.verbs.link import expect
-from nitro_emu.efa.verbs.pd import AddressHandle, ProtectionDomain
 from nitro_emu.efa.verbs.qp_rules import SendRules, check_transition
 from nitro_emu.efa.verbs.recv_queue import RecvQueue
 from nitro_emu.efa.verbs.request_ids import Numbers, U64Array
-from nitro_emu.efa.verbs.resource import Resource
+from nitro_emu.efa.verbs.resource import AddressHandle, ProtectionDomain, Resource
 from nitro_emu.efa.verbs.send_builder import SendBuilder
 from nitro_emu.efa.verbs.send_queue import Destination, SendQueue
 from nitro_emu.efa.verbs.shared import map_shared
-from nitro_emu.efa.verbs.wr import RecvRequest, SendRequest
+from nitro_emu.efa.verbs.wr import RecvRequest, SendFlags, SendOps, SendRequest, WrOpcode
 from nitro_emu.errors import VerbsError
 
 _NO_OPS: Final = SendOps(0)
@@ -73,10 +71,10 @@ class QueuePair(Resource):
         context = pd.context
         self.pd, self.send_cq, self.recv_cq, self.options = pd, send_cq, recv_cq, options
         sizes = _sizes(options, device=context.attributes.queue, wide_inline_bytes=context.attributes.wide_inline_bytes)
-        command = admin.CreateQp(
+        command = commands.CreateQp(
             pd=pd.number,
-            qp_type=admin.QpType.SRD,
-            flags=admin.CreateQpFlag.UNSOLICITED_WRITE_RECV if options.unsolicited_write_recv else 0,
+            qp_type=enums.QpType.SRD,
+            flags=enums.CreateQpFlag.UNSOLICITED_WRITE_RECV if options.unsolicited_write_recv else 0,
             send_cq_idx=send_cq.number,
             recv_cq_idx=recv_cq.number,
             send_queue_ring_size=sizes.sq_depth * sizes.wqe_bytes,
@@ -87,18 +85,18 @@ class QueuePair(Resource):
             sl=options.service_level,
         )
         reply, (fd,) = context.link.create(
-            command, kind=admin.CreateQpReply, fds=1, destroy=lambda made: admin.DestroyQp(made.qp_handle)
+            command, kind=replies.CreateQpReply, fds=1, destroy=lambda made: commands.DestroyQp(made.qp_handle)
         )
         self.handle, self.number = reply.qp_handle, reply.qp_num
         self.rules = SendRules(context.link, signal_all=options.signal_all, ops=options.send_ops)
         self._forget: Callable[[], object] = lambda: None  # `release` may be called from now on: its link has this one
-        super().__init__(context.link, destroy=admin.DestroyQp(self.handle))
+        super().__init__(context.link, destroy=commands.DestroyQp(self.handle))
         self._map(fd, reply=reply, sizes=sizes)
         self.builder = SendBuilder(self.send_queue, rules=self.rules, inline_write=options.inline_write)
         queues = context.queues[self.number] = Queues(self.send_queue, self.recv_queue)
         self._forget = weakref.finalize(self, _forget, context.queues, self.number, queues)
 
-    def _map(self, fd: int, *, reply: admin.CreateQpReply, sizes: _Sizes) -> None:
+    def _map(self, fd: int, *, reply: replies.CreateQpReply, sizes: _Sizes) -> None:
         link, generation = self._link, self.pd.context.next_generation()
         needed = memory.ring_bytes(sq_depth=sizes.sq_depth, wqe_bytes=sizes.wqe_bytes, rq_depth=sizes.rq_depth)
         try:
@@ -130,10 +128,10 @@ class QueuePair(Resource):
         """The state that it was last brought into; `query` asks the card."""
         return self.rules.state
 
-    def query(self) -> admin.QueryQpReply:
+    def query(self) -> replies.QueryQpReply:
         """Ask the card for the state. Raises VerbsError."""
         self._check()
-        return expect(self._link.ask(admin.QueryQp(self.handle)), kind=admin.QueryQpReply)
+        return expect(self._link.ask(commands.QueryQp(self.handle)), kind=replies.QueryQpReply)
 
     def modify(
         self,
@@ -150,24 +148,24 @@ class QueuePair(Resource):
         """Change what is given. Raises VerbsError (EINVAL) for what does not belong to this change of state."""
         self._check()
         given = {
-            admin.ModifyMask.QP_STATE: state,
-            admin.ModifyMask.CUR_QP_STATE: current_state,
-            admin.ModifyMask.QKEY: qkey,
-            admin.ModifyMask.SQ_PSN: sq_psn,
-            admin.ModifyMask.SQ_DRAINED_ASYNC_NOTIFY: notify_drained,
-            admin.ModifyMask.RNR_RETRY: rnr_retry,
+            enums.ModifyMask.QP_STATE: state,
+            enums.ModifyMask.CUR_QP_STATE: current_state,
+            enums.ModifyMask.QKEY: qkey,
+            enums.ModifyMask.SQ_PSN: sq_psn,
+            enums.ModifyMask.SQ_DRAINED_ASYNC_NOTIFY: notify_drained,
+            enums.ModifyMask.RNR_RETRY: rnr_retry,
         }
-        mask = admin.ModifyMask(0)
+        mask = enums.ModifyMask(0)
         for bit, value in given.items():
             if value is not None:
                 mask |= bit
         before = self.state if current_state is None else current_state
         after = before if state is None else state
         check_transition(before, after, given=mask, pkey_index=pkey_index, port=port)
-        if rnr_retry is not None and not self.pd.context.attributes.caps & admin.DeviceCap.RNR_RETRY:
+        if rnr_retry is not None and not self.pd.context.attributes.caps & enums.DeviceCap.RNR_RETRY:
             raise VerbsError(errno.EOPNOTSUPP, "this device has no rnr_retry")
         values = [int(value or 0) for value in given.values()]
-        self._link.do(admin.ModifyQp(int(mask), self.handle, *values))
+        self._link.do(commands.ModifyQp(int(mask), self.handle, *values))
         if state is not None:
             self._enter(state)
 
@@ -205,20 +203,23 @@ class QueuePair(Resource):
         if (with_immediate := _POSTED_OPS.get(request.opcode)) is None:
             raise VerbsError(errno.EINVAL, f"post_send does not know {request.opcode!r}; use the builder")
         queue = self.send_queue
-        inline = None
-        if request.flags & SendFlags.INLINE:
-            if sum(sge.length for sge in request.sges) > queue.max_inline_bytes:
-                raise VerbsError(errno.EINVAL, f"more inline data than the {queue.max_inline_bytes} bytes asked for")
-            inline = b"".join(ctypes.string_at(sge.address, sge.length) for sge in request.sges)
-        elif len(request.sges) > queue.max_sges:
+        is_inline = request.flags & SendFlags.INLINE
+        if is_inline and sum(sge.length for sge in request.sges) > queue.max_inline_bytes:
+            raise VerbsError(errno.EINVAL, f"more inline data than the {queue.max_inline_bytes} bytes asked for")
+        if not is_inline and len(request.sges) > queue.max_sges:
             raise VerbsError(errno.EINVAL, f"{len(request.sges)} buffers, at most {queue.max_sges} are possible")
-        queue.post(
-            request.wr_id,
-            destination=Destination(request.ah.number, request.remote_qpn, request.remote_qkey),
-            sges=request.sges,
-            inline=inline,
-            immediate=request.immediate if with_immediate else None,
-        )
+        draft = queue.reserve(request.wr_id)
+        draft.destination = Destination(request.ah.number, request.remote_qpn, request.remote_qkey)
+        draft.immediate = request.immediate if with_immediate else None
+        if is_inline:
+            draft.data = b"".join(ctypes.string_at(sge.address, sge.length) for sge in request.sges)
+        else:
+            draft.sges = request.sges
+        try:
+            queue.write(draft)
+        except VerbsError:
+            queue.roll_back([draft])
+            raise
 
     def post_recv(self, *requests: RecvRequest) -> None:
         """Post receive requests with one doorbell, as `post_recv_chain` does."""
@@ -253,17 +254,10 @@ class QueuePair(Resource):
 
         `addresses` and `lengths` are arrays, or a number for all.
         """
-        self.rules.check(SendFlags.SIGNALED)
-        with self.send_queue.lock:
-            self.send_queue.post_many(
-                io.SendOp.SEND,
-                destination=Destination(ah.number, remote_qpn, remote_qkey),
-                addresses=addresses,
-                lengths=lengths,
-                lkey=lkey,
-                wr_ids=np.asarray(wr_ids, np.uint64),
-                immediate=immediate,
-            )
+        self.post_rdma(
+            io.SendOp.SEND, ah, remote_qpn=remote_qpn, remote_qkey=remote_qkey, addresses=addresses, lengths=lengths,
+            lkey=lkey, wr_ids=wr_ids, immediate=immediate,
+        )  # fmt: skip
 
     def post_rdma(
         self,
@@ -275,8 +269,8 @@ class QueuePair(Resource):
         addresses: Numbers,
         lengths: Numbers,
         lkey: int,
-        remote_addresses: Numbers,
-        rkey: int,
+        remote_addresses: Numbers = 0,
+        rkey: int = 0,
         wr_ids: U64Array | Iterable[int],
         immediate: int | None = None,
     ) -> None:
@@ -333,7 +327,7 @@ def _forget(table: dict[int, Queues], number: int, queues: Queues) -> None:
         del table[number]
 
 
-def _sizes(options: QpOptions, *, device: admin.QueueAttr, wide_inline_bytes: int) -> _Sizes:
+def _sizes(options: QpOptions, *, device: replies.QueueAttr, wide_inline_bytes: int) -> _Sizes:
     """Return what to ask the card for. Raises VerbsError for more than it has."""
     wide = options.inline_write or options.max_inline_data > device.inline_buf_size
     wqe_bytes = limits.WIDE_WQE_BYTES if wide else limits.WQE_BYTES

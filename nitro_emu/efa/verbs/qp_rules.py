@@ -10,10 +10,9 @@ import errno
 from dataclasses import dataclass
 from typing import Final
 
-from nitro_emu.efa.abi.admin import ModifyMask
-from nitro_emu.efa.abi.admin_enums import QpState
-from nitro_emu.efa.verbs.enums import SendFlags, SendOps
+from nitro_emu.efa.abi.enums import NEXT_STATES, ModifyMask, QpState
 from nitro_emu.efa.verbs.link import Link
+from nitro_emu.efa.verbs.wr import SendFlags, SendOps
 from nitro_emu.errors import VerbsError
 
 _SENDING = frozenset({QpState.RTS, QpState.SQD})
@@ -56,16 +55,10 @@ _QKEY: Final = ModifyMask.QKEY
 
 _CHANGES: Final = {
     (QpState.RESET, QpState.INIT): (_QKEY, _QKEY),
-    (QpState.INIT, QpState.INIT): (_NONE, _QKEY),
-    (QpState.INIT, QpState.RTR): (_NONE, _QKEY),
     (QpState.RTR, QpState.RTS): (ModifyMask.SQ_PSN, ModifyMask.SQ_PSN | _QKEY | ModifyMask.RNR_RETRY),
-    (QpState.RTS, QpState.RTS): (_NONE, _QKEY),
     (QpState.RTS, QpState.SQD): (_NONE, ModifyMask.SQ_DRAINED_ASYNC_NOTIFY),
-    (QpState.SQD, QpState.RTS): (_NONE, _QKEY),
-    (QpState.SQD, QpState.SQD): (_NONE, _QKEY),
-    (QpState.SQE, QpState.RTS): (_NONE, _QKEY),
 }
-"""(from, to): (what must be set, what may be)."""
+"""(from, to): (what must be set, what may be); in others nothing must, and the qkey may."""
 _WITH_PORT: Final = {(QpState.RESET, QpState.INIT): True, (QpState.INIT, QpState.INIT): False}
 _WITH_PKEY: Final = {**_WITH_PORT, (QpState.INIT, QpState.RTR): False, (QpState.SQD, QpState.SQD): False}
 """(from, to): whether port or P_Key index must be set; they may not be elsewhere."""
@@ -76,12 +69,9 @@ def check_transition(
 ) -> None:
     """Raise VerbsError (EINVAL) for a change that does not exist, or with too little or too much along with it."""
     change = (before, after)
-    if after in {QpState.RESET, QpState.ERR}:
-        needed = allowed = _NONE
-    elif change in _CHANGES:
-        needed, allowed = _CHANGES[change]
-    else:
+    if after not in NEXT_STATES[before]:
         raise VerbsError(errno.EINVAL, f"a queue pair does not go from {before.name} to {after.name}")
+    needed, allowed = (_NONE, _NONE) if after in {QpState.RESET, QpState.ERR} else _CHANGES.get(change, (_NONE, _QKEY))
     if needed & ~given:
         raise VerbsError(errno.EINVAL, f"{before.name} to {after.name} needs {(needed & ~given)!r}")
     if given & ~(allowed | _STATES):

@@ -8,59 +8,37 @@ from __future__ import annotations
 
 import errno
 import mmap
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.efa.abi import io, memory
+from nitro_emu.efa.abi import io
 from nitro_emu.efa.abi.io import Sge
 from nitro_emu.efa.abi.limits import MAX_KEY
 from nitro_emu.efa.abi.limits import MAX_RECV_SGE_BYTES as _MOST
 from nitro_emu.efa.verbs.link import Doorbell
-from nitro_emu.efa.verbs.request_ids import Numbers, RequestIds, U64Array, numbers
+from nitro_emu.efa.verbs.request_ids import Numbers, Ring, U64Array, numbers
 from nitro_emu.errors import AbiError, VerbsError
 
 _NO_BUFFER = (Sge(0, 0, 0),)
 _ONE_BUFFER = io.RX_FIRST | io.RX_LAST
 
 
-class RecvQueue:
-    """See the module. `lock` is held by whoever changes the queue."""
+class RecvQueue(Ring):
+    """Requests of up to `max_sges` buffers."""
 
     def __init__(
         self, ring: mmap.mmap, *, offset: int, depth: int, max_sges: int, doorbell: Doorbell, generation: int
     ) -> None:
-        self.depth = depth
-        self.max_sges = max_sges
         self.requests = depth // max_sges
-        self.ids = RequestIds(self.requests, generation=generation)
-        self.lock = threading.RLock()
-        self._doorbell = doorbell
-        self._mask = depth - 1
-        self._posted = 0
+        super().__init__(depth, requests=self.requests, doorbell=doorbell, generation=generation)
+        self.max_sges = max_sges
         self._ring = memoryview(ring)[offset:]
         descriptors: npt.NDArray[Any] = np.frombuffer(ring, io.RX_DESC_DTYPE, depth, offset)
         self._addresses, self._req_ids = descriptors["address"], descriptors["req_id"]
         self._lengths, self._lkey_ctrls = descriptors["length"], descriptors["lkey_ctrl"]
-
-    @property
-    def free(self) -> int:
-        """How many requests can be posted now."""
-        return self.requests - self.ids.in_flight
-
-    def reset(self, generation: int) -> None:
-        """Start from the beginning, as the card does in state RESET."""
-        with self.lock:
-            self.ids.reset(generation)
-            self._posted = 0
-            self._doorbell.store(0)
-
-    def ring(self) -> None:
-        """Give all that has been written to the card."""
-        self._doorbell.ring(self._posted & memory.COUNTER_MASK)
 
     def post(self, wr_id: int, *, sges: Sequence[Sge]) -> None:
         """Write a request, without a doorbell. One without buffers receives messages of no bytes. Raises VerbsError."""
@@ -98,13 +76,8 @@ class RecvQueue:
         places, sizes = numbers(addresses), numbers(lengths)
         sizes = min(sizes, _MOST) if isinstance(sizes, int) else np.minimum(sizes, _MOST)
         req_ids = self.ids.reserve_many(wr_ids)
-        done = 0
-        while done < count:
-            slot = self._posted & self._mask
-            run = min(count - done, self.depth - slot)
-            part, slots = slice(done, done + run), slice(slot, slot + run)
+        for part, slots in self._take(count):
             self._addresses[slots] = places if isinstance(places, int) else places[part]
             self._lengths[slots] = sizes if isinstance(sizes, int) else sizes[part]
             self._req_ids[slots], self._lkey_ctrls[slots] = req_ids[part], lkey & MAX_KEY | _ONE_BUFFER
-            done, self._posted = done + run, self._posted + run
         self.ring()

@@ -1,4 +1,4 @@
-"""The request ids of one queue, and the application's work request ids behind them.
+"""A queue's ring; its request ids, and the application's work request ids behind them.
 
 A descriptor has 16 bits for its request's id: an index into this table, and above it a generation of the queue, which
 tells a completion that an earlier queue of the same number left behind. Completions come in any order, so free ids are
@@ -7,11 +7,15 @@ a stack. Ids are reserved one by one, or as arrays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from nitro_emu.efa.abi import memory
+from nitro_emu.efa.verbs.link import Doorbell
 
 _REQ_ID_MASK = (1 << 16) - 1
 
@@ -104,3 +108,44 @@ class RequestIds:
     def _free_many(self, req_ids: U16Array) -> None:
         last, self.in_flight = self.in_flight, self.in_flight - len(req_ids)
         self._free_array[self.in_flight : last] = req_ids
+
+
+class Ring:
+    """The requests of one queue in the card's ring memfd. `lock` is held by whoever changes it.
+
+    Counters only grow; position in the ring, phase bit and doorbell follow from them.
+    """
+
+    def __init__(self, depth: int, *, requests: int, doorbell: Doorbell, generation: int) -> None:
+        """`depth`: entries, `requests`: how many of the largest these are."""
+        self.depth = depth
+        self.ids = RequestIds(requests, generation=generation)
+        self.lock = threading.RLock()
+        self._doorbell = doorbell
+        self._mask = depth - 1
+        self._posted = 0
+
+    @property
+    def free(self) -> int:
+        """How many requests can be posted now."""
+        return self.ids.count - self.ids.in_flight
+
+    def reset(self, generation: int) -> None:
+        """Start from the beginning, as the card does in state RESET."""
+        with self.lock:
+            self.ids.reset(generation)
+            self._posted = 0
+            self._doorbell.store(0)
+
+    def ring(self) -> None:
+        """Give all that has been written to the card."""
+        self._doorbell.ring(self._posted & memory.COUNTER_MASK)
+
+    def _take(self, count: int) -> Iterator[tuple[slice, slice]]:
+        """Take the next `count` entries; yield them as runs up to the ring's end: which of them, and their slots."""
+        done = 0
+        while done < count:
+            slot = self._posted & self._mask
+            run = min(count - done, self.depth - slot)
+            yield slice(done, done + run), slice(slot, slot + run)
+            done, self._posted = done + run, self._posted + run

@@ -1,18 +1,19 @@
-"""What a context has the card create: it is destroyed by `close`, when nothing refers to it, or with its context."""
+"""What a context has the card create: protection domains, address handles, and the base of all such objects."""
 
 from __future__ import annotations
 
 import weakref
-from typing import Self
 
-from nitro_emu.efa.abi import admin
-from nitro_emu.efa.verbs.link import Link
+from nitro_emu.closing import Closing
+from nitro_emu.efa.abi import commands, replies
+from nitro_emu.efa.verbs.context import Context
+from nitro_emu.efa.verbs.link import Link, expect
 
 
-class Resource:
+class Resource(Closing):
     """Base class. A context manager; closing twice is allowed."""
 
-    def __init__(self, link: Link, *, destroy: admin.Command) -> None:
+    def __init__(self, link: Link, *, destroy: commands.Command) -> None:
         self._link = link
         self._destroy = destroy
         self._abandon = weakref.finalize(self, link.abandon, destroy)
@@ -32,8 +33,23 @@ class Resource:
         self.closed = True
         self._abandon.detach()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+class ProtectionDomain(Resource):
+    """A protection domain. `number` is the card's."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.number = expect(context.link.ask(commands.AllocPd()), kind=replies.AllocPdReply).pd
+        super().__init__(context.link, destroy=commands.DeallocPd(self.number))
+
+
+class AddressHandle(Resource):
+    """A handle for the device with a GID. `number` is what its completions have as `ah`."""
+
+    def __init__(self, pd: ProtectionDomain, *, gid: bytes) -> None:
+        """Create a handle. It does not wait for the device, which may not even exist."""
+        self.pd = pd
+        self.gid = bytes(gid)
+        answer = pd.context.link.ask(commands.CreateAh(self.gid, pd.number))
+        self.number = expect(answer, kind=replies.CreateAhReply).ah
+        super().__init__(pd.context.link, destroy=commands.DestroyAh(self.number, pd.number))

@@ -15,57 +15,18 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from nitro_emu.efa.abi import io
-from nitro_emu.efa.abi.io import ProcessingHint, RemoteMemory, SendOp, Sge
+from nitro_emu.efa.abi.io import ProcessingHint, SendOp, Sge
 from nitro_emu.efa.abi.limits import MAX_RDMA_SGES
-from nitro_emu.efa.verbs.enums import SendFlags, SendOps
-from nitro_emu.efa.verbs.pd import AddressHandle
 from nitro_emu.efa.verbs.qp_rules import SendRules
-from nitro_emu.efa.verbs.send_queue import Destination, SendQueue
-from nitro_emu.errors import AbiError, VerbsError
-
-_NOWHERE = Destination(0, 0, 0)
-
-
-@dataclass(slots=True)
-class _Request:
-    """A request that is being built."""
-
-    slot: int
-    phase: int
-    req_id: int
-    op: SendOp
-    immediate: int | None
-    remote: tuple[int, int] | None
-    """rkey and address."""
-    destination: Destination = _NOWHERE
-    sges: tuple[Sge, ...] = ()
-    data: bytes | None = None
-    hints: int = ProcessingHint.NONE
-
-    def pack(self, wqe_bytes: int) -> bytes:
-        """Return the WQE. Raises AbiError."""
-        length = sum(sge.length for sge in self.sges) if self.data is None else len(self.data)
-        return io.pack_wqe(
-            self.op,
-            req_id=self.req_id,
-            phase=self.phase,
-            dest_qp_num=self.destination.qp_num,
-            ah=self.destination.ah,
-            qkey=self.destination.qkey,
-            sges=self.sges,
-            data=self.data,
-            remote=None if self.remote is None else RemoteMemory(*self.remote, length),
-            immediate=self.immediate,
-            hints=self.hints,
-            wqe_bytes=wqe_bytes,
-        )
+from nitro_emu.efa.verbs.resource import AddressHandle
+from nitro_emu.efa.verbs.send_queue import Destination, Draft, SendQueue
+from nitro_emu.efa.verbs.wr import SendFlags, SendOps
+from nitro_emu.errors import VerbsError
 
 
 class SendBuilder:
-    """See the module. `wr_id` and `wr_flags` are those of the requests that follow."""
+    """Builds sessions. `wr_id` and `wr_flags` are those of the requests that follow."""
 
     def __init__(self, queue: SendQueue, *, rules: SendRules, inline_write: bool) -> None:
         self.wr_id = 0
@@ -75,7 +36,7 @@ class SendBuilder:
         self._inline_write = inline_write
         self._open = False
         self._error: VerbsError | None = None
-        self._requests: list[_Request] = []
+        self._requests: list[Draft] = []
 
     def start(self) -> None:
         """Begin. Raises VerbsError if it has begun already."""
@@ -163,13 +124,14 @@ class SendBuilder:
             return
         try:
             self._rules.check(self.wr_flags)
-            slot, phase, req_id = self._queue.reserve(self.wr_id)
+            draft = self._queue.reserve(self.wr_id)
         except VerbsError as error:
             self._fail(error)
         else:
-            self._requests.append(_Request(slot, phase, req_id, op, immediate, remote))
+            draft.op, draft.immediate, draft.remote = op, immediate, remote
+            self._requests.append(draft)
 
-    def _current(self) -> _Request | None:
+    def _current(self) -> Draft | None:
         """Return the request that is being built; None after an error."""
         self._check_open()
         if self._error is None and not self._requests:
@@ -180,14 +142,12 @@ class SendBuilder:
         try:
             self._rules.check_open()  # it may have been closed since the requests were begun
             for request in self._requests:
-                self._queue.write(request.slot, wqe=request.pack(self._queue.wqe_bytes))
-        except AbiError as error:
-            self._fail(VerbsError(errno.EINVAL, f"{error}"))
+                self._queue.write(request)
         except VerbsError as error:
             self._fail(error)
 
     def _roll_back(self) -> None:
-        self._queue.roll_back([request.req_id for request in self._requests])
+        self._queue.roll_back(self._requests)
 
     def _fail(self, error: VerbsError) -> None:
         self._error = error

@@ -6,7 +6,7 @@ from dataclasses import fields
 from random import Random
 from typing import Any, Final
 
-from nitro_emu.efa.abi import admin, io
+from nitro_emu.efa.abi import admin, commands, io
 from nitro_emu.efa.abi.limits import MAX_KEY, WIDE_WQE_BYTES
 
 EDGES: Final = (
@@ -129,7 +129,7 @@ class Forge:
             changed[rng.randrange(len(changed))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.getrandbits(8)))
         return bytes(changed)
 
-    def any_command(self) -> admin.Command:
+    def any_command(self) -> commands.Command:
         """Return a command of any kind whose fields are at limits or random."""
         rng = self._rng
         kind: Any = rng.choice(list(admin.COMMANDS.values()))
@@ -140,5 +140,5 @@ class Forge:
                 values.append(rng.randbytes(16))
             else:
                 values.append(rng.choice((0, 1, 2, rng.randrange(64), rng.randrange(256))))
-        command: admin.Command = kind(*values)
+        command: commands.Command = kind(*values)
         return command

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from nitro_emu.efa.abi import admin, memory
+from nitro_emu.efa.abi import admin, commands, enums, memory, replies
 
 REPLY_BOUND_S: Final = 60.0
 """How long a reply may take before the card counts as hanging."""
@@ -20,8 +20,8 @@ _MAX_FDS: Final = 8
 class RawAnswer(NamedTuple):
     """The reply to an entry. `reply` is None unless the command succeeded."""
 
-    status: admin.AdminStatus
-    reply: admin.Reply | None
+    status: enums.AdminStatus
+    reply: replies.Reply | None
     fds: list[int]
     command_id: int
     phase: int
@@ -46,7 +46,7 @@ class RawDevice:
         """The phase bit of the next entry."""
         return memory.ring_phase(self.count, depth=admin.QUEUE_DEPTH)
 
-    def entry(self, command: admin.Command) -> bytes:
+    def entry(self, command: commands.Command) -> bytes:
         """Return the next entry with a command."""
         return admin.encode_command(command, command_id=self.count & admin.MAX_COMMAND_ID, phase=self.phase)
 
@@ -67,7 +67,7 @@ class RawDevice:
         self.send(data, fds=fds)
         return self.receive()
 
-    def ask(self, command: admin.Command, *, fds: Sequence[int] = ()) -> RawAnswer:
+    def ask(self, command: commands.Command, *, fds: Sequence[int] = ()) -> RawAnswer:
         """Have a command done."""
         data, received = self.exchange(self.entry(command), fds=fds)
         return decoded(data, command=command, fds=received)
@@ -83,15 +83,15 @@ class RawDevice:
         self.close()
 
 
-def decoded(data: bytes, *, command: admin.Command, fds: list[int]) -> RawAnswer:
+def decoded(data: bytes, *, command: commands.Command, fds: list[int]) -> RawAnswer:
     """Take the reply to a command apart."""
-    feature = command.feature_id if isinstance(command, admin.GetFeature) else None
-    stats = command.stats_type if isinstance(command, admin.GetStats) else None
+    feature = command.feature_id if isinstance(command, commands.GetFeature) else None
+    stats = command.stats_type if isinstance(command, commands.GetStats) else None
     opcode: int = command.OPCODE
-    if feature is not None and feature not in admin.FEATURE_REPLIES:
-        opcode, feature = admin.AdminOpcode.SET_FEATURE, None  # no layout: only a failure can be the answer
-    if stats is not None and stats not in admin.STATS_REPLIES:
-        opcode, stats = admin.AdminOpcode.SET_FEATURE, None
+    if feature is not None and feature not in replies.FEATURE_REPLIES:
+        opcode, feature = enums.AdminOpcode.SET_FEATURE, None  # no layout: only a failure can be the answer
+    if stats is not None and stats not in replies.STATS_REPLIES:
+        opcode, stats = enums.AdminOpcode.SET_FEATURE, None
     done = admin.decode_reply_untrusted(data, opcode=opcode, feature=feature, stats_type=stats)
     return RawAnswer(done.status, done.reply, fds, done.command_id, done.phase)
 

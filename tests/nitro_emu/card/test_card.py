@@ -19,7 +19,8 @@ import uvloop
 from nitro_emu.card.card import Card
 from nitro_emu.card.config import CardConfig
 from nitro_emu.card.control import ControlServer
-from nitro_emu.efa.abi.admin import AdminStatus, AllocPd, AllocUar, DeregMr, RegMr
+from nitro_emu.efa.abi.commands import AllocPd, AllocUar, DeregMr, RegMr
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.card.closer import THREAD
 from nitro_emu.efa.card.mapped_memory import MappedMemory
 from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain
@@ -82,7 +83,7 @@ def break_keep_alive(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_new_mapping(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card._devices[0].vf.endpoint.introducer, "end_what_is_not_allowed", fail)
+    monkeypatch.setattr(card._devices[0].vf.endpoint, "on_new_mapping", fail)
     card._on_new_mapping()
 
 
@@ -93,7 +94,7 @@ def break_counters(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def break_work_of_a_pass(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(card._devices[0].vf, "poll", fail)
-    card._devices[0].vf._run_soon(fail)
+    card._devices[0].vf.run_soon(fail)
 
 
 def break_admin_work(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,10 +132,10 @@ async def test_an_internal_error_is_logged_once_however_often_it_comes(
         vf = card._devices[0].vf
 
         def fail_again() -> None:
-            vf._run_soon(fail_again)
+            vf.run_soon(fail_again)
             fail()
 
-        vf._run_soon(fail_again)
+        vf.run_soon(fail_again)
         await until(lambda: len(card._devices) == 1)
         (logged,) = [record for record in caplog.records if record.exc_info]
         assert (logged.name, logged.message) == ("nitro_emu.vf.efa_0", "internal error")
@@ -249,10 +250,10 @@ async def test_what_a_program_has_made_is_destroyed_in_shares(tmp_path: Path, mo
             assert await asyncio.to_thread(works, device)
         (connection,) = card._devices[0].connections
         connection._in_turn(connection._end)
-        assert (len(connection.context.domains), connection.context.uar is None) == (4, False)
+        assert (len(connection.context.objects), connection.context.uar is None) == (4, False)
         await asyncio.wait_for(asyncio.to_thread(hears_its_end, device), PATIENCE_S)
         await until(lambda: not card._devices[0].connections)
-        assert (len(connection.context.domains), connection.context.uar) == (0, None)
+        assert (len(connection.context.objects), connection.context.uar) == (0, None)
         device.close()
 
 
@@ -264,7 +265,7 @@ async def test_requests_of_a_handle_that_is_destroyed_end_in_shares(
         vf, pd = card._devices[0].vf, ProtectionDomain(1)
         gid = gid_of("127.0.0.1", port=1)
         handle = AddressHandle(1, pd, gid, vf.remote(gid), open_requests=dict.fromkeys(range(5)))
-        pd.handles[1], pd.by_gid[gid] = handle, {1: None}
+        pd.by_gid[gid] = {1: None}
         shares: list[list[int]] = []
         monkeypatch.setattr(vf.requester, "cancel", shares.append)
         vf.drop_handle(handle)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nitro_emu.card.config import DEFAULT_RUN_DIR, CardConfig, load
 from nitro_emu.cli.options import RUN_DIR_VARIABLE
-from nitro_emu.efa.verbs.discovery import DEFAULT_DIRECTORY, DIRECTORY_VARIABLE
+from nitro_emu.efa.verbs.context import DEFAULT_DIRECTORY, DIRECTORY_VARIABLE
 from nitro_emu.errors import ConfigError
 from nitro_emu.examples import DIRECTORY as EXAMPLES
 from nitro_emu.examples import NAMES, file_named

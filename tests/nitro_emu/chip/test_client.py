@@ -135,15 +135,6 @@ def test_paths_that_cannot_be_sent(rig: Rig, client: ChipClient) -> None:
             boot(client, replace(rig.files, manifest=manifest), secret=bytearray(32))
 
 
-def test_a_second_card_is_refused_until_the_first_has_ended(rig: Rig, client: ChipClient) -> None:
-    rig.boot(client)
-    with ChipClient.connect(rig.chip_directory) as second:
-        with pytest.raises(TrustError, match="a card runs on this chip already"):
-            rig.boot(second)
-        client.close()
-        rig.boot(second)
-
-
 async def check_update_of(rig: Rig, client: ChipClient) -> int:
     files = rig.files
     return await client.check_update(
@@ -200,20 +191,6 @@ def test_several_attestations_take_turns(rig: Rig, client: ChipClient, run: Run)
 
     for number, document in enumerate(run(several())):
         verify_untrusted(document, expected=Expectation(root=root, at=START, nonce=bytes([number])))
-
-
-def test_attest_before_a_boot(client: ChipClient, run: Run) -> None:
-    with pytest.raises(TrustError, match="the chip answers Attestation with InvalidOperation"):
-        run(attest(client))
-
-
-def test_attest_with_too_much(rig: Rig, client: ChipClient, run: Run) -> None:
-    rig.boot(client)
-    with pytest.raises(TrustError, match="InputTooLarge"):
-        run(attest(client, bytes(1025)))
-    with pytest.raises(TrustError, match="the chip takes 4096"):
-        run(attest(client, bytes(5000)))
-    assert run(attest(client))
 
 
 def receive(chips: socket.socket) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 from nitro_emu.express.function import ExpressFunction
 from nitro_emu.express.inbox import PACKETS_KEY, ExpressInbox
 from nitro_emu.peers.attestation import PeerAttestation
+from nitro_emu.peers.incoming import Source
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
-from nitro_emu.peers.sources import Source
 from nitro_emu.peers.vf_config import InterfaceFields, VfConfig
 from nitro_emu.peers.vf_trust import VfTrust
 from nitro_emu.trust.alarms import Alarms

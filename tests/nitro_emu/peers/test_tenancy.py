@@ -112,11 +112,10 @@ def without(*path: str, groups: list[Any] | None = None) -> dict[str, Any]:
 def test_destination__is_the_card_of_the_own_vpc() -> None:
     rig = Rig()
     rig.push(1)
-    assert rig.vf().destination(gid(RED)) == Destination("10.0.1.1", IPV6_PORT, KEY_A)
+    assert rig.vf().destination(gid(RED)) == Destination("10.0.1.1", IPV6_PORT, KEY_A, 1, 1)
     blue = rig.vf("blue", RED, port=IPV6_PORT + 1)
-    assert blue.destination(gid(BLUE)) == Destination("10.0.1.1", IPV6_PORT + 1, KEY_A)
-    assert blue.destination(gid(RED)) == Destination("10.0.1.2", IPV6_PORT + 1, KEY_B)
-    assert blue.vpc_id == 2
+    assert blue.destination(gid(BLUE)) == Destination("10.0.1.1", IPV6_PORT + 1, KEY_A, 2, 1)
+    assert blue.destination(gid(RED)) == Destination("10.0.1.2", IPV6_PORT + 1, KEY_B, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +360,7 @@ def test_packets__a_peer_needs_no_rule_and_a_flow_does() -> None:
     assert vf.rules_version == 7
     with pytest.raises(VpcError):
         rig.vf().destination(gid(RED))
-    assert vf.destination(gid(RED)) == Destination("10.0.1.1", IPV6_PORT, KEY_A)
+    assert vf.destination(gid(RED)) == Destination("10.0.1.1", IPV6_PORT, KEY_A, 1, 7)
     vf.check_source(HELLO, host="10.0.1.1", public_key=KEY_A)
     with pytest.raises(ForgeryError):
         vf.check_source(HELLO, host="10.0.1.1", public_key=KEY_B)

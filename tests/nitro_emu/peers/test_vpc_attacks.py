@@ -18,8 +18,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from nitro_emu.card.control import ask
-from nitro_emu.efa.abi import admin, io
-from nitro_emu.efa.abi.admin import AdminStatus
+from nitro_emu.efa.abi import commands, io, replies
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.verbs import AddressHandle, CompStatus, SendOp, VerbsError
 from nitro_emu.efa.verbs.send_queue import Destination
 from nitro_emu.gid import address_of_untrusted, gid_of
@@ -399,11 +399,11 @@ def test_handles__10e4_of_a_tenant_are_refused_and_counted(tmp_path: Path) -> No
         attacked += [gid(f"172.31.{number >> 8}.{number & 255}") for number in range(256, 1000)]
         attacked += [rng.randbytes(16) for _ in range(HANDLES - len(attacked))]
         with RawDevice(on.cards["card-a"].socket("efa_1")) as device:
-            domain = device.ask(admin.AllocPd()).reply
-            assert isinstance(domain, admin.AllocPdReply)
+            domain = device.ask(commands.AllocPd()).reply
+            assert isinstance(domain, replies.AllocPdReply)
             statuses: Counter[AdminStatus] = Counter()
             for number, each in enumerate(attacked):
-                statuses[device.ask(admin.CreateAh(each, domain.pd)).status] += 1
+                statuses[device.ask(commands.CreateAh(each, domain.pd)).status] += 1
                 if number % 100 == 0:
                     red.exchange()
         assert statuses == {AdminStatus.ILLEGAL_PARAMETER: HANDLES}
@@ -440,10 +440,9 @@ def test_requests__of_a_tenant_with_random_numbers_reach_nobody(cards: Stage) ->
             )
             lkey = rng.choice((evil.mr.lkey, evil.mr.lkey, *lkeys))
             if rng.random() < 0.3:
-                sge = io.Sge(evil.mr.address, 64, lkey)
-                evil.qp.send_queue.post(
-                    number, destination=destination, sges=(sge,), inline=None, immediate=None
-                )  # fmt: skip
+                draft = evil.qp.send_queue.reserve(number)
+                draft.destination, draft.sges = destination, (io.Sge(evil.mr.address, 64, lkey),)
+                evil.qp.send_queue.write(draft)
                 continue
             evil.qp.send_queue.post_many(
                 rng.choice((SendOp.RDMA_WRITE, SendOp.RDMA_READ)), destination=destination,

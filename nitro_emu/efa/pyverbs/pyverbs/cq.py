@@ -100,7 +100,26 @@ class WC(PyverbsObject):
         )
 
 
-class CQ(PyverbsCM):
+class _Queue(PyverbsCM):
+    """What both kinds of completion queue do."""
+
+    cq: verbs.CompletionQueue
+
+    @property
+    def cqe(self) -> int:
+        """The number of entries."""
+        return self.cq.depth
+
+    def req_notify(self, solicited_only: bool = False) -> None:  # noqa: FBT001, FBT002 - pyverbs' signature
+        """Ask for an event for the next completion."""
+        with translated("Request notify CQ failed"):
+            self.cq.request_notify(solicited_only=bool(solicited_only))
+
+    def ack_events(self, num_events: int) -> None:
+        """Acknowledge events, which the driver does itself."""
+
+
+class CQ(_Queue):
     """A completion queue."""
 
     def __init__(
@@ -116,11 +135,6 @@ class CQ(PyverbsCM):
         self.comp_channel = channel
         super().__init__(self.cq, context, channel)
 
-    @property
-    def cqe(self) -> int:
-        """The number of entries."""
-        return self.cq.depth
-
     def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
         """Return how many completions there are, at most `num_entries`, and these."""
         with translated("Failed to poll CQ"):
@@ -128,14 +142,6 @@ class CQ(PyverbsCM):
         if not completions:
             os.sched_yield()
         return len(completions), [WC.of(completion) for completion in completions]
-
-    def req_notify(self, solicited_only: bool = False) -> None:  # noqa: FBT001, FBT002 - pyverbs' signature
-        """Ask for an event for the next completion."""
-        with translated("Request notify CQ failed"):
-            self.cq.request_notify(solicited_only=bool(solicited_only))
-
-    def ack_events(self, num_events: int) -> None:
-        """Acknowledge events, which the driver does itself."""
 
 
 class PollCqAttr(PyverbsObject):
@@ -167,7 +173,7 @@ class CqInitAttrEx(PyverbsObject):
         self.parent_domain = parent_domain
 
 
-class CQEX(PyverbsCM):
+class CQEX(_Queue):
     """An extended completion queue: completions are read field by field, also after `end_poll`."""
 
     with_source_gid = False
@@ -209,19 +215,6 @@ class CQEX(PyverbsCM):
     def end_poll(self) -> None:
         """End a poll, also one that has not begun."""
         self.cq.end_poll()
-
-    def req_notify(self, solicited_only: bool = False) -> None:  # noqa: FBT001, FBT002 - pyverbs' signature
-        """Ask for an event for the next completion."""
-        with translated("Request notify CQ failed"):
-            self.cq.request_notify(solicited_only=bool(solicited_only))
-
-    def ack_events(self, num_events: int) -> None:
-        """Acknowledge events, which the driver does itself."""
-
-    @property
-    def cqe(self) -> int:
-        """The number of entries."""
-        return self.cq.depth
 
     @property
     def wr_id(self) -> int:

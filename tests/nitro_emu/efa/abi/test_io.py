@@ -17,41 +17,9 @@ MAX_INLINE = {64: 32, 128: 80}
 
 # dtype: its size, and each field's offset and size, from struct efa_io_*.
 DTYPES: list[tuple[np.dtype[np.void], int, dict[str, tuple[int, int]]]] = [
-    (
-        io.META_DTYPE,
-        32,
-        {
-            "req_id": (0, 2),
-            "ctrl1": (2, 1),
-            "ctrl2": (3, 1),
-            "dest_qp_num": (4, 2),
-            "length": (6, 2),
-            "immediate_data": (8, 4),
-            "ah": (12, 2),
-            "ctrl3": (14, 1),
-            "qkey": (16, 4),
-            "req_id_ex": (26, 6),
-        },
-    ),
-    (io.SGE_DTYPE, 16, {"length": (0, 4), "lkey": (4, 4), "address": (8, 8)}),
-    (io.REMOTE_DTYPE, 16, {"length": (0, 4), "rkey": (4, 4), "address": (8, 8)}),
-    (
-        io.WQE_DTYPE,
-        64,
-        {"meta": (0, 32), "sgl": (32, 32), "inline": (32, 32), "remote": (32, 16), "local": (48, 16)},
-    ),
-    (
-        io.WIDE_WQE_DTYPE,
-        128,
-        {
-            "meta": (0, 32),
-            "sgl": (32, 32),
-            "inline": (32, 80),
-            "remote": (32, 16),
-            "local": (48, 16),
-            "rdma_inline": (48, 80),
-        },
-    ),
+    (io.SGE_DTYPE, 16, {"length": (0, 4), "key": (4, 4), "address": (8, 8)}),
+    (io.wqe_dtype(64), 64, {"req_id": (0, 2), "first": (32, 16), "second": (48, 16)}),
+    (io.wqe_dtype(128), 128, {"req_id": (0, 2), "first": (32, 16), "second": (48, 16)}),
     (io.RX_DESC_DTYPE, 16, {"address": (0, 8), "req_id": (8, 2), "length": (10, 2), "lkey_ctrl": (12, 4)}),
     (
         COMPLETION,
@@ -165,8 +133,6 @@ def test_send__bytes() -> None:
     assert wqe[8:20] == bytes([0x34, 0x12, 0, 0, 6, 5, 0, 0, 0x11, 0x11, 0x11, 0x11])
     assert wqe[32:48] == bytes([9, 0, 0, 0, 7, 0, 0, 0, 0xB0, 0xA0, 0, 0, 0, 0, 0, 0])
     assert not any(wqe[48:])
-    array = np.frombuffer(wqe, io.WQE_DTYPE)[0]
-    assert (array["meta"]["qkey"], array["sgl"]["address"][0], array["meta"]["ah"]) == (0x11111111, 0xA0B0, 0x0506)
 
 
 def test_rdma__bytes() -> None:
@@ -184,9 +150,8 @@ def test_rdma__bytes() -> None:
     )
     assert wqe[2:4] == bytes([0xA2, 0x0C])
     assert wqe[6] == len(b"inlined")
-    array = np.frombuffer(wqe, io.WIDE_WQE_DTYPE)[0]
-    assert (array["remote"]["rkey"], array["remote"]["address"], array["remote"]["length"]) == (0xABCDEF01, 0x1000, 7)
-    assert array["rdma_inline"].tobytes() == b"inlined".ljust(80, b"\0")
+    assert wqe[32:48] == bytes([7, 0, 0, 0, 0x01, 0xEF, 0xCD, 0xAB, 0, 0x10, 0, 0, 0, 0, 0, 0])
+    assert wqe[48:] == b"inlined".ljust(80, b"\0")
     read = io.pack_wqe(
         SendOp.RDMA_READ,
         req_id=1,
@@ -313,30 +278,3 @@ def test_rx__bytes() -> None:
     assert io.pack_rx(req_id=0x0102, address=0xA0B0, length=0x0304, lkey=5) == bytes(
         [0xB0, 0xA0, 0, 0, 0, 0, 0, 0, 2, 1, 4, 3, 5, 0, 0, 0xC0]
     )
-
-
-@given(data=st.binary(max_size=33) | st.binary(min_size=16, max_size=16) | st.binary(min_size=32, max_size=32))
-@example(bytes(16))
-@example(b"\xff" * 32)
-def test_cqe__random_bytes_are_decoded_or_refused(data: bytes) -> None:
-    try:
-        cqe = io.unpack_cqe_untrusted(data)
-    except AbiError as error:
-        assert error.field == ("flags" if len(data) in {16, 32} else "entry")  # noqa: PT017 - either may happen
-    else:
-        assert cqe.phase == data[3] & 1
-        assert io.req_id_of(data) == cqe.req_id
-
-
-@pytest.mark.parametrize("size", [16, 32])
-@pytest.mark.parametrize("op", [SendOp.SEND, SendOp.RDMA_WRITE])
-@pytest.mark.parametrize("ah", [3, io.UNKNOWN_AH])
-def test_cqe__of_a_receive_request(size: int, op: SendOp, ah: int) -> None:
-    flags = 1 | io.QueueType.RECV << 1 | io.CQE_HAS_IMM | op << 4
-    entry = bytes([1, 2, 9, flags, 5, 0, 7, 0, *ah.to_bytes(2, "little"), 11, 0, 12, 0, 0, 0]) + bytes(range(1, 17))
-    cqe = io.unpack_cqe_untrusted(entry[:size])
-    is_wide = size == 32
-    assert cqe[:8] == (0x0201, 9, 1, io.QueueType.RECV, True, op, False, 5)
-    assert cqe.length == (0x0201_0007 if is_wide and op is SendOp.RDMA_WRITE else 7)
-    assert (cqe.ah, cqe.src_qp_num, cqe.imm) == (ah, 11, 12)
-    assert cqe.src_addr == (entry[16:] if is_wide and op is SendOp.SEND and ah == io.UNKNOWN_AH else b"")

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from nitro_emu.efa.abi import admin, memory
-from nitro_emu.efa.abi.admin import AdminStatus, AenqGroup
+from nitro_emu.efa.abi import admin, commands, enums, memory, replies
+from nitro_emu.efa.abi.enums import AdminStatus, AenqGroup
 from nitro_emu.efa.verbs import AddressHandle, CompStatus, QpState, RecvRequest, SendOp, Sge, VerbsError
 from scripts.benches.card_fuzz.raw_device import RawDevice, close_all, map_and_close
 from tests.nitro_emu.cards import GUARD, QKEY, Card, Tenant, card, exchange, tenants
@@ -177,19 +177,19 @@ def _takes_all(path: Path, *, opened: ExitStack) -> list[int]:
     while len(programs) < 100:
         device = opened.enter_context(RawDevice(path))
         try:
-            close_all(device.ask(admin.AllocUar()).fds)
+            close_all(device.ask(commands.AllocUar()).fds)
         except (ConnectionError, AssertionError):  # too many
             break
         programs.append(device)
     device, counts = programs[0], [len(programs)]
-    assert device.ask(admin.AllocPd()).status is AdminStatus.SUCCESS
-    caps = admin.cq_caps(entry_bytes=32, interrupt_mode=True)
-    qp = admin.CreateQp(
-        1, admin.QpType.SRD, send_cq_idx=1, recv_cq_idx=1, recv_queue_ring_size=256, recv_queue_depth=16, uar=1
+    assert device.ask(commands.AllocPd()).status is AdminStatus.SUCCESS
+    caps = commands.cq_caps(entry_bytes=32, interrupt_mode=True)
+    qp = commands.CreateQp(
+        1, enums.QpType.SRD, send_cq_idx=1, recv_cq_idx=1, recv_queue_ring_size=256, recv_queue_depth=16, uar=1
     )
     with _memfd() as fd:
-        region = admin.RegMr(1, 0, PAGE, 12, 7, 1, 0x10000)
-        for command, fds in ((admin.CreateCq(*caps, 16, uar=1), []), (qp, []), (region, [fd])):
+        region = commands.RegMr(1, 0, PAGE, 12, 7, 1, 0x10000)
+        for command, fds in ((commands.CreateCq(*caps, 16, uar=1), []), (qp, []), (region, [fd])):
             counts.append(0)
             while (answer := device.ask(command, fds=fds)).status is AdminStatus.SUCCESS:
                 close_all(answer.fds)
@@ -240,7 +240,7 @@ def test_a_card_without_address_space_refuses_and_serves_the_others(tmp_path: Pa
         with tenants((running, "efa_0"), (running, "efa_0")) as (left, right):
             ah = left.handle(right)
             with _memfd(1 << 30) as fd, RawDevice(running.socket("efa_0")) as greedy:
-                greedy.ask(admin.AllocPd())
+                greedy.ask(commands.AllocPd())
                 pd = [number for number in range(1, 10) if _registers(greedy, number, fd=fd)]
                 assert pd, "one GiB fits"
                 statuses = [_register(greedy, pd[0], fd=fd) for _ in range(4)]
@@ -251,7 +251,7 @@ def test_a_card_without_address_space_refuses_and_serves_the_others(tmp_path: Pa
 
 
 def _register(device: RawDevice, pd: int, *, fd: int) -> AdminStatus:
-    return device.ask(admin.RegMr(pd, 0, 1 << 30, 12, 7, 1, 1 << 32), fds=[fd]).status
+    return device.ask(commands.RegMr(pd, 0, 1 << 30, 12, 7, 1, 1 << 32), fds=[fd]).status
 
 
 def _registers(device: RawDevice, pd: int, *, fd: int) -> bool:
@@ -300,8 +300,8 @@ def test_memory_stays_registered_when_its_descriptor_is_closed(cards: tuple[Card
     with tenants((first, "efa_0"), (second, "efa_0")) as (left, right):
         with _memfd() as fd, mmap.mmap(fd, PAGE) as mapped:
             mapped[:] = pattern(1, length=PAGE).tobytes()
-            answer = left.context.link.ask(admin.RegMr(left.pd.number, 0, PAGE, 12, 0, 1, 0x10000), fds=[fd])
-        assert isinstance(answer.reply, admin.RegMrReply)
+            answer = left.context.link.ask(commands.RegMr(left.pd.number, 0, PAGE, 12, 0, 1, 0x10000), fds=[fd])
+        assert isinstance(answer.reply, replies.RegMrReply)
         right.receive(1, right.sge(PAGE, at=0))
         left.send(left.handle(right), right.qp.number, Sge(0x10000, PAGE, answer.reply.l_key))
         assert left.completion().vendor_error == OK
@@ -331,7 +331,7 @@ def _send_until_blocked(device: RawDevice) -> int:
     before = device.count
     with suppress(BlockingIOError):
         while device.count < 100_000:
-            device.send(device.entry(admin.GetFeature(feature_id=admin.Feature.DEVICE_ATTR)))
+            device.send(device.entry(commands.GetFeature(feature_id=enums.Feature.DEVICE_ATTR)))
     assert device.count < 100_000
     return device.count - before
 
@@ -358,8 +358,10 @@ def test_descriptors_that_wait_do_not_stop_the_card(cards: tuple[Card, Card]) ->
     with tenants((first, "efa_0"), (second, "efa_0")) as (left, right):
         ah = left.handle(right)
         with RawDevice(first.socket("efa_0")) as evil:
-            uar = evil.ask(admin.AllocUar())
-            evil.ask(admin.SetFeature(feature_id=admin.Feature.AENQ_CONFIG, enabled_groups=1 << AenqGroup.KEEP_ALIVE))
+            uar = evil.ask(commands.AllocUar())
+            evil.ask(
+                commands.SetFeature(feature_id=enums.Feature.AENQ_CONFIG, enabled_groups=1 << AenqGroup.KEEP_ALIVE)
+            )
             for fd in uar.fds[2:]:
                 os.set_blocking(fd, False)
                 _fill(fd)
@@ -390,8 +392,7 @@ def test_garbage_in_the_rings_breaks_that_queue_pair_only(cards: tuple[Card, Car
     with tenants((first, "efa_0"), (second, "efa_0")) as (left, right), tenants((first, "efa_0")) as (evil,):
         ah = left.handle(right)
         queue = evil.qp.send_queue
-        for number in range(queue.depth):
-            queue.write(number, wqe=b"\xff" * queue.wqe_bytes)
+        queue._ring[: queue.depth * queue.wqe_bytes] = b"\xff" * queue.depth * queue.wqe_bytes
         queue._doorbell.ring(queue.depth)
         wait_until(lambda: evil.cq._ring[(queue.depth - 1) * evil.cq.entry_bytes + 3] & 1 == 1)
         exchange(left, right, number=1, ah=ah)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devmem.registry import Access
-from nitro_emu.efa.abi.admin import AdminStatus
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.card.memory_region import MemoryRegion, map_untrusted, new_rkey
 from nitro_emu.efa.card.objects import ProtectionDomain
 from nitro_emu.errors import AdminError

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from devmem.region import Region
 from nitro_emu.efa.abi import io
-from nitro_emu.efa.abi.admin import AdminStatus, ModifyMask, ModifyQp, QpState
+from nitro_emu.efa.abi.commands import ModifyQp
+from nitro_emu.efa.abi.enums import AdminStatus, ModifyMask, QpState
 from nitro_emu.efa.card.completion_queue import CompletionQueue
 from nitro_emu.efa.card.objects import ProtectionDomain
 from nitro_emu.efa.card.queue_pair import QueuePair
 from nitro_emu.efa.card.recv_queue import RecvQueue, RecvRequest
 from nitro_emu.errors import AdminError
 
+NOBODY: Any = None
 RESET, INIT, RTR, RTS, SQD, SQE, ERR = QpState
 ALLOWED = {
     (RESET, INIT), (INIT, INIT), (INIT, RTR), (RTR, RTS), (RTS, RTS), (RTS, SQD), (SQD, SQD), (SQD, RTS), (SQE, RTS),
@@ -26,7 +29,7 @@ ALLOWED = {
 def qp() -> Iterator[QueuePair]:
     cqs = [
         CompletionQueue(
-            number, depth=4, entry_bytes=16, doorbell=lambda: 0, events=None, on_completion=lambda: None,
+            number, slot=0, depth=4, entry_bytes=16, doorbell=lambda: 0, events=None, on_completion=lambda: None,
             on_overrun=lambda _: None,
         )
         for number in (1, 2)
@@ -36,7 +39,7 @@ def qp() -> Iterator[QueuePair]:
     domain = ProtectionDomain(1, users=1)
     for cq in cqs:
         cq.users = 1
-    pair = QueuePair(3, domain, cqs[0], cqs[1], region, None, rq, is_unsolicited=False)
+    pair = QueuePair(3, NOBODY, 0, domain, cqs[0], cqs[1], region, None, rq, is_unsolicited=False)
     yield pair
     pair.close()
     assert [domain.users, cqs[0].users, cqs[1].users] == [0, 0, 0]

@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 
 import pytest
 
-from nitro_emu.counters import PortCounters
 from nitro_emu.efa.card.requester import INDEX_BITS, Request, Requester
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
@@ -31,10 +30,8 @@ class Rig:
         engine: Any = SimpleNamespace(
             post=lambda _peer, _wr: None, cancel=lambda _peer, *, request: self.cancelled.append(request >> INDEX_BITS)
         )
-        self.requester = Requester(
-            engine=lambda: engine, counters=PortCounters(), mtu=8000, find_memory=lambda _lkey: None,
-            on_room=lambda _qp: None, run_soon=lambda _work: None,
-        )  # fmt: skip
+        vf: Any = SimpleNamespace(tables=None, endpoint=SimpleNamespace(engine=lambda: engine))
+        self.requester = Requester(vf)
         self.requester._open = Unscanned()
 
     def post(self, qp: Any, handle: Any) -> None:

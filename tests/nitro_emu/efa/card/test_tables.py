@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nitro_emu.efa.abi.admin import AdminStatus
+from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.card.tables import Table
 from nitro_emu.errors import AdminError
 

@@ -20,7 +20,7 @@ from pyverbs.providers.efa import efa_enums, efadv
 from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
 
 from devmem.region import Region
-from nitro_emu.efa.abi import admin
+from nitro_emu.efa.abi.enums import AdminOpcode, DeviceCap, Feature
 from nitro_emu.efa.abi.io import SendOp
 from tests.nitro_emu.efa.verbs.fake_card import GID as RAW_GID
 from tests.nitro_emu.efa.verbs.fake_card import CardCq, CardQp, FakeCard
@@ -122,8 +122,8 @@ def test_what_an_efa_device_has() -> None:
 
 
 def test_a_device_without_writes(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    caps = int(admin.DeviceCap.RDMA_READ)
-    monkeypatch.setitem(card.features, admin.Feature.DEVICE_ATTR, card.device_attr(device_caps=caps))
+    caps = int(DeviceCap.RDMA_READ)
+    monkeypatch.setitem(card.features, Feature.DEVICE_ATTR, card.device_attr(device_caps=caps))
     with device.Context(name="efa_0") as ctx:
         domain, queue = pd.PD(ctx), cq.CQ(ctx, 8)
         for ops in (1, 2, 3):
@@ -149,7 +149,7 @@ def test_gids() -> None:
 
 
 def test_address_handles(rig: SimpleNamespace) -> None:
-    command = rig.card.of_kind(admin.AdminOpcode.CREATE_AH)[-1]
+    command = rig.card.of_kind(AdminOpcode.CREATE_AH)[-1]
     assert (command.dest_addr, command.pd) == (RAW_GID, rig.pd.pd.number)
     assert error_of(lambda: addr.AH(rig.pd, attr=addr.AHAttr())) == errno.EINVAL
     efa = efadv.EfaAH(rig.pd, attr=ah_attr())
@@ -455,8 +455,8 @@ def test_queues_that_cannot_be_created(ctx: device.Context) -> None:
 def test_parents_close_their_children_first(rig: SimpleNamespace) -> None:
     rig.pd.close()
     done = [command.OPCODE for command in rig.card.commands]
-    last = done.index(admin.AdminOpcode.DEALLOC_PD)
-    for opcode in (admin.AdminOpcode.DESTROY_QP, admin.AdminOpcode.DEREG_MR, admin.AdminOpcode.DESTROY_AH):
+    last = done.index(AdminOpcode.DEALLOC_PD)
+    for opcode in (AdminOpcode.DESTROY_QP, AdminOpcode.DEREG_MR, AdminOpcode.DESTROY_AH):
         assert opcode in done[:last]
     rig.pd.close()
     rig.qp.close()
@@ -467,7 +467,7 @@ def test_what_is_forgotten_is_closed(card: FakeCard, ctx: device.Context) -> Non
     del domain
     gc.collect()
     pd.PD(ctx)  # whatever has been queued is done by now
-    assert card.of_kind(admin.AdminOpcode.DEALLOC_PD)
+    assert card.of_kind(AdminOpcode.DEALLOC_PD)
 
 
 def test_closing_a_device_closes_all(rig: SimpleNamespace) -> None:

@@ -8,57 +8,28 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple, Self
 
 from devmem.region import Region
-from nitro_emu.efa.abi import admin, io, limits, memory
+from nitro_emu.efa.abi import admin, commands, enums, io, limits, memory, replies
+from nitro_emu.efa.card import features
+from nitro_emu.efa.card.features import feature
 
 MAX_QP: Final = 16
 MAX_CQ: Final = 16
 GID: Final = bytes.fromhex("fe804da3000000000000ffff0a000101")
-DEVICE: Final = admin.DeviceAttr(
-    supported_features=sum(1 << feature for feature in admin.Feature),
-    page_size_cap=4096,
-    fw_version=1,
-    admin_api_version=1,
-    device_version=0xEFA2,
-    db_bar=0,
-    phys_addr_width=64,
-    virt_addr_width=64,
-    device_caps=int(
-        admin.DeviceCap.RDMA_READ
-        | admin.DeviceCap.RDMA_WRITE
-        | admin.DeviceCap.RNR_RETRY
-        | admin.DeviceCap.UNSOLICITED_WRITE_RECV
-    ),
-    max_rdma_size=limits.MAX_RDMA_BYTES,
-)
-QUEUE: Final = admin.QueueAttr(
-    max_qp=MAX_QP,
-    max_sq_depth=limits.MAX_SQ_DEPTH,
-    inline_buf_size=limits.INLINE_BYTES,
-    max_rq_depth=limits.MAX_RQ_DEPTH,
-    max_cq=MAX_CQ,
-    max_cq_depth=limits.MAX_CQ_DEPTH,
-    sub_cqs_per_cq=1,
-    min_sq_depth=1,
-    max_wr_send_sges=limits.MAX_SEND_SGES,
-    max_wr_recv_sges=limits.MAX_RECV_SGES,
-    max_mr=1024,
-    max_mr_pages=1 << 20,
-    max_pd=64,
-    max_ah=64,
-    max_llq_size=limits.MAX_LLQ_BYTES,
-    max_wr_rdma_sges=limits.MAX_RDMA_SGES,
-    max_tx_batch=0,
-)
-FEATURES: Final[dict[int, admin.FeatureReply]] = {
-    admin.Feature.DEVICE_ATTR: DEVICE,
-    admin.Feature.NETWORK_ATTR: admin.NetworkAttr(GID, 8900),
-    admin.Feature.QUEUE_ATTR: QUEUE,
-    admin.Feature.QUEUE_ATTR_2: admin.QueueAttr2(limits.WIDE_INLINE_BYTES),
-    admin.Feature.AENQ_CONFIG: admin.AenqConfig(0x1E, 0),
+_VF: Final[Any] = SimpleNamespace(
+    gid=GID, mtu_bytes=8900,
+    config=SimpleNamespace(max_qps=MAX_QP, max_cqs=MAX_CQ, max_mrs=1024, max_mr_bytes=1 << 32, max_pds=64, max_ahs=64),
+)  # fmt: skip
+FEATURES: Final[dict[int, replies.FeatureReply]] = {
+    number: feature(_VF, number, events=None) for number in features.FEATURES
 }
+"""A real card's, but for the device's version."""
+_DEVICE: Final = FEATURES[enums.Feature.DEVICE_ATTR]
+assert isinstance(_DEVICE, replies.DeviceAttr)
+FEATURES[enums.Feature.DEVICE_ATTR] = replace(_DEVICE, device_version=0xEFA2)
 
 
 class RxDescriptor(NamedTuple):
@@ -98,13 +69,13 @@ class CardQp:
     """A queue pair, as the card has it."""
 
     region: Region
-    command: admin.CreateQp
+    command: commands.CreateQp
     number: int
     slot: int
     state: int = 0
     sends_taken: int = 0
     recvs_taken: int = 0
-    modified: list[admin.ModifyQp] = field(default_factory=list)
+    modified: list[commands.ModifyQp] = field(default_factory=list)
 
     @property
     def wqe_bytes(self) -> int:
@@ -116,10 +87,10 @@ class FakeCard:
 
     def __init__(self, directory: Path, *, name: str = "efa_0") -> None:
         self.directory = directory
-        self.commands: list[admin.Command] = []
-        self.refuse: dict[int, admin.AdminStatus] = {}
+        self.commands: list[commands.Command] = []
+        self.refuse: dict[int, enums.AdminStatus] = {}
         self.features = dict(FEATURES)
-        self.registered: list[tuple[admin.RegMr, int]] = []  # and the inode of the memfd
+        self.registered: list[tuple[commands.RegMr, int]] = []  # and the inode of the memfd
         self.cqs: dict[int, CardCq] = {}
         self.qps: dict[int, CardQp] = {}
         self.ended = threading.Event()  # a connection has
@@ -175,62 +146,62 @@ class FakeCard:
                 socket.send_fds(connection, [entry], out)
 
     def _answer(
-        self, command: admin.Command, fds: list[int]
-    ) -> tuple[admin.Reply | None, admin.AdminStatus, list[int]]:
+        self, command: commands.Command, fds: list[int]
+    ) -> tuple[replies.Reply | None, enums.AdminStatus, list[int]]:
         self.commands.append(command)
-        status = self.refuse.get(command.OPCODE, admin.AdminStatus.SUCCESS)
-        if status is not admin.AdminStatus.SUCCESS:
+        status = self.refuse.get(command.OPCODE, enums.AdminStatus.SUCCESS)
+        if status is not enums.AdminStatus.SUCCESS:
             return None, status, []
         number = self._count = self._count + 1
         match command:
-            case admin.AllocUar():
+            case commands.AllocUar():
                 out = [self._uar.fd, self._status.fd, self.kick_fd, self.aenq_fd]
-                return admin.AllocUarReply(7), status, out
-            case admin.GetFeature():
+                return replies.AllocUarReply(7), status, out
+            case commands.GetFeature():
                 return self.features[command.feature_id], status, []
-            case admin.GetStats():
-                kind = admin.STATS_REPLIES[command.stats_type]
+            case commands.GetStats():
+                kind = replies.STATS_REPLIES[command.stats_type]
                 return kind(*range(len(fields(kind)))), status, []
-            case admin.AllocPd():
-                return admin.AllocPdReply(number), status, []
-            case admin.CreateAh():
-                return admin.CreateAhReply(number), status, []
-            case admin.RegMr():
+            case commands.AllocPd():
+                return replies.AllocPdReply(number), status, []
+            case commands.CreateAh():
+                return replies.CreateAhReply(number), status, []
+            case commands.RegMr():
                 self.registered.append((command, os.fstat(fds[0]).st_ino))
-                return admin.RegMrReply(number, number << 8), status, []
-            case admin.CreateCq():
+                return replies.RegMrReply(number, number << 8), status, []
+            case commands.CreateCq():
                 return self._create_cq(command, number)
-            case admin.CreateQp():
+            case commands.CreateQp():
                 return self._create_qp(command, number)
-            case admin.ModifyQp():
+            case commands.ModifyQp():
                 self.qps[command.qp_handle].modified.append(command)
                 self.qps[command.qp_handle].state = command.qp_state
-                return admin.EmptyReply(), status, []
-            case admin.QueryQp():
-                return admin.QueryQpReply(self.qps[command.qp_handle].state, 0, 0, 0, 0), status, []
+                return replies.EmptyReply(), status, []
+            case commands.QueryQp():
+                return replies.QueryQpReply(self.qps[command.qp_handle].state, 0, 0, 0, 0), status, []
             case _:
-                return admin.EmptyReply(), status, []
+                return replies.EmptyReply(), status, []
 
     def _create_cq(
-        self, command: admin.CreateCq, number: int
-    ) -> tuple[admin.Reply | None, admin.AdminStatus, list[int]]:
+        self, command: commands.CreateCq, number: int
+    ) -> tuple[replies.Reply | None, enums.AdminStatus, list[int]]:
         region = Region(memory.cq_bytes(command.cq_depth, entry_bytes=command.entry_bytes))
         event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if command.interrupt_mode else None
         cq = CardCq(
             region, command.cq_depth, command.entry_bytes, len(self.cqs), event_fd, set_src_addr=command.set_src_addr
         )
         self.cqs[number] = cq
-        reply = admin.CreateCqReply(
+        reply = replies.CreateCqReply(
             number,
             command.cq_depth,
             memory.cq_doorbell_offset(cq.slot, max_qp=MAX_QP),
-            int(admin.CqReplyFlag.DB_VALID),
+            int(enums.CqReplyFlag.DB_VALID),
         )
-        return reply, admin.AdminStatus.SUCCESS, [region.fd] if event_fd is None else [region.fd, event_fd]
+        return reply, enums.AdminStatus.SUCCESS, [region.fd] if event_fd is None else [region.fd, event_fd]
 
     def _create_qp(
-        self, command: admin.CreateQp, number: int
-    ) -> tuple[admin.Reply | None, admin.AdminStatus, list[int]]:
+        self, command: commands.CreateQp, number: int
+    ) -> tuple[replies.Reply | None, enums.AdminStatus, list[int]]:
         wqe_bytes = command.send_queue_ring_size // command.send_queue_depth
         region = Region(
             memory.ring_bytes(sq_depth=command.send_queue_depth, wqe_bytes=wqe_bytes, rq_depth=command.recv_queue_depth)
@@ -238,7 +209,7 @@ class FakeCard:
         slot = len(self.qps)
         qp_num = self.next_qp_num or 100 + slot
         self.qps[number] = CardQp(region, command, qp_num, slot)
-        reply = admin.CreateQpReply(
+        reply = replies.CreateQpReply(
             number,
             qp_num,
             0,
@@ -247,9 +218,9 @@ class FakeCard:
             memory.rq_doorbell_offset(slot),
             memory.SQ_OFFSET,
         )
-        return reply, admin.AdminStatus.SUCCESS, [region.fd]
+        return reply, enums.AdminStatus.SUCCESS, [region.fd]
 
-    def of_kind(self, opcode: int) -> list[admin.Command]:
+    def of_kind(self, opcode: int) -> list[commands.Command]:
         """Return the commands of one kind, in order."""
         return [command for command in self.commands if opcode == command.OPCODE]
 
@@ -339,9 +310,11 @@ class FakeCard:
         os.eventfd_write(cq.event_fd, times)
 
     @staticmethod
-    def device_attr(*, device_caps: int) -> admin.DeviceAttr:
+    def device_attr(*, device_caps: int) -> replies.DeviceAttr:
         """Return the attributes of a device that can do less."""
-        return replace(DEVICE, device_caps=device_caps)
+        device = FEATURES[enums.Feature.DEVICE_ATTR]
+        assert isinstance(device, replies.DeviceAttr)
+        return replace(device, device_caps=device_caps)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from nitro_emu.efa.abi import admin
-from nitro_emu.efa.abi.admin import AdminOpcode, AdminStatus, AenqEntry, AenqGroup
+from nitro_emu.efa.abi import admin, commands, enums
+from nitro_emu.efa.abi.admin import AenqEntry
+from nitro_emu.efa.abi.enums import AdminOpcode, AdminStatus, AenqGroup
 from nitro_emu.efa.verbs import (
     AddressHandle,
     CompletionChannel,
@@ -47,11 +48,11 @@ def test_attributes(card: FakeCard) -> None:
     with Context("efa_0", directory=card.directory) as context:
         attributes = context.attributes
         assert (attributes.gid, attributes.mtu_bytes) == (GID, 8900)
-        assert attributes.queue == FEATURES[admin.Feature.QUEUE_ATTR]
+        assert attributes.queue == FEATURES[enums.Feature.QUEUE_ATTR]
         assert attributes.wide_inline_bytes == 80
         assert attributes.vendor_part_id == 0xEFA2
     enabled = card.of_kind(AdminOpcode.SET_FEATURE)[0]
-    assert isinstance(enabled, admin.SetFeature)
+    assert isinstance(enabled, commands.SetFeature)
     assert enabled.enabled_groups == 0b11110
 
 
@@ -349,9 +350,9 @@ def test_what_the_card_made_is_destroyed_if_its_descriptors_do_not_fit(
             with pytest.raises(VerbsError, match="raise ulimit -n") as raised:
                 make_one(kind, pd, channel, cq)
         assert raised.value.errno == errno.EMFILE
-        wait_until(lambda: isinstance(card.commands[-1], admin.DestroyCq | admin.DestroyQp))
+        wait_until(lambda: isinstance(card.commands[-1], commands.DestroyCq | commands.DestroyQp))
         destroyed = card.commands[-1]
-        assert destroyed == (admin.DestroyCq(max(card.cqs)) if kind == "cq" else admin.DestroyQp(max(card.qps)))
+        assert destroyed == (commands.DestroyCq(max(card.cqs)) if kind == "cq" else commands.DestroyQp(max(card.qps)))
         of_the_card = 3 if kind == "cq" else 2
         wait_until(lambda: len(descriptors()) == len(before) + of_the_card)  # that nothing else is open
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from nitro_emu.efa.abi import admin
+from nitro_emu.efa.abi import enums
 from nitro_emu.efa.verbs import QpState, QueuePair
 from nitro_emu.errors import VerbsError
 from tests.nitro_emu.efa.verbs.rig import OPTIONS, Rig
@@ -46,12 +46,12 @@ def test_the_way_to_rts(rig: Rig) -> None:
     qp = fresh(rig, RESET)
     qp.to_rts(qkey=0xABCD, sq_psn=77, rnr_retry=3)
     commands = rig.card.qps[qp.handle].modified
-    masks = [admin.ModifyMask(command.modify_mask) for command in commands]
-    state = admin.ModifyMask.QP_STATE
+    masks = [enums.ModifyMask(command.modify_mask) for command in commands]
+    state = enums.ModifyMask.QP_STATE
     assert masks == [
-        state | admin.ModifyMask.QKEY,
+        state | enums.ModifyMask.QKEY,
         state,
-        state | admin.ModifyMask.SQ_PSN | admin.ModifyMask.RNR_RETRY,
+        state | enums.ModifyMask.SQ_PSN | enums.ModifyMask.RNR_RETRY,
     ]
     assert [command.qp_state for command in commands] == [INIT, RTR, RTS]
     assert (commands[0].qkey, commands[2].sq_psn, commands[2].rnr_retry) == (0xABCD, 77, 3)
@@ -117,11 +117,11 @@ def test_changes_that_do_not_exist(rig: Rig, before: QpState, after: QpState, gi
 def test_an_attribute_without_a_change_of_state(rig: Rig) -> None:
     rig.qp.modify(qkey=9)
     command = rig.card_qp.modified[-1]
-    assert (command.modify_mask, command.qkey) == (admin.ModifyMask.QKEY, 9)
+    assert (command.modify_mask, command.qkey) == (enums.ModifyMask.QKEY, 9)
 
 
 def test_what_the_card_refuses_is_not_done(rig: Rig) -> None:
-    rig.card.refuse[admin.AdminOpcode.MODIFY_QP] = admin.AdminStatus.ILLEGAL_PARAMETER
+    rig.card.refuse[enums.AdminOpcode.MODIFY_QP] = enums.AdminStatus.ILLEGAL_PARAMETER
     with pytest.raises(VerbsError):
         rig.qp.modify(QpState.SQD)
     assert rig.qp.state is RTS

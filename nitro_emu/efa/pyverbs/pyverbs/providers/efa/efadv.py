@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nitro_emu.efa import verbs
-from nitro_emu.efa.abi.admin import DeviceCap
+from nitro_emu.efa.abi.enums import DeviceCap
 from pyverbs.addr import AH, GID
 from pyverbs.base import PyverbsObject, translated
 from pyverbs.cq import CQEX, CqInitAttrEx

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, TypeAlias
 
-from nitro_emu.efa.abi.admin_enums import AdminOpcode, CqCaps1, CqCaps2
+from nitro_emu.efa.abi.enums import AdminOpcode, CqCaps1, CqCaps2
 from nitro_emu.errors import AbiError
 
 _WORD_BYTES = 4
@@ -292,42 +292,6 @@ class DeallocUar(CommandBody):
     uar: int
 
 
-@dataclass(frozen=True, slots=True)
-class CreateEq(CommandBody):
-    """Create an event queue. `caps` has the size of an entry in 32-bit words in bits 4:0."""
-
-    OPCODE: ClassVar = AdminOpcode.CREATE_EQ
-    LAYOUT: ClassVar = struct.Struct("<HBBQI4x")
-    RESERVED: ClassVar = {"caps": 0xA0, "event_bitmask": 0xFFFFFFFE}
-
-    depth: int
-    msix_vec: int
-    caps: int
-    ba: int
-    event_bitmask: int
-
-
-@dataclass(frozen=True, slots=True)
-class DestroyEq(CommandBody):
-    """Destroy an event queue."""
-
-    OPCODE: ClassVar = AdminOpcode.DESTROY_EQ
-    LAYOUT: ClassVar = struct.Struct("<H2x")
-
-    eqn: int
-
-
-@dataclass(frozen=True, slots=True)
-class AllocMr(CommandBody):
-    """Allocate a memory region for fast registration, which only kernel verbs use."""
-
-    OPCODE: ClassVar = AdminOpcode.ALLOC_MR
-    LAYOUT: ClassVar = struct.Struct("<H2xI")
-
-    pd: int
-    max_pages: int
-
-
 Command: TypeAlias = (
     CreateQp
     | ModifyQp
@@ -346,8 +310,5 @@ Command: TypeAlias = (
     | DeallocPd
     | AllocUar
     | DeallocUar
-    | CreateEq
-    | DestroyEq
-    | AllocMr
 )
-"""Every command, for `match`."""
+"""Every command that a card carries out."""

@@ -1,25 +1,37 @@
 """The peers that other cards have opened to a virtual function: what they said when they named themselves.
 
-Nothing but an introduction is taken from a peer before it was let in (`introduction`, `introducer`).
+Nothing but an introduction is taken from a peer before it was let in:
+
+    HELLO -> check source, mapping, document -> (document of the chip) -> WELCOME
+
+What is wrong with a HELLO closes the peer. A forged one raises an alarm, too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from nitro_emu.errors import AbiError, NitroError, TrustError, VpcError
 from nitro_emu.peers.introduction import (
     INTRODUCTION_KEY,
     INTRODUCTION_REQUEST,
     MAX_INTRODUCTION_BYTES,
     Hello,
+    Proofs,
+    hello_untrusted,
+    pack_welcome,
 )
-from nitro_emu.peers.remote import Remote, RemoteState
+from nitro_emu.peers.outgoing import Remote, RemoteState
+from nitro_emu.peers.tenancy import ForgeryError, OtherMappingError
+from nitro_emu.peers.vf_trust import VfTrust
 from srd.engine import Engine
 from srd.io.addresses import host_text
 from srd.proto.wire.status import Status
@@ -49,9 +61,21 @@ class Source:
 class Sources:
     """Sources by the peer's number."""
 
-    def __init__(self, *, engine: Callable[[], Engine], outgoing: Mapping[int, Remote]) -> None:
+    def __init__(
+        self,
+        *,
+        engine: Callable[[], Engine],
+        trust: VfTrust,
+        proofs: Proofs,
+        outgoing: Mapping[int, Remote],
+        log: logging.Logger,
+    ) -> None:
         """`outgoing`: the peers that this end has opened."""
         self._engine = engine
+        self._tenancy = trust.tenancy
+        self._alarms = trust.alarms
+        self._proofs = proofs
+        self._log = log
         self._outgoing = outgoing
         self._sources: dict[int, Source] = {}
 
@@ -93,23 +117,63 @@ class Sources:
         source = self._sources.get(peer)
         return None if source is None or source.gid is None else source
 
-    def host_of(self, peer: int) -> str | None:
-        """Return the host of a peer that another card has opened; None: it has ended."""
-        source = self._sources.get(peer)
-        return None if source is None else source.host
-
-    def let_in(self, peer: int, *, hello: Hello, welcome: bytes) -> None:
-        """Accept what a peer sends from now on, and tell it so. Raises UsageError if the peer is being closed."""
+    def on_hello_untrusted(self, peer: int, message: bytes) -> None:
+        """Let a peer in, or close it."""
         if (source := self._sources.get(peer)) is None:
             return
-        source.welcome = np.frombuffer(welcome, np.uint8)
-        address = int(source.welcome.ctypes.data)
-        self._engine().post(peer, WorkRequest(INTRODUCTION_REQUEST, len(welcome), address, key=INTRODUCTION_KEY))
+        try:
+            hello = hello_untrusted(message)
+            self._check(peer, source, hello)
+            self._proofs.check_untrusted(hello.document, peer=peer, initiates=False)
+            self._proofs.with_document(partial(self._let_in, peer, hello), peer=peer, initiates=False)
+        except (AbiError, VpcError, TrustError) as error:
+            self._refuse(peer, error)
+
+    def _check(self, peer: int, source: Source, hello: Hello) -> None:
+        self._tenancy.check_source(hello, host=source.host, public_key=self._proofs.key_of(peer))
+
+    def _let_in(self, peer: int, hello: Hello, document: bytes) -> None:
+        """Let a peer in, if it still may: the mapping may have changed while the document was made."""
+        if (source := self._sources.get(peer)) is None:
+            return
+        try:
+            self._check(peer, source, hello)
+        except VpcError as error:
+            self._refuse(peer, error)
+            return
+        source.welcome = np.frombuffer(pack_welcome(document), np.uint8)
+        request = WorkRequest(
+            INTRODUCTION_REQUEST, len(source.welcome), int(source.welcome.ctypes.data), key=INTRODUCTION_KEY
+        )
+        self._engine().post(peer, request)
         source.gid, source.hello = hello.source, hello
 
-    def let_in_sources(self) -> list[tuple[int, str, Hello]]:
-        """Return the peers that were let in: number, host, HELLO."""
-        return [(peer, source.host, source.hello) for peer, source in self._sources.items() if source.hello is not None]
+    def _refuse(self, peer: int, error: NitroError) -> None:
+        counters = self._tenancy.counters
+        if isinstance(error, ForgeryError | AbiError):
+            counters.rx_forged += 1
+            self._alarms.raise_alarm("forged-source", f"{self._log.name}: {error}")
+        else:
+            counters.rx_denied += 1
+            if isinstance(error, OtherMappingError):
+                self._alarms.raise_alarm("other-mapping", f"{self._log.name}: {error}")
+            self._log.warning("peer %d is not let in: %s", peer, error)
+        self._engine().close_peer(peer)
+
+    def may_stay(self, peer: int) -> bool:
+        """Whether a new mapping still allows a peer; one that was not let in is judged by it when it is."""
+        source = self._sources[peer]
+        if source.hello is None:
+            return True
+        try:
+            self._check(peer, source, source.hello)
+        except VpcError as error:
+            self._log.warning("peer %d is ended: %s", peer, error)
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._sources))
 
     def remove(self, peer: int) -> Source | None:
         """Forget a peer that has ended; return what was known of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from typing import Final
 
 
 class AdminOpcode(IntEnum):
@@ -101,6 +102,19 @@ class QpState(IntEnum):
     ERR = 6
 
 
+_ALWAYS: Final = frozenset((QpState.RESET, QpState.ERR))
+NEXT_STATES: Final = {
+    QpState.RESET: _ALWAYS | {QpState.INIT},
+    QpState.INIT: _ALWAYS | {QpState.INIT, QpState.RTR},
+    QpState.RTR: _ALWAYS | {QpState.RTS},
+    QpState.RTS: _ALWAYS | {QpState.RTS, QpState.SQD},
+    QpState.SQD: _ALWAYS | {QpState.RTS, QpState.SQD},
+    QpState.SQE: _ALWAYS | {QpState.RTS},
+    QpState.ERR: _ALWAYS,
+}
+"""States that may follow one."""
+
+
 class CreateQpFlag(IntFlag):
     """Flags of CREATE_QP. The rings are in the card's memfd, so the two `VIRT` bits stay 0."""
 
@@ -159,9 +173,3 @@ class CqReplyFlag(IntFlag):
     """The flags in CREATE_CQ's reply."""
 
     DB_VALID = 1 << 0
-
-
-class EqEvent(IntFlag):
-    """Events that an event queue reports."""
-
-    COMPLETION = 1 << 0

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
-from nitro_emu.efa.abi.admin_commands import Body
-from nitro_emu.efa.abi.admin_enums import AdminOpcode, Feature, StatsType
+from nitro_emu.efa.abi.commands import Body
+from nitro_emu.efa.abi.enums import AdminOpcode, Feature, StatsType
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +95,6 @@ class AllocUarReply(Body):
     LAYOUT: ClassVar = struct.Struct("<H2x")
 
     uar: int
-
-
-@dataclass(frozen=True, slots=True)
-class CreateEqReply(Body):
-    """The number of the event queue."""
-
-    LAYOUT: ClassVar = struct.Struct("<H2x")
-
-    eqn: int
-
-
-@dataclass(frozen=True, slots=True)
-class AllocMrReply(Body):
-    """The keys of a memory region."""
-
-    LAYOUT: ClassVar = struct.Struct("<II")
-
-    l_key: int
-    r_key: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +273,6 @@ Reply: TypeAlias = (
     | CreateCqReply
     | AllocPdReply
     | AllocUarReply
-    | CreateEqReply
-    | AllocMrReply
     | FeatureReply
     | StatsReply
 )
@@ -315,9 +294,6 @@ REPLIES: Final[Mapping[AdminOpcode, type[Reply]]] = {
     AdminOpcode.DEALLOC_PD: EmptyReply,
     AdminOpcode.ALLOC_UAR: AllocUarReply,
     AdminOpcode.DEALLOC_UAR: EmptyReply,
-    AdminOpcode.CREATE_EQ: CreateEqReply,
-    AdminOpcode.DESTROY_EQ: EmptyReply,
-    AdminOpcode.ALLOC_MR: AllocMrReply,
 }
 """The replies whose layout follows from the opcode: all but GET_FEATURE's and GET_STATS'."""
 FEATURE_REPLIES: Final[Mapping[int, type[FeatureReply]]] = {
