@@ -11,13 +11,11 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.peer import Peer
 from srd.perf.errors import PerfError
-from srd.perf.pacing import Budget, pace
 from srd.perf.parameters import Parameters, Protocol
 from srd.perf.payload import Source
 from srd.perf.srd_streams import SrdReceiver, SrdSender
-from srd.perf.stream import Address, Fail, Stream, Work
-from srd.perf.tcp_info import flows_of
-from srd.perf.tcp_socket import algorithm_of
+from srd.perf.stream import Address, Budget, Fail, Stream, Work, pace
+from srd.perf.tcp_socket import algorithm_of, flows_of
 from srd.perf.tcp_streams import Connected, TcpReceiver, TcpSender
 
 Connections = Sequence[Peer | socket.socket]

@@ -43,7 +43,7 @@ from scripts.harness.client_server import Event, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.perf import START_S
 from scripts.harness.two_hosts import TwoHosts, veth_pair
-from srd.perf.sweep.span import WARM_UP
+from srd.perf.sweep.progress import WARM_UP
 
 WANTED: Final = (
     Wanted("p50_over_inprocess_ratio", "<=", 2, over="median"),

@@ -1,4 +1,4 @@
-"""srd.file_transfer.publish: a file gets its name, and replaces none, with hard links and without."""
+"""srd.file_transfer.partial_file: a file gets its name, and replaces none, with hard links and without."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from srd.file_transfer import publish as module
-from srd.file_transfer.publish import publish, rename_noreplace
+from srd.file_transfer import partial_file as module
+from srd.file_transfer.partial_file import publish, rename_noreplace
 
 
 @pytest.fixture(params=["link", "rename", "neither"])

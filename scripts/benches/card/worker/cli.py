@@ -13,7 +13,7 @@ from scripts.benches.card.worker import flood, pingpong, rate, shares, writes
 from scripts.benches.veth.worker.bulk import TURN_BYTES
 from scripts.benches.veth.worker.rate import MESSAGES
 from scripts.harness.errors import BenchError
-from srd.perf.sweep.span import WARM_UP
+from srd.perf.sweep.progress import WARM_UP
 
 
 @click.group()

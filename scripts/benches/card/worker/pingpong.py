@@ -19,7 +19,7 @@ from scripts.benches.card.worker.meeting import connected, listening
 from scripts.benches.veth.worker.pingpong import percentiles
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
-from srd.perf.sweep.span import WARM_UP
+from srd.perf.sweep.progress import WARM_UP
 
 BYTES: Final = 64
 END_BYTES: Final = 1
