@@ -90,7 +90,7 @@ class JobToleration(Strict):
 class JobLeader(Strict):
     """Rank 0 as the leader of the other ranks: a pod set of its own, placed with them (Kueue's podset groups)."""
 
-    resources: Resources = {}
+    resources: Resources = Field(default={})
 
 
 class JobExpression(Strict):
@@ -147,15 +147,15 @@ class Job(Strict):
     slices: tuple[JobSlice, ...] = Field(default=(), strict=False)
     """From the outermost to the innermost."""
 
-    resources: Resources = {}
+    resources: Resources = Field(default={})
     """Of one rank, in the units of `Node.allocatable`; the file has Kubernetes' quantities."""
 
     leader: JobLeader | None = None
     """What rank 0 needs instead, if it leads the others. Slices are then of the others."""
 
-    env: dict[Annotated[str, Field(pattern="^[^=]+$")], str] = {}
+    env: dict[Annotated[str, Field(pattern="^[^=]+$")], str] = Field(default={})
 
-    node_selector: dict[str, str] = {}
+    node_selector: dict[str, str] = Field(default={})
 
     node_affinity: JobNodeAffinity | None = None
     """Preferences count with Kueue's feature gate TASRespectNodeAffinityPreferred only."""

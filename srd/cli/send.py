@@ -19,8 +19,8 @@ from netns.base.files import write_whole
 from netns.base.options import Duration, Rate
 from netns.base.standard_streams import was_closed
 from srd.cli.delivery import Delivery, Destination, SendOptions
-from srd.cli.options import busy_poll_option, is_directory, is_file, run
-from srd.cli.security import Target, known_hosts_option, security_config, security_options
+from srd.cli.options import busy_poll_option, is_directory, is_file, paths_option, run
+from srd.cli.security import SecurityOptions, Target, check_fingerprint, known_hosts_option, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
@@ -29,8 +29,7 @@ from srd.file_transfer.listing import Listing, list_all
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import FILE_HASHES, MAX_NAME_BYTES, MAX_RETRY_S, STANDARD_STREAM, path_untrusted
 from srd.peer import Peer
-from srd.proto.config import MAX_PATHS, ProtocolConfig
-from srd.secure.config import Keys
+from srd.proto.config import ProtocolConfig
 from srd.secure.keys import directory
 
 RETRY_FOR_S = 60
@@ -41,11 +40,7 @@ LEAST_LIMIT_BPS = 1_000_000
 
 @click.command()
 @click.argument("arguments", metavar="PATH... HOST:PORT[#FINGERPRINT]", nargs=-1, required=True)
-@click.option(
-    "--paths",
-    type=click.IntRange(1, MAX_PATHS),
-    help=f"Number of source ports to spray packets over.  [default: {ProtocolConfig().paths}]",
-)
+@paths_option
 @click.option(
     "--retry-for",
     "retry_for_s",
@@ -122,14 +117,10 @@ def send(
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointOptions:
+class EndpointOptions(SecurityOptions):
     """Options of `srd send` that are for an endpoint of this process."""
 
     paths: int | None
-    plain: bool
-    psk_file: Path | None
-    cert: Path | None
-    ca: Path | None
     known_hosts: Path | None
     busy_poll: bool
     trace_file: Path | None
@@ -140,13 +131,8 @@ class EndpointOptions:
             raise click.UsageError(
                 "--devmem: sends the pages of a file as they are, which cannot be encrypted; add --plain"
             )
-        security = security_config(
-            plain=self.plain, psk_file=self.psk_file, cert=self.cert, ca=self.ca, known_hosts=self.known_hosts
-        )
-        if "#" in target and not isinstance(security, Keys):
-            raise click.UsageError(
-                f"{target}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
-            )
+        security = self.security(known_hosts=self.known_hosts)
+        check_fingerprint(target, security)
         protocol = ProtocolConfig(paths=options.paths)
         return EndpointConfig(
             protocol=protocol,

@@ -17,6 +17,7 @@ The process is driven by lines of JSON on stdin, and prints lines of JSON (srd/c
     <- {start_at}                                            on the clock of time.monotonic(), the same for all hosts
     progress {seconds, bytes}                        ->      what has arrived here, about every 20 ms if it changes
     flow {number, seconds}                           ->      complete; from when it was handed to the transport
+    sent                                             ->      all flows of this host are complete
     <- {account}                                             connections stay open until all have accounted
     account {sent, resent, longest_stall_ms, subflows}      ->
     <- end of stdin                                          exit status 0

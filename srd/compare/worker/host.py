@@ -126,6 +126,7 @@ async def _send(carrier: Carrier, plan: Plan, *, start_at: float) -> None:
     finally:
         for each in flows:
             each.cancel()
+    emit("sent")
 
 
 async def _progress(arrivals: Arrivals, *, start_at: float) -> None:
