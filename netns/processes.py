@@ -1,17 +1,23 @@
-"""Processes identified by pid and start time, or by namespace, so that no signal can reach another process."""
+"""Processes that outlive who started them: how they start, and how they end.
+
+They are identified by process id *and* start time, or by namespace: ids are reused, and a signal must not reach another
+process. It goes through a pidfd, which cannot refer to another process between the check and the signal.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from netns.backends.relay.client import start_time_ticks
 from netns.backends.relay.tap import identity_of
+from netns.errors import BackendError
 
 GRACE_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.01
@@ -48,6 +54,67 @@ class Process:
         return asdict(self)
 
 
+def start_time_ticks(pid: int) -> int | None:
+    """Return the start time of a process in clock ticks since boot; None if it does not exist or is a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, *rest = stat.rpartition(")")[2].split()  # the command's name, in parentheses, may contain anything
+    return None if state == "Z" else int(rest[18])
+
+
+def start_detached(
+    module: Sequence[str],
+    *,
+    what: str,
+    log_path: Path,
+    is_ready: Callable[[int], bool],
+    within_s: float,
+    env: Mapping[str, str] | None = None,
+    stdin_fd: int | None = None,
+    on_start: Callable[[int], None] = lambda _pid: None,
+) -> int:
+    """Start a module of Python, with its arguments, in a session of its own; return its process id once it is ready.
+
+    Its output goes to `log_path`. `on_start` is called with the process id at once. Raises BackendError with the last
+    line of its log if it ends before it is ready, or if it is not ready within `within_s`. In both cases, and if the
+    wait is interrupted, no process is left running.
+    """
+    stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    log = (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-m", *module],
+        os.environ | (env or {}),
+        file_actions=[
+            stdin if stdin_fd is None else (os.POSIX_SPAWN_DUP2, stdin_fd, 0), log, (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )  # fmt: skip
+    try:
+        on_start(pid)
+        _until_ready(pid, what=what, log_path=log_path, is_ready=is_ready, within_s=within_s)
+    except BaseException:
+        with suppress(ChildProcessError):  # it has exited and was reaped: the id may belong to another process
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        raise
+    return pid
+
+
+def _until_ready(pid: int, *, what: str, log_path: Path, is_ready: Callable[[int], bool], within_s: float) -> None:
+    give_up_at = time.monotonic() + within_s
+    while not is_ready(pid):
+        if os.waitpid(pid, os.WNOHANG) != (0, 0):
+            lines = log_path.read_text().strip().splitlines() or [f"{what} ended without output"]
+            raise BackendError(lines[-1].removeprefix("srd-lab: "))
+        if time.monotonic() > give_up_at:
+            raise BackendError(f"{what} does not begin; its log is {log_path}")
+        time.sleep(_POLL_SECONDS)
+
+
 def processes_in(namespaces: Iterable[str]) -> dict[Process, str]:
     """Return process -> namespace for the processes in these named network namespaces, except for the caller."""
     wanted = {identity: netns for netns in namespaces if (identity := identity_of(netns)) is not None}
@@ -74,6 +141,13 @@ def end(processes: Iterable[Process]) -> None:
         give_up_at = time.monotonic() + GRACE_SECONDS
         while (remaining := [process for process in remaining if process.alive]) and time.monotonic() < give_up_at:
             time.sleep(_POLL_SECONDS)
+
+
+def reap(processes: Iterable[Process]) -> None:
+    """Have the kernel forget those that have ended and are this process's children."""
+    for process in processes:
+        with suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)
 
 
 def _signal(process: Process, signal_number: signal.Signals) -> None:

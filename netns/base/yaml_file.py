@@ -18,7 +18,7 @@ from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 MAX_FILE_BYTES: Final = 4 << 20
 """A lab of the largest topology with a shape for each link has less than a quarter of it, a card's settings with 256
@@ -33,6 +33,12 @@ MAX_NUMBER_LENGTH: Final = 100
 """Characters of a number; Python's integers have no limit, and long ones take quadratic time."""
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """A part of a file: without conversions, and without other keys."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 def load_mapping(path: Path, *, error: type[Exception], wanted: str) -> dict[Hashable, Any]:

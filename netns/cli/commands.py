@@ -10,14 +10,13 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from netns.backends.choice import Wanted, require_root
 from netns.base.options import json_option
 from netns.base.output import print_json
-from netns.cli.options import LAB_OPTION
 from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
 from netns.errors import BackendError
 from netns.examples import file_named
@@ -29,6 +28,8 @@ from netns.observe.route_probe import MAX_PORTS, hops_to_spines, probe_spines
 from netns.programs import tool
 from netns.topology.file import read_topology
 from netns.topology.model import Topology
+
+LAB_OPTION: Final = click.option("--lab", "name", metavar="NAME", help="The lab; optional if only one is up.")
 
 
 @click.command("plan")

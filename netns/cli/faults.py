@@ -18,8 +18,7 @@ import click
 from netns.backends.choice import require_root
 from netns.base.options import Duration, json_option
 from netns.base.tables import count
-from netns.cli.commands import lab_named
-from netns.cli.options import LAB_OPTION
+from netns.cli.commands import LAB_OPTION, lab_named
 from netns.cli.show import shape_text, show_paths
 from netns.errors import BackendError
 from netns.faults.faults import active, fail, repair

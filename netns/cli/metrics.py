@@ -15,8 +15,7 @@ from netns.backends.choice import require_root
 from netns.base.addresses import host_port_text
 from netns.base.http_server import HttpServer, wants_openmetrics
 from netns.base.options import HostPort
-from netns.cli.commands import lab_named
-from netns.cli.options import LAB_OPTION
+from netns.cli.commands import LAB_OPTION, lab_named
 from netns.errors import BackendError
 from netns.lab.lab import Lab
 from netns.observe.lab_metrics import lab_metrics

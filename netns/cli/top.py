@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -16,10 +16,8 @@ from rich.text import Text
 from netns.backends.choice import require_root
 from netns.base.options import Duration
 from netns.base.tables import console, print_table, table
-from netns.cli.commands import lab_named
-from netns.cli.options import LAB_OPTION
-from netns.lab.lab import Lab
-from netns.observe.link_rates import LinkRates, rates
+from netns.cli.commands import LAB_OPTION, lab_named
+from netns.lab.lab import Lab, LinkCounters
 
 
 @click.command()
@@ -98,3 +96,50 @@ def _headline(lab: Lab) -> str:
         return f"lab {lab.name}, {lab.backend} backend"
     lost = f"; OVERLOADED: it lost {status['tap_drops']} packets itself" if status["tap_drops"] else ""
     return f"lab {lab.name}, relay backend, {status['late_mean_us']:.0f} us late on average{lost}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRates:
+    """One direction of a link between two samples."""
+
+    link: str
+    direction: str
+    """FROM>TO."""
+
+    bits_per_second: float
+    packets_per_second: float
+    dropped_per_second: float
+    queued_packets: int
+    dropped: int
+    """Since the lab came up."""
+
+    dead: bool
+    """Whether it has a failure."""
+
+
+def rates(
+    before: Mapping[str, LinkCounters],
+    after: Mapping[str, LinkCounters],
+    *,
+    seconds: float,
+    dead: Collection[str],
+) -> list[LinkRates]:
+    """Return the rates of every direction, in the topology's order. A link is called A-B, its directions `ab`, `ba`."""
+    found = []
+    for link, directions in after.items():
+        a, _, b = link.partition("-")
+        for key, now in directions.items():
+            then = before[link][key]
+            found.append(
+                LinkRates(
+                    link=link,
+                    direction=f"{a}>{b}" if key == "ab" else f"{b}>{a}",
+                    bits_per_second=(now["bytes"] - then["bytes"]) * 8 / seconds,
+                    packets_per_second=(now["packets"] - then["packets"]) / seconds,
+                    dropped_per_second=(now["dropped"] - then["dropped"]) / seconds,
+                    queued_packets=now.get("queued", 0),
+                    dropped=now["dropped"],
+                    dead=link in dead,
+                )
+            )
+    return found

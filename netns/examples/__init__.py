@@ -15,7 +15,6 @@ from typing import Final
 from netns.base.files import file_or_example
 
 DIRECTORY: Final = Path(__file__).parent
-NAMES: Final = tuple(sorted(path.stem for path in DIRECTORY.glob("*.yaml")))
 
 file_named: Final = partial(file_or_example, examples=DIRECTORY)
 """The file of that name, or the example."""

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from netns.base.units import UnitError, parse_duration_us
-from netns.base.yaml_file import load_mapping, validated
+from netns.base.yaml_file import Strict, load_mapping, validated
 from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
 from netns.topology.model import Topology
@@ -67,11 +67,7 @@ class ScheduledEvent:
         return f"{self.action} {self.name}{carrier}{shape}{until}"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class _Event(_Strict):
+class _Event(Strict):
     at: str | int | float = 0
     fail: str | None = None
     set_: str | None = Field(default=None, alias="set")
@@ -82,7 +78,7 @@ class _Event(_Strict):
     carrier: bool = False
 
 
-class _File(_Strict):
+class _File(Strict):
     events: list[_Event]
 
 

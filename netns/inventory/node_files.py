@@ -23,10 +23,10 @@ from pathlib import Path
 from sys import intern
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from netns.base.yaml_file import mapping_of, validated
-from netns.errors import NodesError, QuantityError
+from netns.errors import NodesError
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.nodes import (
     HOSTNAME_LABEL,
@@ -39,7 +39,7 @@ from netns.inventory.nodes import (
     Taint,
     layer_label,
 )
-from netns.inventory.quantity import parse_quantity
+from netns.inventory.quantity import Quantities
 from netns.topology.file import read_topology
 
 MAX_FILE_BYTES: Final = 512 << 20
@@ -113,18 +113,8 @@ class _Condition(Lenient):
 
 
 class _Status(Lenient):
-    allocatable: dict[str, int] = {}
+    allocatable: Quantities = {}
     conditions: list[_Condition] = []
-
-    @field_validator("allocatable", mode="before")
-    @classmethod
-    def _quantities(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        try:
-            return {name: parse_quantity(amount, resource=name) for name, amount in value.items()}
-        except QuantityError as error:
-            raise ValueError(str(error)) from None
 
 
 class _Item(Lenient):

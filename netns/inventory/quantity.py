@@ -10,7 +10,9 @@ import re
 import reprlib
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
-from typing import Final
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator
 
 from netns.errors import QuantityError
 
@@ -38,3 +40,16 @@ def parse_quantity(text: str | float, *, resource: str) -> int:
     if resource == "cpu":
         number *= 1000
     return int(number.to_integral_value(ROUND_CEILING))
+
+
+def _parsed(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    try:
+        return {name: parse_quantity(amount, resource=str(name)) for name, amount in value.items()}
+    except QuantityError as error:
+        raise ValueError(str(error)) from None
+
+
+Quantities = Annotated[dict[str, int], BeforeValidator(_parsed)]
+"""A field of a document: quantities by resource."""

@@ -6,16 +6,21 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
+from typing import Final
 
 from netns.backends.kernel.netlink import add_namespace, apply, delete_namespace
-from netns.backends.relay.client import start_relay, stop_relay
+from netns.backends.relay.client import start_relay
 from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.errors import BackendError
 from netns.lab.operations import AddNamespace, DeleteNamespace, InNamespace, Operation, StartRelay
 from netns.lab.state import LabDirectory, LabState
-from netns.observe.capture_processes import start_capture_process
-from netns.processes import Process, end, processes_in
+from netns.processes import Process, end, processes_in, reap, start_detached
 from netns.signals import signals_raise, undisturbed
+from netns.topology.model import Capture
+
+CAPTURE_WITHIN_S: Final = 10.0
+"""How long a capture may take to begin."""
 
 
 def build(directory: LabDirectory, state: LabState, steps: Iterable[Operation]) -> LabState:
@@ -41,9 +46,9 @@ def dismantle(directory: LabDirectory, state: LabState) -> None:
     Objects that no longer exist are skipped, so that an interrupted call can be repeated.
     """
     directory.write(replace(state, phase="going down"))
-    if state.relay is not None:
-        stop_relay(state.relay.pid, started_at_ticks=state.relay.started_at_ticks)
-    end(state.capture_processes)  # SIGTERM first: they complete their files
+    own = [*([] if state.relay is None else [state.relay]), *state.capture_processes]
+    end(own)  # SIGTERM first: captures complete their files
+    reap(own)
     end(processes_in(state.namespaces))
     for netns in reversed(state.namespaces):
         if exists(netns):
@@ -86,7 +91,7 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Operation, ...
     for number, capture in enumerate(state.topology.captures):
         log_path = directory.path / f"capture.{number}.log"
         with undisturbed():
-            process = start_capture_process(state.topology.name, capture, log_path=log_path)
+            process = _start_capture(state.topology.name, capture, log_path=log_path)
             state = replace(state, capture_processes=(*state.capture_processes, process))
             directory.write(state)
     state = replace(state, phase="up")
@@ -123,3 +128,19 @@ def _start_relay(directory: LabDirectory, state: LabState, step: StartRelay) -> 
 
     start_relay(directory.relay_spec, log_path=directory.relay_log, record=record)
     return state
+
+
+def _start_capture(lab: str, capture: Capture, *, log_path: Path) -> Process:
+    """Start a process of `srd-lab capture` that runs as long as the lab is up; return when it records."""
+    overwrite = ["--overwrite"] if capture.overwrite else []
+    pid = start_detached(
+        ["netns", "capture", "--lab", lab, capture.link, "-o", capture.file, *overwrite],
+        what="a capture",
+        log_path=log_path,
+        is_ready=lambda _pid: "capturing " in log_path.read_text(),
+        within_s=CAPTURE_WITHIN_S,
+    )
+    process = Process.of(pid)
+    if process is None:
+        raise BackendError(f"a capture ended as soon as it had begun; its log is {log_path}")
+    return process

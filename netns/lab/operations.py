@@ -8,7 +8,7 @@ routes, rules, sysctls and qdiscs, and with a veth also its far end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from netns.netem.shape import Shape
@@ -292,17 +292,11 @@ class RelayLink:
     seed_ab: int
     seed_ba: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the link's entry in the relay's specification file."""
-        return {
-            "name": self.name,
-            "a": {"netns": self.netns_a, "ifname": self.ifname_a},
-            "b": {"netns": self.netns_b, "ifname": self.ifname_b},
-            "shape_ab": self.shape_ab.to_dict(),
-            "shape_ba": self.shape_ba.to_dict(),
-            "seed_ab": self.seed_ab,
-            "seed_ba": self.seed_ba,
-        }
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RelayLink:
+        """Return the link of an entry in the relay's specification file. Raises TypeError, KeyError or ShapeError."""
+        shapes = {key: Shape.from_dict(values[key]) for key in ("shape_ab", "shape_ba")}
+        return cls(**{**values, **shapes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +316,7 @@ class StartRelay:
 
     def to_dict(self, *, control: str) -> Mapping[str, Any]:
         """Return the relay's specification file; `control` is the path of its socket."""
-        return {"lab": self.lab, "control": control, "links": [link.to_dict() for link in self.links]}
+        return {"lab": self.lab, "control": control, "links": [asdict(link) for link in self.links]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from netns.base.yaml_file import load_mapping, validated
-from netns.errors import JobError, QuantityError
+from netns.base.yaml_file import Strict, load_mapping, validated
+from netns.errors import JobError
 from netns.inventory.layers import level_named
 from netns.inventory.nodes import PODS
-from netns.inventory.quantity import parse_quantity
+from netns.inventory.quantity import Quantities
 from netns.placement.model import Affinity, Expression, Mode, Request, Slice, Term, Toleration
 
 MAX_RANKS: Final = 1_000_000
@@ -47,27 +47,18 @@ def _level(value: Any) -> Any:
     return level_named(value) if isinstance(value, str) and value else value
 
 
-def _quantities(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if PODS in value:
+def _without_slots(value: Any) -> Any:
+    if isinstance(value, dict) and PODS in value:
         raise ValueError(f"{PODS}: every rank takes one anyway; leave it out")
-    try:
-        return {name: parse_quantity(amount, resource=str(name)) for name, amount in value.items()}
-    except QuantityError as error:
-        raise ValueError(str(error)) from None
+    return value
 
 
 Level = Annotated[str, BeforeValidator(_level), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=MAX_RANKS)]
-Resources = Annotated[dict[str, int], BeforeValidator(_quantities)]
+Resources = Annotated[Quantities, BeforeValidator(_without_slots)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class JobTopology(_Strict):
+class JobTopology(Strict):
     """How close the ranks must, or should, be to each other: the label key of a level, under one of the two names."""
 
     required: Level | None = None
@@ -80,14 +71,14 @@ class JobTopology(_Strict):
         return self
 
 
-class JobSlice(_Strict):
+class JobSlice(Strict):
     """Groups of so many ranks, each within one domain of a layer."""
 
     layer: Level
     size: Count
 
 
-class JobToleration(_Strict):
+class JobToleration(Strict):
     """As in a pod."""
 
     key: str = ""
@@ -96,13 +87,13 @@ class JobToleration(_Strict):
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
-class JobLeader(_Strict):
+class JobLeader(Strict):
     """Rank 0 as the leader of the other ranks: a pod set of its own, placed with them (Kueue's podset groups)."""
 
-    resources: Resources = {}
+    resources: Resources = Field(default={})
 
 
-class JobExpression(_Strict):
+class JobExpression(Strict):
     """A requirement on a label of nodes."""
 
     key: str = Field(min_length=1)
@@ -110,7 +101,7 @@ class JobExpression(_Strict):
     values: tuple[str, ...] = Field(default=(), strict=False)
 
 
-class JobTerm(_Strict):
+class JobTerm(Strict):
     """Requirements that must all hold."""
 
     match_expressions: tuple[JobExpression, ...] = Field(min_length=1, strict=False)
@@ -126,7 +117,7 @@ class JobPreferredTerm(JobTerm):
     weight: int = Field(ge=1, le=100)
 
 
-class JobNodeAffinity(_Strict):
+class JobNodeAffinity(Strict):
     """As in a pod: one of `required` must hold, each of `preferred` that holds adds its weight."""
 
     required: tuple[JobTerm, ...] = Field(default=(), strict=False)
@@ -140,7 +131,7 @@ class JobNodeAffinity(_Strict):
         )
 
 
-class Job(_Strict):
+class Job(Strict):
     """What to run, on how many hosts, and how close to each other."""
 
     name: str
@@ -156,15 +147,15 @@ class Job(_Strict):
     slices: tuple[JobSlice, ...] = Field(default=(), strict=False)
     """From the outermost to the innermost."""
 
-    resources: Resources = {}
+    resources: Resources = Field(default={})
     """Of one rank, in the units of `Node.allocatable`; the file has Kubernetes' quantities."""
 
     leader: JobLeader | None = None
     """What rank 0 needs instead, if it leads the others. Slices are then of the others."""
 
-    env: dict[Annotated[str, Field(pattern="^[^=]+$")], str] = {}
+    env: dict[Annotated[str, Field(pattern="^[^=]+$")], str] = Field(default={})
 
-    node_selector: dict[str, str] = {}
+    node_selector: dict[str, str] = Field(default={})
 
     node_affinity: JobNodeAffinity | None = None
     """Preferences count with Kueue's feature gate TASRespectNodeAffinityPreferred only."""

@@ -12,34 +12,21 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from netns.base.yaml_file import validated
-from netns.errors import NodesError, QuantityError
+from netns.errors import NodesError
 from netns.inventory.node_files import Label, Lenient, listed, load_document
-from netns.inventory.quantity import parse_quantity
+from netns.inventory.quantity import Quantities
 from netns.placement.model import Usage
 
 ENDED = ("Succeeded", "Failed")
 WANTED = "no items (kubectl get pods --all-namespaces -o json)"
 
 
-def _quantities(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    try:
-        return {name: parse_quantity(amount, resource=str(name)) for name, amount in value.items()}
-    except QuantityError as error:
-        raise ValueError(str(error)) from None
-
-
-Amounts = Annotated[dict[str, int], BeforeValidator(_quantities)]
-
-
 class _Resources(Lenient):
-    requests: Amounts = Field(default={})
+    requests: Quantities = Field(default={})
 
 
 class _Container(Lenient):
@@ -51,7 +38,7 @@ class _Spec(Lenient):
     node_name: Label = Field(default="", alias="nodeName")
     containers: list[_Container] = Field(default=[])
     init_containers: list[_Container] = Field(default=[], alias="initContainers")
-    overhead: Amounts = Field(default={})
+    overhead: Quantities = Field(default={})
     resources: _Resources = _Resources()
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from netns.errors import TopologyError
-from netns.netem.shape import NETEM_LIMIT, DerivedLimit, Shape
+from netns.netem.shape import DerivedLimit, Shape
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Switch, Topology, check_size
 
 PORT_BUFFER_PACKETS: Final = 16
@@ -75,7 +75,7 @@ class ClosLinks:
         return shape.with_fields({"derived_limit": derived})
 
 
-def three_tier(
+def clos(
     *,
     blocks: int = 2,
     leaves_per_block: int = 2,
@@ -89,40 +89,9 @@ def three_tier(
 ) -> Topology:
     """Build a three-tier Clos; `hosts_per_leaf` is one number for all racks or one for each; 0: no rack there.
 
-    A shape with netem's default limit gets the limit of the module's docstring. Raises TopologyError.
+    Shapes stay as they are: `ClosLinks.with_room` has the limits of the module's docstring. Raises TopologyError.
     """
     links = links or ClosLinks()
-    keep = [
-        field.name
-        for field in fields(links)
-        if (shape := getattr(links, field.name)) is not None and shape.limit_packets != NETEM_LIMIT
-    ]
-    return clos(
-        blocks=blocks,
-        leaves_per_block=leaves_per_block,
-        hosts_per_leaf=hosts_per_leaf,
-        aggregations_per_block=aggregations_per_block,
-        spines=spines,
-        links=links.with_room(mtu=mtu, keep=keep),
-        mtu=mtu,
-        name=name,
-        seed=seed,
-    )
-
-
-def clos(
-    *,
-    blocks: int,
-    leaves_per_block: int,
-    hosts_per_leaf: int | list[int] | tuple[int, ...],
-    aggregations_per_block: int,
-    spines: int,
-    links: ClosLinks,
-    mtu: int,
-    name: str,
-    seed: int,
-) -> Topology:
-    """Build `three_tier` with unchanged shapes. Raises TopologyError."""
     for key, value in (
         ("blocks", blocks),
         ("leaves_per_block", leaves_per_block),

@@ -66,9 +66,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from netns.base.yaml_file import load_mapping, validated
+from netns.base.yaml_file import Strict, load_mapping, validated
 from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
 from netns.topology.clos import ClosLinks, clos
@@ -94,11 +94,7 @@ ShapeFields = dict[str, Any]
 Count = Annotated[int, Field(ge=1, le=254)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class _LeafSpine(_Strict):
+class _LeafSpine(Strict):
     leaves: Count = 2
     spines: Count = 4
     hosts_per_leaf: Count = 1
@@ -106,13 +102,13 @@ class _LeafSpine(_Strict):
     paths: dict[str, ShapeFields] | None = None
 
 
-class _Dumbbell(_Strict):
+class _Dumbbell(Strict):
     hosts_per_side: Count = 1
     bottleneck: ShapeFields
     access: ShapeFields | None = None
 
 
-class _Clos(_Strict):
+class _Clos(Strict):
     blocks: Count = 2
     leaves_per_block: Count = 2
     hosts_per_leaf: Any = 4  # a number or a list: `clos` checks it, as pydantic's messages for unions are unclear
@@ -123,7 +119,7 @@ class _Clos(_Strict):
     spine_link: ShapeFields | None = None
 
 
-class _Link(_Strict):
+class _Link(Strict):
     a: str
     b: str
     shape: ShapeFields | None = None
@@ -131,13 +127,13 @@ class _Link(_Strict):
     shape_ba: ShapeFields | None = None
 
 
-class _Capture(_Strict):
+class _Capture(Strict):
     link: str
     file: str = Field(min_length=1)
     overwrite: bool = False
 
 
-class _File(_Strict):
+class _File(Strict):
     name: str | None = None
     mtu: int = 9000
     seed: int = 1

@@ -13,6 +13,7 @@ import click
 
 from netns.base import logs
 from netns.base.logs import line_of
+from srd.cli.options import require_one_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}
@@ -31,8 +32,7 @@ def log_options(command: F) -> F:
 
 def log_level(*, verbose: bool, quiet: bool) -> int:
     """Return the level. Raises click.UsageError for both."""
-    if verbose and quiet:
-        raise click.UsageError("--verbose and --quiet exclude each other; give one of them")
+    require_one_of({"--verbose": verbose, "--quiet": quiet})
     return logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
 
 

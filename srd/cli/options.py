@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from netns.base.options import HostPort
 from netns.base.output import emit
 from netns.base.printable import printable
 from srd.errors import SrdError
+from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.proto.wire.data import DEFAULT_PORT
 
 STOP_WITHIN_S = 2.0
@@ -34,6 +35,13 @@ class Interrupted(click.ClickException):
 
 ADDRESS: Final = HostPort(example_port=DEFAULT_PORT)
 """The type of an argument HOST:PORT."""
+
+
+def require_one_of(given: Mapping[str, object]) -> None:
+    """Raise click.UsageError if more than one of these options is given, which is if its value is true."""
+    names = [name for name, value in given.items() if value]
+    if len(names) > 1:
+        raise click.UsageError(f"{' and '.join(names)} exclude each other; give one of them")
 
 
 def is_directory(path: Path) -> bool:
@@ -101,6 +109,11 @@ def _end(number: signal.Signals) -> None:
     os._exit(Interrupted.exit_code)
 
 
+paths_option: Final = click.option(
+    "--paths",
+    type=click.IntRange(1, MAX_PATHS),
+    help=f"Number of source ports to spray packets over.  [default: {ProtocolConfig().paths}]",
+)
 busy_poll_option = click.option(
     "--busy-poll",
     is_flag=True,

@@ -11,7 +11,7 @@ import click
 
 from netns.base.addresses import host_port_text
 from netns.base.options import Duration, Rate, Size
-from srd.cli.options import run
+from srd.cli.options import require_one_of, run
 from srd.cli.perf_options import (
     PORT,
     ClientSide,
@@ -200,13 +200,9 @@ class ClientOptions:
 
     def parameters(self) -> Parameters:
         """Return the test. Raises click.UsageError."""
-        for one, other, both in (
-            ("--time", "--bytes", self.seconds is not None and self.size_bytes is not None),
-            ("--reverse", "--bidir", self.reverse and self.bidir),
-            ("--tcp", "--mptcp", self.tcp and self.mptcp),
-        ):
-            if both:
-                raise click.UsageError(f"{one} and {other} exclude each other; give one of them")
+        require_one_of({"--time": self.seconds is not None, "--bytes": self.size_bytes is not None})
+        require_one_of({"--reverse": self.reverse, "--bidir": self.bidir})
+        require_one_of({"--tcp": self.tcp, "--mptcp": self.mptcp})
         is_tcp = self.tcp or self.mptcp
         if self.congestion is not None and not is_tcp:
             raise click.UsageError("--congestion is of TCP; give --tcp or --mptcp, too")

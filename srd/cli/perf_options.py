@@ -14,8 +14,8 @@ from netns.base.addresses import host_port_text
 from netns.base.options import Duration
 from netns.base.printable import printable
 from srd.cli.metrics import metrics_option
-from srd.cli.options import busy_poll_option
-from srd.cli.security import security_config, split_fingerprint
+from srd.cli.options import busy_poll_option, paths_option
+from srd.cli.security import SecurityOptions, check_fingerprint, split_fingerprint
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
@@ -26,8 +26,8 @@ from srd.perf.iperf_json import error_document
 from srd.perf.results import describe
 from srd.perf.server import INTERVAL_S
 from srd.perf.tcp_socket import BBR, CUBIC
-from srd.proto.config import MAX_PATHS, ProtocolConfig
-from srd.secure.config import Keys, SecurityConfig
+from srd.proto.config import ProtocolConfig
+from srd.secure.config import SecurityConfig
 
 PORT: Final = 5201
 """iperf3's, so that what a firewall allows for it is allowed for this."""
@@ -40,11 +40,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         busy_poll_option,
         metrics_option,
-        click.option(
-            "--paths",
-            type=click.IntRange(1, MAX_PATHS),
-            help=f"Number of source ports to spray packets over.  [default: {ProtocolConfig().paths}]",
-        ),
+        paths_option,
         click.option("--logfile", type=click.Path(path_type=Path, dir_okay=False), help="Write the output to FILE."),
         click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON document."),
         click.option("-B", "--bind", metavar="ADDRESS", help="Use this local address."),
@@ -55,7 +51,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
+class Common(SecurityOptions):
     """Options that both ends have."""
 
     port: int
@@ -65,14 +61,6 @@ class Common:
     paths: int | None
     metrics: tuple[str, int] | None
     busy_poll: bool
-    plain: bool
-    psk_file: Path | None
-    cert: Path | None
-    ca: Path | None
-
-    def security(self, **keys: Path | None) -> SecurityConfig:
-        """Return what the options say. Raises click.UsageError."""
-        return security_config(plain=self.plain, psk_file=self.psk_file, cert=self.cert, ca=self.ca, **keys)
 
     def config(self, security: SecurityConfig) -> EndpointConfig:
         """Return the endpoint's settings."""
@@ -164,10 +152,7 @@ class ClientSide:
         common = Common(**{name: given.pop(name) for name in Common.__dataclass_fields__})
         address, fingerprint = split_fingerprint(host)
         security = common.security(known_hosts=given.pop("known_hosts"))
-        if fingerprint and not isinstance(security, Keys):
-            raise click.UsageError(
-                f"{host}: a fingerprint is of a public key; leave out --plain, --psk-file, --cert, or it"
-            )
+        check_fingerprint(host, security)
         target = Target(address.removeprefix("[").removesuffix("]"), common.port, fingerprint)
         return cls(common, target, common.config(security), given.pop("connect_timeout_s"))
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from netns.base.options import Duration, Size
-from srd.cli.options import run
+from srd.cli.options import require_one_of, run
 from srd.cli.perf_options import (
     ClientSide,
     common_options,
@@ -142,12 +142,8 @@ def _sweep(
     congestion: str | None = None,
 ) -> Sweep:
     """Return what is to be measured. Raises click.UsageError."""
-    for one, other, both in (
-        ("--size", "--all", bool(sizes) and all_sizes),
-        ("--iters", "--duration", iterations is not None and seconds is not None),
-    ):
-        if both:
-            raise click.UsageError(f"{one} and {other} exclude each other; give one of them")
+    require_one_of({"--size": sizes, "--all": all_sizes})
+    require_one_of({"--iters": iterations is not None, "--duration": seconds is not None})
     if congestion is not None and not tcp:
         raise click.UsageError("--congestion is of TCP; give --tcp, too")
     sweep = Sweep(

@@ -23,7 +23,7 @@ from srd.cli.devmem import DeviceMemory
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
 from srd.cli.options import ADDRESS, busy_poll_option, is_directory, run
-from srd.cli.security import authorized_keys_option, security_config, security_options
+from srd.cli.security import SecurityOptions, authorized_keys_option, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
@@ -143,14 +143,10 @@ def _check_output(output: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointOptions:
+class EndpointOptions(SecurityOptions):
     """Options of `srd recv` that are for an endpoint of this process."""
 
     devmem: int | None
-    plain: bool
-    psk_file: Path | None
-    cert: Path | None
-    ca: Path | None
     authorized_keys: Path | None
     busy_poll: bool
     trace_file: Path | None
@@ -160,9 +156,7 @@ class EndpointOptions:
 def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> OpenListener:
     """Listen with an endpoint of this process. Raises click.UsageError for options that contradict each other."""
     check_trace_file(own.trace_file, inputs=[])
-    security = security_config(
-        plain=own.plain, psk_file=own.psk_file, cert=own.cert, ca=own.ca, authorized_keys=own.authorized_keys
-    )
+    security = own.security(authorized_keys=own.authorized_keys)
     memory = None if own.devmem is None else DeviceMemory(own.devmem)
     config = replace(
         memory.config if memory else EndpointConfig(),

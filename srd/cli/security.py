@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from srd.cli.options import ADDRESS
+from srd.cli.options import ADDRESS, require_one_of
 from srd.errors import UsageError
 from srd.secure.config import Cert, Keys, Plain, Psk, SecurityConfig
 from srd.secure.keys import (
@@ -80,39 +81,47 @@ authorized_keys_option = click.option(
 )
 
 
-def security_config(
-    *,
-    plain: bool,
-    psk_file: Path | None,
-    cert: Path | None,
-    ca: Path | None,
-    known_hosts: Path | None = None,
-    authorized_keys: Path | None = None,
-) -> SecurityConfig:
-    """Return the setting that the options say. Raises click.UsageError if they contradict each other, or for a file."""
-    given = {
-        "--plain": plain,
-        "--psk-file": psk_file,
-        "--cert": cert,
-        "--known-hosts": known_hosts,
-        "--authorized-keys": authorized_keys,
-    }
-    names = [name for name, value in given.items() if value]
-    if len(names) > 1:
-        raise click.UsageError(f"{' and '.join(names)} exclude each other; give one of them")
-    if (cert is None) is not (ca is None):
-        raise click.UsageError("--cert and --ca belong together; give both, or neither")
-    try:
-        if plain:
-            return Plain()
-        if cert is not None and ca is not None:
-            return Cert.read(cert, authorities=ca)
-        if psk_file is not None:
-            return Psk(read_psk(psk_file))
-        authorized = None if authorized_keys is None else read_authorized(authorized_keys)
-        return Keys(known_hosts=known_hosts, authorized=authorized)
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error
+@dataclass(frozen=True, slots=True)
+class SecurityOptions:
+    """What `security_options` adds."""
+
+    plain: bool
+    psk_file: Path | None
+    cert: Path | None
+    ca: Path | None
+
+    def security(self, *, known_hosts: Path | None = None, authorized_keys: Path | None = None) -> SecurityConfig:
+        """Return the setting. Raises click.UsageError for options that contradict each other, or for a file."""
+        require_one_of(
+            {
+                "--plain": self.plain,
+                "--psk-file": self.psk_file,
+                "--cert": self.cert,
+                "--known-hosts": known_hosts,
+                "--authorized-keys": authorized_keys,
+            }
+        )
+        if (self.cert is None) is not (self.ca is None):
+            raise click.UsageError("--cert and --ca belong together; give both, or neither")
+        try:
+            if self.plain:
+                return Plain()
+            if self.cert is not None and self.ca is not None:
+                return Cert.read(self.cert, authorities=self.ca)
+            if self.psk_file is not None:
+                return Psk(read_psk(self.psk_file))
+            authorized = None if authorized_keys is None else read_authorized(authorized_keys)
+            return Keys(known_hosts=known_hosts, authorized=authorized)
+        except UsageError as error:
+            raise click.UsageError(str(error)) from error
+
+
+def check_fingerprint(target: str, security: SecurityConfig) -> None:
+    """Raise click.UsageError for a target with a fingerprint, where no public key is used."""
+    if "#" in target and not isinstance(security, Keys):
+        raise click.UsageError(
+            f"{target}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
+        )
 
 
 @click.command()

@@ -7,6 +7,7 @@ import os
 import secrets
 import stat
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,23 +15,22 @@ from typing import Any
 import click
 
 from netns.base.addresses import host_port_text
+from netns.base.files import write_whole
 from netns.base.options import Duration, Rate
 from netns.base.standard_streams import was_closed
 from srd.cli.delivery import Delivery, Destination, SendOptions
-from srd.cli.options import busy_poll_option, is_directory, is_file, run
-from srd.cli.security import Target, known_hosts_option, security_config, security_options
+from srd.cli.options import busy_poll_option, is_directory, is_file, paths_option, run
+from srd.cli.security import SecurityOptions, Target, check_fingerprint, known_hosts_option, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
-from srd.cli.transfer_secret import transfer_secret
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.errors import TransferError
 from srd.file_transfer.listing import Listing, list_all
-from srd.file_transfer.names import MAX_NAME_BYTES, path_untrusted
 from srd.file_transfer.outgoing import Outgoing
-from srd.file_transfer.protocol import FILE_HASHES, MAX_RETRY_S, STANDARD_STREAM
+from srd.file_transfer.protocol import FILE_HASHES, MAX_NAME_BYTES, MAX_RETRY_S, STANDARD_STREAM, path_untrusted
 from srd.peer import Peer
-from srd.proto.config import MAX_PATHS, ProtocolConfig
-from srd.secure.config import Keys
+from srd.proto.config import ProtocolConfig
+from srd.secure.keys import directory
 
 RETRY_FOR_S = 60
 """Default of --retry-for: long enough for a restart of the receiver, a migration of its host, or a flapping link."""
@@ -40,11 +40,7 @@ LEAST_LIMIT_BPS = 1_000_000
 
 @click.command()
 @click.argument("arguments", metavar="PATH... HOST:PORT[#FINGERPRINT]", nargs=-1, required=True)
-@click.option(
-    "--paths",
-    type=click.IntRange(1, MAX_PATHS),
-    help=f"Number of source ports to spray packets over.  [default: {ProtocolConfig().paths}]",
-)
+@paths_option
 @click.option(
     "--retry-for",
     "retry_for_s",
@@ -121,14 +117,10 @@ def send(
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointOptions:
+class EndpointOptions(SecurityOptions):
     """Options of `srd send` that are for an endpoint of this process."""
 
     paths: int | None
-    plain: bool
-    psk_file: Path | None
-    cert: Path | None
-    ca: Path | None
     known_hosts: Path | None
     busy_poll: bool
     trace_file: Path | None
@@ -139,13 +131,8 @@ class EndpointOptions:
             raise click.UsageError(
                 "--devmem: sends the pages of a file as they are, which cannot be encrypted; add --plain"
             )
-        security = security_config(
-            plain=self.plain, psk_file=self.psk_file, cert=self.cert, ca=self.ca, known_hosts=self.known_hosts
-        )
-        if "#" in target and not isinstance(security, Keys):
-            raise click.UsageError(
-                f"{target}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
-            )
+        security = self.security(known_hosts=self.known_hosts)
+        check_fingerprint(target, security)
         protocol = ProtocolConfig(paths=options.paths)
         return EndpointConfig(
             protocol=protocol,
@@ -237,3 +224,27 @@ async def _send(
                 return peer
 
             return await Delivery(listing, Destination(name, connect), options=options).run()
+
+
+_BYTES = 32
+
+
+def transfer_secret() -> bytes:
+    """Return this user's secret, made at the first use. Where it cannot be kept, it is of this process alone."""
+    path = directory() / "transfer_secret"
+    for _ in range(2):
+        try:
+            secret = path.read_bytes()
+        except OSError:
+            secret = b""
+        if len(secret) == _BYTES:
+            return secret
+        _make(path)
+    return secrets.token_bytes(_BYTES)
+
+
+def _make(path: Path) -> None:
+    """Make the file; leave one that another process has made meanwhile."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, secrets.token_bytes(_BYTES), mode=0o600, exclusive=True)

@@ -14,8 +14,7 @@ from netns.base.tables import table
 from srd.cli.progress import rate_text
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
-from srd.qlog.summary import PeerSummary, ReceivedPath, SentPath, Stalls, summarise
-from srd.qlog.timeline import timeline
+from srd.qlog.summary import PeerSummary, ReceivedPath, SentPath, Stalls, summarise, timeline
 
 PIPE_COLUMNS = 120
 """Output width when stdout is not a terminal."""

@@ -19,7 +19,7 @@ from netns.base.options import json_option
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
 from srd.cli.options import busy_poll_option, run
-from srd.cli.security import Target, known_hosts_option, security_config, security_options
+from srd.cli.security import SecurityOptions, Target, known_hosts_option, security_options
 from srd.config import EndpointConfig
 from srd.errors import UsageError
 from srd.metrics.serving import serving
@@ -129,7 +129,7 @@ def common_options(command: _F) -> _F:
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
+class Common(SecurityOptions):
     """Options of both ends."""
 
     addresses: tuple[OwnAddress, ...]
@@ -141,23 +141,19 @@ class Common:
     express_for: tuple[Network, ...]
     busy_poll: bool
     key: Path | None
-    plain: bool
-    psk_file: Path | None
-    cert: Path | None
-    ca: Path | None
     metrics: tuple[str, int] | None
     verbose: bool
     quiet: bool
 
     def settings(self, *, port: int, **more: Any) -> Settings:
-        """Return the settings; `port`: of the listener; `more`: of `security_config`. Raises click.UsageError."""
+        """Return the settings; `port`: of the listener; `more`: of `security`. Raises click.UsageError."""
         if self.fallback and port == MAX_PORT:
             raise click.UsageError(f"--fallback: there is no port behind {port}; choose another")
         if self.express_for and not self.fallback:
             raise click.UsageError(
                 "--express-for says what does not go over SRD; add --fallback, by which it goes then"
             )
-        security = security_config(plain=self.plain, psk_file=self.psk_file, cert=self.cert, ca=self.ca, **more)
+        security = self.security(**more)
         if self.key is not None:
             if not isinstance(security, Keys):
                 raise click.UsageError("--key belongs to public keys; leave it out, or --plain, --psk-file and --cert")

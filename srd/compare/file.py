@@ -35,11 +35,11 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from netns.base.files import file_or_example
 from netns.base.units import UnitError, parse_duration_us, parse_percent, parse_rate_bps, parse_size
-from netns.base.yaml_file import load_mapping, validated
+from netns.base.yaml_file import Strict, load_mapping, validated
 from netns.errors import ShapeError, TopologyError
 from netns.examples import file_named
 from netns.faults.schedule import check_events, in_order, parse_events
@@ -62,42 +62,38 @@ _LAB_NAME: Final = "compare"
 Quantity = str | int | float
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class _Condition(_Strict):
+class _Condition(Strict):
     shape: dict[str, Any] = Field(default_factory=dict)
     events: list[dict[str, Any]] = Field(default_factory=list)
     busiest_link_fails_at: Quantity | None = None
 
 
-class _Bulk(_Strict):
+class _Bulk(Strict):
     size: Quantity
 
 
-class _FileSent(_Strict):
+class _FileSent(Strict):
     size: Quantity | None = None
     path: str | None = None
 
 
-class _Incast(_Strict):
+class _Incast(Strict):
     senders: int = Field(ge=1, le=254)
     size: Quantity
 
 
-class _AllToAll(_Strict):
+class _AllToAll(Strict):
     size: Quantity
 
 
-class _Rpc(_Strict):
+class _Rpc(Strict):
     sizes: str
     load: Quantity
     duration: Quantity
     scale: float | int = Field(default=1, gt=0, le=1)
 
 
-class _Workload(_Strict):
+class _Workload(Strict):
     bulk: _Bulk | None = None
     file: _FileSent | None = None
     incast: _Incast | None = None
@@ -105,7 +101,7 @@ class _Workload(_Strict):
     rpc: _Rpc | None = None
 
 
-class _Wanted(_Strict):
+class _Wanted(Strict):
     transport: str
     figure: str
     over: str | None = None
@@ -114,7 +110,7 @@ class _Wanted(_Strict):
     conditions: list[str] = Field(default_factory=list)
 
 
-class _File(_Strict):
+class _File(Strict):
     name: str | None = None
     fabrics: dict[str, str | dict[str, Any]] = Field(min_length=1)
     transports: list[str] = Field(default=list(TRANSPORTS), min_length=1)

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from netns.base.files import write_whole
 from netns.signals import undisturbed
 from srd.compare.errors import ResultsError
 from srd.compare.grid import Cell
@@ -106,15 +107,9 @@ def cells_json(outcomes: Mapping[Cell, CellOutcome]) -> list[dict[str, Any]]:
 
 def write(path: Path, text: str | bytes) -> None:
     """Write a file, whole or not at all. Raises ResultsError."""
-    data = text.encode() if isinstance(text, str) else text
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, text.encode() if isinstance(text, str) else text)
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
 

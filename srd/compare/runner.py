@@ -13,13 +13,12 @@ from netns.errors import BackendError, ShapeError
 from netns.lab.lab import Lab
 from netns.observe.machine import machine
 from srd.build import BUILD
-from srd.compare.cell import Measurement
+from srd.compare.cell import MPTCP, Measurement
 from srd.compare.fabric import conditioned, uplink_bps
 from srd.compare.grid import Cell, Grid
 from srd.compare.outcome import CellOutcome, CellProgress, OnProgress, State
 from srd.compare.payload import Payloads
 from srd.compare.results import Results
-from srd.compare.subflows import MPTCP
 from srd.compare.traffic import File
 from srd.perf.iperf_json import program
 from srd.perf.tcp_socket import BBR, CUBIC, why_unavailable

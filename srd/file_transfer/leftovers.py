@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srd.file_transfer.errors import TransferInterruptedError
-from srd.file_transfer.names import MAX_PATH_BYTES
-from srd.file_transfer.protocol import MAX_RETRY_S, Offer
+from srd.file_transfer.protocol import MAX_PATH_BYTES, MAX_RETRY_S, Offer
 
 GRACE_S = 10.0
 """Added to the sender's time: the two ends detect a loss at different times, and a handshake takes time."""

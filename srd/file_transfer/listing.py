@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.names import path_untrusted
 from srd.file_transfer.outgoing import Outgoing
+from srd.file_transfer.protocol import path_untrusted
 
 _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 

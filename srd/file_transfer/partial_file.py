@@ -6,17 +6,19 @@ that have the digests in the journal (chunk_file.py).
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+import stat
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from srd.file_transfer.chunk_file import ChunkFile
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
 from srd.file_transfer.leftovers import head_of, journal_path, open_locked, part_path
 from srd.file_transfer.ordered_chunks import OrderedChunks
 from srd.file_transfer.protocol import Offer
-from srd.file_transfer.publish import publish
 from srd.file_transfer.store import Store
 from srd.file_transfer.tree import Tree, set_mode, set_time
 
@@ -191,3 +193,42 @@ def refusal_of(error: OSError, *, name: str, what: str) -> TransferError:
     if error.errno in _FOR_NOW:
         return TransferInterruptedError(f"{name}: the receiver cannot take it now: {error.strerror}")
     return TransferError(f"{name}: {what} at the receiver: {error.strerror}")
+
+
+_AT_FDCWD = -100  # linux/fcntl.h
+_RENAME_NOREPLACE = 1  # linux/fs.h
+_libc = ctypes.CDLL(None, use_errno=True)
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES, errno.EINVAL}
+"""Errors of file systems without hard links: FAT and exFAT return EPERM, others vary."""
+_NO_FLAG = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+def publish(partial: Path, final: str, *, directory: int) -> bool:
+    """Give `partial` the name `final` in an open directory, which is no file's; return whether `partial` was removed.
+
+    This works on all file systems, including those without hard links. Raises OSError, FileExistsError.
+    """
+    try:
+        os.link(partial, final, dst_dir_fd=directory)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+    else:
+        return False
+    try:
+        rename_noreplace(partial, final, directory=directory)
+    except OSError as error:
+        if error.errno not in _NO_FLAG:
+            raise
+        # Neither is supported: create an empty file, which fails if the name exists, and replace it.
+        # Needs no descriptor, of which there may be none left.
+        os.mknod(final, stat.S_IFREG | 0o666, dir_fd=directory)
+        os.replace(partial, final, dst_dir_fd=directory)
+    return True
+
+
+def rename_noreplace(source: Path, target: str, *, directory: int) -> None:
+    """Rename a file into an open directory with renameat2(2), which refuses an existing target. Raises OSError."""
+    if _libc.renameat2(_AT_FDCWD, os.fsencode(source), directory, os.fsencode(target), _RENAME_NOREPLACE) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(source), None, target)

@@ -44,9 +44,8 @@ from srd.file_transfer.protocol import (
     pipe_chunks_untrusted,
     refusal,
 )
-from srd.file_transfer.stall import StallMeter
 from srd.file_transfer.store_queue import Failures, Item, StoreQueue
-from srd.file_transfer.watcher import Received, Watcher
+from srd.file_transfer.watcher import Received, StallMeter, Watcher
 from srd.file_transfer.worker import start_worker
 from srd.message import Message
 from srd.notify import Notify

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.names import path_untrusted
-from srd.file_transfer.protocol import MODE_BITS, Offer
+from srd.file_transfer.protocol import MODE_BITS, Offer, path_untrusted
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _PRIVATE = 0o700

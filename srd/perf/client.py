@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from srd.peer import Peer
 from srd.perf.control import MAX_REPLY_BYTES, VERSION, Control, Fields, Kind, counts_untrusted
 from srd.perf.errors import PerfError
 from srd.perf.meter import Interval
-from srd.perf.opening import Connections, Opening, buffers_of, congestion_of, is_tcp, local_host
+from srd.perf.opening import Connections, Opening, is_tcp, local_host, own_results
 from srd.perf.parameters import Parameters, encode
 from srd.perf.payload import Source
-from srd.perf.results import Report, Results, Start, results_untrusted
+from srd.perf.results import Report, Start, results_untrusted
 from srd.perf.running import Failure, Running, first
-from srd.perf.stream import shown, shown_host
+from srd.perf.stream import shown_host
 from srd.perf.tcp_streams import COOKIE_CHARACTERS, Connected, connect
 
 START_WITHIN_S: Final = 15.0
@@ -125,7 +124,8 @@ class Client:
                     await control.receive(Kind.START)
             except TimeoutError:
                 raise PerfError(f"the test did not start within {START_WITHIN_S:g} s") from None
-            start = self._start(parameters, cookie=cookie, running=running, connections=connections)
+            other = (self._target.host, self._target.port)
+            start = opening.start(streams, connections, other=other, cookie=cookie)
             watch.started(start)
             running.start()
             try:
@@ -171,20 +171,6 @@ class Client:
             peers.append(one_peer)
         return peers
 
-    def _start(self, parameters: Parameters, *, cookie: str, running: Running, connections: Connections) -> Start:
-        mss, sent, received = buffers_of(connections)
-        return Start(
-            parameters,
-            is_client=True,
-            other=(self._target.host, self._target.port),
-            cookie=cookie,
-            at=time.time(),
-            ends=[(shown(own), shown(other)) for own, other in (stream.ends for stream in running.streams)],
-            mss_bytes=mss,
-            sndbuf_bytes=sent,
-            rcvbuf_bytes=received,
-        )
-
     async def _measure(
         self, control: Control, running: Running, *, start: Start, failure: Failure, connections: Connections
     ) -> Report:
@@ -204,14 +190,14 @@ class Client:
             if not heard.cancel():
                 heard.exception()
         await first(running.arrived(counts_untrusted(fields, streams=parameters.count)), failure.wait())
-        own = Results(running.meter.totals(), running.meter.load(), congestion_of(connections))
+        own = own_results(running.meter, connections)
         return Report(start, running.meter.intervals, own, results_untrusted(fields, parameters=parameters))
 
 
 def _so_far(running: Running, *, start: Start, connections: Connections) -> Report:
     """Return what this end knows of a test that has not ended."""
     running.finish()
-    own = Results(running.meter.totals(), running.meter.load(), congestion_of(connections))
+    own = own_results(running.meter, connections)
     return Report(start, running.meter.intervals, own, None)
 
 

@@ -11,13 +11,13 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.peer import Peer
 from srd.perf.errors import PerfError
-from srd.perf.pacing import Budget, pace
+from srd.perf.meter import Meter
 from srd.perf.parameters import Parameters, Protocol
 from srd.perf.payload import Source
+from srd.perf.results import Results, Start
 from srd.perf.srd_streams import SrdReceiver, SrdSender
-from srd.perf.stream import Address, Fail, Stream, Work
-from srd.perf.tcp_info import flows_of
-from srd.perf.tcp_socket import algorithm_of
+from srd.perf.stream import Address, Budget, Fail, Stream, Work, pace, shown
+from srd.perf.tcp_socket import algorithm_of, flows_of
 from srd.perf.tcp_streams import Connected, TcpReceiver, TcpSender
 
 Connections = Sequence[Peer | socket.socket]
@@ -41,6 +41,21 @@ class Opening:
         budget = Budget(self.parameters.size_bytes)
         return [self._stream(number, one, budget) for number, one in enumerate(connections)]
 
+    def start(self, streams: Sequence[Stream], connections: Connections, *, other: Address, cookie: str) -> Start:
+        """Return what is known now; `other`: the client's address, or the server as it was named."""
+        mss, sent, received = _buffers_of(connections)
+        return Start(
+            self.parameters,
+            is_client=self.is_client,
+            other=other,
+            cookie=cookie,
+            at=time.time(),
+            ends=[(shown(own), shown(far)) for own, far in (stream.ends for stream in streams)],
+            mss_bytes=mss,
+            sndbuf_bytes=sent,
+            rcvbuf_bytes=received,
+        )
+
     def _stream(self, number: int, connection: Peer | socket.socket, budget: Budget) -> Stream:
         if self.parameters.client_sends(number) is self.is_client:
             return self._sender(number, connection, budget)
@@ -57,18 +72,18 @@ class Opening:
         return TcpSender(number, sock=connection, work=work, fail=self.fail)
 
 
-def congestion_of(connections: Connections) -> str:
-    """Return the name of TCP's congestion control; empty for SRD."""
-    return next((algorithm_of(one) for one in connections if isinstance(one, socket.socket)), "")
+def own_results(meter: Meter, connections: Connections) -> Results:
+    """Return the figures of this end until the last interval."""
+    algorithms = (algorithm_of(one) for one in connections if isinstance(one, socket.socket))
+    return Results(meter.totals(), meter.load(), next(algorithms, ""))
 
 
-def buffers_of(connections: Connections) -> tuple[int, int, int]:
+def _buffers_of(connections: Connections) -> tuple[int, int, int]:
     """Return TCP's segment size, and its send and receive buffers now, of the first connection; zeros for SRD."""
     one = connections[0]
     if isinstance(one, Peer):
         return 0, 0, 0
-    sizes = (one.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF))
-    sent, received = sizes
+    sent, received = (one.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF))
     return flows_of(one)[0].snd_mss_bytes, sent, received
 
 

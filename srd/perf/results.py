@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 from srd.perf.control import MAX_OUTPUT_BYTES, Fields
@@ -31,11 +31,6 @@ class Results:
     """TCP: the congestion control that was used."""
     output: str | Fields | None = None
     """What it has printed: text, or a JSON document."""
-
-
-def encode(results: Results) -> Fields:
-    """Return them as JSON's types."""
-    return asdict(results)
 
 
 def results_untrusted(fields: Fields, *, parameters: Parameters) -> Results:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from srd.perf.errors import PerfError
@@ -176,9 +175,3 @@ async def _arrived(stream: Stream, size_bytes: int) -> None:
         elif now >= give_up_at:
             return
         await asyncio.sleep(_TICK_S)
-
-
-async def close_all(*closing: Awaitable[Any]) -> None:
-    """Close several things at a time; errors of what has ended anyway do not matter."""
-    with suppress(PerfError):
-        await asyncio.gather(*closing, return_exceptions=True)

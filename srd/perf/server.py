@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from netns.base.addresses import host_port_text
@@ -21,10 +22,10 @@ from srd.perf.control import VERSION, Control, Fields, Kind, counts_untrusted
 from srd.perf.errors import PerfError
 from srd.perf.iperf_json import document
 from srd.perf.meter import Interval
-from srd.perf.opening import Connections, Opening, buffers_of, congestion_of, local_host
+from srd.perf.opening import Opening, local_host, own_results
 from srd.perf.parameters import Parameters, parameters_untrusted
 from srd.perf.payload import Source
-from srd.perf.results import Report, Results, Start, describe, encode, sendable_output
+from srd.perf.results import Report, Start, describe, sendable_output
 from srd.perf.running import Failure, Running, first
 from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Test, TestSession, Write, heard_fields
 from srd.perf.stream import shown
@@ -54,9 +55,7 @@ class Server:
     ) -> None:
         """`write` prints a test's figures, `note` one line of what goes wrong."""
         self._endpoint = endpoint
-        self._write, self._note = write, note
-        self._as_json = as_json
-        self._interval_s = interval_s
+        self._printer, self._note = Printer(write, as_json, interval_s), note
         self._session: TestSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # one accepts, the others have a peer each
         self._outcomes: asyncio.Queue[int | BaseException] = asyncio.Queue()  # per test, or a fatal error
@@ -137,7 +136,7 @@ class Server:
             test = StreamTest(session, wanted, control=control, peer=peer, endpoint=self._endpoint)
         status = 1
         try:
-            await test.run(self)
+            await test.run(self._printer)
             status = 0
         finally:
             self._session = None
@@ -161,20 +160,6 @@ class Server:
             async with asyncio.timeout(GOODBYE_WITHIN_S):
                 await control.send(Kind.REFUSED, reason=str(error))
                 await control.ended(within_s=GOODBYE_WITHIN_S)
-
-    @property
-    def as_json(self) -> bool:
-        """Whether figures are printed as JSON."""
-        return self._as_json
-
-    @property
-    def interval_s(self) -> float:
-        """Length of an interval."""
-        return self._interval_s
-
-    def write(self, text: str) -> None:
-        """Print a test's figures."""
-        self._write(text)
 
 
 class Output:
@@ -248,14 +233,16 @@ class StreamTest(Test):
             fail=failure.set,
         )
         output = Output(printer.write, as_json=printer.as_json, keep=parameters.server_output)
+        streams = opening.streams(connections)
         running = Running(
-            opening.streams(connections),
+            streams,
             parameters=parameters,
             interval_s=printer.interval_s,
             on_interval=output.interval,
         )
         stack.push_async_callback(running.close)
-        start = self._start(running, connections)
+        other = shown(self._peer.address)
+        start = opening.start(streams, connections, other=other, cookie=self._session.cookie)
         output.started(start)
         await self._control.send(Kind.START)
         running.start()
@@ -265,25 +252,10 @@ class StreamTest(Test):
         sent_there = counts_untrusted(fields, streams=parameters.count)
         sent = await first(running.stop(), failure.wait())
         await first(running.arrived(sent_there), failure.wait())
-        own = Results(running.meter.totals(), running.meter.load(), congestion_of(connections))
+        own = own_results(running.meter, connections)
         output.ended(Report(start, running.meter.intervals, own, None))
-        results = Results(own.totals, own.load, own.congestion, output.kept)
-        await self._control.send(Kind.RESULTS, sent=sent, **encode(results))
+        await self._control.send(Kind.RESULTS, sent=sent, **asdict(replace(own, output=output.kept)))
         await self._control.ended(within_s=GOODBYE_WITHIN_S)
-
-    def _start(self, running: Running, connections: Connections) -> Start:
-        mss, sent, received = buffers_of(connections)
-        return Start(
-            self._parameters,
-            is_client=False,
-            other=shown(self._peer.address),
-            cookie=self._session.cookie,
-            at=time.time(),
-            ends=[(shown(own), shown(other)) for own, other in (stream.ends for stream in running.streams)],
-            mss_bytes=mss,
-            sndbuf_bytes=sent,
-            rcvbuf_bytes=received,
-        )
 
     async def _finished(self, running: Running) -> None:
         """Tell the client when all was sent that this end was to send (-n)."""

@@ -9,7 +9,8 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from typing import ClassVar, Final, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
@@ -66,19 +67,14 @@ class TestSession:
         await asyncio.gather(*(peer.close() for peer in self._joined.values()), return_exceptions=True)
 
 
-class Printer(Protocol):
-    """Where a server's figures go."""
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """How a server's figures are printed."""
 
-    @property
-    def as_json(self) -> bool:
-        """Whether as JSON."""
-
-    @property
-    def interval_s(self) -> float:
-        """Length of an interval."""
-
-    def write(self, text: str) -> None:
-        """Print."""
+    write: Write
+    as_json: bool
+    interval_s: float
+    """Length of an interval."""
 
 
 class Test(ABC):

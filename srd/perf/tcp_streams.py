@@ -24,8 +24,7 @@ from srd.perf.errors import PerfError, UnavailableError
 from srd.perf.parameters import TCP_BLOCK_BYTES, Protocol
 from srd.perf.payload import Source
 from srd.perf.stream import Address, Fail, Snapshot, Stream, Work
-from srd.perf.tcp_info import flows_of
-from srd.perf.tcp_socket import make_socket
+from srd.perf.tcp_socket import flows_of, make_socket
 
 READ_BYTES: Final = TCP_BLOCK_BYTES
 COOKIE_CHARACTERS: Final = 36

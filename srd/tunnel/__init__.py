@@ -5,7 +5,7 @@ Two hosts each have a TUN interface. The kernel hands over what is routed to it,
 
     interface, tun      the interface in the kernel, and its descriptors
     vnet, packets       what is read of a packet of the interface
-    rewrite, segments   what is changed in it: ECN marks, checksums, segments
+    rewrite, segments   what is changed in it: ECN marks, checksums, segments, fragments
     frames, greeting    what messages hold
     send_memory         where packets lie until they are sent
     fair_queue          the queue towards a peer: fair between flows, and short (RFC 8290)
@@ -15,6 +15,5 @@ Two hosts each have a TUN interface. The kernel hands over what is routed to it,
     gateway             moves packets between the interface and the peers
     listener, connector who opens the peers
     encapsulation       the way around SRD: plain UDP
-    fragments           of packets that are too long for that
     kept                what TCP sent last while there was no peer
 """

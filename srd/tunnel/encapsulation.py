@@ -34,12 +34,11 @@ from srd.tunnel import vnet
 from srd.tunnel.allowed import AllowedAddresses, host_network
 from srd.tunnel.counters import Counters
 from srd.tunnel.errors import TunnelError
-from srd.tunnel.fragments import fragments
 from srd.tunnel.greeting import Address as InnerAddress
 from srd.tunnel.greeting import Network, OwnAddress
 from srd.tunnel.packets import NO_NEXT_HEADER, InnerPacket, InnerPacketError, parse_untrusted
 from srd.tunnel.rewrite import CE, apply_outer_ecn, empty_packet, outer_tos, packet_too_big
-from srd.tunnel.segments import complete_checksum, segments
+from srd.tunnel.segments import complete_checksum, fragments, segments
 
 MAX_PEERS: Final = 4096
 """Peers whose outer address is remembered."""

@@ -1,4 +1,4 @@
-"""What the kernel leaves to the interface, done in software: segmentation (GSO) and checksums.
+"""What the kernel leaves to the interface, done in software: segmentation (GSO), checksums, fragments.
 
 Where the receiving kernel takes no super-packets, or no packets without a checksum, this makes packets of them as they
 are on a wire. It follows Linux (net/ipv4/tcp_offload.c, udp_offload.c, skb_checksum_help):
@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from srd.tunnel.packets import IPV6_BYTES, TCP, UDP, InnerPacket, parse_untrusted
+from srd.tunnel.packets import IPV4_BYTES, IPV6_BYTES, TCP, UDP, InnerPacket, parse_untrusted
 from srd.tunnel.vnet import GSO_NONE, NEEDS_CSUM, TCP_CHECKSUM_AT, UDP_CHECKSUM_AT, VnetHeader
 
 _FIN_PSH: Final = 0x09
@@ -131,3 +131,39 @@ def _checksums(rows: Bytes) -> Bytes:
 def _big_endian(values: npt.NDArray[np.int64]) -> Bytes:
     """Return the low 16 bits of each value, as two bytes."""
     return (values & 0xFFFF).astype(">u2").view(np.uint8).reshape(-1, 2)
+
+
+_DONT_FRAGMENT: Final = 0x4000
+_MORE: Final = 0x2000
+_OFFSET: Final = 0x1FFF
+_UNIT_BYTES: Final = 8
+"""Of a fragment's offset."""
+
+
+def fragments(packet: memoryview | bytes, inner: InnerPacket, *, mtu: int) -> list[bytes]:
+    """Return the fragments of an IPv4 packet (RFC 791, section 3.2), or of a fragment, each `mtu` bytes at most.
+
+    None are returned where it must not be fragmented, and where it has options, each of which would have a rule of its
+    own.
+    """
+    if inner.version != 4 or packet[0] & 0xF != IPV4_BYTES // 4 or mtu < IPV4_BYTES + _UNIT_BYTES:
+        return []
+    field = packet[6] << 8 | packet[7]
+    if field & _DONT_FRAGMENT:
+        return []
+    most = (mtu - IPV4_BYTES) // _UNIT_BYTES * _UNIT_BYTES
+    payload = packet[IPV4_BYTES : inner.length]
+    return [
+        _fragment(packet, payload[at : at + most], field=field, at=at, is_last=at + most >= len(payload))
+        for at in range(0, len(payload), most)
+    ]
+
+
+def _fragment(packet: memoryview | bytes, part: memoryview | bytes, *, field: int, at: int, is_last: bool) -> bytes:
+    header = bytearray(packet[:IPV4_BYTES])
+    header[2:4] = (IPV4_BYTES + len(part)).to_bytes(2, "big")
+    offset = (field & _OFFSET) + at // _UNIT_BYTES
+    header[6:8] = (offset | (field & _MORE if is_last else _MORE)).to_bytes(2, "big")
+    header[10:12] = bytes(2)
+    header[10:12] = (0xFFFF - int.from_bytes(header, "big") % 0xFFFF).to_bytes(2, "big")
+    return bytes(header) + bytes(part)

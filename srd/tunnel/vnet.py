@@ -13,7 +13,7 @@ Rules.
 1. Little-endian, as after TUNSETVNETLE; 10 bytes (TUNSETVNETHDRSZ).
 2. What comes from the other end is checked as the kernel checks it (linux/virtio_net.h, virtio_net_hdr_to_skb, and what
    segments the packet later), so that a write(2) never fails for it, and what `srd.tunnel.segments` needs besides.
-3. UFO (GSO_UDP) is refused: no interface of ours has it. So is a super-packet of more than MAX_SEGMENTS, which would
+3. UFO (gso_type 3) is refused: no interface of ours has it. So is a super-packet of more than MAX_SEGMENTS, which would
    make the kernel of its receiver work for many packets per packet.
 """
 
@@ -32,8 +32,6 @@ DATA_VALID: Final = 2
 
 GSO_NONE: Final = 0
 GSO_TCPV4: Final = 1
-GSO_UDP: Final = 3
-"""UFO: fragments."""
 GSO_TCPV6: Final = 4
 GSO_UDP_L4: Final = 5
 """USO: datagrams."""

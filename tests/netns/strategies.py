@@ -8,7 +8,7 @@ from typing import get_args
 from hypothesis import strategies as st
 
 from netns.netem.shape import Shape
-from netns.topology.clos import ClosLinks, three_tier
+from netns.topology.clos import ClosLinks, clos
 from netns.topology.model import Ecmp, Link, Switch, Topology, leaf_spine
 
 SHAPES = st.builds(
@@ -44,7 +44,7 @@ PLAIN_LEAF_SPINES = st.builds(
 LEAF_SPINES = any_routing(PLAIN_LEAF_SPINES)
 
 THREE_TIERS = st.builds(
-    three_tier,
+    clos,
     blocks=st.integers(1, 3),
     leaves_per_block=st.integers(1, 2),
     hosts_per_leaf=st.integers(1, 2),

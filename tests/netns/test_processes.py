@@ -34,6 +34,8 @@ def test_process__reused_pid_is_another_process() -> None:
 
 def test_process__gone() -> None:
     child = spawn("pass")
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert Process.of(child.pid) is None, "nor is a zombie one"
     child.wait()
     child.communicate()
     assert Process.of(child.pid) is None

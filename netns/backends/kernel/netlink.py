@@ -20,14 +20,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from threading import Thread
 from typing import Any, Final, TypeVar
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netns.backends.kernel.capabilities import set_netem
-from netns.backends.relay.tap import inside
+from netns.backends.relay.tap import in_thread_of_own, inside
 from netns.errors import BackendError
 from netns.lab.operations import (
     RESILIENT_BUCKETS,
@@ -54,7 +53,6 @@ from netns.lab.operations import (
     SyncCarrier,
 )
 from netns.programs import tool
-from netns.signals import undisturbed
 
 T = TypeVar("T")
 
@@ -70,23 +68,12 @@ def in_namespace(netns: str, work: Callable[[], T]) -> T:
 
     Sockets that `work` opens stay in that namespace wherever they are used afterwards.
     """
-    results: list[T] = []
-    errors: list[BaseException] = []
 
-    def run() -> None:
-        try:
-            with inside(netns):
-                results.append(work())
-        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
-            errors.append(error)
+    def inside_it() -> T:
+        with inside(netns):
+            return work()
 
-    thread = Thread(target=run, name=f"in-{netns}")
-    with undisturbed():  # an interrupted join() considers the thread ended (bpo-45274), though it still runs
-        thread.start()
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    return in_thread_of_own(inside_it)
 
 
 def apply(steps: Iterable[InNamespace]) -> list[str]:

@@ -60,8 +60,8 @@ from netns.netem.shape import Shape
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from netns.backends.relay.spec import LinkSpec, RelaySpec, TapSpec
     from netns.backends.relay.tap import Tap
+    from netns.lab.operations import RelayLink
 
 # The time from the start of one busy turn to the next. A sleep has a fixed CPU cost, which is high in a virtual
 # machine: below the minimum, sleeping would cost more than carrying frames.
@@ -102,7 +102,7 @@ class SchedDelay:
 class Relay:
     """All directions of a lab's shaped links, and the loop that serves them."""
 
-    def __init__(self, spec: RelaySpec) -> None:
+    def __init__(self, control: Path, links: Iterable[RelayLink]) -> None:
         self._links: dict[str, dict[str, RelayLinkDirection]] = {}
         self._by_source_fd: dict[int, RelayLinkDirection] = {}
         self._identities: dict[str, tuple[int, int] | None] = {}
@@ -114,10 +114,10 @@ class Relay:
             undo.callback(self._resources.close)
             self._epoll = self._resources.enter_context(select.epoll())
             self._sched_delay = self._resources.enter_context(closing(SchedDelay()))
-            for link in spec.links:
+            for link in links:
                 self._join(link)
             self._coalesce_ns = coalesce_ns(self._shapes())
-            self._control_server = ControlServer(spec.control, epoll=self._epoll, answer=self.answer)
+            self._control_server = ControlServer(control, epoll=self._epoll, answer=self.answer)
             self._resources.callback(self._control_server.close)
             undo.pop_all()
 
@@ -166,8 +166,8 @@ class Relay:
         direction.netem.reshape(shape)
         self._coalesce_ns = coalesce_ns(self._shapes())
 
-    def _join(self, link: LinkSpec) -> None:
-        a, b = (self._attach(end) for end in (link.a, link.b))
+    def _join(self, link: RelayLink) -> None:
+        a, b = self._attach(link.netns_a, link.ifname_a), self._attach(link.netns_b, link.ifname_b)
         self._links[link.name] = {
             "ab": RelayLinkDirection(source=a, sink=b, shape=link.shape_ab, seed=link.seed_ab),
             "ba": RelayLinkDirection(source=b, sink=a, shape=link.shape_ba, seed=link.seed_ba),
@@ -177,10 +177,10 @@ class Relay:
             self._by_source_fd[direction.source.fd] = direction
             self._epoll.register(direction.source.fd, select.EPOLLIN)
 
-    def _attach(self, end: TapSpec) -> Tap:
-        tap = attach(netns=end.netns, ifname=end.ifname)
+    def _attach(self, netns: str, ifname: str) -> Tap:
+        tap = attach(netns=netns, ifname=ifname)
         self._resources.callback(tap.close)
-        self._identities.setdefault(end.netns, identity_of(end.netns))
+        self._identities.setdefault(netns, identity_of(netns))
         return tap
 
     def _turn(self) -> bool:
@@ -293,10 +293,10 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m netns.backends.relay.relay SPEC.json", file=sys.stderr)
         return 2
     try:
-        spec = load_spec(Path(arguments[0]))
+        control, links = load_spec(Path(arguments[0]))
         if not sys.stdin.readline():
             return 0
-        relay = Relay(spec)
+        relay = Relay(control, links)
     except LabError as error:
         print(f"relay: {error}", file=sys.stderr)
         return 1

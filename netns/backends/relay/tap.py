@@ -28,6 +28,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from netns.errors import BackendError
+from netns.signals import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,28 +132,35 @@ def inside(netns: str) -> Iterator[None]:
         os.close(own_fd)
 
 
-def in_nameless_namespace(work: Callable[[], T]) -> T:
-    """Return `work()`, called in a new network namespace that ends with it; raises what it raises.
-
-    A separate thread moves there (unshare(2) moves the calling thread only), and ends with the work.
-    """
+def in_thread_of_own(work: Callable[[], T]) -> T:
+    """Return `work()`, called in a thread that ends with it, and so may leave its namespace; raises what it raises."""
     results: list[T] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            if _libc.unshare(CLONE_NEWNET) != 0:
-                raise BackendError(f"cannot make a network namespace: {os.strerror(ctypes.get_errno())}")  # noqa: TRY301
             results.append(work())
         except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             errors.append(error)
 
-    thread = Thread(target=run, name="nameless")
-    thread.start()
-    thread.join()
+    thread = Thread(target=run)
+    with undisturbed():  # an interrupted join() considers the thread ended (bpo-45274), though it still runs
+        thread.start()
+        thread.join()
     if errors:
         raise errors[0]
     return results[0]
+
+
+def in_nameless_namespace(work: Callable[[], T]) -> T:
+    """Return `work()`, called in a new network namespace that ends with it; raises what it raises."""
+
+    def inside_it() -> T:
+        if _libc.unshare(CLONE_NEWNET) != 0:  # moves the calling thread only
+            raise BackendError(f"cannot make a network namespace: {os.strerror(ctypes.get_errno())}")
+        return work()
+
+    return in_thread_of_own(inside_it)
 
 
 def _mtu_with_carrier(ifname: str) -> int:

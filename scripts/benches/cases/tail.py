@@ -30,9 +30,9 @@ from scripts.benches.veth.iperf import Flow
 from scripts.harness import perf
 from scripts.harness.two_hosts import TwoHosts
 from scripts.harness.waiting import wait_until
+from srd.compare.cell import allow_subflows
 from srd.compare.counters import Reading
 from srd.compare.errors import CellError
-from srd.compare.subflows import allow_subflows
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 
 WANTED: Final = (Wanted("p999_fabric_ratio", "<=", 0.3, over="median"),)

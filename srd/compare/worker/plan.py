@@ -13,7 +13,6 @@ BLOCK_BYTES: Final = 64 << 10
 BLOCK_BITS: Final = 14
 """Of an immediate: the number of a block in its flow; the others are the flow's number."""
 MAX_FLOW_BYTES: Final = BLOCK_BYTES << BLOCK_BITS
-MAX_FLOWS: Final = 1 << (32 - BLOCK_BITS)
 FIRST_FLOW: Final = 1
 """Flow 0 is the one byte by which a connection is tried before the start."""
 

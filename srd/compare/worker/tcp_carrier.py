@@ -20,8 +20,7 @@ from srd.compare.worker.arrivals import Arrivals, Copy, WorkloadError
 from srd.compare.worker.carrier import Account, Background
 from srd.compare.worker.plan import BLOCK_BYTES, Address, PlannedFlow
 from srd.perf.payload import Source
-from srd.perf.tcp_info import sent_by
-from srd.perf.tcp_socket import make_socket
+from srd.perf.tcp_socket import make_socket, sent_by
 
 READY_CONNECTIONS: Final = 8
 """To a receiver, if it has so many flows: more than are busy at once at usual loads."""

@@ -19,9 +19,8 @@ from srd.perf.errors import PerfError
 from srd.perf.payload import Shifted, Source
 from srd.perf.stream import Fail
 from srd.perf.sweep.plan import Sweep
-from srd.perf.sweep.progress import POINTS_OF_A_SERIES, Progress, Quota
+from srd.perf.sweep.progress import POINTS_OF_A_SERIES, Progress, Quota, Span
 from srd.perf.sweep.roles import PartCheck, Role
-from srd.perf.sweep.span import Span
 from srd.perf.tcp_streams import READ_BYTES
 
 _COUNT: Final = struct.Struct("!Q")

@@ -19,9 +19,8 @@ from srd.perf.payload import NUMBERS, Shifted, Source
 from srd.perf.sweep.kernel import Pour, in_thread, ping
 from srd.perf.sweep.memory import Slots, number_of, share
 from srd.perf.sweep.plan import Sweep
-from srd.perf.sweep.progress import Progress, Quota
+from srd.perf.sweep.progress import WARM_UP_FRACTION, Progress, Quota, Span
 from srd.perf.sweep.rows import Rows
-from srd.perf.sweep.span import WARM_UP_FRACTION, Span
 from srd.proto.wire.status import Status
 
 Figures = LatencyFigures | BandwidthFigures

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from netns.backends.relay.client import request, start_relay, start_time_ticks, stop_relay
+from netns.backends.relay.client import request, start_relay
 from netns.backends.relay.tap import inside
 from netns.netem.shape import Shape
+from netns.processes import Process, end, reap
 from tests.patience import PATIENCE_S
 
 PORT = 9999
@@ -31,7 +32,7 @@ class TapPair:
     a: str
     b: str
     directory: Path
-    relays: dict[int, int] = field(default_factory=dict)
+    relays: dict[int, Process] = field(default_factory=dict)
 
     address_a = "10.9.0.1"
     address_b = "10.9.0.2"
@@ -44,8 +45,10 @@ class TapPair:
         """Write the specification of a relay for this pair; return its path."""
         link = {
             "name": "a-b",
-            "a": {"netns": self.a, "ifname": IFNAME},
-            "b": {"netns": self.b, "ifname": IFNAME},
+            "netns_a": self.a,
+            "ifname_a": IFNAME,
+            "netns_b": self.b,
+            "ifname_b": IFNAME,
             "shape_ab": (ab or Shape()).to_dict(),
             "shape_ba": (ba or Shape()).to_dict(),
             "seed_ab": seed,
@@ -59,11 +62,22 @@ class TapPair:
         """Start a relay over this pair; return its process id. It is stopped with the pair."""
         print(f"seed {seed}")
         pid = start_relay(self.spec(ab=ab, ba=ba, seed=seed), log_path=self.directory / "relay.log")
-        self.relays[pid] = start_time_ticks(pid) or 0
+        self.note(pid)
         return pid
 
+    def note(self, pid: int) -> None:
+        """Have a relay stopped with the pair."""
+        process = Process.of(pid)
+        assert process is not None
+        self.relays[pid] = process
+
     def stop(self, pid: int) -> bool:
-        return stop_relay(pid, started_at_ticks=self.relays.pop(pid))
+        """Stop a relay; return whether it was still running."""
+        process = self.relays.pop(pid)
+        was_alive = process.alive
+        end([process])
+        reap([process])
+        return was_alive
 
     def counters(self, direction: str = "ab") -> dict[str, int]:
         counters: dict[str, int] = request(self.control, {"op": "counters"})["links"]["a-b"][direction]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import netns.backends.uml
-from netns.backends.relay.client import start_time_ticks
 from netns.backends.uml import _error_line, run_uml
 from netns.errors import BackendError
+from netns.processes import start_time_ticks
 from tests.patience import wait_until
 
 

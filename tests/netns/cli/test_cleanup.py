@@ -11,12 +11,12 @@ from collections.abc import Callable
 import pytest
 from click.testing import CliRunner
 
-from netns.backends.relay.client import start_time_ticks
 from netns.cli import main
 from netns.lab.builder import exists
 from netns.lab.lab import Lab
 from netns.lab.state import LabDirectory
 from netns.netem.shape import Shape
+from netns.processes import start_time_ticks
 from netns.topology.model import leaf_spine
 
 pytestmark = pytest.mark.root

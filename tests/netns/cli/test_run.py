@@ -18,7 +18,7 @@ import netns
 from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.cli.run import Finished
-from netns.examples import NAMES, file_named
+from netns.examples import DIRECTORY, file_named
 from netns.inventory.fabric_layers import nodes_of
 from netns.lab.lab import Lab
 from netns.lab.state import LabDirectory
@@ -228,4 +228,4 @@ def test_file_named__a_file_of_that_name_goes_first(tmp_path: Path, monkeypatch:
     (tmp_path / "cluster").touch()
     assert file_named("cluster") == Path("cluster")
     assert file_named("none.yaml") == Path("none.yaml")
-    assert {"allreduce", "cluster", "reference"} <= set(NAMES)
+    assert {"allreduce", "cluster", "reference"} <= {path.stem for path in DIRECTORY.glob("*.yaml")}

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from netns.cli import main
+from netns.cli.top import rates
 from netns.faults.faults import fail
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
@@ -33,3 +34,20 @@ def test_top__table_and_json(lab_name: str) -> None:
         }  # fmt: skip
         assert links["leaf2>spine1"]["dead"]
         assert links["leaf1>spine1"]["bits_per_second"] == 0
+
+
+def test_rates() -> None:
+    before = {
+        "a-b": {"ab": {"packets": 10, "bytes": 1000, "dropped": 1}, "ba": {"packets": 0, "bytes": 0, "dropped": 0}}
+    }
+    after = {
+        "a-b": {
+            "ab": {"packets": 30, "bytes": 3500, "dropped": 5, "queued": 7},
+            "ba": {"packets": 0, "bytes": 0, "dropped": 0},
+        }
+    }
+    one, other = rates(before, after, seconds=2, dead={"a-b"})
+    assert (one.direction, other.direction) == ("a>b", "b>a")
+    assert (one.packets_per_second, one.bits_per_second, one.dropped_per_second) == (10, 10_000, 2)
+    assert (one.queued_packets, one.dropped, one.dead) == (7, 5, True)
+    assert (other.packets_per_second, other.queued_packets, other.dropped) == (0, 0, 0)

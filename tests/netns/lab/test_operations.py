@@ -83,21 +83,3 @@ def test_str__is_the_line_of_the_plan(step: Operation, line: str) -> None:
 def test_undo__objects_outside_namespaces_in_reverse_order() -> None:
     steps = (AddNamespace("x-a"), AddNamespace("x-b"), SetUp("x-a", "b"), StartRelay("x", (RELAYED,)))
     assert undo(steps) == (StopRelay("x"), DeleteNamespace("x-b"), DeleteNamespace("x-a"))
-
-
-def test_start_relay__specification() -> None:
-    assert StartRelay("x", (RELAYED,)).to_dict(control="/c") == {
-        "lab": "x",
-        "control": "/c",
-        "links": [
-            {
-                "name": "a-b",
-                "a": {"netns": "x-a", "ifname": "b"},
-                "b": {"netns": "x-b", "ifname": "a"},
-                "shape_ab": Shape(delay_us=5).to_dict(),
-                "shape_ba": Shape().to_dict(),
-                "seed_ab": 1,
-                "seed_ba": 2,
-            }
-        ],
-    }

@@ -16,7 +16,7 @@ from netns.inventory.nodes import layer_label
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.observe.route_probe import probe_spines
-from netns.topology.clos import MOST, PORT_BUFFER_PACKETS, ClosLinks, three_tier
+from netns.topology.clos import MOST, PORT_BUFFER_PACKETS, ClosLinks, clos
 from netns.topology.model import Topology
 from netns.topology.routing import distances
 from tests.netns.exchange import PORT, udp_socket
@@ -44,8 +44,8 @@ def block_of(topology: Topology, host: str) -> frozenset[str]:
     aggregations=st.integers(1, 3),
     spines=st.integers(1, 3),
 )
-def test_three_tier__size_and_distances(blocks: int, leaves: int, hosts: int, aggregations: int, spines: int) -> None:
-    topology = three_tier(
+def test_clos__size_and_distances(blocks: int, leaves: int, hosts: int, aggregations: int, spines: int) -> None:
+    topology = clos(
         blocks=blocks,
         leaves_per_block=leaves,
         hosts_per_leaf=hosts,
@@ -65,8 +65,8 @@ def test_three_tier__size_and_distances(blocks: int, leaves: int, hosts: int, ag
                 assert away[other] == (4 if block_of(topology, one) == block_of(topology, other) else 6)
 
 
-def test_three_tier__hosts_go_rack_by_rack() -> None:
-    topology = three_tier(blocks=2, leaves_per_block=2, hosts_per_leaf=(3, 0, 1, 2))
+def test_clos__hosts_go_rack_by_rack() -> None:
+    topology = clos(blocks=2, leaves_per_block=2, hosts_per_leaf=(3, 0, 1, 2))
     homes = [topology.switch_of(host) for host in topology.hosts]
     assert homes == ["leaf1", "leaf1", "leaf1", "leaf2", "leaf3", "leaf3"]
     assert topology.leaves == ("leaf1", "leaf2", "leaf3"), "where there is no rack there is no leaf"
@@ -74,8 +74,8 @@ def test_three_tier__hosts_go_rack_by_rack() -> None:
     assert block_of(topology, "h4") == block_of(topology, "h6") == {"agg3", "agg4"}
 
 
-def test_three_tier__links_have_their_kinds_shape() -> None:
-    topology = three_tier(links=LINKS)
+def test_clos__links_have_their_kinds_shape() -> None:
+    topology = clos(links=LINKS)
     host, leaf, spine = (topology.link(name) for name in ("h1-leaf1", "leaf1-agg1", "agg1-spine1"))
     assert host.shape_ab is None
     assert host.shape_ba is not None
@@ -87,9 +87,9 @@ def test_three_tier__links_have_their_kinds_shape() -> None:
         assert (link.shape_ab.delay_us, link.shape_ab.rate_bps) == (kind.delay_us, kind.rate_bps)
 
 
-def test_three_tier__every_way_is_taken() -> None:
+def test_clos__every_way_is_taken() -> None:
     """Within a block over each aggregation switch; between blocks over each, up and down, and each spine."""
-    forwarding = Forwarding(three_tier(aggregations_per_block=2, spines=3))
+    forwarding = Forwarding(clos(aggregations_per_block=2, spines=3))
     main = forwarding.addresses[4].main
 
     def routes(other: str) -> set[tuple[str, ...]]:
@@ -116,11 +116,6 @@ def test_with_room__is_the_delay_line_and_a_bdp_or_a_ports_share() -> None:
     assert LINKS.with_room(mtu=9000, keep=("host", "leaf", "spine")) == LINKS
 
 
-def test_three_tier__keeps_an_explicit_limit() -> None:
-    own = Shape(rate_bps=1_000_000, limit_packets=77)
-    assert three_tier(links=ClosLinks(leaf=own)).link("leaf1-agg1").shape_ab == own
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -135,23 +130,23 @@ def test_three_tier__keeps_an_explicit_limit() -> None:
         ({"hosts_per_leaf": (1, 0, 0, 0)}, "^hosts_per_leaf: block 2 has no hosts; leave it out or give it some$"),
     ],
 )
-def test_three_tier__bad_flow(changes: dict[str, Any], message: str) -> None:
+def test_clos__bad_flow(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TopologyError, match=message):
-        three_tier(**changes)
+        clos(**changes)
 
 
-def test_three_tier__hosts_have_their_layers() -> None:
-    nodes = nodes_of(three_tier(blocks=2, leaves_per_block=2, hosts_per_leaf=(3, 0, 1, 2)))
+def test_clos__hosts_have_their_layers() -> None:
+    nodes = nodes_of(clos(blocks=2, leaves_per_block=2, hosts_per_leaf=(3, 0, 1, 2)))
     layers = [[node.labels[layer_label(layer)] for layer in (1, 2, 3)] for node in nodes]
     assert layers[0] == layers[2] == ["spine1-spine2", "agg1-agg2", "leaf1"]
     assert layers[3:] == [["spine1-spine2", "agg3-agg4", leaf] for leaf in ("leaf2", "leaf3", "leaf3")]
 
 
 @pytest.mark.root
-def test_three_tier__as_a_lab(lab_name: str) -> None:
+def test_clos__as_a_lab(lab_name: str) -> None:
     """Hosts' ports are shaped on the way down; the host still sends packets, not super-packets; every spine is used."""
     links = ClosLinks(host=Shape(delay_us=100, rate_bps=100_000_000), leaf=Shape(delay_us=200), spine=Shape())
-    with Lab.up(three_tier(hosts_per_leaf=1, links=links, name=lab_name)) as lab:
+    with Lab.up(clos(hosts_per_leaf=1, links=links, name=lab_name)) as lab:
         with udp_socket(lab, "h1") as one, udp_socket(lab, "h4") as far:
             one.setsockopt(17, 103, 1000)  # UDP_SEGMENT
             one.sendto(b"x" * 6000, (lab.address("h4"), PORT))

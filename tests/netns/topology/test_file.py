@@ -15,7 +15,7 @@ from netns.base.yaml_file import MAX_FILE_BYTES
 from netns.errors import LabError, ShapeError, TopologyError
 from netns.faults.schedule import read_schedule
 from netns.netem.shape import Shape
-from netns.topology.clos import ClosLinks, three_tier
+from netns.topology.clos import ClosLinks, clos
 from netns.topology.file import read_topology
 from netns.topology.model import Capture, Link, Switch, Topology, reference
 
@@ -151,13 +151,13 @@ def test_read_topology__clos(file: Path) -> None:
         "       host_link: {delay: 50us, rate: 100mbit}, spine_link: {rate: 1gbit, limit: 1000}}"
     )
     host, spine = Shape(delay_us=50, rate_bps=100_000_000), Shape(rate_bps=1_000_000_000, limit_packets=1000)
-    wanted = three_tier(
+    wanted = clos(
         blocks=2,
         leaves_per_block=1,
         hosts_per_leaf=(3, 1),
         spines=1,
         aggregations_per_block=1,
-        links=ClosLinks(host=host),
+        links=ClosLinks(host=host).with_room(mtu=9000),
         name="demo",
     )
     read = read_topology(file)

@@ -8,7 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from srd.cli import cli, plugins
+import srd.cli as plugins
+from srd.cli import cli
 
 
 @pytest.fixture

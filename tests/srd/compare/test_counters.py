@@ -12,10 +12,10 @@ import pytest
 from netns.lab.lab import Lab
 from netns.observe.machine import Ticks
 from netns.topology.model import reference
+from srd.compare.cell import allow_subflows, first_address, lacking
 from srd.compare.counters import Reading
 from srd.compare.errors import CellError
 from srd.compare.outcome import Loads
-from srd.compare.subflows import allow_subflows, first_address, lacking
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.programs import run_to_end
 

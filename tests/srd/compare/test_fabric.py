@@ -8,7 +8,7 @@ import pytest
 
 from netns.errors import ShapeError
 from netns.netem.shape import Shape
-from netns.topology.clos import three_tier
+from netns.topology.clos import clos
 from netns.topology.dumbbell import dumbbell
 from netns.topology.model import leaf_spine, reference
 from srd.compare.fabric import Ideal, conditioned, links_that_can_fail, uplink_bps, ways_up
@@ -53,7 +53,7 @@ def test_ideal__all_paths_and_one_round_trip() -> None:
 
 
 def test_ideal__the_slowest_link_of_a_path_decides() -> None:
-    fabric = three_tier(name="clos", blocks=2, leaves_per_block=1, hosts_per_leaf=1, aggregations_per_block=2, spines=2)
+    fabric = clos(name="clos", blocks=2, leaves_per_block=1, hosts_per_leaf=1, aggregations_per_block=2, spines=2)
     assert Ideal(fabric).path("h1", "h2")[1] == inf  # no rate anywhere
     assert Ideal(fabric).seconds("h1", "h2", size_bytes=10**9) == 0.0
     narrow = dumbbell(bottleneck=Shape(rate_bps=10_000_000), access=Shape(rate_bps=4_000_000))
@@ -75,10 +75,10 @@ def test_ways_up__from_the_switches_over_the_hosts() -> None:
     two = reference()
     assert ways_up(two, ["h1"]) == [("leaf1", spine) for spine in two.spines]
     assert len(ways_up(two, two.hosts)) == 2 * 4
-    clos = three_tier(name="clos", blocks=2, leaves_per_block=1, hosts_per_leaf=1, aggregations_per_block=2, spines=2)
-    up = ways_up(clos, ["h1"])
-    assert {spine for _, spine in up} == {*clos.spines}
-    assert {switch for switch, _ in up} == {link.other("leaf1") for link in clos.links_of["leaf1"]} - {"h1"}
+    fabric = clos(name="clos", blocks=2, leaves_per_block=1, hosts_per_leaf=1, aggregations_per_block=2, spines=2)
+    up = ways_up(fabric, ["h1"])
+    assert {spine for _, spine in up} == {*fabric.spines}
+    assert {switch for switch, _ in up} == {link.other("leaf1") for link in fabric.links_of["leaf1"]} - {"h1"}
     assert ways_up(dumbbell(bottleneck=Shape()), ["h1"]) == []
 
 

@@ -14,8 +14,11 @@ from srd.file_transfer.protocol import (
     CHUNK_BYTES,
     CONTROL_MESSAGE,
     MAX_CONTROL_BYTES,
+    MAX_DEPTH,
     MAX_DIGESTS,
     MAX_FILES,
+    MAX_NAME_BYTES,
+    MAX_PATH_BYTES,
     MAX_RANGES,
     MAX_RETRY_S,
     MAX_TEXT,
@@ -29,6 +32,7 @@ from srd.file_transfer.protocol import (
     entry,
     holes_untrusted,
     offers_untrusted,
+    path_untrusted,
     pipe_chunks_untrusted,
     ranges_untrusted,
     reason_of,
@@ -341,3 +345,44 @@ def test_pipe_chunks_untrusted__raises_transfer_error_or_returns_a_count(end: di
 @pytest.mark.parametrize(("offered_s", "kept_s"), [(-5, 0), (0, 0), (60, 60), (1 << 70, MAX_RETRY_S)])
 def test_offers_untrusted__the_time_for_leftovers_is_limited(offered_s: int, kept_s: int) -> None:
     assert offered(retry_for_s=offered_s).retry_for_s == kept_s
+
+
+@given(name=st.text() | st.lists(st.sampled_from(["a", "..", ".", "", "\0", "é" * 127]), max_size=70).map("/".join))
+@example(name="/".join(["x" * 255] * 16))
+def test_path_untrusted__raises_transfer_error_or_returns_plain_components(name: str) -> None:
+    try:
+        components = path_untrusted(name)
+    except TransferError as error:
+        str(error).encode()
+        return
+    assert "/".join(components) == name
+    assert 1 <= len(components) <= MAX_DEPTH
+    assert len(name.encode()) <= MAX_PATH_BYTES
+    for component in components:
+        assert component not in ("", ".", "..")
+        assert not {"/", "\0"} & set(component)
+        assert len(component.encode()) <= MAX_NAME_BYTES
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", ".", "..", "/", "../a", "/etc/passwd", "a\0b", "\ud800", "x" * 256, "é" * 128, "🎉" * 64),
+        *("a/", "a//b", "a/../b", "a/.", "./a", "a/..", "/".join("a" * (MAX_DEPTH + 1)), "/".join(["x" * 255] * 17)),
+    ],
+)
+def test_path_untrusted__bad_flow(name: str) -> None:
+    with pytest.raises(TransferError, match="name") as caught:
+        path_untrusted(name)
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a", "...", "..a", "-rf", " ", "a b", "~", "x" * 255, "é" * 127, "🎉" * 63, "a\nb"),
+        *("a/b", ".../x", "a/ /b", "/".join("a" * MAX_DEPTH), "/".join(["x" * 254] * 16)),
+    ],
+)
+def test_path_untrusted__unusual_valid_names(name: str) -> None:
+    assert path_untrusted(name) == tuple(name.split("/"))

@@ -1,4 +1,4 @@
-"""srd.file_transfer.publish: a file gets its name, and replaces none, with hard links and without."""
+"""srd.file_transfer.partial_file: a file gets its name, and replaces none, with hard links and without."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from srd.file_transfer import publish as module
-from srd.file_transfer.publish import publish
+from srd.file_transfer import partial_file as module
+from srd.file_transfer.partial_file import publish
 from tests.srd.file_transfer.ends import names
 
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import socket
+import struct
 
 import pytest
 
+from srd.perf import tcp_socket
 from srd.perf.errors import UnavailableError
-from srd.perf.tcp_info import IPPROTO_MPTCP
-from srd.perf.tcp_socket import CUBIC, make_socket, why_unavailable
+from srd.perf.tcp_socket import CUBIC, IPPROTO_MPTCP, Sent, make_socket, sent_by, why_unavailable
 
 
 def test_make_socket__uses_the_named_algorithm() -> None:
@@ -33,3 +34,44 @@ def test_make_socket__kernel_without_mptcp_bad_flow(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(socket, "socket", refuse)
     with pytest.raises(UnavailableError, match=r"mptcp.*Protocol not supported"):
         make_socket(algorithm=CUBIC, mptcp=True)
+
+
+@pytest.mark.root  # TCP: a kernel may allow only root to choose cubic
+@pytest.mark.parametrize("mptcp", [False, True])
+def test_sent_by__counts_bytes(mptcp: bool) -> None:  # noqa: FBT001  a parameter of the test
+    if mptcp and (reason := why_unavailable(algorithm=CUBIC, mptcp=True)):
+        pytest.skip(reason)
+    with make_socket(algorithm=CUBIC, mptcp=mptcp) as listener, make_socket(algorithm=CUBIC, mptcp=mptcp) as sock:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        sock.connect(listener.getsockname())
+        with listener.accept()[0] as peer:
+            sock.sendall(bytes(10_000))
+            assert len(peer.recv(10_000, socket.MSG_WAITALL)) == 10_000
+            sent = sent_by(sock)
+    assert sent == Sent(bytes_sent=10_000, bytes_retransmitted=0, subflows=int(mptcp))
+
+
+@pytest.mark.root  # TCP: a kernel may allow only root to choose cubic
+def test_sent_by__mptcp_fallback_to_tcp() -> None:
+    if reason := why_unavailable(algorithm=CUBIC, mptcp=True):
+        pytest.skip(reason)
+    with make_socket(algorithm=CUBIC, mptcp=False) as listener, make_socket(algorithm=CUBIC, mptcp=True) as sock:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        sock.connect(listener.getsockname())
+        with listener.accept()[0] as peer:
+            sock.sendall(bytes(3_000))
+            assert len(peer.recv(3_000, socket.MSG_WAITALL)) == 3_000
+            assert sent_by(sock) == Sent(bytes_sent=3_000, bytes_retransmitted=0)
+
+
+def test_sent_by_tcp__reads_the_two_fields() -> None:
+    info = bytearray(256)
+    struct.pack_into("=2Q", info, 200, 1000, 250)
+    assert tcp_socket._sent_by_tcp(bytes(info)) == Sent(bytes_sent=1000, bytes_retransmitted=250)
+
+
+def test_sent_by_tcp__old_kernel_bad_flow() -> None:
+    with pytest.raises(UnavailableError, match=r"4\.19"):
+        tcp_socket._sent_by_tcp(bytes(192))

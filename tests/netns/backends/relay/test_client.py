@@ -3,85 +3,22 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from netns.backends.relay.client import request, start_relay, start_time_ticks, stop_relay
+from netns.backends.relay.client import request, start_relay
 from netns.errors import BackendError
 from netns.netem.shape import Shape
+from netns.processes import start_time_ticks
 from tests.patience import wait_until
 from tests.programs import run_to_end
 
 if TYPE_CHECKING:
     from tests.netns.backends.conftest import TapPair
-
-
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that ends on SIGTERM."""
-    yield from running("import signal; signal.pause()")
-
-
-@pytest.fixture
-def unresponsive() -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that ignores SIGTERM."""
-    yield from running(
-        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
-    )
-
-
-def running(program: str) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", "print(flush=True);" + program], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        lines = 1 + program.count("print(")
-        for _ in range(lines):
-            process.stdout.readline()
-        yield process
-        process.kill()
-
-
-def ticks_of(process: subprocess.Popen[bytes]) -> int:
-    ticks = start_time_ticks(process.pid)
-    assert ticks is not None
-    return ticks
-
-
-def test_start_time_ticks() -> None:
-    assert start_time_ticks(os.getpid()) == start_time_ticks(os.getpid())
-    assert start_time_ticks(2**22 + 1) is None, "beyond the largest process id"
-
-
-def test_start_time_ticks__zombie_is_none(sleeper: subprocess.Popen[bytes]) -> None:
-    sleeper.kill()
-    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    assert start_time_ticks(sleeper.pid) is None
-
-
-def test_stop_relay__ends_the_process(sleeper: subprocess.Popen[bytes]) -> None:
-    ticks = ticks_of(sleeper)
-    assert stop_relay(sleeper.pid, started_at_ticks=ticks)
-    assert start_time_ticks(sleeper.pid) is None
-    assert not stop_relay(sleeper.pid, started_at_ticks=ticks), "a second time there is nothing to stop"
-
-
-def test_stop_relay__kills_a_process_that_ignores_sigterm(
-    unresponsive: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("netns.backends.relay.client.STOP_SECONDS", 0.1)
-    assert stop_relay(unresponsive.pid, started_at_ticks=ticks_of(unresponsive))
-    assert start_time_ticks(unresponsive.pid) is None
-
-
-def test_stop_relay__leaves_another_process_of_that_id_alone(sleeper: subprocess.Popen[bytes]) -> None:
-    ticks = ticks_of(sleeper)
-    assert not stop_relay(sleeper.pid, started_at_ticks=ticks - 1)
-    assert start_time_ticks(sleeper.pid) == ticks
 
 
 def test_request__no_relay_bad_flow(tmp_path: Path) -> None:
@@ -176,14 +113,14 @@ def test_start_relay__records_first(pair: TapPair) -> None:
     recorded: list[tuple[int, bool]] = []
     spec, log = pair.spec(), pair.directory / "relay.log"
     pid = start_relay(spec, log_path=log, record=lambda pid: recorded.append((pid, pair.control.exists())))
-    pair.relays[pid] = start_time_ticks(pid) or 0
+    pair.note(pid)
     assert recorded == [(pid, False)]
 
 
 @pytest.mark.root
 def test_start_relay__without_a_reply_is_stopped(pair: TapPair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netns.backends.relay.client.START_SECONDS", 0)
-    with pytest.raises(BackendError, match="the relay does not answer"):
+    with pytest.raises(BackendError, match="the relay does not begin"):
         start_relay(pair.spec(), log_path=pair.directory / "relay.log")
     monkeypatch.undo()
     pair.relay()  # the devices are free
@@ -204,10 +141,10 @@ def test_start_relay__interrupted_wait_stops_it(pair: TapPair, monkeypatch: pyte
 
 
 @pytest.mark.root
-def test_stop_relay__a_stopped_relay_is_killed_and_started_again(
+def test_start_relay__a_stopped_relay_is_killed_and_started_again(
     pair: TapPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netns.backends.relay.client.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("netns.processes.GRACE_SECONDS", 0.1)
     pid = pair.relay()
     os.kill(pid, signal.SIGSTOP)
     assert pair.stop(pid)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from netns.backends.relay.client import request, start_time_ticks
+from netns.backends.relay.client import request
 from netns.backends.relay.relay import MAX_COALESCE_NS, MIN_COALESCE_NS, coalesce_ns
 from netns.errors import BackendError
 from netns.netem.shape import Shape
+from netns.processes import start_time_ticks
 from tests.patience import wait_until
 from tests.programs import run_to_end
 

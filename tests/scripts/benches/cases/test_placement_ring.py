@@ -9,7 +9,7 @@ import pytest
 from netns.examples import file_named
 from netns.lab.state import LabDirectory
 from netns.netem.shape import Shape
-from netns.topology.clos import ClosLinks, three_tier
+from netns.topology.clos import ClosLinks, clos
 from netns.topology.file import read_topology
 from netns.topology.model import Topology
 from scripts.benches.cases import placement_ring as placement
@@ -53,7 +53,7 @@ def test_figures__by_hand(topology: Topology) -> None:
 
 
 def test_modelled__without_rates_only_delays() -> None:
-    topology = three_tier(links=ClosLinks(leaf=Shape(delay_us=1000)))
+    topology = clos(links=ClosLinks(leaf=Shape(delay_us=1000)))
     assert placement.modelled_s(topology, hosts=("h1", "h5"), tensor_bytes=100) == pytest.approx(2 * 2e-3)
     assert placement.modelled_s(topology, hosts=("h1", "h2"), tensor_bytes=100) == 0
 

@@ -1,4 +1,4 @@
-"""srd.file_transfer.stall, on a loop with simulated time."""
+"""srd.file_transfer.watcher, on a loop with simulated time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from srd.file_transfer.stall import StallMeter
+from srd.file_transfer.watcher import StallMeter
 
 
 async def test_stall_meter__the_longest_time_without_a_landing_from_the_first_on() -> None:

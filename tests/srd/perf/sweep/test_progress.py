@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.perf.sweep.progress import Quota
-from srd.perf.sweep.span import WARM_UP, Span
+from srd.perf.sweep.progress import WARM_UP, Quota, Span
 
 
 def run(span: Span, *, each_ns: int) -> tuple[int, int, int]:

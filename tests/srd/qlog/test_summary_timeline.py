@@ -1,4 +1,4 @@
-"""srd.qlog.timeline: each event counts in exactly one interval."""
+"""srd.qlog.summary: each event counts in exactly one interval."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from srd.proto.trace import AckReceived, BurstSent, DataReceived, PacketsLost, PeerEnded, TraceEvent
 from srd.qlog.reader import Record
-from srd.qlog.summary import PeerSummary, summarise
-from srd.qlog.timeline import INTERVALS, timeline
+from srd.qlog.summary import INTERVALS, PeerSummary, summarise, timeline
 
 
 def ack(size_bytes: int) -> AckReceived:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from srd.compare.worker.turns import Turns
+from srd.compare.worker.srd_carrier import Turns
 
 BLOCK = 10
 

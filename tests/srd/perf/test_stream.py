@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from srd.perf.pacing import BURST_S, Budget, pace
+from srd.perf.stream import BURST_S, Budget, pace
 
 
 def test_pace__a_stream_that_was_stopped_gets_no_more_than_the_burst_at_once() -> None:

@@ -1,4 +1,4 @@
-"""netns.observe.capture_processes: captures of a topology run as long as the lab."""
+"""netns.lab.builder: captures of a topology run as long as the lab."""
 
 from __future__ import annotations
 
