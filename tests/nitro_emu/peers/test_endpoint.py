@@ -26,6 +26,7 @@ from srd.proto.work_request import WorkRequest
 from srd.secure.config import Plain
 from tests.patience import until
 
+pytestmark = pytest.mark.sources  # gives a fake to a compiled module
 PEER = 7
 HELLO = Hello(1, b"s" * 16, b"d" * 16)
 
