@@ -13,6 +13,7 @@ A peer that this end has opened is used for sending only; what the other end sen
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -41,6 +42,11 @@ from srd.proto.wire.status import Status
 MAX_DATAGRAM_BYTES: Final = 8972
 """Longest datagram without a setting: of an MTU of 9000; see `srd.config.EndpointConfig.datagram_bytes`."""
 _IP_UDP_BYTES: Final = {socket.AF_INET: 28, socket.AF_INET6: 48}
+
+_NO_SUCH_ADDRESS: Final = (
+    "; no interface here has this address: set another one, or run the card where it is (the examples card-a and "
+    "card-b: srd-lab up reference; srd-lab exec h1 -- nitro-card run card-a)"
+)
 
 
 class VfEndpoint:
@@ -97,7 +103,9 @@ class VfEndpoint:
                 on_event=on_event, on_failure=self._on_failure, answers=self._trust.answers,
             )  # fmt: skip
         except SrdError as error:
-            raise CardError(f"{config.name}: {error}") from error
+            cause = error.__cause__ or error.__context__  # compiled code sets the latter only
+            absent = isinstance(cause, OSError) and cause.errno == errno.EADDRNOTAVAIL
+            raise CardError(f"{config.name}: {error}{_NO_SUCH_ADDRESS if absent else ''}") from error
 
     def engine(self) -> Engine:
         """Return the engine. Raises CardError before `open`."""

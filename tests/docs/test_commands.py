@@ -26,19 +26,19 @@ from tests.srd.loopback import content
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide"
 README, MEASURE, OPERATE = ROOT / "README.md", GUIDE / "measure.md", GUIDE / "operate.md"
+TUNNEL_PAGE, CARD_PAGE = ROOT / "docs/tunnel.md", ROOT / "docs/card.md"
 PAGES = [README, *sorted(GUIDE.glob("*.md"))]
+OPENINGS = [TUNNEL_PAGE, CARD_PAGE]
+"""Pages that open with the commands that show what they are about; of these the first block runs here."""
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = re.compile(r"(\w+)\$ +(.*)")
 PROGRAM = re.compile(r"(make|srd|srd-lab|nitro-\w+|efa-\w+) ")
 COMMENT = re.compile(r" +# .*")
 KEY = r"srd-x25519 \S+"
+LOOPBACK = "127.0.0.1"
 EXEMPT = {
     "make": "installs packages and measures for minutes, or runs this; tests/srd/compare, tests/scripts/card_demo",
     "srd-lab run": "sixteen processes; tests/netns/cli/test_run.py",
-    "efa-bw": "two ends; tests/nitro_emu/efa/perf",
-    "nitro-vpc": "needs a key; tests/nitro_emu/cli/test_vpc.py",
-    "nitro-chip": "needs a chip; tests/nitro_emu/chip",
-    "nitro-verify": "a form, no command; tests/nitro_emu/cli",
 }
 """What nothing here runs, by the first words of the command: why, and what runs it."""
 
@@ -52,8 +52,8 @@ class Command(NamedTuple):
 
 def shown() -> Iterator[Command]:
     """Give the commands of all pages without comments; a block has some with a prompt, or it begins with one."""
-    for page in PAGES:
-        for block in BLOCK.findall(page.read_text()):
+    for page in [*PAGES, *OPENINGS]:
+        for block in BLOCK.findall(page.read_text())[: 1 if page in OPENINGS else None]:
             lines = [COMMENT.sub("", line) for line in block.splitlines() if line]
             if prompted := [found for line in lines if (found := PROMPT.match(line))]:
                 yield from (Command(page, found[1], found[2]) for found in prompted)
@@ -72,8 +72,8 @@ def of(page: Path, *words: str) -> list[Command]:
 
 COMMANDS = [command for command in shown() if not begins(command, words=[*EXEMPT])]
 LAB = of(README, "srd-lab")
-CARD = of(README, "nitro-card")
-TUNNEL = of(README, "srd keygen", "echo", "srd tunnel", "iperf3")
+CARD = of(CARD_PAGE, "nitro-card", "efa-pingpong")
+TUNNEL = of(TUNNEL_PAGE, "srd keygen", "echo", "srd tunnel", "iperf3")
 TRANSFERS = [command for command in COMMANDS if command.host in {"receiver", "sender"} and command.page != MEASURE]
 PERF = of(MEASURE, "srd perf")
 COMPARE = of(MEASURE, "srd compare")
@@ -142,8 +142,10 @@ def test_commands__files_to_another_machine(
         (tmp_path / directory).mkdir(parents=True)
     (tmp_path / "here" / sent).write_bytes(payload)
     monkeypatch.chdir(tmp_path / "there")
-    with Process(lab.command("h2", ["sh", "-c", receive.text.replace("srd recv", "exec srd recv")])) as there:
-        target = f"{lab.address('h2')}:{DEFAULT_PORT}" + fingerprint(there, port=DEFAULT_PORT) * ("#" in send.text)
+    on_one = LOOPBACK in receive.text
+    host, address = ("h1", LOOPBACK) if on_one else ("h2", lab.address("h2"))
+    with Process(lab.command(host, ["sh", "-c", receive.text.replace("srd recv", "exec srd recv")])) as there:
+        target = f"{address}:{DEFAULT_PORT}" + fingerprint(there, port=DEFAULT_PORT) * ("#" in send.text)
         monkeypatch.chdir(tmp_path / "here")
         run(lab.command("h1", ["sh", "-c", f"{send.text.rpartition(' ')[0]} {target}"]))
         if "|" in receive.text:
@@ -203,8 +205,8 @@ def test_commands__measurements(lab: Lab) -> None:
 
 @pytest.mark.root
 def test_commands__a_card(lab: Lab, tmp_path: Path) -> None:
-    """The reader's program asks for the card's devices."""
-    start, env = CARD
+    """The reader's program asks for the card's devices; the round trips are fewer than a reader's."""
+    start, env, serve, measure = CARD
     run_dir = ["--run-dir", str(tmp_path / "card")]
     program = Path(env.text.rpartition(" ")[2])
     program.write_text("import pyverbs.device; print(*(each.name for each in pyverbs.device.get_device_list()))")
@@ -212,6 +214,9 @@ def test_commands__a_card(lab: Lab, tmp_path: Path) -> None:
         assert card.event("ready")["event"] == "ready"
         name, command, *arguments = shlex.split(env.text)
         assert "efa_1" in run([name, command, *run_dir, *arguments])
+        with Process(lab.command("h1", [*shlex.split(serve.text), *run_dir])) as server:
+            server.line("waiting", of=server.stdout)
+            assert "#bytes" in run(lab.command("h1", [*shlex.split(measure.text), *run_dir, "-n", "10"]))
 
 
 @pytest.mark.root

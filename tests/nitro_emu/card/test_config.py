@@ -46,6 +46,7 @@ def test_examples_are_two_cards_that_can_run_side_by_side() -> None:
     assert [vf.name for vf in a.vfs] == [vf.name for vf in b.vfs] == ["efa_0", "efa_1"]
     assert [(vf.address, vf.port) for vf in a.vfs] == [("10.0.1.1", 19875), ("10.0.1.1", 19876)]
     assert {vf.address for vf in b.vfs} == {"10.0.2.1"}
+    assert {vf.address for vf in load(EXAMPLES / "loopback.yaml").vfs} == {"127.0.0.1"}
 
 
 def test_examples_of_interfaces_fit_their_vpc() -> None:

@@ -71,6 +71,7 @@ def test_address_of_another_host_is_one_line(tmp_path: Path, address: str) -> No
         (line,) = card.stderr.all()
         assert line.startswith("nitro-card: ")
         assert address in line
+        assert "srd-lab up reference" in line
     assert not (tmp_path / "run").exists()
 
 
