@@ -33,7 +33,7 @@ setup:
 	@$(SETUP) $(PROGRAMS)
 
 demo:
-	@scripts/require-root "make demo" "builds network namespaces"
+	@scripts/require-root "make demo" "builds network namespaces" "make setup, then srd-lab rootless -- srd compare demo"
 	@$(SETUP) --extras cli,lab,report $(PROGRAMS)
 	@$(BIN)/srd compare demo --anew $(if $(FILE),--file "$(FILE)") $(DEMO_FLAGS)
 
