@@ -22,9 +22,8 @@ Wanted = Literal["auto", "kernel", "relay"]
 def require_root(purpose: str) -> None:
     """Raise BackendError, one line, unless the caller is root."""
     if os.geteuid() != 0:
-        raise BackendError(
-            f"{purpose} needs root, because it works in network namespaces; run it with sudo, or as srd-lab rootless -- COMMAND"
-        )
+        remedy = "run it with sudo, or as srd-lab rootless -- COMMAND"
+        raise BackendError(f"{purpose} needs root, because it works in network namespaces; {remedy}")
 
 
 def choose_backend(topology: Topology, wanted: Wanted) -> tuple[Backend, str]:
