@@ -54,6 +54,6 @@ def main() -> None:
       srd-lab plan reference                 show what would be built; needs no root
       srd-lab up reference                   build it
       srd-lab verify                         show the spine of each source port
-      srd-lab exec h1 -- ping -c 3 10.0.2.1  run a command in a host
+      srd-lab exec h1 -- ping -c 3 h2        run a command in a host
       srd-lab down                           remove everything
     """  # noqa: D301 - \b is click's mark for "do not rewrap"

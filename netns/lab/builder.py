@@ -13,7 +13,9 @@ from netns.backends.kernel.netlink import add_namespace, apply, delete_namespace
 from netns.backends.relay.client import start_relay
 from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.errors import BackendError
+from netns.lab import names
 from netns.lab.operations import AddNamespace, DeleteNamespace, InNamespace, Operation, StartRelay
+from netns.lab.plan import namespace
 from netns.lab.state import LabDirectory, LabState
 from netns.processes import Process, end, processes_in, reap, start_detached
 from netns.signals import signals_raise, undisturbed
@@ -51,6 +53,7 @@ def dismantle(directory: LabDirectory, state: LabState) -> None:
     reap(own)
     end(processes_in(state.namespaces))
     for netns in reversed(state.namespaces):
+        names.remove(netns, directory=directory.path)
         if exists(netns):
             delete_namespace(DeleteNamespace(netns))
     directory.remove()
@@ -88,6 +91,9 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Operation, ...
             elif isinstance(step, StartRelay):
                 directory.write(state)
                 state = _start_relay(directory, state, step)
+        if kind is AddNamespace:
+            hosts = {namespace(state.topology, host) for host in state.topology.hosts}
+            names.add(hosts & {*state.namespaces}, directory=directory.path, topology=state.topology)
     for number, capture in enumerate(state.topology.captures):
         log_path = directory.path / f"capture.{number}.log"
         with undisturbed():

@@ -14,6 +14,7 @@ from netns.backends.kernel.netlink import run_tool
 from netns.errors import BackendError
 from netns.lab.builder import build, dismantle, exists, problems
 from netns.lab.lab import Lab
+from netns.lab.names import ETC_NETNS
 from netns.lab.operations import AddNamespace, Operation, SetSysctl, StartRelay
 from netns.lab.plan import namespace, plan
 from netns.lab.state import ROOT, LabDirectory, LabState, locked
@@ -55,8 +56,9 @@ def interrupted_up(name: str, *, stop_before: int, number: signal.Signals) -> su
 
 
 def left_of(name: str) -> list[str]:
-    """Namespaces and record of a lab."""
-    return [path.name for path in (*Path("/run/netns").glob(f"{name}-*"), *ROOT.glob(name))]
+    """Namespaces, files of names and record of a lab."""
+    shown = (*Path("/run/netns").glob(f"{name}-*"), *ETC_NETNS.glob(f"{name}-*"), *ROOT.glob(name))
+    return [path.name for path in shown]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_build__a_crash_on_the_way_is_cleared_by_the_next(lab_name: str, stop_be
     recorded = LabDirectory(lab_name).read()
     assert recorded is not None, "the record comes before the thing"
     assert recorded.phase == "coming up"
-    made = [name for name in left_of(lab_name) if name != lab_name]
+    made = [path.name for path in Path("/run/netns").glob(f"{lab_name}-*")]
     assert set(made) <= set(recorded.namespaces)
     assert len(made) == min(stop_before, 8)
     with Lab.up(reference(name=lab_name), backend="relay") as lab:
