@@ -60,7 +60,8 @@ def test_neighbour(cards: TwoCards, kind: str) -> None:
 
 
 def test_neighbour__has_ended(cards: TwoCards) -> None:
-    with pytest.raises(BenchError, match="the neighbour ended with status -9"), neighbour(cards, FAIR):
+    """Its server may have ended, too, by the time that it is looked for."""
+    with pytest.raises(BenchError, match="the neighbour('s server)? ended with status"), neighbour(cards, FAIR):
         end_program(cards)
 
 
