@@ -76,6 +76,7 @@ PURE: Final = tuple(
         "netns/lab/test_plan.py",
         "netns/netem",
         "netns/placement",
+        "netns/base/test_token_bucket.py",
         "netns/base/test_units.py",
         "netns/topology",
         "srd/proto",
