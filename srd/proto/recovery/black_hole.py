@@ -5,6 +5,8 @@ answered, so that nothing times out. What shows it are losses in a row: packets 
 between. A delivered packet that is shorter says nothing of the others, and a short one may be lost by chance; so a lost
 packet counts only if it is longer than all that were delivered since the row began.
 
+A packet that was declared lost may only be late: as soon as it is reported its size passes, as by a probe of that size.
+
 A path has a row of its own, and a peer has one over all paths: where no path carries the size it would take long to see
 it on each. The peer's row must have several rounds, since an overflowing buffer loses any number of packets at a time.
 A round counts only if what was sent after the loss of the one before was known is lost, too, and something that was
@@ -24,15 +26,16 @@ MTU_SUSPECT_ROUNDS: Final = 3
 
 
 class SizeLosses:
-    """A row of losses: `on_lost`, `on_delivered`."""
+    """A row of losses: `on_lost`, `on_delivered`; of a path also `on_lost_sequences`, `was_lost`."""
 
-    __slots__ = ("_delivered_bytes", "_least_bytes", "packets")
+    __slots__ = ("_delivered_bytes", "_least_bytes", "_sequences", "packets")
 
     def __init__(self) -> None:
         self.packets = 0
         """Lost in a row."""
         self._least_bytes = 0  # the shortest of them
         self._delivered_bytes = 0  # the longest packet that was delivered since, shorter than all of them
+        self._sequences = range(0)  # path sequences of the last of them, as far as they follow each other
 
     def on_lost(self, packets: int, *, size_bytes: int) -> bool:
         """Note that so many packets of this size (header and payload) were lost; return whether they count."""
@@ -41,6 +44,15 @@ class SizeLosses:
         self._least_bytes = min(self._least_bytes, size_bytes) if self.packets else size_bytes
         self.packets += packets
         return True
+
+    def on_lost_sequences(self, first: int, *, count: int) -> None:
+        """Note the path sequences of packets that count as lost."""
+        begin = self._sequences.start if self._sequences.stop == first and len(self._sequences) else first
+        self._sequences = range(begin, first + count)
+
+    def was_lost(self, sequence: int) -> bool:
+        """Whether the packet of this path sequence counts as lost: that it was delivered shows that its size passes."""
+        return sequence in self._sequences
 
     def on_delivered(self, size_bytes: int) -> None:
         """Note that a packet of this size was delivered."""
@@ -56,6 +68,7 @@ class SizeLosses:
     def reset(self) -> None:
         """End the row."""
         self.packets = self._least_bytes = self._delivered_bytes = 0
+        self._sequences = range(0)
 
     @property
     def is_suspect(self) -> bool:

@@ -177,6 +177,7 @@ def _note_lost(path: Path, burst: InflightBurst, *, rack: RackState, dropped: in
         lost, size_bytes = full.bit_count(), burst.psns.packet_bytes
         if not path.mtu_suspect:
             path.size_losses.on_lost(lost, size_bytes=size_bytes)
+        path.size_losses.on_lost_sequences(burst.path_sequence, count=lost)
         answered_at = rack.newest_acked_sent_at
         rack.black_hole.on_burst(lost, size_bytes=size_bytes, sent_at=burst.sent_at, answered_at=answered_at, now=now)
 

@@ -284,8 +284,8 @@ class Sender:
         path.newest_acked_sent_at = sent_at
         self._min_ack_delay.observe(report.ack_delay_us / 1e6, now=now)
         self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
-        if path.state is not PathState.ACTIVE and (not path.mtu_suspect or sequence in path.full_probes):
-            self._table.on_answer(path, now=now)
+        if path.state is not PathState.ACTIVE:
+            self._on_answer(path, sequence=sequence, now=now)
         if self._all_timed_out_at < math.inf:
             if sent_at < self._all_timed_out_at:  # the acknowledgement was late, not missing
                 self.controller.on_spurious_loss()
@@ -294,6 +294,14 @@ class Sender:
         if self._trace is not None:
             self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
         self.queueing.on_report(path, report, rtt_us=rtt_us, marked=marked, is_probe=probe, now=now)
+
+    def _on_answer(self, path: Path, *, sequence: int, now: float) -> None:
+        """Process a report of a path that is not active; one whose MTU is suspected has to deliver that size."""
+        was_late = path.lost_in_row > 0 and path.size_losses.was_lost(sequence)
+        if was_late and self._rack.lost_in_row:
+            self._rack.black_hole.reset()
+        if was_late or not path.mtu_suspect or sequence in path.full_probes:
+            self._table.on_answer(path, now=now)
 
     def acknowledged(self, first: int, *, count: int) -> bool:
         """Whether any of these PSNs was acknowledged."""

@@ -61,7 +61,7 @@ def test_neighbour(cards: TwoCards, kind: str) -> None:
 
 def test_neighbour__has_ended(cards: TwoCards) -> None:
     """Its server may have ended, too, by the time that it is looked for."""
-    with pytest.raises(BenchError, match="the neighbour('s server)? ended with status"), neighbour(cards, FAIR):
+    with pytest.raises(BenchError, match=r"the neighbour('s server)? ended with status"), neighbour(cards, FAIR):
         end_program(cards)
 
 
