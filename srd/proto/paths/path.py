@@ -141,6 +141,16 @@ class Path:
         self.probes_unanswered = 0
         self.counters = PathCounters()
 
+    def carried_full(self, sequence: int) -> bool:
+        """Whether a packet in flight has this path sequence, and the size of those that were lost in a row."""
+        for burst in self.transmissions:
+            at = sequence - burst.path_sequence
+            if 0 <= at < burst.count:
+                return at < burst.psns.full(burst.first, count=burst.count) and self.size_losses.counts(
+                    burst.psns.packet_bytes
+                )
+        return False
+
     def allocate_sequences(self, count: int) -> int:
         """Return the first of `count` new sequence numbers; a burst's never straddle a multiple of 2^32."""
         first = self.next_sequence

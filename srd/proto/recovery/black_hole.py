@@ -5,7 +5,8 @@ answered, so that nothing times out. What shows it are losses in a row: packets 
 between. A delivered packet that is shorter says nothing of the others, and a short one may be lost by chance; so a lost
 packet counts only if it is longer than all that were delivered since the row began.
 
-A packet that was declared lost may only be late: as soon as it is reported its size passes, as by a probe of that size.
+A packet that was declared lost may only be late, and one that was sent before may be on its way: as soon as one is
+reported its size passes, as by a probe of that size.
 
 A path has a row of its own, and a peer has one over all paths: where no path carries the size it would take long to see
 it on each. The peer's row must have several rounds, since an overflowing buffer loses any number of packets at a time.
@@ -23,10 +24,12 @@ MTU_SUSPECT_LOSSES: Final = 8
 paths would cost capacity."""
 MTU_SUSPECT_ROUNDS: Final = 3
 """Rounds of these: as RFC 8899's three probes, of which each is sent when the loss of the one before is known."""
+_ANY_BYTES: Final = 1 << 30
+"""Longer than any packet."""
 
 
 class SizeLosses:
-    """A row of losses: `on_lost`, `on_delivered`; of a path also `on_lost_sequences`, `was_lost`."""
+    """A row of losses: `on_lost`, `on_delivered`; of a path also `on_gone`, `had`."""
 
     __slots__ = ("_delivered_bytes", "_least_bytes", "_sequences", "packets")
 
@@ -35,7 +38,7 @@ class SizeLosses:
         """Lost in a row."""
         self._least_bytes = 0  # the shortest of them
         self._delivered_bytes = 0  # the longest packet that was delivered since, shorter than all of them
-        self._sequences = range(0)  # path sequences of the last of them, as far as they follow each other
+        self._sequences = range(0)  # path sequences of this size that are not in flight any more, the last in a row
 
     def on_lost(self, packets: int, *, size_bytes: int) -> bool:
         """Note that so many packets of this size (header and payload) were lost; return whether they count."""
@@ -45,25 +48,29 @@ class SizeLosses:
         self.packets += packets
         return True
 
-    def on_lost_sequences(self, first: int, *, count: int) -> None:
-        """Note the path sequences of packets that count as lost."""
+    def on_gone(self, first: int, *, count: int) -> None:
+        """Note path sequences of packets that count as lost, or were acknowledged, perhaps of another path."""
         begin = self._sequences.start if self._sequences.stop == first and len(self._sequences) else first
         self._sequences = range(begin, first + count)
 
-    def was_lost(self, sequence: int) -> bool:
-        """Whether the packet of this path sequence counts as lost: that it was delivered shows that its size passes."""
+    def counts(self, size_bytes: int) -> bool:
+        """Whether a delivered packet of this size ends the row."""
+        return size_bytes >= self._least_bytes
+
+    def had(self, sequence: int) -> bool:
+        """Whether this path sequence was one of these: that it was delivered shows that its size passes."""
         return sequence in self._sequences
 
     def on_delivered(self, size_bytes: int) -> None:
         """Note that a packet of this size was delivered."""
-        if size_bytes >= self._least_bytes:
+        if self.counts(size_bytes):
             self.reset()
         else:
             self._delivered_bytes = max(self._delivered_bytes, size_bytes)
 
     def suspect(self) -> None:
-        """Suspect the size, whatever was lost."""
-        self.packets = MTU_SUSPECT_LOSSES
+        """Suspect any size, whatever was lost: nothing that was sent before shows the contrary."""
+        self.packets, self._least_bytes, self._sequences = MTU_SUSPECT_LOSSES, _ANY_BYTES, range(0)
 
     def reset(self) -> None:
         """End the row."""

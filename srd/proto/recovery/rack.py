@@ -177,18 +177,20 @@ def _note_lost(path: Path, burst: InflightBurst, *, rack: RackState, dropped: in
         lost, size_bytes = full.bit_count(), burst.psns.packet_bytes
         if not path.mtu_suspect:
             path.size_losses.on_lost(lost, size_bytes=size_bytes)
-        path.size_losses.on_lost_sequences(burst.path_sequence, count=lost)
+        path.size_losses.on_gone(burst.path_sequence, count=lost)
         answered_at = rack.newest_acked_sent_at
         rack.black_hole.on_burst(lost, size_bytes=size_bytes, sent_at=burst.sent_at, answered_at=answered_at, now=now)
 
 
 def _note_delivered(path: Path, burst: InflightBurst, *, rack: RackState) -> None:
     """Note that packets of a burst's size were delivered; on a path whose MTU is suspected that may be long ago."""
-    if not burst.psns.full(burst.first, count=burst.count):
+    if not (full := burst.psns.full(burst.first, count=burst.count)):
         return
     rack.black_hole.on_delivered(burst.psns.packet_bytes)
     if not path.mtu_suspect:
         path.size_losses.on_delivered(burst.psns.packet_bytes)
+    elif path.size_losses.counts(burst.psns.packet_bytes):
+        path.size_losses.on_gone(burst.path_sequence, count=full)
 
 
 def _remove_acknowledged(path: Path, *, inflight: Inflight, rack: RackState) -> None:

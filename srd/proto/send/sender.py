@@ -297,10 +297,10 @@ class Sender:
 
     def _on_answer(self, path: Path, *, sequence: int, now: float) -> None:
         """Process a report of a path that is not active; one whose MTU is suspected has to deliver that size."""
-        was_late = path.lost_in_row > 0 and path.size_losses.was_lost(sequence)
-        if was_late and self._rack.lost_in_row:
+        passes = path.lost_in_row > 0 and (path.size_losses.had(sequence) or path.carried_full(sequence))
+        if passes and self._rack.lost_in_row:
             self._rack.black_hole.reset()
-        if was_late or not path.mtu_suspect or sequence in path.full_probes:
+        if passes or not path.mtu_suspect or sequence in path.full_probes:
             self._table.on_answer(path, now=now)
 
     def acknowledged(self, first: int, *, count: int) -> bool:

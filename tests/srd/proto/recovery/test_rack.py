@@ -112,6 +112,19 @@ def test_detect_losses__what_a_suspect_path_carried_before_does_not_end_the_susp
     assert flight.path.mtu_suspect
 
 
+def test_detect_losses__a_path_knows_which_of_its_packets_had_the_size_that_was_lost() -> None:
+    flight = Flight(10.0, 10.001, 10.002, 10.003, 10.9)
+    assert flight.path.carried_full(9)
+    flight.detect(10.5)
+    assert flight.path.mtu_suspect
+    assert [sequence for sequence in range(12) if flight.path.size_losses.had(sequence)] == [*range(8)]
+    assert [sequence for sequence in range(12) if flight.path.carried_full(sequence)] == [8, 9], "is in flight"
+    flight.path.size_losses.on_gone(20, count=2)
+    assert [sequence for sequence in range(30) if flight.path.size_losses.had(sequence)] == [20, 21], "the last row"
+    flight.path.size_losses.reset()
+    assert not flight.path.size_losses.had(20)
+
+
 def test_detect_losses__a_tail_is_lost_by_timeout() -> None:
     flight = Flight(10.0)
     lost_at = 10.0 + flight.path.rtt.timeout_s(floor_s=MIN_RTO_S)

@@ -404,6 +404,27 @@ def test_handle_ack__of_a_probe_is_no_sample(monkeypatch: pytest.MonkeyPatch) ->
     assert path.rtt.latest_s == pytest.approx(0.004, rel=0.01)
 
 
+@pytest.mark.parametrize(("sequence", "state"), [(0, PathState.ACTIVE), (7, PathState.ACTIVE), (8, PathState.SUSPECT)])
+def test_handle_ack__of_a_packet_that_was_declared_lost_shows_that_its_size_passes(
+    sequence: int, state: PathState
+) -> None:
+    """The path sent eight packets of full size and a short one, and timed out: its MTU is suspected."""
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender, now = sender_of(network, number), network.now
+    sender._table.open_all()
+    path = sender.paths[3]
+    path.allocate_sequences(9)
+    for losses in (path.size_losses, sender._rack.black_hole):
+        losses.on_lost(8, size_bytes=8972)
+    path.size_losses.on_gone(0, count=8)
+    sender._table.on_timeout(path, now=now)
+    report = PathReport(3, sequence, int(now * 1e6) - 1000 & 0xFFFFFFFF, 0, 0, 0, 0)
+    sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
+    assert path.state is state
+    assert sender._rack.lost_in_row == (8 if state is PathState.SUSPECT else 0)
+
+
 @pytest.mark.sources
 @pytest.mark.parametrize("seed", SEEDS)
 def test_on_spurious_loss__restores_the_window(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
