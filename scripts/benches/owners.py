@@ -23,7 +23,7 @@ OWNERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "sizes": ("worst_ratio",),
         "tail": ("p999_fabric_ratio",),
         "secure": ("secure_over_plain_ratio_mtu9000", "secure_over_plain_ratio_mtu1500", "p50_64b_added_us"),
-        "peers": ("bytes_per_peer",),
+        "peers": ("cost_ratio_10000",),
         "devmem": ("classic_ratio", "cpu_per_gb_ratio"),
         "card": ("p50_over_inprocess_ratio",),
         "tunnel": ("tunnel_over_tcp_ratio", "tunnel_gbps", "ping_added_ms"),
