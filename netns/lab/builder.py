@@ -93,7 +93,8 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Operation, ...
                 state = _start_relay(directory, state, step)
         if kind is AddNamespace:
             hosts = {namespace(state.topology, host) for host in state.topology.hosts}
-            names.add(hosts & {*state.namespaces}, directory=directory.path, topology=state.topology)
+            with undisturbed():
+                names.add(hosts & {*state.namespaces}, directory=directory.path, topology=state.topology)
     for number, capture in enumerate(state.topology.captures):
         log_path = directory.path / f"capture.{number}.log"
         with undisturbed():

@@ -1,7 +1,7 @@
 """Names of a lab's hosts: `ping h2` works in it.
 
 `ip netns exec` shows a program /etc/netns/NAMESPACE/hosts as /etc/hosts. There each host of a lab has a link to one
-file, in the lab's directory. Who cannot write to /etc/netns (a rootless lab) has addresses only.
+file, in the lab's directory. Where /etc/netns cannot be written (a rootless lab) there are addresses only.
 """
 
 from __future__ import annotations
