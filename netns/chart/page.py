@@ -6,7 +6,7 @@ from html import escape
 from typing import Final
 
 from netns.chart.branches import Branch
-from netns.chart.drawing import drawing
+from netns.chart.drawing import Switches, drawing
 from netns.chart.mermaid import mermaid
 from netns.inventory.layers import short_name
 from netns.inventory.nodes import HOSTNAME_LABEL
@@ -28,8 +28,8 @@ svg rect { stroke: #0003; } .level-1 rect { fill: #f5c26b; } .level-2 rect { fil
 """
 
 
-def page(whole: Branch, *, title: str) -> str:
-    """Return the page; `title` names the topology."""
+def page(whole: Branch, *, title: str, switches: Switches | None = None) -> str:
+    """Return the page; `title` names the topology, `switches` those of its domains, as far as known."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -44,7 +44,7 @@ def page(whole: Branch, *, title: str) -> str:
 {_table(whole)}
 <h2>Layers</h2>
 <div class="picture">
-{drawing(whole)}
+{drawing(whole, switches=switches or {})}
 </div>
 <h2>The same for Mermaid</h2>
 <pre>{escape(mermaid(whole))}</pre>
