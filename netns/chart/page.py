@@ -25,6 +25,13 @@ svg .head { fill: var(--ink); font-weight: 600; } svg .link { fill: none; stroke
 svg rect { stroke: #0003; } .level-1 rect { fill: #f5c26b; } .level-2 rect { fill: #9fd0f2; }
 .level-3 rect { fill: #a9dba0; } .level-4 rect { fill: #d4b7ec; } .level-5 rect { fill: #f3b4b4; }
 .host rect { fill: #dfe6ec; }
+svg { max-width: 100%; min-width: 17rem; height: auto; }
+@media (max-width: 44rem) { body { margin: 1rem; } pre { white-space: pre-wrap; overflow-wrap: anywhere; } }
+@media print {
+  :root { color-scheme: light; --ink: #000; --paper: #fff; --line: #777; --soft: #fff; }
+  pre { max-height: none; white-space: pre-wrap; }
+  svg rect { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+}
 """
 
 
