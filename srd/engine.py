@@ -36,11 +36,11 @@ from srd.io.socket import IP_UDP_BYTES, is_wildcard, open_socket, route_to, sock
 from srd.io.syscalls import Address
 from srd.names import MAPPED
 from srd.proto.core import EndpointCore
-from srd.proto.events import Event, Extent, MessageAborted, PeerEnded
+from srd.proto.events import Event, Extent, MessageAborted, PeerEnded, PeerOpened
 from srd.proto.memory import Inbox, Memory
 from srd.proto.peer import PeerCore
 from srd.proto.security import CredentialCheck
-from srd.proto.trace import Trace
+from srd.proto.trace import PortBound, Trace
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
@@ -77,6 +77,7 @@ class Engine:
         """
         self.config = config
         self._on_event = on_event
+        self._trace = trace
         self._on_failure = on_failure
         with ExitStack() as opened:
             sockets = _open_sockets(address, family=family, count=config.protocol.paths, opened=opened)
@@ -105,7 +106,7 @@ class Engine:
                 busy_poll=config.busy_poll,
                 adaptive_poll_s=config.adaptive_poll_s,
                 allowance=config.allowance,
-                on_event=self._take_event,
+                on_event=self._take_event if trace is None else self._take_traced_event,
                 on_failure=self._fail,
             )
             self.queues.start(self._driver)
@@ -280,6 +281,14 @@ class Engine:
             self._fail_peer(event, error)
         if isinstance(event, MessageAborted | PeerEnded):  # no credit belongs to it
             self.queues.drop(event.released)
+
+    def _take_traced_event(self, event: Event) -> None:
+        """Add to the trace what the core does not know: the paths' source ports."""
+        if isinstance(event, PeerOpened | PeerEnded) and self._trace is not None:
+            known = 0 if isinstance(event, PeerOpened) else self.config.protocol.paths
+            for path, port in list(enumerate(self._driver.source_ports))[known:]:
+                self._trace.record(PortBound(path, port), peer=event.peer, now=time.monotonic())
+        self._take_event(event)
 
     def _fail_peer(self, event: Event, error: Exception) -> None:
         status, reason = Status.LOCAL_ERROR_QP_INTERNAL_ERROR, f"internal error: {error!r}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from netns.inventory.layers import levels_of, path_of
 from netns.inventory.nodes import Node
+
+_DIGITS: Final = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,16 @@ class Branch:
 
 
 def branches(nodes: Sequence[Node]) -> Branch:
-    """Return the tree of `nodes`, its parts in the order of their label values. Raises what `levels_of` does."""
+    """Return the tree of `nodes`, its parts by label value, h9 before h10. Raises what `levels_of` does."""
     levels = levels_of(nodes)
-    ordered = sorted(nodes, key=lambda node: path_of(node, levels))
+    ordered = sorted(nodes, key=lambda node: [_in_order(value) for value in path_of(node, levels)])
     return Branch("", (), _children(ordered, levels, depth=0), tuple(ordered))
+
+
+def _in_order(value: str) -> tuple[tuple[str | int, ...], str]:
+    """Return what orders a label value: text and numbers by turns; then as it is written, as 01 is not 1."""
+    parts = _DIGITS.split(value)
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts)), value
 
 
 def _children(nodes: Sequence[Node], levels: Sequence[str], *, depth: int) -> tuple[Branch, ...]:

@@ -6,7 +6,7 @@ from html import escape
 from typing import Final
 
 from netns.chart.branches import Branch
-from netns.chart.drawing import drawing
+from netns.chart.drawing import Switches, drawing
 from netns.chart.mermaid import mermaid
 from netns.inventory.layers import short_name
 from netns.inventory.nodes import HOSTNAME_LABEL
@@ -25,11 +25,18 @@ svg .head { fill: var(--ink); font-weight: 600; } svg .link { fill: none; stroke
 svg rect { stroke: #0003; } .level-1 rect { fill: #f5c26b; } .level-2 rect { fill: #9fd0f2; }
 .level-3 rect { fill: #a9dba0; } .level-4 rect { fill: #d4b7ec; } .level-5 rect { fill: #f3b4b4; }
 .host rect { fill: #dfe6ec; }
+svg { max-width: 100%; min-width: 17rem; height: auto; }
+@media (max-width: 44rem) { body { margin: 1rem; } pre { white-space: pre-wrap; overflow-wrap: anywhere; } }
+@media print {
+  :root { color-scheme: light; --ink: #000; --paper: #fff; --line: #777; --soft: #fff; }
+  pre { max-height: none; white-space: pre-wrap; }
+  svg rect { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+}
 """
 
 
-def page(whole: Branch, *, title: str) -> str:
-    """Return the page; `title` names the topology."""
+def page(whole: Branch, *, title: str, switches: Switches | None = None) -> str:
+    """Return the page; `title` names the topology, `switches` those of its domains, as far as known."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -44,7 +51,7 @@ def page(whole: Branch, *, title: str) -> str:
 {_table(whole)}
 <h2>Layers</h2>
 <div class="picture">
-{drawing(whole)}
+{drawing(whole, switches=switches or {})}
 </div>
 <h2>The same for Mermaid</h2>
 <pre>{escape(mermaid(whole))}</pre>

@@ -25,9 +25,10 @@ from netns.cli.show_placement import (
 )
 from netns.errors import JobError, LabError
 from netns.examples import file_named
+from netns.inventory.fabric_layers import switches_of
 from netns.inventory.layers import labelled, level_named, levels_of
 from netns.inventory.node_export import to_ec2, to_kubernetes
-from netns.inventory.node_files import read_nodes
+from netns.inventory.node_files import read_nodes, topology_in
 from netns.inventory.nodes import Node
 from netns.placement.job import Job, JobTopology, read_job
 from netns.placement.kueue import Kind, dump, manifests
@@ -91,7 +92,7 @@ def topology_command(
     whole = branches(nodes)
     if html is not None:
         try:
-            html.write_text(page(whole, title=f"Topology of {Path(file).name}"))
+            html.write_text(page(whole, title=f"Topology of {Path(file).name}", switches=_switches(file)))
         except OSError as error:
             raise LabError(f"{html}: {error.strerror}") from None
         click.echo(f"wrote {html}")
@@ -216,6 +217,12 @@ def overridden(job: Job, *, required: str | None, preferred: str | None) -> Job:
         raise JobError(f"--{option}-topology: {level!r} is no layer; give 1 to 4, host, or a node label's key")
     changed: dict[str, Any] = {option: level_named(level)}
     return job.model_copy(update={"topology": JobTopology(**changed)})
+
+
+def _switches(file: str) -> dict[str, tuple[str, ...]]:
+    """Return the switches of the domains of a topology; nothing of a list of nodes, which names none."""
+    topology = topology_in(file_named(file))
+    return {} if topology is None else switches_of(topology)
 
 
 def _nodes(file: str, *, skip: bool, ranks_per_host: int | None) -> tuple[Node, ...]:

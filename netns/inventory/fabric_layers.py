@@ -26,7 +26,10 @@ def nodes_of(topology: Topology, *, ranks_per_host: int = 1) -> tuple[Node, ...]
     highest = max(heights.values())
     if highest > MAX_LAYERS:
         raise TopologyError(f"{topology.name}: has {highest} tiers of switches; there are at most {MAX_LAYERS} layers")
-    domains = [_domains(topology, heights, height) for height in range(2, highest + 1)]
+    domains = [
+        {switch: _name(tops) for switch, tops in _domains(topology, heights, height).items()}
+        for height in range(2, highest + 1)
+    ]
     whole = topology.name.rstrip("-_.")
     nodes = []
     for host in topology.hosts:
@@ -46,6 +49,13 @@ def nodes_of(topology: Topology, *, ranks_per_host: int = 1) -> tuple[Node, ...]
     return tuple(nodes)
 
 
+def switches_of(topology: Topology) -> dict[str, tuple[str, ...]]:
+    """Return the switches of which each domain above the leaves is made, by its name: its highest ones."""
+    heights = _heights(topology)
+    found = (_domains(topology, heights, height).values() for height in range(2, max(heights.values()) + 1))
+    return {_name(switches): switches for domains in found for switches in domains}
+
+
 def _heights(topology: Topology) -> dict[str, int]:
     """Return each switch's distance from the nearest host: 1 for the switches of hosts."""
     heights = dict.fromkeys((topology.switch_of(host) for host in topology.hosts), 1)
@@ -63,9 +73,14 @@ def _heights(topology: Topology) -> dict[str, int]:
     return heights
 
 
-def _domains(topology: Topology, heights: dict[str, int], height: int) -> dict[str, str]:
-    """Return for each switch up to `height` the name of its domain: that of its highest switches."""
-    names: dict[str, str] = {}
+def _name(switches: tuple[str, ...]) -> str:
+    """Return the name of a domain with these highest switches."""
+    return switches[0] if len(switches) == 1 else f"{switches[0]}-{switches[-1]}"
+
+
+def _domains(topology: Topology, heights: dict[str, int], height: int) -> dict[str, tuple[str, ...]]:
+    """Return for each switch up to `height` its domain: the highest switches of it."""
+    names: dict[str, tuple[str, ...]] = {}
     for start in topology.nodes:
         if start in names or heights.get(start, height + 1) > height:
             continue
@@ -78,7 +93,6 @@ def _domains(topology: Topology, heights: dict[str, int], height: int) -> dict[s
                     members.add(other)
                     frontier.append(other)
         top = max(heights[member] for member in members)
-        highest = [node for node in topology.nodes if node in members and heights[node] == top]
-        name = highest[0] if len(highest) == 1 else f"{highest[0]}-{highest[-1]}"
-        names |= dict.fromkeys(members, name)
+        highest = tuple(node for node in topology.nodes if node in members and heights[node] == top)
+        names |= dict.fromkeys(members, highest)
     return names

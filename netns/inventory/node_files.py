@@ -41,6 +41,7 @@ from netns.inventory.nodes import (
 )
 from netns.inventory.quantity import Quantities
 from netns.topology.file import read_topology
+from netns.topology.model import Topology
 
 MAX_FILE_BYTES: Final = 512 << 20
 """Ten thousand nodes of Kubernetes are some 200 MB."""
@@ -135,8 +136,8 @@ def read_nodes(
 
     `on_warning` is called with warnings: a list of which this is only the first page.
     """
-    if not _is_document(path):
-        return nodes_of(read_topology(path), ranks_per_host=ranks_per_host or 1)
+    if (topology := topology_in(path)) is not None:
+        return nodes_of(topology, ranks_per_host=ranks_per_host or 1)
     try:
         document = load_document(path)
         nodes = nodes_untrusted(document, ranks_per_host=ranks_per_host)
@@ -149,6 +150,11 @@ def read_nodes(
             f"{path}: NextToken: the list goes on beyond these nodes; join all pages (aws does without --no-paginate)"
         )
     return nodes
+
+
+def topology_in(path: Path) -> Topology | None:
+    """Return the topology in a file; None if it lists nodes. Raises TopologyError or ShapeError."""
+    return None if _is_document(path) else read_topology(path)
 
 
 def nodes_untrusted(document: object, *, ranks_per_host: int | None = None) -> tuple[Node, ...]:

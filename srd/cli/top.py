@@ -25,6 +25,10 @@ from srd.metrics.sample import PathSample, PeerSample, Sample, parse_untrusted
 from srd.metrics.serving import PEERS
 
 _ACTIVE: Final = "active"
+_WIDE: Final = 100
+"""Columns of a terminal with room for the longest addresses."""
+_ADDRESS: Final = 21
+"""Characters of a line of an address on a narrower one: those of any of IPv4."""
 
 
 @click.command()
@@ -46,7 +50,7 @@ def top(*, address: tuple[str, int], interval_s: float, count: int | None, with_
     """Show the peers of a running srd, by its --metrics ADDR:PORT: rates, round trips, windows, losses and paths.
 
     Ends with that process, on Ctrl-C, or after --count samples. Rates are of the last interval. The first 64 peers are
-    shown; in the column of paths, how many carry data, and how many do not.
+    shown; `flight` is what is in flight, and `paths` how many carry data, and how many do not.
     """
     terminal = console()
     if not terminal.is_terminal:
@@ -99,24 +103,25 @@ def _pairs(address: tuple[str, int], *, interval_s: float, count: int | None) ->
 def _show(terminal: Console, pairs: Iterator[tuple[Sample, Sample]], *, with_paths: bool) -> None:
     if not terminal.is_terminal:
         for before, now in pairs:
-            terminal.print(screen(before, now, with_paths=with_paths))
+            terminal.print(screen(before, now, with_paths=with_paths, columns=terminal.width))
         return
     with Live(console=terminal, auto_refresh=False, screen=True) as live:
         for before, now in pairs:
-            live.update(screen(before, now, with_paths=with_paths), refresh=True)
+            shown = screen(before, now, with_paths=with_paths, columns=terminal.width)
+            live.update(shown, refresh=True)
 
 
-def screen(before: Sample, now: Sample, *, with_paths: bool) -> Group:
-    """Return what is shown of two samples."""
+def screen(before: Sample, now: Sample, *, with_paths: bool, columns: int) -> Group:
+    """Return what is shown of two samples, complete on a terminal of 80 columns."""
     seconds = max(now.at_s - before.at_s, 1e-9)
     earlier = {peer.number: peer for peer in before.peers}
     parts: list[Text | Table] = [Text(printable(headline(before, now, seconds=seconds)))]
-    parts.append(_peers_table(now.peers, earlier, seconds=seconds))
+    parts.append(_peers_table(now.peers, earlier, seconds=seconds, columns=columns))
     if with_paths:
         for peer in now.peers:
             known = earlier.get(peer.number)
             paths = {path.path: path for path in known.paths} if known else {}
-            parts.append(_paths_table(peer, paths, seconds=seconds))
+            parts += [Text(f"\npaths of {printable(peer.address)}"), _paths_table(peer, paths, seconds=seconds)]
     return Group(*parts)
 
 
@@ -130,17 +135,25 @@ def headline(before: Sample, now: Sample, *, seconds: float) -> str:
     return f"{now.title}: {now.peer_count} peer(s){unlisted}; sent {sent}, received {received}{dropped}"
 
 
-def _peers_table(peers: Sequence[PeerSample], earlier: dict[int, PeerSample], *, seconds: float) -> Table:
-    rows = table(
-        "peer", "sent", "received", "rtt ms", "cwnd KiB", "in flight", "resent/s", "resent", "paths", text=("paths",)
+def _peers_table(peers: Sequence[PeerSample], earlier: dict[int, PeerSample], *, seconds: float, columns: int) -> Table:
+    rows = _narrow_table(
+        "peer",
+        "sent\nbit/s",
+        "received\nbit/s",
+        "rtt\nms",
+        "window\nKiB",
+        "flight\nKiB",
+        "resent\nper s",
+        "resent\nin all",
+        "paths",
     )
     for peer in peers:
         known = earlier.get(peer.number, peer)
         rows.add_row(
-            printable(peer.address),
-            rate_text(8 * max(peer.tx_bytes - known.tx_bytes, 0) / seconds),
-            rate_text(8 * max(peer.rx_bytes - known.rx_bytes, 0) / seconds),
-            f"{1e3 * peer.smoothed_rtt_s:.3f}",
+            _folded(printable(peer.address), columns=columns),
+            _rate(peer.tx_bytes - known.tx_bytes, seconds),
+            _rate(peer.rx_bytes - known.rx_bytes, seconds),
+            _milliseconds(peer.smoothed_rtt_s),
             f"{peer.cwnd_bytes / 1024:.0f}",
             f"{peer.inflight_bytes / 1024:.0f}",
             f"{max(peer.retrans_pkts - known.retrans_pkts, 0) / seconds:.0f}",
@@ -148,6 +161,34 @@ def _peers_table(peers: Sequence[PeerSample], earlier: dict[int, PeerSample], *,
             path_states(peer.paths),
         )
     return rows
+
+
+def _narrow_table(*headings: str) -> Table:
+    """Return a table with one space between columns; text is in the first and the last."""
+    rows = table(*headings, text=headings[-1:])
+    rows.collapse_padding = True
+    return rows
+
+
+def _folded(address: str, *, columns: int) -> str:
+    """Return an address in lines that leave room for the figures."""
+    if columns >= _WIDE:
+        return address
+    return "\n".join(address[begin : begin + _ADDRESS] for begin in range(0, len(address), _ADDRESS))
+
+
+def _rate(size_bytes: int, seconds: float) -> str:
+    """Return a rate in bit/s with a decimal prefix, in five characters: 342M, 4.72G."""
+    bits_per_s = 8 * max(size_bytes, 0) / seconds
+    for prefix in ("", "k", "M"):
+        if bits_per_s < 999.5:
+            return f"{bits_per_s:.3g}{prefix}"
+        bits_per_s /= 1000
+    return f"{bits_per_s:.3g}G" if bits_per_s < 999.5 else f"{bits_per_s:.0f}G"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3f}" if seconds < 1 else f"{1e3 * seconds:.0f}"
 
 
 def path_states(paths: Sequence[PathSample]) -> str:
@@ -160,23 +201,13 @@ def path_states(paths: Sequence[PathSample]) -> str:
 
 
 def _paths_table(peer: PeerSample, earlier: dict[int, PathSample], *, seconds: float) -> Table:
-    headings = (
-        f"{printable(peer.address)}, path",
-        "sent",
-        "rtt ms",
-        "in flight",
-        "resent",
-        "lost",
-        "timeouts",
-        "state",
-    )
-    rows = table(*headings, text=("state",))
+    rows = _narrow_table("path", "sent\nbit/s", "rtt\nms", "flight\nKiB", "resent", "lost", "timeouts", "state")
     for path in peer.paths:
         known = earlier.get(path.path, path)
         rows.add_row(
             str(path.path),
-            rate_text(8 * max(path.bytes - known.bytes, 0) / seconds),
-            "-" if path.smoothed_rtt_s is None else f"{1e3 * path.smoothed_rtt_s:.3f}",
+            _rate(path.bytes - known.bytes, seconds),
+            "-" if path.smoothed_rtt_s is None else _milliseconds(path.smoothed_rtt_s),
             f"{path.inflight_bytes / 1024:.0f}",
             str(path.retransmitted),
             str(path.lost),

@@ -15,6 +15,7 @@ from srd.cli.progress import rate_text
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import TraceReader
 from srd.qlog.summary import PeerSummary, ReceivedPath, SentPath, Stalls, summarise, timeline
+from srd.qlog.verdict import verdict
 
 PIPE_COLUMNS = 120
 """Output width when stdout is not a terminal."""
@@ -30,7 +31,8 @@ def trace(file: Path, picture: Path | None) -> int:
 
     For every peer: each path's traffic, round-trip times, losses and retransmissions; throughput and losses over time;
     and the longest stalls, which are times without progress while something was outstanding. --plot draws progress,
-    window and bytes in flight, round-trip times and losses; it needs the extra `report` (matplotlib).
+    window and bytes in flight, round-trip times and losses, with the source ports of the paths that lost most; it needs
+    the extra `report` (matplotlib).
     """
     try:
         stream = file.open("rb")
@@ -61,6 +63,8 @@ def _print_peer(console: Console, number: int, peer: PeerSummary) -> None:
     print_line(
         console, f"peer {number} {direction} {peer.address}: {seconds:.3f} s; {peer.end or 'not ended in this trace'}"
     )
+    if said := verdict(peer):
+        console.print(said, markup=False)
     if peer.sent:
         requests = ", ".join(f"{count} {status}" for status, count in sorted(peer.completed.items())) or "none ended"
         print_line(console, f"requests: {requests}; acks taken: {peer.acks}")

@@ -6,7 +6,7 @@
      |       |   └── payload                       the file that a workload sends
      |       └── results                           one line for each finished cell; CSV, JSON
      ├── file ── overrides ── grid ── traffic · fabric    the YAML; parts of it; cells; flows; topologies in a condition
-     └── summary ── figures ── screen · page ── plots     medians, and what is wanted of them; texts, HTML
+     └── summary ── figures · verdict ── screen · page ── plots     medians; who was fastest, and why; texts, HTML
 
 Fairness is the theory of operation.
 1. A cell is one transport on one fabric in one condition with one workload and one seed. Each has a lab of its own,

@@ -170,7 +170,7 @@ class Measurement:
             )
             for number, flow in self._flows.items()
         )
-        elapsed_s = max(0.0, after.at - self._start_at) if self._start_at else 0.0
+        elapsed_s = watched_s = max(0.0, after.at - self._start_at) if self._start_at else 0.0
         size_bytes = self._arrived_bytes()
         progress = together(
             [(event["seconds"], event["bytes"]) for event in worker.events if event["event"] == "progress"]
@@ -180,7 +180,7 @@ class Measurement:
             elapsed_s = max(flow.at_s + (flow.seconds or 0.0) for flow in flows)
             size_bytes = self._total_bytes
             progress = (*(sample for sample in progress if sample[0] < elapsed_s), (elapsed_s, size_bytes))
-        stall_ms, resent_fraction = accounts(worker.last("account") for worker in workers.by_host.values())
+        stall_ms, resent_fraction, cpu_s = accounts(worker.last("account") for worker in workers.by_host.values())
         return CellOutcome(
             state=state,
             reason=reason,
@@ -196,7 +196,7 @@ class Measurement:
             events=tuple(self._faults.events),
             note=(self._faults.untested(elapsed_s) if state is State.OK else None) or self._lacking_subflows(workers),
             backend=self._lab.backend,
-            loads=after.loads(since=self._before),
+            loads=after.loads(since=self._before, workers_cpu_s=cpu_s, seconds=watched_s),
         )
 
     def _lacking_subflows(self, workers: Workers) -> str | None:

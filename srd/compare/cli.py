@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from netns.backends.choice import require_root
 from netns.errors import LabError
@@ -152,7 +154,10 @@ def _run(grid: Grid, *, directory: Path, anew: bool, console: Console) -> dict[s
         console.print(line)
     console.print()
     for line in remarks(grid, summaries):
-        console.print(f"  {line}")
+        if console.is_terminal:  # whole words in each of its lines
+            console.print(Padding(Text(line), (0, 0, 0, 2)), soft_wrap=False)
+        else:
+            console.print(f"  {line}", markup=False)
     _write(grid, outcomes, summaries=summaries, report=report, directory=directory)
     console.print(f"\nwrote {directory}/report.html, report.json, cells.csv and flows.csv")
     return report

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,8 +59,8 @@ class Reading:
             sent[spine] += self.sent_bytes[switch, spine] - since.sent_bytes[switch, spine]
         return shares(sent)
 
-    def loads(self, *, since: Reading) -> Loads:
-        """Return how busy the machine was since then."""
+    def loads(self, *, since: Reading, workers_cpu_s: Sequence[float], seconds: float) -> Loads:
+        """Return how busy the machine was since then, and the workers in these seconds of theirs."""
         ticks, before = self.ticks, since.ticks
         relay_cpu = None
         if self.relay_cpu_s is not None and since.relay_cpu_s is not None and self.at > since.at:
@@ -68,6 +69,9 @@ class Reading:
             machine_busy=_rounded(ticks.share(ticks.busy - before.busy, since=before)),
             stolen=_rounded(ticks.share(ticks.stolen - before.stolen, since=before)),
             relay_cpu=_rounded(relay_cpu),
+            workers_cpu=_rounded(sum(workers_cpu_s) / seconds) if workers_cpu_s and seconds > 0 else None,
+            cores=os.cpu_count(),
+            busiest_worker_cpu=_rounded(max(workers_cpu_s) / seconds) if workers_cpu_s and seconds > 0 else None,
         )
 
 

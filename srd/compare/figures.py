@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from srd.compare.grid import TRANSPORTS, Grid
+from srd.compare.grid import Grid
 from srd.compare.outcome import State
 from srd.compare.summary import Summary
-from srd.compare.traffic import Bulk, File, describe
+from srd.compare.traffic import Bulk, File, Rpc, describe
 
 MISSING: Final = "-"
+SEVERAL: Final = 2
+"""Seeds from which on there is a spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,8 @@ class Column:
     text: Callable[[Summary], str]
 
 
-def columns(grid: Grid, workload: str) -> tuple[Column, ...]:
-    """Return what a table of this workload shows of a point that was measured, but for the paths and its end.
+def results(grid: Grid, workload: str) -> tuple[Column, ...]:
+    """Return what a table of this workload shows of how fast a point was that was measured.
 
     Slowdowns compare flows of many sizes: what is one flow has its share of the capacity instead.
     """
@@ -39,9 +41,17 @@ def columns(grid: Grid, workload: str) -> tuple[Column, ...]:
         Column("Mbit/s", 8, lambda summary: mbit(summary.goodput_bps)),
         *compared,
         Column("time s", 8, lambda summary: _number(summary.seconds, "{:.2f}")),
-        Column("sent again", 11, lambda summary: percent(summary.resent_fraction)),
-        Column("stall ms", 9, lambda summary: milliseconds(summary.longest_stall_ms)),
     )
+
+
+def troubles(grid: Grid, workload: str) -> tuple[Column, ...]:
+    """Return what a table of this workload shows of what went wrong on the way.
+
+    Where flows begin at random times a receiver often has nothing to receive: stalls are not shown there.
+    """
+    again = Column("sent again", 11, lambda summary: percent(summary.resent_fraction))
+    stall = Column("stall ms", 9, lambda summary: milliseconds(summary.longest_stall_ms))
+    return (again,) if isinstance(grid.workloads[workload], Rpc) else (again, stall)
 
 
 def words(grid: Grid, workload: str) -> str:
@@ -90,24 +100,6 @@ def end(summary: Summary, *, seeds: int) -> str:
     return states if summary.reason is None else f"{states}: {summary.reason}"
 
 
-def headlines(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
-    """Return a line for each condition of a single flow: SRD beside the capacity, and beside the default, cubic."""
-    by_point = {summary.point: summary for summary in summaries}
-    lines = []
-    for point, srd in by_point.items():
-        share = capacity_share(srd)
-        if point.transport != "srd" or srd.seconds is None or share is None or not is_one_flow(grid, point.workload):
-            continue
-        line = f"{point.condition}: SRD reached {100 * share:.0f} % of the capacity"
-        cubic = by_point.get(replace(point, transport="cubic"))
-        if cubic is not None and cubic.seconds and cubic.goodput_bps and srd.goodput_bps:
-            line += f", {srd.goodput_bps / cubic.goodput_bps:.1f} times {TRANSPORTS['cubic']}"
-        elif cubic is not None and cubic.measured:
-            line += f"; {TRANSPORTS['cubic']} did not finish"
-        lines.append(line)
-    return lines
-
-
 def loads(summaries: Sequence[Summary]) -> list[str]:
     """Return how busy relay and machine were, a line each, without what hung, which causes no load."""
     own = [summary.loads for summary in summaries if set(summary.states) == {State.OK.value}]
@@ -126,6 +118,18 @@ def loads(summaries: Sequence[Summary]) -> list[str]:
 def paths(summary: Summary) -> str:
     """Return the share of each spine in whole percent: "25 25 25 25"."""
     return " ".join(f"{100 * share:.0f}" for share in summary.path_shares.values())
+
+
+def spread(summary: Summary) -> str:
+    """Return the least and the most Mbit/s of the seeds, if there are several: "801 to 860"."""
+    if summary.goodput_range_bps is None or len(summary.seeds) < SEVERAL:
+        return MISSING
+    return " to ".join(map(mbit, summary.goodput_range_bps))
+
+
+def cores(summary: Summary) -> str:
+    """Return how many cores the workers of a transport used: "1.21"."""
+    return _number(summary.loads.workers_cpu, "{:.2f}")
 
 
 def mbit(bps: float | None) -> str:

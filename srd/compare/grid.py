@@ -18,7 +18,7 @@ from srd.compare.traffic import Traffic, describe
 TRANSPORTS: Final = {"srd": "SRD", "cubic": "TCP cubic", "bbr": "TCP BBR", "mptcp": "MPTCP"}
 """By key: the display names."""
 
-_MEASURED_BY: Final = 4
+_MEASURED_BY: Final = 5
 """Part of each digest; greater when cells are measured in another way, so that what is old is measured again."""
 
 

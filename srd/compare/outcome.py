@@ -73,6 +73,12 @@ class Loads:
     """Share of all cores that a hypervisor gave to others, which pauses this machine for milliseconds."""
     relay_cpu: float | None = None
     """Share of one core that the relay used; None without a relay, too."""
+    workers_cpu: float | None = None
+    """Share of one core that all workers used together: the transport's processor time, and what verifying takes."""
+    busiest_worker_cpu: float | None = None
+    """Of the one that used most."""
+    cores: float | None = None
+    """How many the machine has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,7 @@ class CellOutcome:
     progress: Samples = ()
     """Of all receivers together."""
     longest_stall_ms: float | None = None
-    """The longest time in which a receiver that had not everything got nothing."""
+    """The longest time in which a receiver that had not everything got less than a tenth of its mean rate."""
     resent_fraction: float | None = None
     """Share of what was sent that had been sent before: packets (SRD), or bytes (TCP)."""
     path_shares: Mapping[str, float] = field(default_factory=dict)
@@ -149,7 +155,7 @@ class CellOutcome:
             events=tuple((seconds, text) for seconds, text in fields["events"]),
             note=fields["note"],
             backend=fields["backend"],
-            loads=Loads(fields["machine_busy"], fields["stolen"], fields["relay_cpu"]),
+            loads=Loads(**{name: fields.get(name) for name in Loads.__dataclass_fields__}),
         )
 
 
@@ -173,10 +179,14 @@ def shares(byte_counts: Mapping[str, int]) -> dict[str, float]:
     return {name: round(count / total, 4) if total else 0.0 for name, count in byte_counts.items()}
 
 
-def accounts(events: Iterable[Mapping[str, Any] | None]) -> tuple[float | None, float | None]:
-    """Return longest stall (ms) and fraction that was sent again, of all hosts that have accounted for it."""
+def accounts(events: Iterable[Mapping[str, Any] | None]) -> tuple[float | None, float | None, tuple[float, ...]]:
+    """Return the longest stall (ms), the fraction that was sent again, and each host's processor seconds.
+
+    Of the hosts that have accounted.
+    """
     known = [event for event in events if event is not None]
     stalls = [event["longest_stall_ms"] for event in known if event["longest_stall_ms"] is not None]
     sent = sum(event["sent"] for event in known)
     resent = sum(event["resent"] for event in known)
-    return max(stalls, default=None), round(resent / sent, 6) if sent else None
+    resent_fraction = round(resent / sent, 6) if sent else None
+    return max(stalls, default=None), resent_fraction, tuple(event["cpu_s"] for event in known)

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from srd.compare import figures
 from srd.compare.grid import TRANSPORTS, Cell, Grid
 from srd.compare.outcome import CellOutcome, CellProgress, State
-from srd.compare.summary import Summary, checks
+from srd.compare.summary import Summary
+from srd.compare.verdict import verdicts
 
 PATHS: Final = "paths %"
 _COLOURS = {State.OK: "green", State.TIMEOUT: "yellow", State.FAILED: "red", State.UNAVAILABLE: "dim"}
@@ -111,7 +112,7 @@ def table(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
     """Return all points as lines, with rich's markup."""
     found = []
     for (fabric, workload), group in groupby(summaries, key=lambda each: (each.point.fabric, each.point.workload)):
-        own, shown = list(group), figures.columns(grid, workload)
+        own, shown = list(group), (*figures.results(grid, workload), *figures.troubles(grid, workload))
         heads = "".join(f"{column.head:>{column.width}}" for column in shown)
         found += ["", f"[bold]{workload}[/bold] on {_where(grid, fabric, own)}: {figures.words(grid, workload)}"]
         found.append(f"[dim]{'':13}{heads}  {PATHS:12}  end[/dim]")
@@ -134,12 +135,8 @@ def _where(grid: Grid, fabric: str, summaries: Sequence[Summary]) -> str:
 
 
 def remarks(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
-    """Return what follows the table: SRD in a line for each condition, loads, and what is wanted."""
-    return [
-        *figures.headlines(grid, summaries),
-        *figures.loads(summaries),
-        *map(str, checks(grid.wanted, summaries)),
-    ]
+    """Return what follows the table: who was fastest in each condition and what limited whom, and the loads."""
+    return [*(f"{where}: {text}" for where, text in verdicts(grid, summaries)), *figures.loads(summaries)]
 
 
 def _remark(summary: Summary) -> str:

@@ -1,4 +1,4 @@
-"""Figures over the seeds of a grid's point: medians, percentiles, slowdown by size; what is wanted of them. Pure.
+"""Figures over the seeds of a grid's point: medians, ranges, percentiles, slowdown by size; and bounds. Pure.
 
 A flow that was not complete takes for ever: it counts in percentiles as slower than any other, so that a p99 of a
 transport that left a flow behind is `None` (never) and not that of its faster flows. Percentiles are by nearest rank.
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from netns.base.percentile import percentile
-from srd.compare.grid import TRANSPORTS, Cell, Grid, Wanted
+from srd.compare.grid import Cell, Grid, Wanted
 from srd.compare.outcome import CellOutcome, FlowOutcome, Loads, State
 
 SIZE_BINS: Final = 10
@@ -56,6 +56,8 @@ class Summary:
     note: str | None
     goodput_bps: float | None
     """Median; None: nothing was measured."""
+    goodput_range_bps: tuple[float, float] | None
+    """Least and most over the seeds."""
     seconds: float | None
     """Median of the completion times of the last flow, if all seeds are ok."""
     p50: float | None
@@ -65,10 +67,12 @@ class Summary:
     resent_fraction: float | None
     loads: Loads
     path_shares: Mapping[str, float]
-    """Means."""
+    """Of the typical seed: a transport with one path takes another one with each seed."""
     bins: tuple[Bin, ...]
     typical: CellOutcome
-    """The seed with the median goodput, for plots over time."""
+    """The seed with the median goodput."""
+    seeds: tuple[CellOutcome, ...]
+    """Those that were measured."""
     flows: tuple[FlowOutcome, ...]
     """Of all seeds."""
 
@@ -86,6 +90,7 @@ class Summary:
             **{name: getattr(self, name) for name in names},
             **asdict(self.loads),
             "path_shares": dict(self.path_shares),
+            "goodput_range_bps": self.goodput_range_bps and list(self.goodput_range_bps),
             "slowdown_p50": self.p50,
             "slowdown_p99": self.p99,
             "slowdown_by_size": [[each.most_bytes, each.p50, each.p99] for each in self.bins],
@@ -111,25 +116,30 @@ def _summary(point: Point, seeds: Sequence[CellOutcome]) -> Summary:
     slowdowns = [_slowness(flow) for flow in flows]
     is_ok = all(outcome.state is State.OK for outcome in seeds)
     measured = [outcome for outcome in seeds if outcome.state is not State.UNAVAILABLE]
+    typical = sorted(seeds, key=lambda outcome: outcome.goodput_bps)[(len(seeds) - 1) // 2]
+    rates = [outcome.goodput_bps for outcome in measured]
     return Summary(
         point=point,
         states=Counter(outcome.state.value for outcome in seeds),
         reason=next((outcome.reason for outcome in seeds if outcome.reason), None),
         note=next((outcome.note for outcome in seeds if outcome.note), None),
-        goodput_bps=_median(outcome.goodput_bps for outcome in measured),
+        goodput_bps=_median(rates),
+        goodput_range_bps=(min(rates), max(rates)) if rates else None,
         seconds=_median(outcome.seconds for outcome in seeds) if is_ok else None,
         p50=_percentile(slowdowns, 50),
         p99=_percentile(slowdowns, 99),
         longest_stall_ms=_median(outcome.longest_stall_ms for outcome in measured),
         resent_fraction=_median(outcome.resent_fraction for outcome in measured),
         loads=Loads(
-            _median(outcome.loads.machine_busy for outcome in measured),
-            _median(outcome.loads.stolen for outcome in measured),
-            _median(outcome.loads.relay_cpu for outcome in measured),
+            **{
+                name: _median(getattr(outcome.loads, name) for outcome in measured)
+                for name in Loads.__dataclass_fields__
+            }
         ),
-        path_shares=_mean_shares(measured),
+        path_shares=typical.path_shares,
         bins=by_size(flows),
-        typical=sorted(seeds, key=lambda outcome: outcome.goodput_bps)[(len(seeds) - 1) // 2],
+        typical=typical,
+        seeds=tuple(measured),
         flows=flows,
     )
 
@@ -159,11 +169,6 @@ def _slowness(flow: FlowOutcome) -> float:
     return flow.slowdown or 0.0
 
 
-def _mean_shares(outcomes: Sequence[CellOutcome]) -> dict[str, float]:
-    known = [outcome.path_shares for outcome in outcomes if any(outcome.path_shares.values())]
-    return {name: round(statistics.mean(shares[name] for shares in known), 4) for name in (known[0] if known else ())}
-
-
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
@@ -188,14 +193,6 @@ class Check:
         """Whether it is as wanted."""
         least, most = self.wanted.least, self.wanted.most
         return (least is None or self.value >= least) and (most is None or self.value <= most)
-
-    def __str__(self) -> str:
-        wanted, point = self.wanted, self.point
-        what = f"{point.condition}: {wanted.figure.replace('_', ' ')} of {TRANSPORTS[wanted.transport]}"
-        if wanted.over is not None:
-            what += f" over {TRANSPORTS[wanted.over]}'s"
-        bound = f"at least {wanted.least:g}" if wanted.least is not None else f"at most {wanted.most:g}"
-        return f"{what} {self.value:.3g}, wanted {bound}: {'met' if self.met else 'missed'}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""

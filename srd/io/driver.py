@@ -134,6 +134,11 @@ class Driver:
             self._loop.add_reader(self._sockets.fd, self._on_readable)
         self._loop.add_reader(self._timer.fd, self._on_timer)
 
+    @property
+    def source_ports(self) -> tuple[int, ...]:
+        """The port of each path's socket, by the path's number, as far as they were opened."""
+        return self._sockets.ports
+
     def add_queue(self, sock: socket.socket, queue: RxMemory) -> None:
         """Receive from a socket that belongs to no path into a queue of its own."""
         self._sockets.add(sock)

@@ -32,6 +32,11 @@ class SocketSet:
         """The address family of the sockets."""
         return socket.AddressFamily(self.paths[0].family)
 
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports of the paths' sockets, by path; none of a set that is closed."""
+        return tuple(sock.getsockname()[1] for sock in self.paths if sock.fileno() >= 0)
+
     def add(self, sock: socket.socket) -> None:
         """Read from a socket, too."""
         self.by_fd[sock.fileno()] = sock

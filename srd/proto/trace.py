@@ -39,6 +39,15 @@ class PeerOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class PortBound:
+    """The source port of a path of this end's: of each when a peer opens, and of standby paths when it ends."""
+
+    path: int
+    port: int
+    """Of UDP."""
+
+
+@dataclass(frozen=True, slots=True)
 class PeerEnded:
     """The peer has ended."""
 
@@ -242,6 +251,7 @@ class MessageAborted:
 
 TraceEvent = (
     PeerOpened
+    | PortBound
     | PeerEnded
     | BurstSent
     | AckReceived

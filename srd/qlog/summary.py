@@ -25,6 +25,7 @@ from srd.proto.trace import (
     PathStateChanged,
     PeerEnded,
     PeerOpened,
+    PortBound,
     ProbeSent,
     RequestCompleted,
     TraceEvent,
@@ -108,6 +109,8 @@ class PeerSummary:
 
     address: str = "?"
     incoming: bool = False
+    ports: dict[int, int] = field(default_factory=dict)
+    """The source port of each of this end's paths, by the path's number, as far as the trace has them."""
     began_s: float = 0.0
     ended_s: float = 0.0
     """Time of the last event."""
@@ -173,6 +176,8 @@ class PeerSummary:
         match event:
             case PeerOpened():
                 self.address, self.incoming = event.address, event.incoming
+            case PortBound():
+                self.ports[event.path] = event.port
             case PeerEnded():
                 self.end = f"{event.status}, {event.reason}"
             case PathStateChanged():

@@ -19,7 +19,7 @@ The process is driven by lines of JSON on stdin, and prints lines of JSON (srd/c
     flow {number, seconds}                           ->      complete; from when it was handed to the transport
     sent                                             ->      all flows of this host are complete
     <- {account}                                             connections stay open until all have accounted
-    account {sent, resent, longest_stall_ms, subflows}      ->
+    account {sent, resent, longest_stall_ms, subflows, cpu_s}  ->
     <- end of stdin                                          exit status 0
     failed {reason}                                  ->      instead of any of these, and exit status 1
 """

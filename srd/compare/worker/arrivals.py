@@ -1,4 +1,4 @@
-"""What has arrived at a host: verified, counted, and when nothing did."""
+"""What has arrived at a host: verified, counted, and for how long next to nothing did."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from srd.compare.worker.stalls import Stalls
 from srd.errors import SrdError
 from srd.perf.payload import Source
 
@@ -25,11 +26,9 @@ class Arrivals:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._left: dict[int, int] = {}
-        self._last_at: float | None = None
+        self._stalls = Stalls()
         self.size_bytes = 0
         """Of all flows, the byte that tries a connection excepted."""
-        self.longest_stall_s = 0.0
-        """Longest time without a byte between the start, or of a file its first byte, and the last one."""
 
     def expect(self, arriving: Mapping[int, int]) -> None:
         """Set what is to come."""
@@ -37,7 +36,7 @@ class Arrivals:
 
     def start(self) -> None:
         """Count stalls from now on."""
-        self._last_at = self._clock()
+        self._stalls.start(self._clock())
 
     @property
     def complete(self) -> bool:
@@ -62,16 +61,12 @@ class Arrivals:
             raise WorkloadError(f"flow {flow}: more bytes have arrived than it has")
         self._left[flow] = left
         self.size_bytes += size_bytes
-        now = self._clock()
-        if self._last_at is not None:
-            self.longest_stall_s = max(self.longest_stall_s, now - self._last_at)
-        self._last_at = now
+        self._stalls.arrived(size_bytes, at=self._clock())
         return left == 0
 
-    def stop(self) -> None:
-        """Count the time since the last byte if one is missing."""
-        if self._last_at is not None and not self.complete:
-            self.longest_stall_s = max(self.longest_stall_s, self._clock() - self._last_at)
+    def longest_stall_s(self) -> float:
+        """Return the longest stall until the last byte, or until now if one is missing (see `stalls`)."""
+        return self._stalls.longest_s(until=None if self.complete else self._clock())
 
 
 class BlockArrivals(Arrivals):

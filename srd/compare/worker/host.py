@@ -76,7 +76,7 @@ async def _work(carrier: Carrier, arrivals: Arrivals, lines: asyncio.StreamReade
     emit("ready")
     if "start_at" not in (fields := await _heard(lines)):
         return
-    start_at = float(fields["start_at"])
+    start_at, cpu_before_s = float(fields["start_at"]), time.process_time()
     running = [asyncio.ensure_future(_send(carrier, plan, start_at=start_at))]
     running.append(asyncio.ensure_future(_progress(arrivals, start_at=start_at)))
     try:
@@ -84,14 +84,15 @@ async def _work(carrier: Carrier, arrivals: Arrivals, lines: asyncio.StreamReade
     finally:
         for task in running:
             task.cancel()
-    arrivals.stop()
+    stall_s, cpu_s = arrivals.longest_stall_s(), time.process_time() - cpu_before_s
     account = carrier.account()
     emit(
         "account",
         sent=account.sent,
         resent=account.resent,
-        longest_stall_ms=round(1000 * arrivals.longest_stall_s, 3) if plan.arriving else None,
+        longest_stall_ms=round(1000 * stall_s, 3) if plan.arriving else None,
         subflows=account.subflows,
+        cpu_s=round(cpu_s, 4),
     )
     await lines.read()  # the others account for connections that end with this one
 

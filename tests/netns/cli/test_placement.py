@@ -66,6 +66,8 @@ def test_topology__page(tmp_path: Path, fabric: str) -> None:
     page = tmp_path / "demo.html"
     assert output("topology", fabric, "--html", str(page)) == f"wrote {page}\n"
     assert "<title>Topology of demo.yaml</title>" in page.read_text()
+    assert ">spine1</text>" in page.read_text()
+    assert ">spine2</text>" in page.read_text()
     lost = tmp_path / "none" / "demo.html"
     assert error("topology", fabric, "--html", str(lost), status=1) == f"{lost}: No such file or directory"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from netns.errors import TopologyError
-from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.fabric_layers import nodes_of, switches_of
 from netns.inventory.layers import levels_of, path_of
 from netns.inventory.nodes import PODS
 from netns.topology.model import Link, Switch, Topology, leaf_spine
@@ -46,6 +46,15 @@ def test_three_tiers__leaf_pod_core() -> None:
         ("core0-core1", "agg2-agg3", "leaf2", "h4"),
         ("core0-core1", "agg2-agg3", "leaf3", "h6"),
     ]
+
+
+def test_switches__of_each_domain() -> None:
+    assert switches_of(three_tiers()) == {
+        "agg0-agg1": ("agg0", "agg1"),
+        "agg2-agg3": ("agg2", "agg3"),
+        "core0-core1": ("core0", "core1"),
+    }
+    assert switches_of(leaf_spine(name="demo", leaves=1, spines=1)) == {"spine1": ("spine1",)}
 
 
 def test_one_spine__layer_has_the_name_of_the_spine() -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -124,10 +125,10 @@ def path(number: int, state: str = "active") -> PathSample:
     return PathSample(number, state, None if number else 0.0005, 2048, 1000 * number, 1, 2, 3)
 
 
-def shown(*samples: Sample, with_paths: bool = False) -> str:
-    console = Console(width=120)
+def shown(*samples: Sample, with_paths: bool = False, columns: int = 120) -> str:
+    console = Console(width=columns)
     with console.capture() as capture:
-        console.print(screen(*samples, with_paths=with_paths))
+        console.print(screen(*samples, with_paths=with_paths, columns=columns))
     return capture.get()
 
 
@@ -140,14 +141,39 @@ def test_screen__rates_of_the_interval() -> None:
     assert "t: 70 peer(s), 68 not shown; sent 10.00 Gbit/s" not in text
     assert "t: 70 peer(s), 68 not shown; sent 10 Mbit/s, received 0 bit/s; 5 datagrams dropped here" in text
     rows = [line for line in text.splitlines() if line.startswith("192.0.2.1:7000\\x1b[31m")]
-    assert "1 Mbit/s" in rows[0]
-    assert "2 Mbit/s" in rows[0]
-    assert rows[0].endswith(("1, 1 suspect", "1, 1 suspect "))
-    assert "0 bit/s" in rows[1], "it was not there before"
+    assert rows[0].split()[1:3] == ["1M", "2M"]
+    assert rows[0].rstrip().endswith("1, 1 suspect")
+    assert rows[1].split()[1] == "0", "it was not there before"
     assert any(
         line.split()[0] == "1" and line.rstrip().endswith("suspect") for line in text.splitlines() if line.strip()
     )
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("address", ["255.255.255.255:65535", "[2001:db8:1111:2222:3333:4444:5555:6666]:65535"])
+def test_screen__is_complete_at_80_columns(address: str) -> None:
+    busy = replace(
+        peer(4, sent=10**12, paths=tuple(path(number) for number in range(32))),
+        address=address,
+        retrans_pkts=234_567,
+        smoothed_rtt_s=0.123456,
+        cwnd_bytes=123_456 << 10,
+        inflight_bytes=123_456 << 10,
+    )
+    idle = replace(busy, tx_bytes=0, rx_bytes=0, retrans_pkts=0)
+    before, now = Sample("t", 10.0, 1, 0, 0, 0, (idle,)), Sample("t", 12.0, 1, 0, 0, 0, (busy,))
+    text = shown(before, now, columns=80)
+    row = next(line for line in text.splitlines() if line.startswith(address[:21]))
+    assert row.split()[1:] == ["4000G", "8000G", "123.456", "123456", "123456", "117284", "234567", "32"]
+    assert "".join(line[:21].strip() for line in text.splitlines()[3:]) == address
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"), [(0, "0"), (124, "992"), (125, "1k"), (42_812_500, "342M"), (590_000_000, "4.72G")]
+)
+def test_rate__in_few_characters(size_bytes: int, text: str) -> None:
+    now, before = (Sample("t", at_s, 1, 0, 0, 0, (peer(1, sent=sent),)) for at_s, sent in ((1.0, size_bytes), (0.0, 0)))
+    assert shown(before, now).splitlines()[3].split()[1] == text
 
 
 def test_screen__another_process_has_taken_the_address() -> None:

@@ -54,6 +54,8 @@ def test_tracing__both_ends_of_a_transfer(file: Path, output: Path, tmp_path: Pa
     assert len(set(sent.sent) - {0, 1, 2, 3}) <= len(replaced), "a standby carries data only for a path that timed out"
     assert sum(path.packets - path.retransmitted for path in sent.sent.values()) >= SIZE // 8916
     assert sent.acked_bytes[-1] > SIZE
+    assert sent.ports.keys() >= {0, 1, 2, 3} | {*sent.sent}, "of each path that carried anything, standby ones too"
+    assert len({*sent.ports.values()}) == len(sent.ports)
     assert set(sent.completed) == {"OK"}
     assert all(rtt > 0 for path in sent.sent.values() for rtt in path.rtt_us)
     reader, peers = whole(there)

@@ -29,7 +29,7 @@ READY = "emit('listening', port=1)\nreceives = bool(hear()['arriving'])\nemit('r
 LAND = "if receives: shutil.copy(source, output)\n"
 SENT = "if not receives: emit('flow', number=1, seconds=0.75)\n"
 ACCOUNT = "hear()\nstall = 3.0 if receives else None\n"
-ACCOUNT += "emit('account', sent=10, resent=int(not receives), longest_stall_ms=stall, subflows=None)\n"
+ACCOUNT += "emit('account', sent=10, resent=int(not receives), longest_stall_ms=stall, subflows=None, cpu_s=0.0)\n"
 ACCOUNT += "sys.stdin.read()\n"
 
 Run = Callable[..., CellOutcome]

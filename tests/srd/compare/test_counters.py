@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
@@ -63,9 +64,11 @@ def test_path_shares__are_what_the_senders_leaves_sent_up() -> None:
 
 def test_loads__are_shares_since_then() -> None:
     later = replace(EARLIER, at=12.0, ticks=Ticks(busy=150, stolen=20, total=1200), relay_cpu_s=1.5)
-    assert later.loads(since=EARLIER) == Loads(machine_busy=0.25, stolen=0.1, relay_cpu=0.25)
-    assert later.loads(since=later) == Loads()
-    assert replace(later, relay_cpu_s=None).loads(since=EARLIER).relay_cpu is None
+    loads = later.loads(since=EARLIER, workers_cpu_s=[0.5, 1.0], seconds=2.0)
+    known = Loads(0.25, stolen=0.1, relay_cpu=0.25, workers_cpu=0.75, busiest_worker_cpu=0.5, cores=os.cpu_count())
+    assert loads == known
+    assert later.loads(since=later, workers_cpu_s=[], seconds=0.0) == Loads(cores=os.cpu_count())
+    assert replace(later, relay_cpu_s=None).loads(since=EARLIER, workers_cpu_s=[], seconds=1.0).relay_cpu is None
 
 
 @pytest.mark.root

@@ -7,19 +7,20 @@ from dataclasses import replace
 from srd.compare import figures
 from srd.compare.outcome import Loads
 from srd.compare.summary import summarize
-from tests.srd.compare.cases import FILE_GRID, outcomes
+from tests.srd.compare.cases import FILE_GRID, GRID, outcomes
 
 SUMMARIES = summarize(FILE_GRID, outcomes(FILE_GRID))
+COLUMNS = (*figures.results(FILE_GRID, "file"), *figures.troubles(FILE_GRID, "file"))
 
 
 def test_columns__every_figure() -> None:
-    texts = [column.text(SUMMARIES[0]) for column in figures.columns(FILE_GRID, "file")]
+    texts = [column.text(SUMMARIES[0]) for column in COLUMNS]
     assert texts == ["4.2", "25 %", "2.00", "1.00 %", "12"]
     assert figures.paths(SUMMARIES[0]) == "50 50"
     unknown = replace(
         SUMMARIES[0], goodput_bps=None, seconds=None, resent_fraction=None, longest_stall_ms=None, flows=()
     )
-    assert {column.text(unknown) for column in figures.columns(FILE_GRID, "file")} == {"-"}
+    assert {column.text(unknown) for column in COLUMNS} == {"-"}
 
 
 def test_end__of_each_state() -> None:
@@ -31,14 +32,15 @@ def test_end__of_each_state() -> None:
     assert figures.end(replace(SUMMARIES[0], states={"ok": 2, "timeout": 1}), seeds=3) == "ok 2 of 3, timeout 1 of 3"
 
 
-def test_headlines__compare_where_there_is_something_to_compare() -> None:
-    assert figures.headlines(FILE_GRID, SUMMARIES) == [
-        "clean: SRD reached 25 % of the capacity, 1.0 times TCP cubic",
-        "dead: SRD reached 25 % of the capacity; TCP cubic did not finish",
-    ]
-    alone = [summary for summary in SUMMARIES if summary.point.transport == "srd"]
-    assert figures.headlines(FILE_GRID, alone)[0] == "clean: SRD reached 25 % of the capacity"
-    assert figures.headlines(FILE_GRID, [replace(alone[0], seconds=None)]) == []
+def test_spread__of_several_seeds() -> None:
+    assert figures.spread(SUMMARIES[0]) == "-"
+    several = replace(SUMMARIES[0], seeds=SUMMARIES[0].seeds * 2, goodput_range_bps=(80.1e6, 860e6))
+    assert figures.spread(several) == "80.1 to 860"
+
+
+def test_troubles__no_stall_where_flows_begin_at_random_times() -> None:
+    assert [column.head for column in figures.troubles(GRID, "search")] == ["sent again"]
+    assert [column.head for column in figures.troubles(GRID, "bulk")] == ["sent again", "stall ms"]
 
 
 def test_loads__leave_out_what_hung() -> None:

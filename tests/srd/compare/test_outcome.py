@@ -51,7 +51,7 @@ def test_shares__of_nothing_are_zeros() -> None:
 
 
 def test_accounts__worst_stall_and_share_of_all() -> None:
-    sender = {"sent": 90, "resent": 10, "longest_stall_ms": None, "subflows": None}
-    receiver = {"sent": 10, "resent": 0, "longest_stall_ms": 7.0, "subflows": None}
-    assert accounts([sender, receiver, None]) == (7.0, 0.1)
-    assert accounts([None]) == (None, None)
+    sender = {"sent": 90, "resent": 10, "longest_stall_ms": None, "subflows": None, "cpu_s": 0.5}
+    receiver = {"sent": 10, "resent": 0, "longest_stall_ms": 7.0, "subflows": None, "cpu_s": 1.5}
+    assert accounts([sender, receiver, None]) == (7.0, 0.1, (0.5, 1.5))
+    assert accounts([None]) == (None, None, ())

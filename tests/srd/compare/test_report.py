@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,7 +18,7 @@ from srd.compare.errors import ResultsError
 from srd.compare.grid import TRANSPORTS, Cell, Grid
 from srd.compare.outcome import CellOutcome, CellProgress, State
 from srd.compare.page import render
-from srd.compare.plots import picture_png, throughput
+from srd.compare.plots import panel_svgs, picture_png, pictures, throughput
 from srd.compare.results import as_json, cells_csv, cells_json, flows_csv, write
 from srd.compare.screen import Estimate, Screen, clock, remarks, table
 from srd.compare.summary import summarize
@@ -25,6 +26,7 @@ from tests.srd.compare.cases import FILE_GRID, GRID, done, hung, outcomes
 
 SUMMARIES = summarize(GRID, outcomes())
 FILE_SUMMARIES = summarize(FILE_GRID, outcomes(FILE_GRID))
+LATE = "TCP cubic: until 50 s"
 VOID = {"meta", "br", "link", "img", "hr"}
 
 
@@ -83,11 +85,35 @@ def page_of(name: str) -> str:
 def test_page__shows_every_point_and_why_one_is_missing() -> None:
     html = page()
     for name in TRANSPORTS.values():
-        assert html.count(f"</span>{name}</td>") == 2 * 2
+        assert html.count(f"</span>{name}</td>") == 2 * 2 * 2
     assert "TCP BBR could not be measured: tcp: this kernel has no congestion control &#39;bbr&#39;." in html
     assert html.count("timeout: stopped after 5 s with 50 % received") == 2
     assert html.count("failed: h1: boom") == 4
-    assert html.count("<svg") == 2 * 2
+    assert html.count('viewBox="0 0 295.2 216"') == 2 * 2 * 2  # workloads, pictures, conditions
+
+
+def test_page__has_a_table_under_each_plot_and_no_bounds() -> None:
+    html = page(FILE_GRID)
+    assert re.findall(r'<div class="panels">|<table>', html) == ['<div class="panels">', "<table>"] * 2
+    assert "anted" not in html
+    assert 'data-name="stall ms"' in html
+
+
+def test_page__panels_of_a_row_have_the_same_axes() -> None:
+    """A transport that stands for long is said to, and does not squeeze the others."""
+    made = {
+        cell: hung() if (cell.condition, cell.transport) == ("dead", "cubic") else done() for cell in FILE_GRID.cells()
+    }
+    made = {
+        cell: replace(outcome, elapsed_s=50.0) if outcome.state != "ok" else outcome for cell, outcome in made.items()
+    }
+    clean, dead = panel_svgs(
+        summarize(FILE_GRID, made), pictures(FILE_GRID, "file")[0].draw, conditions=list(FILE_GRID.conditions)
+    )
+    texts = [[each for each in re.findall(r"<text[^>]*>([^<]*)</text>", svg) if each.strip()] for svg in (clean, dead)]
+    assert [text for text in texts[0] if text != "clean"] == [text for text in texts[1] if text not in ("dead", LATE)]
+    assert LATE in texts[1]
+    assert {"time since the start, s", "received, MiB"} < set(texts[0])
 
 
 def test_page__is_self_contained_and_escapes() -> None:
@@ -136,12 +162,19 @@ def test_picture__of_nothing_measured() -> None:
 
 
 def test_throughput__by_windows() -> None:
-    times, mbit = throughput(done(2.0), window_s=1.0)
+    times, (mbit,) = throughput([done(2.0)], window_s=1.0)
     assert times == [0.5, 1.5]
     assert mbit == pytest.approx([8e-6 * (1 << 19)] * 2)
-    assert throughput(done(2.0), window_s=0.75) == throughput(done(2.0), window_s=1.0)  # no short one at the end
-    assert throughput(hung(), window_s=1.0)[1][-1] == 0.0  # nothing arrived in the end
-    assert throughput(done(0.0), window_s=1.0) == ([], [])
+    assert throughput([done(2.0)], window_s=0.75) == throughput([done(2.0)], window_s=1.0)  # no short one at the end
+    assert throughput([hung()], window_s=1.0)[1][0][-1] == 0.0  # nothing arrived in the end
+    assert throughput([done(0.0)], window_s=1.0) == ([], [[]])
+
+
+def test_throughput__of_seeds_is_over_the_longest() -> None:
+    times, rates = throughput([done(2.0), done(4.0)], window_s=1.0)
+    assert times == [0.5, 1.5, 2.5, 3.5]
+    assert rates[0] == pytest.approx([8e-6 * (1 << 19)] * 2 + [0.0] * 2)
+    assert rates[1] == pytest.approx([8e-6 * (1 << 18)] * 4)
 
 
 def test_csv__a_line_for_each_cell_and_flow() -> None:
@@ -167,7 +200,7 @@ def test_write__whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_table__a_line_for_each_point() -> None:
     text = "\n".join(table(GRID, SUMMARIES))
-    assert text.count("n/a") == 2 * (5 + 6)
+    assert text.count("n/a") == 2 * (5 + 5)
     assert "timeout: stopped after 5 s with 50 % received (a <remark>)" in text
     assert "[bold]bulk[/bold] on two, relay, medians of 2 seeds: One host sends 1 MiB" in text
 

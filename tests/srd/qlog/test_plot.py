@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import matplotlib as mpl
 import matplotlib.image as mpl_image
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ import pytest
 from srd.proto.trace import TraceEvent
 from srd.proto.work_request import WorkRequest
 from srd.qlog.errors import TraceError
-from srd.qlog.plot import plot
+from srd.qlog.plot import PATHS, plot
 from srd.qlog.reader import Record
 from srd.qlog.summary import PeerSummary, summarise
+from srd.qlog.verdict import worst_paths
 from tests.simulation import Network, completed
 
 
@@ -56,6 +59,20 @@ def test_plot__the_same_trace_gives_the_same_picture(peers: dict[int, PeerSummar
 def test_plot__other_formats(peers: dict[int, PeerSummary], tmp_path: Path) -> None:
     plot(peers, title="t", out=tmp_path / "a.svg")
     assert b"<svg" in (tmp_path / "a.svg").read_bytes()
+
+
+def test_plot__keys_name_the_paths_that_lost_most(peers: dict[int, PeerSummary], tmp_path: Path) -> None:
+    (number,) = (number for number, peer in peers.items() if peer.losses)
+    worst = worst_paths(peers[number].sent, most=1)[0]
+    with_ports = {**peers, number: replace(peers[number], ports={worst: 40123})}
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        plot(with_ports, title="t", out=tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert f"path {worst} (port 40123):" in text
+    assert "all other paths" in text
+    assert text.count("packets lost") <= len(PATHS)
+    assert "time since the trace began, s" in text
+    assert "round trip, ms" in text
 
 
 def test_plot__of_nothing(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_files__have_each_standard_event(files: list[list[dict[str, Any]]]) -> N
     assert {name for name, _ in LAYOUTS.values() if not name.startswith("srd:")} == {*EVENTS}
     kinds = {kind_of(event["name"], event["data"]) for _, *events in files for event in events}
     assert None not in kinds
-    assert len(kinds) >= len(KINDS) - 2, "all but those of writes and of aborted messages"
+    assert len(kinds) >= len(KINDS) - 3, "all but those of writes, of aborted messages, and of sockets"
 
 
 def test_files__names_are_in_lower_case(files: list[list[dict[str, Any]]]) -> None:

@@ -26,7 +26,7 @@ DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "trace.md").read_text
 
 def test_names__standard_ones_where_there_are_any() -> None:
     names = [name for name, _ in LAYOUTS.values()]
-    assert len(KINDS) == 16
+    assert len(KINDS) == 17
     assert sum(not name.startswith("srd:") for name in names) == 10
     for kind in KINDS:
         name, template = LAYOUTS[kind]
