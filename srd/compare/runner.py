@@ -9,10 +9,10 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, Protocol
 
+from netns.base.build import BUILD
 from netns.errors import BackendError, ShapeError
 from netns.lab.lab import Lab
 from netns.observe.machine import machine
-from srd.build import BUILD
 from srd.compare.cell import MPTCP, Measurement
 from srd.compare.fabric import conditioned, uplink_bps
 from srd.compare.grid import Cell, Grid

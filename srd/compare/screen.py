@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from srd.compare import figures
 from srd.compare.grid import TRANSPORTS, Cell, Grid
 from srd.compare.outcome import CellOutcome, CellProgress, State
-from srd.compare.summary import Summary, checks
+from srd.compare.summary import Summary
 
 PATHS: Final = "paths %"
 _COLOURS = {State.OK: "green", State.TIMEOUT: "yellow", State.FAILED: "red", State.UNAVAILABLE: "dim"}
@@ -134,12 +134,8 @@ def _where(grid: Grid, fabric: str, summaries: Sequence[Summary]) -> str:
 
 
 def remarks(grid: Grid, summaries: Sequence[Summary]) -> list[str]:
-    """Return what follows the table: SRD in a line for each condition, loads, and what is wanted."""
-    return [
-        *figures.headlines(grid, summaries),
-        *figures.loads(summaries),
-        *map(str, checks(grid.wanted, summaries)),
-    ]
+    """Return what follows the table: SRD in a line for each condition, and loads. What is wanted is in report.json."""
+    return [*figures.headlines(grid, summaries), *figures.loads(summaries)]
 
 
 def _remark(summary: Summary) -> str:
