@@ -70,7 +70,7 @@ def test_capture__by_the_other_name_and_not_one_packet_more(lab: Lab, tmp_path: 
         (("set", "leaf1-spine1", "loss=120%"), 2, "loss: 120 % is not between 0 % and 100 %"),
         (("set", "h1-leaf1", "delay=1ms"), 1, "link h1-leaf1: it is not shaped, and only a shaped link can be changed"),
         (("fail", "spine9"), 2, "spine9: neither a link nor a node of "),
-        (("fail", "spine1", "--for", "2"), 2, "2 is not a time: give a unit"),
+        (("fail", "spine1", "--for", "2x"), 2, "2x is not a time: give a unit"),
         (("repair", "spine1"), 1, "spine1: was not made to fail; dead now: nothing"),
         (("repair",), 2, "give LINK|NODE or --all, one of the two"),
         (("run-schedule", "/no/such.yaml"), 2, "/no/such.yaml: No such file or directory"),

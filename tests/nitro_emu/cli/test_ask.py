@@ -65,8 +65,8 @@ def test_logs_follow_until_interrupted(run_dir: Path) -> None:
     with nitro_card("logs", "--run-dir", str(run_dir), "-f") as following:
         assert (following.stdout.next() or "").endswith("started")
         following.kill(signal.SIGINT)
-        assert following.wait() == 130
-        assert following.stderr.all() == ["nitro-card: interrupted"]
+        assert following.wait() == 0
+        assert following.stderr.all() == []
 
 
 def test_attest(called: Called, run_dir: Path) -> None:
@@ -82,7 +82,7 @@ def test_attest_with_a_bad_nonce_is_wrong_usage(called: Called) -> None:
     assert done.stderr == "nitro-card: --nonce: 'xy' is not up to 1024 bytes in hexadecimal\n"
 
 
-@pytest.mark.parametrize("command", ["status", "stats", "logs", "attest"])
+@pytest.mark.parametrize("command", ["status", "metrics", "logs", "attest"])
 def test_without_a_card_is_one_line(called: Called, tmp_path: Path, command: str) -> None:
     done = called(command, "--run-dir", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")

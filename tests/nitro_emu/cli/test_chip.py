@@ -252,7 +252,7 @@ def test_manifests_show_registers(commands: Commands) -> None:
 
 
 def test_a_manifest_of_this_software(commands: Commands) -> None:
-    arguments = ("--key", f"{commands.directory}/vendor.pem", "--name", "card-a", "--version", "1")
+    arguments = ("--key", f"{commands.directory}/vendor.pem", "--card", "card-a", "--edition", "1")
     files = ("--config", f"{commands.config}", "-o", f"{commands.manifest}")
     assert "files" in commands("sign-manifest", *arguments, *files).stdout
 

@@ -52,7 +52,6 @@ def test_unit__its_command_exists(unit: Path) -> None:
     given = parse(arguments)
     assert (given["bind"], given["port"]) == (None, 19870)
     assert given["metrics"] == ("127.0.0.1", 9470)
-    assert given["metrics"] == ("127.0.0.1", 9470)
     assert found["Service.Type"] == ["notify"]
     assert 0 < float(found["Service.WatchdogSec"][0]) < 60
     (page,) = re.findall(r"man:([\w-]+)\((\d)\)", found["Unit.Documentation"][0])

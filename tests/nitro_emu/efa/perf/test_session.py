@@ -165,7 +165,7 @@ async def test_port_that_is_taken(run_dirs: tuple[Path, Path]) -> None:
     with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
         server = run_server(
-            port,
+            ("", port),
             latency=True,
             opened=opening(run_dirs[0]),
             on_listening=lambda _: None,
