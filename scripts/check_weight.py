@@ -27,12 +27,12 @@ if __name__ == "__main__":
 
 import click
 
+from netns.base.build import BUILD
 from scripts.benches.cases import path, peers
 from scripts.benches.outcome import Figures
 from scripts.harness.environment import environment
 from scripts.harness.errors import BenchError
 from scripts.harness.two_hosts import Here
-from srd.build import BUILD
 
 RECORDED: Final = Path(__file__).with_name("weights.json")
 GROWTH: Final[Mapping[str, float]] = {"cpu_ratio_64b": 1.5, "cpu_ratio_64b_secure": 1.5, "bytes_per_peer": 1.05}

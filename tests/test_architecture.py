@@ -58,7 +58,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
         "nitro_emu.cli.verify",
     ),
     "pyroute2": ("netns", "srd.tunnel.interface"),
-    "uvloop": ("srd", "nitro_emu.card.daemon"),
+    "uvloop": "netns.base.event_loop",
     "prometheus_client": (
         "netns.base.metrics",
         "nitro_emu.card.metrics",

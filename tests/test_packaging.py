@@ -172,13 +172,16 @@ def test_commands__name_the_extra_that_is_missing(command: str, function: str, e
     assert PROJECT["project"]["scripts"][command] == function
     done = run(without(missing) + f"sys.argv[1:] = ['--help']; from {module} import {name}; {name}()")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"{command}: needs {missing}; install it: pip install 'open-srd[{extra}]'\n"
+    assert done.stderr == f"{command}: needs {missing}; install it, in the checkout: pip install '.[{extra}]'\n"
 
 
 @pytest.mark.parametrize("arguments", [["place", "allreduce", "--topology", "cluster"]])
 def test_srd_lab__names_what_a_command_lacks(arguments: list[str]) -> None:
     done = run(without("yaml") + f"sys.argv[1:] = {arguments}; from netns.command import main; main()")
-    assert (done.returncode, done.stderr) == (1, "srd-lab: needs yaml; install it: pip install 'open-srd[lab]'\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "srd-lab: needs yaml; install it, in the checkout: pip install '.[lab]'\n",
+    )
 
 
 def test_scripts__of_each_command_start() -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import pty
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILED = Path("srd", "proto", "seqset.py")
@@ -85,3 +91,27 @@ def test_compiler_works__finds_out(setup: ModuleType, monkeypatch: pytest.Monkey
     for compiler in ("false", "/no/such/compiler"):
         monkeypatch.setenv("CC", compiler)
         assert not setup.compiler_works()
+
+
+def test_extensions__without_a_compiler_the_terminal_is_told_what_it_costs() -> None:
+    """pip keeps what a build prints to itself: both streams of this one go nowhere."""
+    master, slave = pty.openpty()
+    program = f"import runpy; runpy.run_path({str(ROOT / 'setup.py')!r})['extensions']()"
+    command = ["setsid", "--ctty", "--wait", sys.executable, "-c", program]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=slave,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "CC": "false"},
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0
+        told = os.read(master, 4096).decode()
+    finally:
+        os.close(slave)
+        os.close(master)
+    assert told.startswith("open-srd: no C compiler")
+    assert "1.2 to 2 times as long" in told

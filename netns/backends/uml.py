@@ -142,7 +142,10 @@ def run_uml(
         init.write_text(_init(command, state=state, environment=environment))
         init.chmod(0o755)
         preload = _compile_register_sets(state) if _has_amx() else None
-        for _ in range(BOOTS):
+        for boot in range(BOOTS):
+            if sys.stderr.isatty():
+                again = " again" * bool(boot)
+                print(f"srd-lab: booting {KERNEL}{again}, which takes some seconds ...", file=sys.stderr)
             with (state / "boot.log").open("wb") as log:
                 _boot(
                     kernel, init=init, memory_bytes=memory_bytes, preload=preload, log=log, stdout=stdout, stderr=stderr

@@ -21,7 +21,7 @@ def start(name: str, command: str, *, extra: str, libraries: Collection[str]) ->
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in libraries:
             raise
-        sys.exit(f"{name}: needs {error.name}; install it: pip install 'open-srd[{extra}]'")
+        sys.exit(f"{name}: needs {error.name}; install it, in the checkout: pip install '.[{extra}]'")
 
 
 def loaded(target: str) -> Any:

@@ -1,6 +1,7 @@
-"""Types of click's options: amounts in the notation of `netns.base.units`, within bounds, and HOST:PORT.
+"""Types of click's options: amounts in the notation of `netns.base.units`, within bounds, and HOST[:PORT].
 
-Each fails with one line that names the value and what would be right.
+Each fails with one line that names the value and what would be right. On a command line a bare number is in the base
+unit, as iperf3 has it: seconds, bytes, bit/s. `LEGEND` says so in the help of each command that takes an amount.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import click
 
-from netns.base.addresses import parse_host_port
+from netns.base.addresses import parse_target
 from netns.base.units import UnitError, parse_duration_us, parse_rate_bps, parse_size
 
 N = TypeVar("N", int, float)
@@ -19,7 +20,19 @@ N = TypeVar("N", int, float)
 _BARE_PREFIX: Final = re.compile(r"[0-9.]\s*[kmgt]\Z", re.IGNORECASE)
 """The end of a rate without its unit."""
 
-json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option: Final = click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON document.")
+"""Of a command that ends with its result."""
+json_lines_option: Final = click.option(
+    "--json-lines", "as_json", is_flag=True, help="Print what happens as JSON, an object on each line."
+)
+"""Of a command that runs on."""
+
+LEGEND: Final = {
+    "DURATION": "DURATION: 500ms, 90s, 5min, 1h; a bare number is seconds.",
+    "SIZE": "SIZE: 64K, 1.5G, 256MiB; K, M, G are powers of 1024, KB, MB of 1000; a bare number is bytes.",
+    "RATE": "RATE: 250mbit, 1.5gbit, 10MBps; 250M is 250mbit; a bare number is bit/s.",
+}
+"""The name of an amount's type, and how it is written."""
 
 
 class _Amount(click.ParamType[N]):
@@ -72,21 +85,18 @@ class Size(_Amount[int]):
 
 
 class Duration(_Amount[float]):
-    """A duration such as 500ms or 90s, as seconds. `bare_s`: the unit of a number without one; None: it needs one."""
+    """A duration such as 500ms or 90s, as seconds; a bare number is seconds."""
 
     name = "DURATION"
     TOO_LITTLE, TOO_MUCH = "short", "long"
 
-    def __init__(self, *, least_s: float = 0.0, most_s: float, bare_s: float | None = None) -> None:
+    def __init__(self, *, least_s: float = 0.0, most_s: float) -> None:
         super().__init__(least=least_s, most=most_s)
-        self._bare_s = bare_s
-        self.name = self.name if bare_s is None else "TIME"
 
     def read(self, text: str) -> float:
         """Return the seconds. Raises UnitError."""
-        if self._bare_s is not None:
-            with suppress(ValueError):  # it has a unit
-                text = f"{float(text) * self._bare_s:.9f}s"
+        with suppress(ValueError):  # it has a unit
+            text = f"{float(text):.9f}s"
         return parse_duration_us(text) / 1e6
 
     def text(self, amount: float) -> str:
@@ -113,17 +123,20 @@ class Rate(_Amount[int]):
 
 
 class HostPort(click.ParamType[tuple[str, int]]):
-    """HOST:PORT, with an IPv6 address in brackets."""
+    """HOST[:PORT], with an IPv6 address in brackets if a port follows."""
 
-    name = "HOST:PORT"
+    name = "HOST[:PORT]"
 
-    def __init__(self, *, example_port: int) -> None:
-        """`example_port`: of the example in messages."""
-        self._example_port = example_port
+    def __init__(self, *, default_port: int, example_port: int = 0) -> None:
+        """`example_port`: of the example in messages, if it is not the default."""
+        self._default_port = default_port
+        self._example_port = example_port or default_port
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
         """Return (host, port)."""
         try:
-            return value if isinstance(value, tuple) else parse_host_port(str(value), example_port=self._example_port)
+            if isinstance(value, tuple):
+                return value
+            return parse_target(str(value), default_port=self._default_port, example_port=self._example_port)
         except ValueError as error:
             self.fail(str(error), param, ctx)

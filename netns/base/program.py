@@ -4,8 +4,9 @@
     def main() -> None: ...
 
 A program ends with its command's status, by default 0. Any error is one line on stderr: exit status 2 for wrong usage,
-what `statuses` says for an error of that kind (the first that fits), 1 for output that cannot be written, 130 after a
-signal. What has no status is a defect, and has a traceback.
+what `statuses` says for an error of that kind (the first that fits), 1 for output that cannot be written, 128 and the
+signal's number after a signal. What runs until it is stopped (a daemon, a capture, a live view) ends with 0 then. What
+has no status is a defect, and has a traceback.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from netns.base.build import version_text
 from netns.base.entry import loaded
+from netns.base.options import LEGEND
 from netns.base.printable import printable
 from netns.base.standard_streams import broken_pipes, flush_output, output_error
 
@@ -27,12 +30,52 @@ INTERRUPTED: Final = 130
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+def version_option(name: str, *, more: Callable[[], str] = str) -> Callable[[Any], Any]:
+    """Add --version, which says the version and the build; `more`: returns what follows."""
+
+    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+        if wanted and not ctx.resilient_parsing:
+            click.echo(f"{name} {version_text()}{more()}")
+            ctx.exit()
+
+    return click.option(
+        "--version",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=show,
+        help="Show the version and the build.",
+    )
+
+
+def legend(command: click.Command) -> str:
+    """Return how the amounts that a command takes are written; empty if it takes none."""
+    names = {part for option in command.params for part in (option.type.name, option.metavar)}
+    return "\n\n".join(text for name, text in LEGEND.items() if name in names)
+
+
+class Group(click.Group):
+    """Commands; the help of each says how the amounts that it takes are written."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, or None if there is none of that name."""
+        command = super().get_command(ctx, cmd_name)
+        return None if command is None else with_legend(command)
+
+
+def with_legend(command: click.Command) -> click.Command:
+    """Return a command whose help says how its amounts are written."""
+    command.epilog = command.epilog or legend(command) or None
+    return command
+
+
 class ProgramCommand(click.Command):
     """A program of one command."""
 
     def __init__(self, *args: Any, statuses: Mapping[type[Exception], int], **kwargs: Any) -> None:
         super().__init__(*args, **{"context_settings": _SETTINGS, **kwargs})
         self._statuses = statuses
+        with_legend(self)
 
     def main(
         self,
@@ -80,7 +123,7 @@ class ProgramCommand(click.Command):
         return status
 
 
-class Program(ProgramCommand, click.Group):
+class Program(ProgramCommand, Group):
     """A program of several commands: click's own, and those of `commands_at`, name -> MODULE:OBJECT."""
 
     def __init__(self, *args: Any, commands_at: Mapping[str, str] | None = None, **kwargs: Any) -> None:
@@ -101,5 +144,4 @@ class Program(ProgramCommand, click.Group):
         """Return a command, or None if there is none of that name."""
         if cmd_name not in self._commands_at:
             return super().get_command(ctx, cmd_name)
-        command: click.Command = loaded(self._commands_at[cmd_name])
-        return command
+        return with_legend(loaded(self._commands_at[cmd_name]))

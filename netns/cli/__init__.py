@@ -9,13 +9,12 @@ from typing import Final
 
 import click
 
-from netns.base.program import Program
+from netns.base.program import Program, version_option
 from netns.errors import INPUT_ERRORS, LabError
 
 COMMANDS: Final = {
     "capture": "netns.cli.faults:capture_command",
     "cleanup": "netns.cli.commands:cleanup",
-    "discover": "netns.cli.faults:discover",
     "down": "netns.cli.commands:down",
     "exec": "netns.cli.commands:exec_command",
     "fail": "netns.cli.faults:fail_command",
@@ -32,7 +31,7 @@ COMMANDS: Final = {
     "topology": "netns.cli.placement:topology_command",
     "uml": "netns.cli.rootless:uml_command",
     "up": "netns.cli.commands:up",
-    "verify": "netns.cli.commands:verify",
+    "verify": "netns.cli.verify:verify",
 }
 """Module and object of each command."""
 
@@ -43,7 +42,7 @@ COMMANDS: Final = {
     commands_at=COMMANDS,
     statuses={**dict.fromkeys(INPUT_ERRORS, 2), LabError: 1},
 )
-@click.version_option(package_name="open-srd", prog_name="srd-lab")
+@version_option("srd-lab")
 def main() -> None:
     """Build networks of Linux namespaces for SRD or any other program.
 

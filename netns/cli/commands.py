@@ -1,4 +1,4 @@
-"""`srd-lab plan`, `up`, `status`, `exec`, `down` and `verify`.
+"""`srd-lab plan`, `up`, `status`, `exec`, `down` and `cleanup`.
 
 Exit status: 0 success, 1 failure, 2 wrong usage or wrong input file; `exec` has that of its command. Errors are one
 line on stderr. Commands that create or enter namespaces need root; `plan` does not.
@@ -13,46 +13,69 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
-from netns.backends.choice import Wanted, require_root
+from netns.backends.choice import Wanted, choose_backend, require_root
 from netns.base.options import json_option
 from netns.base.output import print_json
-from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
+from netns.cli.show import plan_dict, show_lab, show_labs, show_plan, show_up
 from netns.errors import BackendError
 from netns.examples import file_named
 from netns.lab.builder import dismantle, problems
 from netns.lab.lab import Lab
 from netns.lab.plan import Backend, plan
 from netns.lab.state import LabDirectory, leftover_directories, locked, recorded_labs
-from netns.observe.route_probe import MAX_PORTS, hops_to_spines, probe_spines
 from netns.programs import tool
 from netns.topology.file import read_topology
 from netns.topology.model import Topology
 
-LAB_OPTION: Final = click.option("--lab", "name", metavar="NAME", help="The lab; optional if only one is up.")
-
-
-@click.command("plan")
-@click.argument("file")
-@click.option("--backend", type=click.Choice(["kernel", "relay"]), default="kernel", show_default=True)
-def plan_command(file: str, backend: Backend) -> None:
-    """Print the operations of `up FILE`, and those of `down`.
-
-    This only reads the file; it changes nothing and needs no root.
-    """
-    show_plan(plan(topology_named(file), backend))
-
-
-@click.command()
-@click.argument("file")
-@click.option(
+LAB_VARIABLE: Final = "SRD_LAB"
+LAB_OPTION: Final = click.option(
+    "--lab", "name", metavar="NAME", envvar=LAB_VARIABLE, show_envvar=True, help="The lab; optional if only one is up."
+)
+_backend_option: Final = click.option(
     "--backend",
     type=click.Choice(["auto", "kernel", "relay"]),
     default="auto",
     show_default=True,
     help="What carries shaped links: the kernel's netem, or a relay process between TAP devices.",
 )
-def up(file: str, backend: Wanted) -> None:
+
+
+@click.command("plan")
+@click.argument("file")
+@_backend_option
+@json_option
+def plan_command(*, file: str, backend: Wanted, as_json: bool) -> None:
+    """Print the operations of `up FILE` with the same options, and those of `down`.
+
+    It changes nothing, and needs no root; but only root can try what this kernel has, and who is not sees the plan for
+    the kernel's netem unless --backend says otherwise.
+    """
+    topology = topology_named(file)
+    chosen, reason = _planned(topology, backend)
+    steps = plan(topology, chosen)
+    if as_json:
+        print_json(plan_dict(steps, lab=topology.name, backend=chosen, reason=reason))
+    else:
+        click.echo(f"# backend: {chosen} ({reason})")
+        show_plan(steps)
+
+
+def _planned(topology: Topology, wanted: Wanted) -> tuple[Backend, str]:
+    """Return the backend that `up` would choose, and why. Raises BackendError."""
+    if wanted != "auto":
+        return wanted, "requested"
+    if os.geteuid() != 0:
+        return "kernel", "not tried without root; up may take the relay"
+    return choose_backend(topology, wanted)
+
+
+@click.command()
+@click.argument("file")
+@_backend_option
+@json_option
+def up(*, file: str, backend: Wanted, as_json: bool) -> None:
     """Build the topology in FILE.
 
     If this fails or is interrupted, everything is removed again. Remainders of a crashed lab of the same name are
@@ -60,13 +83,24 @@ def up(file: str, backend: Wanted) -> None:
     """
     started_at = time.monotonic()
     lab = Lab.up(topology_named(file), backend=backend)
-    show_up(lab, seconds=time.monotonic() - started_at)
+    seconds = time.monotonic() - started_at
+    if as_json:
+        print_json({**lab.status(), "seconds": round(seconds, 3)})
+    else:
+        show_up(lab, seconds=seconds)
 
 
 @click.command()
-@click.option("--lab", "name", metavar="NAME", help="Show this lab: its hosts, links and processes.")
+@click.option(
+    "--lab",
+    "name",
+    metavar="NAME",
+    envvar=LAB_VARIABLE,
+    show_envvar=True,
+    help="Show this lab: its hosts, links and processes.",
+)
 @json_option
-def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes by keyword
+def status(*, name: str | None, as_json: bool) -> None:
     """List all labs, or show one of them with the current shapes of its links."""
     if name is None:
         labs = list(_readable(recorded_labs()))
@@ -95,36 +129,19 @@ def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
 @click.command()
 @LAB_OPTION
 @click.option("--all", "everything", is_flag=True, help="Remove every recorded lab.")
-def down(name: str | None, everything: bool) -> None:  # noqa: FBT001 - click passes by keyword
+@json_option
+def down(*, name: str | None, everything: bool, as_json: bool) -> None:
     """Remove a lab and end the processes inside it."""
     require_root("srd-lab down")
-    if name is not None and everything:
+    if everything and is_named():
         raise click.UsageError("give --lab NAME or --all, not both")
-    for each in recorded_labs() if everything else [_only_lab(name)]:
+    names = list(recorded_labs()) if everything else [_only_lab(name)]
+    for each in names:
         Lab.find(each).down()
-        click.echo(f"lab {each} is down")
-
-
-@click.command()
-@LAB_OPTION
-@click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
-def verify(name: str | None, ports: int) -> None:
-    """Show the spine of each source port between two hosts, in both directions and for each version of IP.
-
-    Exit status 1 if a spine is never used, or a port uses several spines, or its probes get no reply.
-    """
-    require_root("srd-lab verify")
-    lab = lab_named(name)
-    source, destination = _far_hosts(lab.topology)
-    pairs = ((source, destination), (destination, source))
-    maps = [
-        probe_spines(lab, source=a, destination=b, ports=ports, version=version)
-        for version in lab.versions
-        for a, b in pairs
-    ]
-    show_paths(lab, maps)
-    if any(path_map.problems for path_map in maps):
-        sys.exit(1)
+        if not as_json:
+            click.echo(f"lab {each} is down")
+    if as_json:
+        print_json({"down": names})
 
 
 def _readable(names: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -146,6 +163,11 @@ def lab_named(name: str | None) -> Lab:
     return Lab.find(_only_lab(name))
 
 
+def is_named() -> bool:
+    """Whether the command line names a lab, and not only the environment."""
+    return click.get_current_context().get_parameter_source("name") is ParameterSource.COMMANDLINE
+
+
 def _only_lab(name: str | None) -> str:
     """Return the given name, or that of the only lab."""
     if name is not None:
@@ -158,24 +180,22 @@ def _only_lab(name: str | None) -> str:
     return labs[0]
 
 
-def _far_hosts(topology: Topology) -> tuple[str, str]:
-    """Return the first host, and the first host with spines on the paths to it."""
-    first = topology.hosts[0]
-    for host in topology.hosts:
-        if hops_to_spines(topology, source=first, destination=host) is not None:
-            return first, host
-    raise BackendError(f"{topology.name}: no spine lies between {first} and another host; there are no paths to verify")
-
-
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
-def cleanup(dry_run: bool) -> None:  # noqa: FBT001 - click passes by keyword
+@json_option
+def cleanup(*, dry_run: bool, as_json: bool) -> None:
     """Remove what crashed labs left behind; labs that are up and complete stay (srd-lab down --all removes those).
 
     Only objects in a lab's record are touched. Each removed lab is printed on a line; it is no error if there is none.
     """
     require_root("srd-lab cleanup")
-    verb = "would remove" if dry_run else "removed"
+    verb, removed = "would remove" if dry_run else "removed", list[dict[str, str]]()
+
+    def say(what: str, why: str) -> None:
+        removed.append({"what": what, "why": why})
+        if not as_json:
+            click.echo(f"{verb} {what}: {why}")
+
     with locked():
         for name in recorded_labs():
             directory = LabDirectory(name)
@@ -188,8 +208,10 @@ def cleanup(dry_run: bool) -> None:  # noqa: FBT001 - click passes by keyword
                 continue
             if not dry_run:
                 dismantle(directory, state)
-            click.echo(f"{verb} lab {name}: {'; '.join(why)}")
+            say(f"lab {name}", "; ".join(why))
         for directory in leftover_directories():
             if not dry_run:
                 directory.remove()
-            click.echo(f"{verb} {directory.path}: it holds no record")
+            say(str(directory.path), "it holds no record")
+    if as_json:
+        print_json({"removed": removed, "dry_run": dry_run})

@@ -1,25 +1,23 @@
-"""`srd-lab set`, `fail`, `repair`, `run-schedule`, `capture`, `discover`: commands for a lab that is up."""
+"""`srd-lab set`, `fail`, `repair`, `run-schedule`, `capture`: commands for a lab that is up."""
 
 from __future__ import annotations
 
-import json
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from netns.backends.choice import require_root
-from netns.base.options import Duration, json_option
+from netns.base.options import Duration, json_lines_option, json_option
+from netns.base.output import emit, print_json
 from netns.base.tables import count
 from netns.cli.commands import LAB_OPTION, lab_named
-from netns.cli.show import shape_text, show_paths
+from netns.cli.show import shape_text
 from netns.errors import BackendError
 from netns.faults.faults import active, fail, repair
 from netns.faults.runner import ScheduleRunner
@@ -28,10 +26,7 @@ from netns.netem.tc_format import netem_arguments
 from netns.netem.tc_parse import parse_assignments
 from netns.observe.capture import capture
 from netns.observe.pcapng import STDOUT
-from netns.observe.route_probe import MAX_PORTS, probe_spines
-from netns.observe.spine_counters import count_packets, disagreements
 from netns.signals import STOPPING_SIGNALS, signals_raise
-from netns.topology.addressing import IpVersion
 
 TIME = Duration(most_s=MAX_SCHEDULE_S)
 
@@ -45,9 +40,12 @@ TIME = Duration(most_s=MAX_SCHEDULE_S)
     show_default=True,
     help="ab: from the first to the second node in LINK's name.",
 )
+@json_option
 @click.argument("link")
 @click.argument("changes", nargs=-1, required=True, metavar="NAME=VALUE...")
-def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: str, changes: tuple[str, ...]) -> None:
+def set_command(
+    *, name: str | None, direction: Literal["both", "ab", "ba"], as_json: bool, link: str, changes: tuple[str, ...]
+) -> None:
     """Change a shaped link while it carries traffic; other properties stay unchanged.
 
     A limit that was derived from delay and rate follows them, until one is given.
@@ -59,6 +57,11 @@ def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: 
     require_root("srd-lab set")
     lab = lab_named(name)
     lab.change(link, parse_assignments(changes), direction=direction, base=Path.cwd())
+    if as_json:
+        shapes = lab.shapes(link)
+        ab, ba = (None if each is None else " ".join(netem_arguments(each)) for each in shapes.values())
+        print_json({"lab": lab.name, "link": link, "ab": ab, "ba": ba})
+        return
     a, _, b = link.partition("-")
     for (sender, receiver), shape in zip(((a, b), (b, a)), lab.shapes(link).values(), strict=True):
         if shape is not None:
@@ -70,8 +73,11 @@ def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: 
 @click.option("--at", "at_s", type=TIME, default=0.0, help="Start after this time, as 5s.")
 @click.option("--for", "for_s", type=TIME, help="Repair it after this time, as 2s; default: never.")
 @click.option("--carrier", is_flag=True, help="Clear the carrier, too: both ends detect it, and use other next hops.")
+@json_option
 @click.argument("target", metavar="LINK|NODE")
-def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier: bool, target: str) -> None:
+def fail_command(
+    *, name: str | None, at_s: float, for_s: float | None, carrier: bool, as_json: bool, target: str
+) -> None:
     """Let a link or a node drop everything, silently: carriers and routes do not change.
 
     With --carrier the neighbours see NO-CARRIER and use other next hops; other routers do not detect it.
@@ -80,22 +86,29 @@ def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier:
     require_root("srd-lab fail")
     lab = lab_named(name)
     links = lab.topology.links_at(target)
+    found = {"lab": lab.name, "failed": target, "links": [link.name for link in links], "for_s": for_s}
     if for_s is None:
         time.sleep(at_s)
         fail(lab, target, carrier=carrier)
+        if as_json:
+            print_json(found)
+            return
         of_lab = "" if name is None else f" --lab {name}"
         click.echo(f"{target} is dead ({count(links, 'link')}); repair it: srd-lab repair{of_lab} {target}")
         return
     with signals_raise():
         event = ScheduledEvent(at_us=at_s * 1e6, action="fail", name=target, for_us=for_s * 1e6, carrier=carrier)
-        ScheduleRunner(lab, on_event=_report).run([event])
+        ScheduleRunner(lab, on_event=_silent if as_json else _report).run([event])
+    if as_json:
+        print_json(found)
 
 
 @click.command("repair")
 @LAB_OPTION
 @click.option("--all", "everything", is_flag=True, help="End all failures.")
+@json_option
 @click.argument("target", metavar="LINK|NODE", required=False)
-def repair_command(name: str | None, everything: bool, target: str | None) -> None:  # noqa: FBT001 - click's way
+def repair_command(*, name: str | None, everything: bool, as_json: bool, target: str | None) -> None:
     """End the failures of a link or node that `fail` began."""
     require_root("srd-lab repair")
     if everything == (target is not None):
@@ -111,21 +124,36 @@ def repair_command(name: str | None, everything: bool, target: str | None) -> No
         repair(lab, failures)
     finally:  # of several, some may not be
         left = {failure.key for failure in active(lab)}
-        for failure in failures:
-            if failure.key not in left:
-                click.echo(f"{failure.name} is repaired")
+        repaired = [failure.name for failure in failures if failure.key not in left]
+        if as_json:
+            print_json({"lab": lab.name, "repaired": repaired})
+        else:
+            for each in repaired:
+                click.echo(f"{each} is repaired")
 
 
 @click.command()
 @LAB_OPTION
-@click.argument("plan", type=click.Path(path_type=Path))
-def run_schedule(name: str | None, plan: Path) -> None:
-    """Execute a schedule of failures and changes, in YAML (netns/faults/schedule.py describes the format)."""
+@json_lines_option
+@click.argument("plan", metavar="FILE", type=click.Path(path_type=Path))
+def run_schedule(*, name: str | None, as_json: bool, plan: Path) -> None:
+    """Execute a schedule of failures and changes, in YAML; times are from its start.
+
+    \b
+      events:
+        - {at: 5s, fail: spine1, for: 2s}      # a node or a link; without `for` it stays down
+        - {at: 8s, set: leaf1-spine2, shape: {delay: 20ms}}     # as `srd-lab set`: other properties stay
+        - {at: 9s, set: leaf1-spine2, direction: ab, shape: {loss: 5%}, for: 1s}
+        - {at: 12s, repair: spine1}
+        - {at: 14s, fail: leaf1-spine3, carrier: true, for: 1s}   # routers see it, and use other next hops
+
+    An event with a `for` is undone after it, and only that event.
+    """  # noqa: D301 - \b is click's mark for "do not rewrap"
     require_root("srd-lab run-schedule")
     lab = lab_named(name)
     events = read_schedule(plan, lab.topology)
     with signals_raise():
-        ScheduleRunner(lab, on_event=_report).run(events)
+        ScheduleRunner(lab, on_event=_emit if as_json else _report).run(events)
 
 
 @click.command("capture")
@@ -140,15 +168,25 @@ def run_schedule(name: str | None, plan: Path) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace an earlier capture in that file.")
 @click.option("--for", "for_s", type=TIME, help="Stop after this time, as 10s.")
 @click.option("-c", "--packets", type=click.IntRange(min=1), help="Stop after so many packets.")
+@json_option
 @click.argument("link")
 def capture_command(
-    *, name: str | None, output: Path, overwrite: bool, for_s: float | None, packets: int | None, link: str
+    *,
+    name: str | None,
+    output: Path,
+    overwrite: bool,
+    for_s: float | None,
+    packets: int | None,
+    as_json: bool,
+    link: str,
 ) -> None:
     """Capture the packets on a link, in both directions and in order of time, until Ctrl-C.
 
     With -o - they can be read while they arrive: srd-lab capture LINK -o - | tshark -r -
     """
     require_root("srd-lab capture")
+    if as_json and output == STDOUT:
+        raise click.UsageError("--json: prints on standard output, where the packets go; leave it out")
     with _stop_on_signal() as stop_requested:
         captured = capture(
             lab_named(name),
@@ -160,57 +198,11 @@ def capture_command(
             stop=stop_requested.is_set,
             ready=lambda: click.echo(f"capturing {link} into {output}", err=True),
         )
+    if as_json:
+        print_json({"link": link, "file": str(output), "packets": captured.packets, "dropped": captured.dropped})
+        return
     packets_in = "1 packet" if captured.packets == 1 else f"{captured.packets} packets"
     click.echo(f"{packets_in} in {output}, {captured.dropped} dropped by the recording", err=output == STDOUT)
-
-
-@click.command()
-@LAB_OPTION
-@click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
-@click.option("-6", "ipv6", is_flag=True, help="Use IPv6.")
-@click.option("--counters", is_flag=True, help="Also check against the counters of the links to the spines.")
-@json_option
-@click.argument("source")
-@click.argument("destination")
-def discover(
-    *,
-    name: str | None,
-    ports: int,
-    ipv6: bool,
-    counters: bool,
-    as_json: bool,
-    source: str,
-    destination: str,
-) -> None:
-    """Show the spine of each source port from SOURCE to DESTINATION, found by probes whose TTL expires there.
-
-    Exit status 1 if a spine is never used, or a port uses several spines, or its probes get no reply. --counters also
-    sends packets to the destination, and compares counters; other traffic in the lab is counted, too.
-    """
-    require_root("srd-lab discover")
-    lab = lab_named(name)
-    version: IpVersion = 6 if ipv6 else 4
-    found = probe_spines(lab, source=source, destination=destination, ports=ports, version=version)
-    counts = count_packets(lab, found) if counters else {}
-    problems = found.problems + disagreements(found, counts)
-    if as_json:
-        answer = {
-            "source": source,
-            "destination": destination,
-            "ip_version": version,
-            "backend": lab.backend,
-            "shares": found.shares,
-            "ports": {port: names[0] if len(set(names)) == 1 else list(names) for port, names in found.seen.items()},
-            "counters": {spine: asdict(count) for spine, count in counts.items()},
-            "problems": problems,
-        }
-        click.echo(json.dumps(answer))
-    else:
-        show_paths(lab, [found])
-        for problem in disagreements(found, counts):
-            click.echo(f"problem: {problem}", err=True)
-    if problems:
-        sys.exit(1)
 
 
 @contextmanager
@@ -227,3 +219,11 @@ def _stop_on_signal() -> Iterator[threading.Event]:
 
 def _report(at_s: float, text: str) -> None:
     click.echo(f"{at_s:8.3f} s  {text}")
+
+
+def _emit(at_s: float, text: str) -> None:
+    emit("schedule", at_s=round(at_s, 3), text=text)
+
+
+def _silent(_at_s: float, _text: str) -> None:
+    """Say nothing: the document at the end does."""

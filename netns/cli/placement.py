@@ -69,7 +69,7 @@ _per_host = click.option(
 @click.command("topology")
 @click.argument("file")
 @click.option("--table", "form", flag_value="table", default=True, help="A table of shared layers (the default).")
-@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
+@click.option("-J", "--json", "form", flag_value="json", help="Print one JSON document.")
 @click.option("--mermaid", "form", flag_value="mermaid", help="Print a Mermaid flowchart.")
 @click.option("--export", type=click.Choice(sorted(EXPORTS)), help="Print the nodes as EC2's or Kubernetes' JSON.")
 @click.option(

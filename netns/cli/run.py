@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +11,11 @@ from typing import Any
 import click
 
 from netns.backends.choice import require_root
-from netns.base.options import Duration
+from netns.base.options import Duration, json_option
+from netns.base.output import print_json
 from netns.base.tables import count, print_table, table
 from netns.children import Output
-from netns.cli.commands import lab_named, topology_named
+from netns.cli.commands import LAB_OPTION, is_named, lab_named, topology_named
 from netns.cli.placement import overridden
 from netns.errors import RankError
 from netns.examples import file_named
@@ -73,7 +73,7 @@ class Finished:
 @click.command()
 @click.argument("job_file", metavar="JOB")
 @click.option("--topology", "file", help="Build this topology for the job, and remove it afterwards.")
-@click.option("--lab", "name", metavar="NAME", help="Run in this lab, which is up; optional if only one is.")
+@LAB_OPTION
 @click.option("--required-topology", "required", metavar="LAYER", help="All ranks in one domain of LAYER, or fail.")
 @click.option("--preferred-topology", "preferred", metavar="LAYER", help="The same if possible, else a level up.")
 @click.option("--check-placement", is_flag=True, help="Show where each rank ran, by its network namespace.")
@@ -83,7 +83,7 @@ class Finished:
     type=Duration(least_s=0.001, most_s=30 * 86400),
     help="End the job after this time, as 90s.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; output of ranks goes to stderr.")
+@json_option
 def run(
     *,
     job_file: str,
@@ -100,15 +100,16 @@ def run(
     JOB is a file in YAML, or the example `allreduce`.
 
     The environment of ranks has RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as with torchrun, and RANK_HOSTS, all
-    addresses in order of rank. Exit status 1 if a rank fails, which ends the others.
+    addresses in order of rank. With --json their output goes to stderr. Exit status 1 if a
+    rank fails, which ends the others.
     """
-    if file is not None and name is not None:
+    if file is not None and is_named():
         raise click.UsageError("give --topology or --lab, not both")
     require_root("srd-lab run")
     job = overridden(read_job(file_named(job_file)), required=required, preferred=preferred)
     with signals_raise(), _lab(file, name) as lab:
         finished = run_job(lab, job, timeout_s=timeout_s, quiet=as_json)
-    click.echo(json.dumps(finished.to_dict())) if as_json else _show(finished, check_placement=check_placement)
+    print_json(finished.to_dict()) if as_json else _show(finished, check_placement=check_placement)
     if check_placement and finished.misplaced:
         raise RankError(finished.misplaced[0])
 

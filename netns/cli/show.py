@@ -24,6 +24,13 @@ def show_plan(steps: Sequence[Operation]) -> None:
         click.echo(str(undoing))
 
 
+def plan_dict(steps: Sequence[Operation], *, lab: str, backend: str, reason: str) -> dict[str, Any]:
+    """Return a plan for JSON."""
+    undone_by = [str(step) for step in undo(steps)]
+    operations = [str(step) for step in steps]
+    return {"lab": lab, "backend": backend, "reason": reason, "operations": operations, "undone_by": undone_by}
+
+
 def show_up(lab: Lab, *, seconds: float) -> None:
     """Print a summary of a new lab."""
     topology = lab.topology
@@ -102,7 +109,7 @@ def shape_text(arguments: str | None, derived: Sequence[str]) -> str:
 
 
 def show_paths(lab: Lab, maps: Sequence[SpineMap]) -> None:
-    """Print for each direction the ports on each spine and their share; then the problems."""
+    """Print for each direction the ports on each spine and their share."""
     for path_map in maps:
         click.echo(f"{path_map.label}: {len(path_map.seen)} source ports, lab {lab.name}, {lab.backend} backend")
         rows = table("spine", "share", "", "source ports")
@@ -110,9 +117,6 @@ def show_paths(lab: Lab, maps: Sequence[SpineMap]) -> None:
             ports = [port for port, names in path_map.seen.items() if set(names) == {spine}]
             rows.add_row(spine, f"{share:.0%}", "#" * round(share * BAR_CELLS), _ranges(ports))
         print_table(rows)
-    for path_map in maps:
-        for problem in path_map.problems:
-            click.echo(f"problem: {problem}", err=True)
 
 
 def _ranges(ports: Sequence[int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from netns.backends.choice import require_root
-from netns.base.options import Duration
+from netns.base.options import Duration, json_lines_option
 from netns.base.tables import console, print_table, table
 from netns.cli.commands import LAB_OPTION, lab_named
 from netns.lab.lab import Lab, LinkCounters
@@ -23,6 +24,7 @@ from netns.lab.lab import Lab, LinkCounters
 @click.command()
 @LAB_OPTION
 @click.option(
+    "-i",
     "--interval",
     "interval_s",
     type=Duration(least_s=0.1, most_s=86400),
@@ -32,7 +34,7 @@ from netns.lab.lab import Lab, LinkCounters
 )
 @click.option("--count", type=click.IntRange(min=1), help="Stop after so many samples; default: on Ctrl-C.")
 @click.option("--busy", is_flag=True, help="Only links with traffic, drops or a queue.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each sample, each on a line.")
+@json_lines_option
 def top(
     name: str | None,
     interval_s: float,
@@ -43,7 +45,11 @@ def top(
     """Show the rates, drops and queues of every direction of every link of a lab."""
     require_root("srd-lab top")
     lab = lab_named(name)
-    seen = _samples(lab, interval_s=interval_s, count=count)
+    with suppress(KeyboardInterrupt):  # the usual way to end it
+        _show(lab, _samples(lab, interval_s=interval_s, count=count), lasting=count is None, busy=busy, as_json=as_json)
+
+
+def _show(lab: Lab, seen: Iterator[list[LinkRates]], *, lasting: bool, busy: bool, as_json: bool) -> None:
     if as_json:
         for found in seen:
             click.echo(json.dumps({"lab": lab.name, "links": [asdict(each) for each in _shown(found, busy=busy)]}))
@@ -52,7 +58,7 @@ def top(
         for found in seen:
             print_table(_screen(lab, _shown(found, busy=busy)))
         return
-    with Live(console=terminal, auto_refresh=False, screen=count is None) as live:
+    with Live(console=terminal, auto_refresh=False, screen=lasting) as live:
         for found in seen:
             live.update(_screen(lab, _shown(found, busy=busy)), refresh=True)
 
@@ -71,7 +77,7 @@ def _shown(found: list[LinkRates], *, busy: bool) -> list[LinkRates]:
     return [
         each
         for each in found
-        if not busy or each.packets_per_second or each.dropped or each.queued_packets or each.dead
+        if not busy or each.packets_per_second or each.dropped_per_second or each.queued_packets or each.dead
     ]
 
 

@@ -79,4 +79,4 @@ def _send(lab: Lab, path_map: SpineMap, ports: list[int]) -> None:
         with closing(made) as sender:
             sender.bind((source, port))
             for _ in range(EACH):
-                sender.sendto(b"srd-lab discover --counters", (destination, PROBE_PORT))
+                sender.sendto(b"srd-lab verify --counters", (destination, PROBE_PORT))

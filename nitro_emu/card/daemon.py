@@ -19,9 +19,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
-import uvloop
-
 from devmem.errors import DevmemError
+from netns.base import event_loop
 from netns.base.addresses import host_port_text
 from netns.base.collector import tune_collector
 from netns.base.http_server import HttpServer
@@ -128,7 +127,7 @@ def run(config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], a
     ring = LogRing()
     with logging_to_stderr(ring, as_json=as_json, level=config.log_level.upper()):
         try:
-            outcome = uvloop.run(_serve(config, make_card=make_card, ring=ring, as_json=as_json))
+            outcome = event_loop.run(_serve(config, make_card=make_card, ring=ring, as_json=as_json))
         except (NitroError, SrdError, DevmemError):
             raise
         except Exception as error:

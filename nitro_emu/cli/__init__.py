@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from netns.base.program import Program
+from netns.base.program import Program, version_option
 from nitro_emu.command import STATUSES
 
 COMMANDS: Final = {
@@ -18,8 +18,8 @@ COMMANDS: Final = {
     "audit": "nitro_emu.cli.audit:audit",
     "env": "nitro_emu.cli.env:env",
     "logs": "nitro_emu.cli.ask:logs",
+    "metrics": "nitro_emu.cli.ask:metrics",
     "run": "nitro_emu.cli.run:run_command",
-    "stats": "nitro_emu.cli.ask:stats",
     "status": "nitro_emu.cli.ask:status",
     "update": "nitro_emu.cli.update:update",
 }
@@ -27,7 +27,7 @@ COMMANDS: Final = {
 
 
 @click.group("nitro-card", cls=Program, commands_at=COMMANDS, statuses=STATUSES)
-@click.version_option(package_name="open-srd", prog_name="nitro-card")
+@version_option("nitro-card")
 def cli() -> None:
     """Run an emulated EFA card: RDMA devices that programs of this host open, as they open the hardware's.
 

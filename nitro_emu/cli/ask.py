@@ -1,15 +1,17 @@
-"""`nitro-card status`, `stats` and `logs`: what a running card says about itself."""
+"""`nitro-card status`, `metrics` and `logs`: what a running card says about itself."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from netns.base.options import json_option
+from netns.base.metrics import check_forms, metrics_options
+from netns.base.options import json_lines_option, json_option
 from netns.base.output import print_json
 from netns.base.printable import printable
 from netns.base.tables import print_table, table
@@ -37,13 +39,11 @@ def status(*, run_dir: Path, as_json: bool) -> None:
 
 @click.command()
 @run_dir_option
-@json_option
-@click.option("--prometheus", is_flag=True, help="Print metrics in Prometheus' text format.")
+@metrics_options
 @click.option("--all", "everything", is_flag=True, help="Show the counters that are 0, too.")
-def stats(*, run_dir: Path, as_json: bool, prometheus: bool, everything: bool) -> None:
+def metrics(*, run_dir: Path, as_json: bool, prometheus: bool, everything: bool) -> None:
     """Show the counters, with the names that EFA's driver gives them, and the resources in use."""
-    if as_json and prometheus:
-        raise click.UsageError("--json and --prometheus exclude each other; give one of them")
+    check_forms(as_json=as_json, prometheus=prometheus)
     found = ask(run_dir, "stats")
     if as_json:
         print_json(found)
@@ -86,9 +86,14 @@ def _print_counters(vfs: Mapping[str, Mapping[str, Any]], *, everything: bool) -
 @click.command()
 @run_dir_option
 @click.option("--follow", "-f", is_flag=True, help="Go on with new records, until a signal.")
-@click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON line.")
+@json_lines_option
 def logs(*, run_dir: Path, follow: bool, as_json: bool) -> None:
     """Show the last records of the card's log."""
+    with suppress(KeyboardInterrupt):  # the usual way to end --follow
+        _show_logs(run_dir, follow=follow, as_json=as_json)
+
+
+def _show_logs(run_dir: Path, *, follow: bool, as_json: bool) -> None:
     last, wait_s = 0, 0.0
     with ControlClient(run_dir) as client:
         while True:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from netns.base.options import json_option
 from netns.base.output import print_json
 from nitro_emu.card.control import ask
 from nitro_emu.card.control_calls import MAX_NONCE_BYTES, bytes_untrusted
@@ -25,7 +26,8 @@ from nitro_emu.errors import CardError
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), help="Write the document there, raw. Default: base64 on stdout."
 )
-def attest(*, run_dir: Path, nonce: str | None, user_data: str | None, output: Path | None) -> None:
+@json_option
+def attest(*, run_dir: Path, nonce: str | None, user_data: str | None, output: Path | None, as_json: bool) -> None:
     """Get a signed document of the software that a card runs and of its settings; nitro-verify checks it.
 
     A card without a security chip can sign nothing. It prints what it states as JSON, and says that nothing proves it.
@@ -36,10 +38,12 @@ def attest(*, run_dir: Path, nonce: str | None, user_data: str | None, output: P
         _print_unsigned(found, output=output)
         return
     document = document_untrusted(found.get("document"))
-    if output is None:
-        click.echo(base64.b64encode(document).decode())
-    else:
+    if output is not None:
         write_document(output, document)
+    if as_json:
+        print_json({"signed": True, "document": base64.b64encode(document).decode()})
+    elif output is None:
+        click.echo(base64.b64encode(document).decode())
 
 
 def _arguments(nonce: str | None, *, user_data: str | None) -> dict[str, str]:

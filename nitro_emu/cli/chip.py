@@ -18,11 +18,11 @@ from typing import Any, Final
 import click
 
 from netns.base.files import write_whole
-from netns.base.options import json_option
+from netns.base.options import json_lines_option, json_option
 from netns.base.output import print_json
 from netns.base.printable import printable
-from netns.base.program import Program
-from netns.base.tables import print_table, table
+from netns.base.program import Program, version_option
+from netns.base.tables import count, print_table, table
 from nitro_emu.chip.chip import Chip, utc_now
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET
@@ -47,7 +47,7 @@ _directory_argument: Final = click.argument("directory", metavar="DIR", type=_pa
 
 
 @click.group("nitro-chip", cls=Program, statuses=STATUSES)
-@click.version_option(package_name="open-srd", prog_name="nitro-chip")
+@version_option("nitro-chip")
 def cli() -> None:
     """Run a card's security chip: it measures the card, and gives it its key only if all is as signed.
 
@@ -56,7 +56,7 @@ def cli() -> None:
     \b
       nitro-chip make-vendor-key vendor.pem           make the key that signs what cards may run
       nitro-chip init chip-a --vendor-key vendor.pub.pem --card card-a
-      nitro-chip sign-manifest --key vendor.pem --name card-a --version 1 --config card-a.yaml -o card-a.manifest
+      nitro-chip sign-manifest --key vendor.pem --card card-a --edition 1 --config card-a.yaml -o card-a.manifest
       nitro-chip run chip-a                           serve the chip, until a signal
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
 
@@ -66,15 +66,22 @@ def cli() -> None:
 
 @cli.command("make-vendor-key")
 @click.argument("key_file", metavar="KEY.pem", type=_path)
-def make_vendor_key(*, key_file: Path) -> None:
+@json_option
+def make_vendor_key(*, key_file: Path, as_json: bool) -> None:
     """Make the vendor's key: KEY.pem, which is secret, and KEY.pub.pem, which chips are made with."""
-    click.echo(f"nitro-chip: {key_file} is the private key; make chips with {make_key_files(key_file)}")
+    public = make_key_files(key_file)
+    if as_json:
+        print_json({"file": str(key_file), "public_file": str(public)})
+    else:
+        click.echo(f"nitro-chip: {key_file} is the private key; make chips with {public}")
 
 
 @cli.command("sign-manifest")
 @click.option("--key", "key_file", metavar="KEY.pem", type=_path, required=True, help="The vendor's private key.")
-@click.option("--name", required=True, help="The card's name, as its chip was made with.")
-@click.option("--version", type=click.IntRange(1, MAX_VERSION), required=True, help="Never below one that has run.")
+@click.option("--card", "name", metavar="NAME", required=True, help="The card's name, as its chip was made with.")
+@click.option(
+    "--edition", "version", type=click.IntRange(1, MAX_VERSION), required=True, help="Never below one that has run."
+)
 @click.option("--config", type=_path, required=True, help="The card's settings, a YAML file.")
 @click.option(
     "--image-root", type=_path, help="Directory of the packages srd, devmem and nitro_emu. Default: of this command."
@@ -102,7 +109,7 @@ def sign_manifest_command(
     if as_json:
         print_json({"manifest": str(output), "name": name, "version": version, "pcrs": pcrs})
         return
-    click.echo(f"nitro-chip: {output}: card {name}, version {version}, {len(manifest.files)} files")
+    click.echo(f"nitro-chip: {output}: card {name}, version {version}, {count(list(manifest.files), 'file')}")
     print_fields(pcrs)
 
 
@@ -121,11 +128,15 @@ def _write_file(path: Path, content: bytes) -> None:
 @_directory_argument
 @click.option("--vendor-key", metavar="PUB.pem", type=_path, required=True, help="Whose manifests it accepts.")
 @click.option("--card", metavar="NAME", required=True, help="Name of the card whose chip it is.")
-def init(*, directory: Path, vendor_key: Path, card: str) -> None:
+@json_option
+def init(*, directory: Path, vendor_key: Path, card: str, as_json: bool) -> None:
     """Make a chip in DIR, which must be new or empty: its root certificate, and the card's key."""
     store = Store.create(directory.absolute(), vendor=read_public_key(vendor_key), card=card, now=utc_now())
     key = base64.b64encode(store.load().public_key).decode()
-    click.echo(f"nitro-chip: {directory} is the chip of {card}, whose public key is {key}")
+    if as_json:
+        print_json({"directory": str(directory), "card": card, "public_key": key})
+    else:
+        click.echo(f"nitro-chip: {directory} is the chip of {card}, whose public key is {key}")
 
 
 @cli.command()
@@ -138,7 +149,7 @@ def init(*, directory: Path, vendor_key: Path, card: str) -> None:
     default=True,
     help="Give up what a chip does not need (seccomp, Landlock). Default: yes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write the ready line and the log as JSON lines.")
+@json_lines_option
 def run(*, directory: Path, socket_file: Path | None, card_uid: int | None, is_confined: bool, as_json: bool) -> None:
     """Serve the chip in DIR until SIGTERM or SIGINT.
 
@@ -208,16 +219,26 @@ def _ask_status(directory: Path) -> dict[str, Any]:
 
 @cli.command()
 @_directory_argument
-def root(*, directory: Path) -> None:
+@json_option
+def root(*, directory: Path, as_json: bool) -> None:
     """Print the certificate of the chip's root in PEM, for nitro-verify --root."""
-    click.echo(certificate_pem(Store(directory).load().root.certificate).decode(), nl=False)
+    pem = certificate_pem(Store(directory).load().root.certificate).decode()
+    if as_json:
+        print_json({"directory": str(directory), "certificate": pem})
+    else:
+        click.echo(pem, nl=False)
 
 
 @cli.command()
 @_directory_argument
-def key(*, directory: Path) -> None:
+@json_option
+def key(*, directory: Path, as_json: bool) -> None:
     """Print the card's public key (X25519) in base64, for the control plane's file."""
-    click.echo(base64.b64encode(Store(directory).load().public_key).decode())
+    found = base64.b64encode(Store(directory).load().public_key).decode()
+    if as_json:
+        print_json({"directory": str(directory), "public_key": found})
+    else:
+        click.echo(found)
 
 
 @cli.command()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import time
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from netns.base.options import Size
-from netns.base.program import ProgramCommand
+from netns.base.addresses import host_port_text
+from netns.base.options import HostPort, Size, json_option
+from netns.base.output import print_json
+from netns.base.program import ProgramCommand, version_option
+from netns.base.tables import count
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.command import STATUSES
 from nitro_emu.efa.perf.carrier import Verb, operation_of
@@ -25,7 +27,7 @@ from srd.perf.errors import PerfError
 from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from srd.perf.sweep.client import Row
 from srd.perf.sweep.plan import ALL_SIZES, ITERATIONS, MAX_BYTES, MAX_DEPTH, MAX_ITERATIONS, Sweep
-from srd.perf.sweep.report import RULE
+from srd.perf.sweep.report import RULE, document
 
 LATENCY_BYTES: Final = 64
 BANDWIDTH_BYTES: Final = {Verb.SEND: 1024, Verb.WRITE: 65536, Verb.READ: 65536}
@@ -37,27 +39,27 @@ Command = Callable[..., Any]
 
 
 def _options(default: Verb) -> Callable[[Command], Command]:
-    """Add the options, and the argument HOST."""
+    """Add the options, and the argument TARGET, HOST[:PORT]."""
     number, sizes = click.IntRange, Size(least=1, most=MAX_BYTES)
     size_help = "Bytes, as 4096 or 64K; by default 64 for latency, 64 KiB for bandwidth, of SENDs 1 KiB."
     options: list[Callable[[Command], Command]] = [
-        click.argument("host", required=False),
+        click.argument("target", type=HostPort(default_port=0, example_port=DEFAULT_PORT), required=False),
         click.option("-p", "--port", type=number(0, 65535), default=DEFAULT_PORT, show_default=True, help="TCP port."),
+        click.option("-B", "--bind", metavar="HOST", help="The server's local address.  [default: all]"),
         click.option("-d", "--device", help="The device; by default the first one of the card."),
         run_dir_option,
         *(_verb_option(verb, default=default) for verb in Verb),
         click.option("-s", "--size", type=sizes, help=size_help),
         click.option(
-            "-n",
             "--iters",
             type=number(1, MAX_ITERATIONS),
             default=ITERATIONS,
             help=f"Messages.  [default: {ITERATIONS}]",
         ),
         click.option("-a", "--all", "all_sizes", is_flag=True, help="Sizes from 2 bytes to 8 MiB, SENDs to the MTU."),
-        click.option("-e", "--events", is_flag=True, help="Sleep until a completion comes, instead of polling."),
-        click.option("-c", "--check", is_flag=True, help="Compare every payload; takes time of its own."),
-        click.option("--json", "as_json", is_flag=True, help="Print each row as a JSON line."),
+        click.option("--events", is_flag=True, help="Sleep until a completion comes, instead of polling."),
+        click.option("--verify", is_flag=True, help="Compare every payload; takes time of its own."),
+        json_option,
     ]
 
     def add(command: Command) -> Command:
@@ -75,11 +77,11 @@ def _verb_option(verb: Verb, *, default: Verb) -> Callable[[Command], Command]:
 
 @click.command("efa-pingpong", cls=ProgramCommand, statuses=STATUSES)
 @_options(Verb.SEND)
-@click.version_option(package_name="open-srd", prog_name="efa-pingpong")
+@version_option("efa-pingpong")
 def pingpong(**given: Any) -> None:
     """Measure round trips between two devices, and print a table of perftest's form.
 
-    Without HOST it is the server, which answers one client and does what that asks for. With HOST it is the client.
+    Without TARGET it is the server, which answers one client and does what that asks for. With TARGET it is the client.
 
     Times are half of a round trip, in microseconds; those of READs are all of it. A WRITE has an immediate. The first
     200 round trips of each size do not count.
@@ -90,7 +92,6 @@ def pingpong(**given: Any) -> None:
 @click.command("efa-bw", cls=ProgramCommand, statuses=STATUSES)
 @_options(Verb.WRITE)
 @click.option(
-    "-t",
     "--tx-depth",
     "depth",
     type=click.IntRange(1, MAX_DEPTH),
@@ -98,11 +99,11 @@ def pingpong(**given: Any) -> None:
     show_default=True,
     help="Requests at a time, of up to 16 MiB together.",
 )
-@click.version_option(package_name="open-srd", prog_name="efa-bw")
+@version_option("efa-bw")
 def bw(**given: Any) -> None:
     """Measure the bandwidth from the client to the server, and print a table of perftest's form.
 
-    Without HOST it is the server, which serves one client and does what that asks for. With HOST it is the client.
+    Without TARGET it is the server, which serves one client and does what that asks for. With TARGET it is the client.
 
     A MB has 2^20 bytes, as with perftest. READs carry payload from the server to the client.
     """
@@ -112,15 +113,16 @@ def bw(**given: Any) -> None:
 def _measure(
     *,
     latency: bool,
-    host: str | None,
+    target: tuple[str, int] | None,
     port: int,
+    bind: str | None,
     device: str | None,
     run_dir: Path,
     size: int | None,
     iters: int,
     all_sizes: bool,
     events: bool,
-    check: bool,
+    verify: bool,
     as_json: bool,
     verb: str,
     depth: int = 0,
@@ -128,22 +130,33 @@ def _measure(
     """Run one end, and print the table at the client. Raises NitroError, SrdError, click.UsageError."""
     name = _device(device, run_dir=run_dir)
     opened = partial(End, device=name, run_dir=run_dir, events=events)
-    if host is None:
+    if target is None:
         Context(name, directory=run_dir).close()  # what cannot be opened waits for nobody
         serving = run_server(
-            port, latency=latency, opened=opened, on_listening=_print_listening, on_start=_print_addresses
+            (bind or "", port), latency=latency, opened=opened, on_listening=_print_listening, on_start=_print_addresses
         )
         sweep, served, counts = asyncio.run(serving)
         checked = ", every payload compared" if sweep.verify else ""
-        click.echo(f"{len(counts)} sizes of {sweep.iterations} {served.upper()}s{checked}")
+        if as_json:
+            print_json({"sizes": len(counts), "iterations": sweep.iterations, "verb": served, "verify": sweep.verify})
+        else:
+            click.echo(f"{count(counts, 'size')} of {sweep.iterations} {served.upper()}s{checked}")
         return
+    host, own_port = target
+    if own_port and port not in {own_port, DEFAULT_PORT}:
+        raise click.UsageError(f"{host_port_text(host, own_port)} and --port {port}: give one of the two ports")
+    reached = (host, own_port or port)
     wanted = Verb(verb)
     least = LATENCY_BYTES if latency else BANDWIDTH_BYTES[wanted]
     sizes = ALL_SIZES if all_sizes else (size or least,)
-    sweep = Sweep(operation_of(wanted, latency=latency), sizes=sizes, iterations=iters, verify=check, tx_depth=depth)
+    sweep = Sweep(operation_of(wanted, latency=latency), sizes=sizes, iterations=iters, verify=verify, tx_depth=depth)
+
+    rows, at = list[Row](), time.time()
 
     def show(row: Row) -> None:
-        click.echo(json.dumps(asdict(row.figures)) if as_json else row.figures.row)
+        rows.append(row)
+        if not as_json:
+            click.echo(row.figures.row)
 
     def start(end: End) -> None:
         if not as_json:
@@ -151,8 +164,10 @@ def _measure(
             _print_addresses(end)
             click.echo(f"{RULE}\n{LATENCY_HEAD if latency else BANDWIDTH_HEAD}")
 
-    asyncio.run(run_client((host, port), sweep, wanted, opened=opened, on_start=start, on_row=show))
-    if not as_json:
+    asyncio.run(run_client(reached, sweep, wanted, opened=opened, on_start=start, on_row=show))
+    if as_json:
+        print_json(document(sweep, rows, target=reached, cookie="", at=at))
+    else:
         click.echo(RULE)
 
 

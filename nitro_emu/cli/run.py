@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from netns.base.options import json_lines_option
 from nitro_emu.card.config import load
 from nitro_emu.card.daemon import run
 from nitro_emu.examples import file_named
@@ -19,7 +20,7 @@ from nitro_emu.trust.loaded import without_bytecode
     type=click.Path(path_type=Path),
     help="Directory of the sockets, instead of the file's run_dir.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write the ready line and the log as JSON lines.")
+@json_lines_option
 def run_command(*, config: Path, run_dir: Path | None, as_json: bool) -> int:
     """Serve the virtual functions in the file CONFIG, or the example of that name, until SIGTERM or SIGINT.
 

@@ -20,7 +20,7 @@ from cryptography import x509
 
 from netns.base.options import json_option
 from netns.base.output import print_json
-from netns.base.program import ProgramCommand
+from netns.base.program import ProgramCommand, version_option
 from nitro_emu.cli.tables import print_fields
 from nitro_emu.command import STATUSES
 from nitro_emu.errors import TrustError
@@ -47,10 +47,10 @@ _CBOR_STARTS: Final = (b"\x84", b"\xd2")
 @click.option("--nonce", metavar="HEX", help="What the nonce must be.")
 @click.option("--public-key", metavar="FILE", help="File whose bytes the public key must be.")
 @click.option("--user-data", metavar="HEX|@FILE", help="What the user data must be.")
-@click.option("--at", metavar="TIME", help="When it must be valid, as 2024-05-07T18:00:00Z; by default now.")
+@click.option("--valid-at", "at", metavar="TIME", help="When it must hold, as 2024-05-07T18:00:00Z; by default now.")
 @click.option("--allow-debug", is_flag=True, help="Accept an enclave in debug mode (PCR0 to PCR2 zero).")
 @json_option
-@click.version_option(package_name="open-srd", prog_name="nitro-verify")
+@version_option("nitro-verify")
 def cli(
     *,
     document: str,
@@ -68,7 +68,7 @@ def cli(
     It may be in CBOR, in hex or in base64.
 
     It must be signed by a key that the root vouches for, and say what the options ask for. AWS's documents are
-    valid for three hours: --at verifies an older one at its time.
+    valid for three hours: --valid-at verifies an older one at its time.
     """
     signed = _decoded(_read(document, what="DOC"), name=document)
     moment = datetime.now(UTC) if at is None else _time(at)
@@ -84,8 +84,13 @@ def cli(
     try:
         stated = verify_untrusted(signed, expected=expected)
     except TrustError as error:
-        raise TrustError(f"{document}: {error}") from error
+        raise TrustError(_named(document, error)) from error
     _print(stated, at=moment, as_json=as_json)
+
+
+def _named(document: str, error: TrustError) -> str:
+    """Return an error with the document's name before it, once."""
+    return str(error) if str(error).startswith(f"{document}: ") else f"{document}: {error}"
 
 
 def _read(path: str, *, what: str) -> bytes:
@@ -128,7 +133,7 @@ def _root(text: str, *, signed: bytes, name: str) -> x509.Certificate:
     try:
         return aws_root_untrusted(signed)
     except TrustError as error:
-        raise TrustError(f"{name}: {error}") from error
+        raise TrustError(_named(name, error)) from error
 
 
 def _pcrs(texts: tuple[str, ...]) -> Mapping[int, bytes]:
@@ -162,7 +167,7 @@ def _time(text: str) -> datetime:
         found = datetime.fromisoformat(text)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise click.UsageError(f"--at: {text!r} is no time; write it as 2024-05-07T18:00:00Z") from None
+        raise click.UsageError(f"--valid-at: {text!r} is no time; write it as 2024-05-07T18:00:00Z") from None
 
 
 def _print(document: AttestationDocument, *, at: datetime, as_json: bool) -> None:

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import click
 
-from netns.base.options import json_option
+from netns.base.options import json_lines_option, json_option
 from netns.base.output import emit, print_json
 from netns.base.printable import printable
-from netns.base.program import Program
+from netns.base.program import Program, version_option
 from netns.base.standard_streams import is_output_error
 from netns.base.tables import print_table, table
 from nitro_emu.cli.tables import print_fields
@@ -45,7 +45,7 @@ _key_option: Final = click.option(
 
 
 @click.group("nitro-vpc", cls=Program, statuses=STATUSES)
-@click.version_option(package_name="open-srd", prog_name="nitro-vpc")
+@version_option("nitro-vpc")
 def cli() -> None:
     """Tell cards which interfaces there are, in which VPCs, and who may talk to whom.
 
@@ -60,9 +60,14 @@ def cli() -> None:
 
 @cli.command("make-key")
 @click.argument("key_file", metavar="KEY.pem", type=click.Path(path_type=Path))
-def make_key_command(*, key_file: Path) -> None:
+@json_option
+def make_key_command(*, key_file: Path, as_json: bool) -> None:
     """Make the control plane's key: KEY.pem, and KEY.pub.pem, which the cards' settings name."""
-    click.echo(f"nitro-vpc: {key_file} is the private key; give cards {make_key_files(key_file)}")
+    public = make_key_files(key_file)
+    if as_json:
+        print_json({"file": str(key_file), "public_file": str(public)})
+    else:
+        click.echo(f"nitro-vpc: {key_file} is the private key; give cards {public}")
 
 
 # -- check ------------------------------------------------------------------------------------------------------
@@ -148,7 +153,7 @@ def _described(interface: Interface) -> dict[str, Any]:
 @cli.command()
 @_file_argument
 @_key_option
-@json_option
+@json_lines_option
 def push(*, file: Path, key_file: Path, as_json: bool) -> int:
     """Send the map in FILE to its cards once; exit with status 1 if one of them has not accepted it."""
     signer = Signer(read_private_key(key_file))
@@ -162,7 +167,7 @@ def push(*, file: Path, key_file: Path, as_json: bool) -> int:
 @cli.command()
 @_file_argument
 @_key_option
-@click.option("--json", "as_json", is_flag=True, help="Write what happens, and the log, as JSON lines.")
+@json_lines_option
 def serve(*, file: Path, key_file: Path, as_json: bool) -> int:
     """Keep the cards in FILE supplied with its map until SIGTERM or SIGINT; follow edits of FILE.
 

@@ -18,6 +18,7 @@ from typing import Final
 
 import click
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from scripts.benches.case import Case, Request
@@ -165,12 +166,22 @@ def _missing(case: Case) -> dict[str, tuple[str, ...]]:
 
 def _measure(case: Case, request: Request) -> Outcome:
     missing = _missing(case)
-    progress = Console(stderr=True, highlight=False)
+    terminal = Console(stderr=True, highlight=False)
+    shown = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=terminal,
+        transient=True,
+        disable=not terminal.is_terminal,
+        refresh_per_second=1,  # it takes time of the cores that are being measured
+    )
     rounds: list[Round] = []
-    with progress.status(case.name) as status:
+    with shown:
+        task = shown.add_task(case.name)
         for each in case.rounds(request):
             rounds.append(each)
-            status.update(f"{case.name}: {len(rounds)} done")
+            shown.update(task, description=f"{case.name}: {len(rounds)} done")
     fabric = (
         f"{case.fabric}, {file.file_system(request.directory or file.DIRECTORY)}"
         if "directory" in case.options

@@ -173,8 +173,8 @@ def _send_plainly(stage: Stage) -> None:
     source, target = stage.directory / "plain", stage.directory / "plain.received"
     target.mkdir()
     source.write_bytes(data())
-    address, both = stage.lab.address("h2"), ("--plain", "--json")
-    receive = python("srd", "recv", "--listen", f"{address}:0", "--output", str(target), "--once", *both)
+    address, both = stage.lab.address("h2"), ("--plain", "--json-lines")
+    receive = python("srd", "recv", "-B", address, "-p", "0", "--output", str(target), "--once", *both)
     receiver = stage.processes.start("srd recv", stage.lab.command("h2", receive))
     port = stage.wait_for(receiver, "listening")["port"]
     send = python("srd", "send", str(source), f"{address}:{port}", *both)

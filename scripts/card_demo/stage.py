@@ -235,16 +235,16 @@ class Stage:
 
     def start_chip(self, card: str) -> Process:
         """Start the security chip of a card."""
-        return self._start(f"chip of {card}", [*_CHIP, "run", str(self.chip(card)), "--json"], host=CARDS[card])
+        return self._start(f"chip of {card}", [*_CHIP, "run", str(self.chip(card)), "--json-lines"], host=CARDS[card])
 
     def start_card(self, card: str, *, settings: Path | None = None, before: Sequence[str] = ()) -> Process:
         """Start a card, also with other settings, or with a command before its own (env)."""
-        argv = [*before, *_CARD, "run", str(settings or self.settings(card)), "--json"]
+        argv = [*before, *_CARD, "run", str(settings or self.settings(card)), "--json-lines"]
         return self._start(card, argv, host=CARDS[card])
 
     def _start_control_plane(self) -> None:
         self._write_map(self._map())
-        argv = [*_VPC, "serve", str(self.map_file), "--key", str(self.directory / "control.pem"), "--json"]
+        argv = [*_VPC, "serve", str(self.map_file), "--key", str(self.directory / "control.pem"), "--json-lines"]
         process = self.processes.start("nitro-vpc", argv)
         for card in CARDS:
             found = self.wait_for(process, "card", card=card)

@@ -53,7 +53,7 @@ def commands(
 async def serve(*, run_dir: str, device: str, latency: bool, events: bool, naps: bool) -> int:
     """Serve one client."""
     opened = partial(End, device=device, run_dir=Path(run_dir), events=events, naps=naps)
-    await run_server(0, latency=latency, opened=opened, on_listening=_listening, on_start=_start)
+    await run_server(("", 0), latency=latency, opened=opened, on_listening=_listening, on_start=_start)
     emit("served")
     return 0
 

@@ -6,8 +6,8 @@ import importlib.metadata
 from pathlib import Path
 from typing import Final
 
+from netns.base.build import BUILD
 from netns.observe.machine import first_line, machine
-from srd.build import BUILD
 
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 

@@ -30,7 +30,7 @@ def lacks(program: str) -> str | None:
 
 def lacks_library(name: str) -> str | None:
     """Return that a Python library of the extra `bench` is not installed, and the remedy; None if it is."""
-    return None if find_spec(name) else f"{name}: not installed; install it: pip install 'open-srd[bench]'"
+    return None if find_spec(name) else f"{name}: not installed; install it, in the checkout: pip install '.[bench]'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import click
 
 import netns.base.program
 from devmem import DevmemError
-from srd.build import BUILD
 from srd.errors import SrdError
 from srd.secure.packets import library
 
@@ -44,9 +43,9 @@ def _loaded(found: EntryPoint) -> click.Command:
     try:
         command: click.Command = found.load()
     except ModuleNotFoundError as error:
-        lacks = f"needs {error.name}; install it: pip install 'open-srd[cli,lab,report,tunnel]'"
+        lacks = f"needs {error.name}; install it, in the checkout: pip install '.[cli,lab,report,tunnel]'"
         return _lacking(found.name, lacks)
-    return command
+    return netns.base.program.with_legend(command)
 
 
 def _lacking(name: str, lacks: str) -> click.Command:
@@ -71,8 +70,6 @@ COMMANDS: Final = {
 
 
 @click.group("srd", cls=Program, commands_at=COMMANDS, statuses={SrdError: 1, DevmemError: 1})
-@click.version_option(
-    package_name="open-srd", prog_name="srd", message=f"%(prog)s %(version)s, {BUILD}; encrypts {library()}"
-)
+@netns.base.program.version_option("srd", more=lambda: f"; encrypts {library()}")
 def cli() -> None:
     """Send and receive files, and measure, over SRD, a reliable multipath transport with out-of-order delivery."""

@@ -15,7 +15,6 @@ from netns.base.addresses import host_port_text
 from netns.base.output import emit
 from netns.base.printable import printable
 from netns.base.standard_streams import is_output_error
-from srd.cli.options import Interrupted
 from srd.cli.progress import ProgressWatch
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
@@ -79,7 +78,7 @@ class Daemon:
         self.outcomes: asyncio.Queue[SessionEnd | BaseException] = asyncio.Queue()  # of sessions, or a fatal error
 
     async def serve(self, source: OpenListener, *, once: bool) -> int:
-        """Listen until cancelled, or with `once` until one sender is done; return the exit status."""
+        """Listen until cancelled, or with `once` until one sender is done; return the exit status then."""
         left = await self._leftovers()
         async with source() as opened:
             self.figures = opened.figures
@@ -91,8 +90,8 @@ class Daemon:
                 return await self._outcome(once=once)
             except asyncio.CancelledError:
                 if self.transfers:
-                    raise Interrupted(f"stopped with {self.transfers} transfer(s) unfinished") from None
-                return 0
+                    self.warn(f"stopped with {self.transfers} transfer(s) unfinished")
+                raise
             finally:
                 self.inbox.stop()
                 for task in self._tasks:

@@ -8,8 +8,9 @@ from typing import Final
 import click
 
 from netns.base.addresses import host_port_text
+from netns.base.metrics import check_forms, metrics_options, show_metrics
 from netns.base.printable import printable
-from srd.cli.options import ADDRESS
+from srd.cli.options import METRICS_ADDRESS, metrics_argument
 from srd.errors import SrdError
 from srd.metrics.serving import METRICS, OPTION
 
@@ -19,8 +20,7 @@ TIMEOUT_S: Final = 10.0
 metrics_option: Final = click.option(
     OPTION,
     "metrics",
-    type=ADDRESS,
-    metavar="ADDR:PORT",
+    type=METRICS_ADDRESS,
     help="Serve metrics (OpenMetrics, Prometheus) over HTTP here, unencrypted, and what srd top shows.",
 )
 
@@ -53,12 +53,18 @@ def ask(address: tuple[str, int], path: str) -> str:
 
 
 @click.command()
-@click.argument("address", type=ADDRESS, metavar="ADDR:PORT")
-def metrics(*, address: tuple[str, int]) -> int:
-    """Print the metrics of a running srd once, as its --metrics ADDR:PORT gives them to a scraper.
+@metrics_argument
+@metrics_options
+def metrics(*, address: tuple[str, int], as_json: bool, prometheus: bool) -> int:
+    """Show the metrics of a running srd once, which its --metrics HOST[:PORT] gives to a scraper.
 
     Counters have the names of EFA's driver where it has them, with the prefix srd_; the first 64 open peers have series
     of their own.
     """
-    click.echo(ask(address, METRICS), nl=False)
+    check_forms(as_json=as_json, prometheus=prometheus)
+    text = ask(address, METRICS)
+    try:
+        show_metrics(text, as_json=as_json, prometheus=prometheus)
+    except ValueError as error:
+        raise SrdError(f"{host_port_text(*address)}: answers no OpenMetrics ({printable(error)})") from error
     return 0

@@ -7,34 +7,48 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
-import uvloop
 
 from devmem.errors import DevmemError
+from netns.base import event_loop
 from netns.base.collector import tune_collector
 from netns.base.options import HostPort
 from netns.base.output import emit
 from netns.base.printable import printable
 from srd.errors import SrdError
-from srd.proto.config import MAX_PATHS, ProtocolConfig
-from srd.proto.wire.data import DEFAULT_PORT
 
+METRICS_PORT: Final = 9470
+"""Where --metrics serves, and where `srd metrics` and `srd top` look, unless they are told another port."""
+_F = TypeVar("_F", bound=Callable[..., Any])
 STOP_WITHIN_S = 2.0
 """Longest time from a signal to the end of the process: enough to detect a peer that does not answer."""
 
 
 class Interrupted(click.ClickException):
-    """SIGINT or SIGTERM ended the command."""
+    """A signal ended the command before it was done."""
 
-    exit_code = 1
+    def __init__(self, message: str, *, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number  # type: ignore[misc] # click reads it of the instance
 
 
-ADDRESS: Final = HostPort(example_port=DEFAULT_PORT)
-"""The type of an argument HOST:PORT."""
+METRICS_ADDRESS: Final = HostPort(default_port=METRICS_PORT)
+"""The type of where metrics are."""
+metrics_argument: Final = click.argument("address", type=METRICS_ADDRESS, default="127.0.0.1", metavar="[HOST[:PORT]]")
+
+
+def port_option(default: int, *, help_text: str) -> Callable[[_F], _F]:
+    """Add -p of what listens, or of what it connects to."""
+    return click.option(
+        "-p", "--port", type=click.IntRange(0, 65535), default=default, show_default=True, help=help_text
+    )
+
+
+bind_option: Final = click.option("-B", "--bind", metavar="HOST", help="The local address.  [default: all]")
 
 
 def require_one_of(given: Mapping[str, object]) -> None:
@@ -60,11 +74,11 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def run(main: Coroutine[Any, Any, int], *, as_json: bool = False) -> int:
-    """Run `main` on uvloop and return its exit status; SIGINT and SIGTERM cancel it, so that it cleans up.
+def run(main: Coroutine[Any, Any, int], *, as_json: bool = False, is_daemon: bool = False) -> int:
+    """Run `main` and return its exit status; SIGINT and SIGTERM cancel it, so that it cleans up.
 
-    If the cleanup takes longer than STOP_WITHIN_S, because of a disk or a peer, the process exits without it. The error
-    that ends it is an event, too, if events are printed.
+    A daemon runs until a signal stops it, with status 0. If the cleanup takes longer than STOP_WITHIN_S, because of a
+    disk or a peer, the process exits without it. The error that ends it is an event, too, if events are printed.
     """
     backstop: list[threading.Timer] = []
 
@@ -75,7 +89,8 @@ def run(main: Coroutine[Any, Any, int], *, as_json: bool = False) -> int:
         def stop(number: signal.Signals) -> None:
             caught.append(number)
             task.cancel()
-            backstop.append(threading.Timer(STOP_WITHIN_S, _end, [number]))
+            status = 0 if is_daemon else 128 + number
+            backstop.append(threading.Timer(STOP_WITHIN_S, _end, [number, status]))
             backstop[-1].daemon = True
             backstop[-1].start()
 
@@ -86,12 +101,14 @@ def run(main: Coroutine[Any, Any, int], *, as_json: bool = False) -> int:
         except asyncio.CancelledError:
             if not caught:
                 raise
-            raise Interrupted(f"stopped by {caught[0].name}") from None
+            if is_daemon:
+                return 0
+            raise Interrupted(f"stopped by {caught[0].name}", number=caught[0]) from None
 
     tune_collector()
     running = supervised()
     try:
-        return uvloop.run(running)
+        return event_loop.run(running)
     except (SrdError, DevmemError, Interrupted) as error:
         if as_json:
             emit("error", reason=printable(error))
@@ -103,19 +120,7 @@ def run(main: Coroutine[Any, Any, int], *, as_json: bool = False) -> int:
             timer.cancel()
 
 
-def _end(number: signal.Signals) -> None:
+def _end(number: signal.Signals, status: int) -> None:
     """End the process from a thread, with the message and exit status of an orderly end."""
     os.write(sys.stderr.fileno(), f"srd: stopped by {number.name}\n".encode())
-    os._exit(Interrupted.exit_code)
-
-
-paths_option: Final = click.option(
-    "--paths",
-    type=click.IntRange(1, MAX_PATHS),
-    help=f"Number of source ports to spray packets over.  [default: {ProtocolConfig().paths}]",
-)
-busy_poll_option = click.option(
-    "--busy-poll",
-    is_flag=True,
-    help="Poll the sockets continuously instead of sleeping: uses a whole CPU, shortens round trips.",
-)
+    os._exit(status)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from netns.base.addresses import host_port_text
+from netns.base.addresses import host_port_text, reached_at
 from netns.base.options import Duration, Rate, Size
+from netns.base.program import Group
 from srd.cli.options import require_one_of, run
 from srd.cli.perf_options import (
     PORT,
@@ -26,10 +28,9 @@ from srd.cli.perf_options import (
     verify_option,
 )
 from srd.cli.perf_tables import latency, rate, read, write
-from srd.cli.security import authorized_keys_option, known_hosts_option, security_options
+from srd.cli.security import authorized_keys_option, known_hosts_option
 from srd.config import EndpointConfig
-from srd.endpoint import Endpoint
-from srd.errors import SrdError
+from srd.listening import listen_at
 from srd.perf.errors import PerfError
 from srd.perf.iperf_json import document
 from srd.perf.meter import Interval
@@ -55,10 +56,9 @@ from srd.perf.text import RULE, TextReport
 INTERRUPTED: Final = "interrupt - the client has terminated"
 SECONDS: Final = 10.0
 """iperf3's."""
-_ANY: Final = ("::", "0.0.0.0")  # noqa: S104 - a server listens everywhere by default, as iperf3's; IPv6 carries both
 
 
-@click.group()
+@click.group(cls=Group)
 def perf() -> None:
     """Measure between two machines: throughput as iperf3 does, latency and message rate as perftest does.
 
@@ -77,25 +77,31 @@ for _table in (latency, rate, write, read):
 @common_options
 @interval_option
 @click.option("-1", "--one-off", is_flag=True, help="Serve one test, and exit.")
-@security_options
 @authorized_keys_option
 def server(*, one_off: bool, authorized_keys: Path | None, interval_s: float, **common: Any) -> int:
     """Serve tests, one at a time, until stopped.
 
-    Prints what to test with: the fingerprint of its key follows # in the host. UDP must reach the port, and TCP for
+    Prints what to test with: the fingerprint of its key follows # in the target. UDP must reach the port, and TCP for
     tests of TCP. Everything but the data of TCP is encrypted.
     """
     options = Common(**common)
+    options.check_trace()
     config = options.config(options.security(authorized_keys=authorized_keys))
-    return run(_serve(options, config, one_off=one_off, interval_s=interval_s))
+    return run(_serve(options, config, one_off=one_off, interval_s=interval_s), is_daemon=not one_off)
 
 
 async def _serve(options: Common, config: EndpointConfig, *, one_off: bool, interval_s: float) -> int:
-    with options.output() as write:
-        async with await _listen(options, config) as endpoint, options.serving(endpoint, title="srd perf server"):
+    with options.output() as write, options.tracing(title="srd perf server", vantage_point="server") as trace:
+        opened = partial(listen, port=options.port, config=config, trace=trace)
+        async with (
+            await listen_at(options.bind, opened) as endpoint,
+            options.serving(endpoint, title="srd perf server"),
+        ):
             host, port = endpoint.address
             code = endpoint.identity.fingerprint
-            target = f"HOST{'#' * bool(code)}{code}" + (f" -p {port}" if port != PORT else "")
+            reached = reached_at(host)
+            at = (f"[{reached}]" if ":" in reached else reached) if port == PORT else host_port_text(reached, port)
+            target = f"{at}{'#' * bool(code)}{code}"
             listening = f"Server listening on {host_port_text(host, port)}"
             if options.as_json:
                 note(listening)
@@ -106,16 +112,6 @@ async def _serve(options: Common, config: EndpointConfig, *, one_off: bool, inte
             return await tests.serve(one_off=one_off)
 
 
-async def _listen(options: Common, config: EndpointConfig) -> Endpoint:
-    hosts = _ANY if options.bind is None else (options.bind,)
-    for host in hosts[:-1]:
-        try:
-            return await listen(host, port=options.port, config=config)
-        except SrdError:  # no IPv6 here
-            continue
-    return await listen(hosts[-1], port=options.port, config=config)
-
-
 # -- the client ---------------------------------------------------------------------------------------------------
 
 
@@ -123,13 +119,13 @@ async def _listen(options: Common, config: EndpointConfig) -> Endpoint:
 @host_argument
 @common_options
 @interval_option
-@click.option("-t", "--time", "seconds", type=Duration(most_s=MAX_SECONDS, bare_s=1.0), help="How long.  [default: 10]")
+@click.option("-t", "--time", "seconds", type=Duration(most_s=MAX_SECONDS), help="How long.  [default: 10]")
 @click.option("-n", "--bytes", "size_bytes", type=Size(least=1, most=MAX_TOTAL_BYTES), help="How much, instead.")
 @click.option(
     "-O",
     "--omit",
     "omit_s",
-    type=Duration(most_s=MAX_OMIT_S, bare_s=1.0),
+    type=Duration(most_s=MAX_OMIT_S),
     default="0",
     help="Time before -t to ignore.",
 )
@@ -164,15 +160,13 @@ async def _listen(options: Common, config: EndpointConfig) -> Endpoint:
 @verify_option
 @click.option("--get-server-output", "server_output", is_flag=True, help="Show what the server printed, too.")
 @connect_timeout_option
-@security_options
 @known_hosts_option
-def client(*, host: str, interval_s: float, **given: Any) -> int:
+def client(*, interval_s: float, **given: Any) -> int:
     """Measure to an `srd perf server` at HOST, as iperf3 -c does.
 
-    The lines are iperf3's, with the smoothed round trip and the number of paths used. Sizes have binary prefixes
-    (1M is 1048576 bytes), rates decimal ones (1M is 1000000 bit/s).
+    The lines are iperf3's, with the smoothed round trip and the number of paths used.
     """
-    side = ClientSide.of(host, given)
+    side = ClientSide.of(given)
     return run(_measure(side, ClientOptions(**given), interval_s=interval_s))
 
 

@@ -11,11 +11,13 @@ from typing import Any, Final
 import click
 
 from netns.base.addresses import host_port_text
-from netns.base.options import Duration
+from netns.base.options import Duration, json_option
 from netns.base.printable import printable
 from srd.cli.metrics import metrics_option
-from srd.cli.options import busy_poll_option, paths_option
-from srd.cli.security import SecurityOptions, check_fingerprint, split_fingerprint
+from srd.cli.options import bind_option, port_option
+from srd.cli.peer_options import PeerOptions, peer_options
+from srd.cli.security import Target as TargetType
+from srd.cli.security import check_fingerprint
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
@@ -27,6 +29,7 @@ from srd.perf.results import describe
 from srd.perf.server import INTERVAL_S
 from srd.perf.tcp_socket import BBR, CUBIC
 from srd.proto.config import ProtocolConfig
+from srd.proto.trace import Trace
 from srd.secure.config import SecurityConfig
 
 PORT: Final = 5201
@@ -38,34 +41,30 @@ LEAST_INTERVAL_S: Final = 0.1
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that both ends have."""
     for option in (
-        busy_poll_option,
+        peer_options,
         metrics_option,
-        paths_option,
         click.option("--logfile", type=click.Path(path_type=Path, dir_okay=False), help="Write the output to FILE."),
-        click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON document."),
-        click.option("-B", "--bind", metavar="ADDRESS", help="Use this local address."),
-        click.option("-p", "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port."),
+        json_option,
+        bind_option,
+        port_option(PORT, help_text="The server's port, of UDP and TCP."),
     ):
         command = option(command)
     return command
 
 
 @dataclass(frozen=True, slots=True)
-class Common(SecurityOptions):
+class Common(PeerOptions):
     """Options that both ends have."""
 
     port: int
     bind: str | None
     as_json: bool
     logfile: Path | None
-    paths: int | None
     metrics: tuple[str, int] | None
-    busy_poll: bool
 
     def config(self, security: SecurityConfig) -> EndpointConfig:
         """Return the endpoint's settings."""
-        protocol = ProtocolConfig(paths=self.paths or ProtocolConfig().paths)
-        return EndpointConfig(protocol=protocol, busy_poll=self.busy_poll, security=security)
+        return EndpointConfig(protocol=ProtocolConfig(paths=self.paths), busy_poll=self.busy_poll, security=security)
 
     def serving(self, endpoint: Endpoint, *, title: str) -> AbstractAsyncContextManager[object]:
         """Serve the endpoint's metrics in a block, if they are asked for."""
@@ -107,20 +106,21 @@ interval_option = click.option(
     "-i",
     "--interval",
     "interval_s",
-    type=Duration(most_s=3600.0, bare_s=1.0),
+    type=Duration(most_s=3600.0),
     default=f"{INTERVAL_S:g}",
     show_default=True,
     callback=_interval,
     help="Time between two reports; 0: only one, at the end.",
 )
-host_argument = click.argument("host", metavar="HOST[#FINGERPRINT]")
+host_argument = click.argument("target", type=TargetType(default_port=0, example_port=PORT))
+"""Without a port, which is 0 then, it has that of --port."""
 connect_timeout_option = click.option(
     "--connect-timeout",
     "connect_timeout_s",
-    type=Duration(most_s=MAX_CONNECT_S, bare_s=0.001),
+    type=Duration(most_s=MAX_CONNECT_S),
     default="10s",
     show_default=True,
-    help="How long to try to connect; a bare number is milliseconds.",
+    help="How long to try to connect.",
 )
 verify_option = click.option("--verify", is_flag=True, help="Compare every byte that arrives with what was sent.")
 tcp_option = click.option("--tcp", is_flag=True, help="Measure kernel TCP.")
@@ -147,14 +147,20 @@ class ClientSide:
     connect_timeout_s: float
 
     @classmethod
-    def of(cls, host: str, given: dict[str, Any]) -> ClientSide:
+    def of(cls, given: dict[str, Any]) -> ClientSide:
         """Take what belongs to it from the options. Raises click.UsageError."""
         common = Common(**{name: given.pop(name) for name in Common.__dataclass_fields__})
-        address, fingerprint = split_fingerprint(host)
+        target: tuple[str, int, str | None] = given.pop("target")
+        host, port, fingerprint = target
+        if port and common.port not in {port, PORT}:
+            raise click.UsageError(
+                f"{host_port_text(host, port)} and --port {common.port} exclude each other; give one"
+            )
         security = common.security(known_hosts=given.pop("known_hosts"))
-        check_fingerprint(host, security)
-        target = Target(address.removeprefix("[").removesuffix("]"), common.port, fingerprint)
-        return cls(common, target, common.config(security), given.pop("connect_timeout_s"))
+        check_fingerprint(target, security)
+        common.check_trace()
+        reached = Target(host, port or common.port, fingerprint)
+        return cls(common, reached, common.config(security), given.pop("connect_timeout_s"))
 
     @asynccontextmanager
     async def client(self, write: Callable[[str], None]) -> AsyncIterator[Client]:
@@ -166,23 +172,25 @@ class ClientSide:
             note(f"{name} is new: its key has the fingerprint {code}, and is trusted from now on")
 
         try:
-            async with (
-                await self._endpoint() as endpoint,
-                self.common.serving(endpoint, title="srd perf client"),
-            ):
-                yield Client(
-                    endpoint,
-                    self.target,
-                    connect_timeout_s=self.connect_timeout_s,
-                    bind=self.common.bind,
-                    on_first_contact=greet,
-                )
+            with self.common.tracing(title=f"srd perf client to {name}", vantage_point="client") as trace:
+                async with (
+                    await self._endpoint(trace) as endpoint,
+                    self.common.serving(endpoint, title="srd perf client"),
+                ):
+                    yield Client(
+                        endpoint,
+                        self.target,
+                        connect_timeout_s=self.connect_timeout_s,
+                        bind=self.common.bind,
+                        on_first_contact=greet,
+                    )
         except SrdError as error:
             if self.common.as_json:
                 write(describe(error_document(str(error))) + "\n")
             raise
 
-    async def _endpoint(self) -> Endpoint:
+    async def _endpoint(self, trace: Trace | None) -> Endpoint:
         if self.common.bind is None:
-            return await Endpoint.open(towards=self.target.host, config=self.config)
-        return await Endpoint.listen(self.common.bind, 0, config=self.config)  # nobody accepts what it is sent
+            return await Endpoint.open(towards=self.target.host, config=self.config, trace=trace)
+        # Nobody accepts what it is sent.
+        return await Endpoint.listen(self.common.bind, 0, config=self.config, trace=trace)

@@ -19,7 +19,7 @@ from srd.cli.perf_options import (
     tcp_option,
     verify_option,
 )
-from srd.cli.security import known_hosts_option, security_options
+from srd.cli.security import known_hosts_option
 from srd.perf.errors import PerfError
 from srd.perf.parameters import MAX_STREAMS, Protocol
 from srd.perf.results import describe
@@ -49,28 +49,24 @@ _sweep_options: Final = _with(
     ),
     click.option("-a", "--all", "all_sizes", is_flag=True, help="Sizes from 2 bytes to 8 MiB, which is the default."),
     click.option(
-        "-n",
         "--iters",
         "iterations",
         type=click.IntRange(1, MAX_ITERATIONS),
         help=f"Iterations of each size.  [default: {ITERATIONS}]",
     ),
-    click.option(
-        "-D", "--duration", "seconds", type=Duration(most_s=MAX_SECONDS, bare_s=1.0), help="Time of each size, instead."
-    ),
+    click.option("-t", "--time", "seconds", type=Duration(most_s=MAX_SECONDS), help="How long for each size, instead."),
 )
 _peers_option: Final = click.option(
-    "-q",
-    "--peers",
+    "-P",
+    "--parallel",
+    "peers",
     type=click.IntRange(1, MAX_STREAMS),
     default=1,
     show_default=True,
     help="Peers of the same two endpoints, as perftest's queue pairs; they share the iterations.",
 )
 _tcp_options: Final = _with(tcp_option, congestion_option)
-_last_options: Final = _with(
-    verify_option, common_options, connect_timeout_option, security_options, known_hosts_option
-)
+_last_options: Final = _with(verify_option, common_options, connect_timeout_option, known_hosts_option)
 
 
 @click.command()
@@ -125,7 +121,7 @@ def read(**given: Any) -> int:
 
 
 def _run(operation: Operation, given: dict[str, Any]) -> int:
-    side = ClientSide.of(given.pop("host"), given)
+    side = ClientSide.of(given)
     return run(_measure(side, _sweep(operation, **given)))
 
 
@@ -143,7 +139,7 @@ def _sweep(
 ) -> Sweep:
     """Return what is to be measured. Raises click.UsageError."""
     require_one_of({"--size": sizes, "--all": all_sizes})
-    require_one_of({"--iters": iterations is not None, "--duration": seconds is not None})
+    require_one_of({"--iters": iterations is not None, "--time": seconds is not None})
     if congestion is not None and not tcp:
         raise click.UsageError("--congestion is of TCP; give --tcp, too")
     sweep = Sweep(

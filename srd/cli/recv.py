@@ -3,47 +3,52 @@
 from __future__ import annotations
 
 import logging
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from devmem import RegionError
-from netns.base.addresses import host_port_text
-from netns.base.options import Size
+from netns.base.addresses import host_port_text, reached_at
+from netns.base.options import Size, json_lines_option
 from netns.base.standard_streams import was_closed
 from srd.cli.daemon import Daemon, OpenListener, RecvListener
 from srd.cli.devmem import DeviceMemory
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
-from srd.cli.options import ADDRESS, busy_poll_option, is_directory, run
-from srd.cli.security import SecurityOptions, authorized_keys_option, security_options
-from srd.cli.tracing import check_trace_file, trace_option, tracing
+from srd.cli.options import bind_option, is_directory, port_option, run
+from srd.cli.peer_options import PeerOptions, peer_options
+from srd.cli.security import authorized_keys_option
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.inbox import MAX_TRANSFERS, Inbox
 from srd.file_transfer.protocol import STANDARD_STREAM
 from srd.file_transfer.standard_output import StandardOutput
+from srd.listening import listen_at
 from srd.metrics.serving import serving
+from srd.proto.wire.data import DEFAULT_PORT
 from srd.sd_notify import notifying_systemd
 
+INCOMING: Final = Path("incoming")
+"""Where files go by default: not into the current directory, where a stranger's file might be one that is run."""
 _log: Final = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option("--listen", type=ADDRESS, help="Address to listen on; port 0 selects a free port.")
+@port_option(DEFAULT_PORT, help_text="UDP port; 0: any that is free.")
+@bind_option
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Directory to store the files in, or - for standard output; required.",
+    help=f"Directory to store the files in, or - for standard output.  [default: {INCOMING}, which is made]",
 )
 @click.option("--once", is_flag=True, help="Exit after all files of one srd send; with status 1 if one failed.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
@@ -55,16 +60,15 @@ _log: Final = logging.getLogger(__name__)
     help="Maximum number of concurrent transfers; further senders are refused and retry.",
 )
 @click.option("--devmem", type=Size(), help="Receive all payload into one region of this size (256M, 1G).")
-@security_options
+@peer_options
 @authorized_keys_option
-@busy_poll_option
-@trace_option
 @metrics_option
 @log_options
-@click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
+@json_lines_option
 def recv(
     *,
-    listen: tuple[str, int] | None,
+    port: int,
+    bind: str | None,
     output: Path | None,
     once: bool,
     overwrite: bool,
@@ -76,7 +80,8 @@ def recv(
 ) -> int:
     """Receive files into a directory until stopped.
 
-    Prints the address and the fingerprint of its key: what srd send takes. All is encrypted.
+    Without options it listens at all addresses of this host, takes files from anybody, and stores them in ./incoming.
+    It prints what srd send takes: the address, and the fingerprint of its key. All is encrypted.
 
     A file has a temporary name until it has been received completely, verified (BLAKE3) and synced; then it is renamed
     to its final name. Directories are made as they are sent; no name and no link leads out of DIRECTORY. Existing files
@@ -84,7 +89,7 @@ def recv(
     --retry-for), also across a restart of srd recv.
 
     With -o - one file, or the standard input of srd send -, goes to standard output, and srd recv ends:
-    srd recv --listen 0.0.0.0:19870 -o - | tar x. What is written is verified chunk by chunk and in order, and the
+    srd recv -o - | tar x. What is written is verified chunk by chunk and in order, and the
     status is 0 only if the whole is verified, too. The receiver waits for a slow reader, and the sender for it.
 
     The log goes to stderr: files that failed as errors; senders that were lost or refused, and what cannot be cleaned
@@ -93,20 +98,16 @@ def recv(
     """
     level = log_level(verbose=verbose, quiet=quiet)
     own = EndpointOptions(**endpoint)
-    if listen is None:
-        raise click.UsageError("give --listen HOST:PORT, where senders reach it")
-    if output is None:
-        raise click.UsageError("give --output DIRECTORY, where the files go, or --output - for standard output")
-    source = _by_endpoint(listen, own)
+    source = _by_endpoint((bind, port), own)
     if str(output) == STANDARD_STREAM:
         if as_json:
-            raise click.UsageError("--json: prints events on standard output, where the file goes; leave it out")
+            raise click.UsageError("--json-lines: prints events on standard output, where the file goes; leave it out")
         with logging_to_stderr("srd recv", level=level):
             return _to_standard_output(_notifying(source))
-    _check_output(output)
-    daemon = Daemon(Inbox(Directory(output, overwrite=overwrite), max_transfers=max_transfers), as_json=as_json)
+    place = Directory(_checked(output), overwrite=overwrite)
+    daemon = Daemon(Inbox(place, max_transfers=max_transfers), as_json=as_json)
     with logging_to_stderr("srd recv", level=level):
-        return run(daemon.serve(_notifying(source), once=once), as_json=as_json)
+        return run(daemon.serve(_notifying(source), once=once), as_json=as_json, is_daemon=not once)
 
 
 def _to_standard_output(source: OpenListener) -> int:
@@ -130,46 +131,51 @@ def _notifying(source: OpenListener) -> OpenListener:
     return opened
 
 
-def _check_output(output: Path) -> None:
-    """Raise click.UsageError or click.ClickException for what no files can be stored in."""
-    if not is_directory(output):
-        raise click.UsageError(f"--output {output}: is not a directory; make it first")
+def _checked(given: Path | None) -> Path:
+    """Return the directory. Raises click.UsageError or click.ClickException for what no files can be stored in."""
+    output = INCOMING if given is None else given
     try:
+        if given is None:
+            output.mkdir(exist_ok=True)
+        elif not is_directory(output):
+            raise click.UsageError(f"--output {output}: is not a directory; make it first")
         tempfile.TemporaryFile(dir=output).close()  # the mode bits do not show it for root or read-only file systems
     except OSError as error:
         raise click.ClickException(
             f"--output {output}: cannot be written to ({error.strerror}); choose another directory"
         ) from error
+    return output
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointOptions(SecurityOptions):
+class EndpointOptions(PeerOptions):
     """Options of `srd recv` that are for an endpoint of this process."""
 
     devmem: int | None
     authorized_keys: Path | None
-    busy_poll: bool
-    trace_file: Path | None
     metrics: tuple[str, int] | None
 
 
-def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> OpenListener:
+def _by_endpoint(where: tuple[str | None, int], own: EndpointOptions) -> OpenListener:
     """Listen with an endpoint of this process. Raises click.UsageError for options that contradict each other."""
-    check_trace_file(own.trace_file, inputs=[])
+    own.check_trace()
+    host, port = where
     security = own.security(authorized_keys=own.authorized_keys)
     memory = None if own.devmem is None else DeviceMemory(own.devmem)
+    found = memory.config if memory else EndpointConfig()
     config = replace(
-        memory.config if memory else EndpointConfig(),
+        found,
+        protocol=replace(found.protocol, paths=own.paths),
         adaptive_poll_s=0.0,  # the thread that stores files wants the CPU
         busy_poll=own.busy_poll,
         security=security,
     )
-    title = f"srd recv on {host_port_text(*listen)}"
+    title = f"srd recv on {host_port_text(host or 'all addresses', port)}"
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[RecvListener]:
-        with tracing(own.trace_file, title=title, vantage_point="server") as trace:
-            endpoint = await Endpoint.listen(listen[0], port=listen[1], config=config, trace=trace)
+        with own.tracing(title=title, vantage_point="server") as trace:
+            endpoint = await listen_at(host, partial(Endpoint.listen, port=port, config=config, trace=trace))
             try:
                 if memory:
                     memory.bind(endpoint)
@@ -189,8 +195,7 @@ def _described(
 ) -> RecvListener:
     host, port = endpoint.address
     code = endpoint.identity.fingerprint
-    reached_as = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
-    hint = f"srd send FILE {host_port_text(reached_as, port)}{'#' * bool(code)}{code}"
+    hint = f"srd send FILE {host_port_text(reached_at(host), port)}{'#' * bool(code)}{code}"
     fields: dict[str, object] = {"address": host, "port": port, "fingerprint": code}
     if metrics is not None:
         fields["metrics"] = host_port_text(*metrics)

@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from srd.cli.options import ADDRESS, require_one_of
+from netns.base.addresses import parse_target
+from netns.base.options import json_option
+from netns.base.output import print_json
+from srd.cli.options import require_one_of
 from srd.errors import UsageError
 from srd.secure.config import Cert, Keys, Plain, Psk, SecurityConfig
 from srd.secure.keys import (
@@ -32,9 +35,14 @@ _FINGERPRINT = re.compile(rf"[A-Za-z0-9_-]{{{FINGERPRINT_CHARACTERS}}}")
 
 
 class Target(click.ParamType[tuple[str, int, str | None]]):
-    """HOST:PORT, or HOST:PORT#FINGERPRINT, as `srd recv` prints it."""
+    """HOST[:PORT][#FINGERPRINT], as what listens prints it."""
 
-    name = "HOST:PORT[#FINGERPRINT]"
+    name = "HOST[:PORT][#FINGERPRINT]"
+
+    def __init__(self, *, default_port: int, example_port: int = 0) -> None:
+        """`example_port`: of the example in messages, if it is not the default."""
+        self._default_port = default_port
+        self._example_port = example_port or default_port
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -42,17 +50,15 @@ class Target(click.ParamType[tuple[str, int, str | None]]):
         """Return host, port and fingerprint; fail with one line that describes the error."""
         if isinstance(value, tuple):
             return value
-        text, expected = split_fingerprint(str(value))
-        host, port = ADDRESS.convert(text, param, ctx)
-        return host, port, expected
-
-
-def split_fingerprint(value: str) -> tuple[str, str | None]:
-    """Split ADDRESS or ADDRESS#FINGERPRINT. Raises click.UsageError for what is no fingerprint."""
-    text, sign, expected = value.partition("#")
-    if sign and not _FINGERPRINT.fullmatch(expected):
-        raise click.UsageError(f"{value!r}: after # comes a fingerprint of 43 characters, as the other end prints it")
-    return text, expected or None
+        text, sign, expected = str(value).partition("#")
+        if sign and not _FINGERPRINT.fullmatch(expected):
+            wanted = f"after # comes a fingerprint of {FINGERPRINT_CHARACTERS} characters, as the other end prints it"
+            raise click.UsageError(f"{value!r}: {wanted}")
+        try:
+            host, port = parse_target(text, default_port=self._default_port, example_port=self._example_port)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return host, port, expected or None
 
 
 def security_options(command: _F) -> _F:
@@ -67,6 +73,7 @@ def security_options(command: _F) -> _F:
             help="Use the certificate and the private key in this file (PEM), and accept ends that --ca certifies.",
         ),
         click.option("--ca", type=_FILE, help="With --cert: the certificates of the authorities to trust (PEM)."),
+        click.option("--key", type=_FILE, help="Use the private key in this file instead of the user's."),
         click.option("--plain", is_flag=True, help="Do not encrypt: for trusted networks, and for comparisons."),
     ):
         command = option(command)
@@ -86,6 +93,7 @@ class SecurityOptions:
     """What `security_options` adds."""
 
     plain: bool
+    key: Path | None
     psk_file: Path | None
     cert: Path | None
     ca: Path | None
@@ -101,6 +109,8 @@ class SecurityOptions:
                 "--authorized-keys": authorized_keys,
             }
         )
+        if self.key is not None and (self.plain or self.psk_file or self.cert):
+            raise click.UsageError("--key belongs to public keys; leave it out, or --plain, --psk-file and --cert")
         if (self.cert is None) is not (self.ca is None):
             raise click.UsageError("--cert and --ca belong together; give both, or neither")
         try:
@@ -111,23 +121,26 @@ class SecurityOptions:
             if self.psk_file is not None:
                 return Psk(read_psk(self.psk_file))
             authorized = None if authorized_keys is None else read_authorized(authorized_keys)
-            return Keys(known_hosts=known_hosts, authorized=authorized)
+            own = None if self.key is None else load(self.key)
+            return Keys(private_key=own, known_hosts=known_hosts, authorized=authorized)
         except UsageError as error:
             raise click.UsageError(str(error)) from error
 
 
-def check_fingerprint(target: str, security: SecurityConfig) -> None:
+def check_fingerprint(target: tuple[str, int, str | None], security: SecurityConfig) -> None:
     """Raise click.UsageError for a target with a fingerprint, where no public key is used."""
-    if "#" in target and not isinstance(security, Keys):
+    host, _, expected = target
+    if expected is not None and not isinstance(security, Keys):
         raise click.UsageError(
-            f"{target}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
+            f"{host}#{expected}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
         )
 
 
 @click.command()
 @click.argument("file", type=_FILE, required=False)
 @click.option("--psk", is_flag=True, help="Make a symmetric key in FILE, for --psk-file at both ends.")
-def keygen(*, file: Path | None, psk: bool) -> int:
+@json_option
+def keygen(*, file: Path | None, psk: bool, as_json: bool) -> int:
     """Make a key pair in FILE, by default this user's, or show the one that is there.
 
     Prints the public key, for --authorized-keys, and its fingerprint, as it follows # in an address.
@@ -136,10 +149,16 @@ def keygen(*, file: Path | None, psk: bool) -> int:
         if file is None:
             raise click.UsageError("--psk needs a FILE for the symmetric key")
         create_psk(file)
-        click.echo(f"{file}: has a new symmetric key; copy the file to the other end, and keep it secret")
+        if as_json:
+            print_json({"file": str(file)})
+        else:
+            click.echo(f"{file}: has a new symmetric key; copy the file to the other end, and keep it secret")
         return 0
     path = user_key_path() if file is None else file
-    key = load(path) if path.exists() else create(path)
-    click.echo(public_text(public_bytes(key)))
-    click.echo(f"fingerprint {fingerprint(public_bytes(key))}, key in {path}")
+    public = public_bytes(load(path) if path.exists() else create(path))
+    if as_json:
+        print_json({"public_key": public_text(public), "fingerprint": fingerprint(public), "file": str(path)})
+        return 0
+    click.echo(public_text(public))
+    click.echo(f"fingerprint {fingerprint(public)}, key in {path}")
     return 0

@@ -16,12 +16,12 @@ import click
 
 from netns.base.addresses import host_port_text
 from netns.base.files import write_whole
-from netns.base.options import Duration, Rate
+from netns.base.options import Duration, Rate, json_lines_option
 from netns.base.standard_streams import was_closed
 from srd.cli.delivery import Delivery, Destination, SendOptions
-from srd.cli.options import busy_poll_option, is_directory, is_file, paths_option, run
-from srd.cli.security import SecurityOptions, Target, check_fingerprint, known_hosts_option, security_options
-from srd.cli.tracing import check_trace_file, trace_option, tracing
+from srd.cli.options import is_directory, is_file, run
+from srd.cli.peer_options import PeerOptions, peer_options
+from srd.cli.security import Target, check_fingerprint, known_hosts_option
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.errors import TransferError
@@ -30,6 +30,7 @@ from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import FILE_HASHES, MAX_NAME_BYTES, MAX_RETRY_S, STANDARD_STREAM, path_untrusted
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
+from srd.proto.wire.data import DEFAULT_PORT
 from srd.secure.keys import directory
 
 RETRY_FOR_S = 60
@@ -39,8 +40,7 @@ LEAST_LIMIT_BPS = 1_000_000
 
 
 @click.command()
-@click.argument("arguments", metavar="PATH... HOST:PORT[#FINGERPRINT]", nargs=-1, required=True)
-@paths_option
+@click.argument("arguments", metavar="PATH... HOST[:PORT][#FINGERPRINT]", nargs=-1, required=True)
 @click.option(
     "--retry-for",
     "retry_for_s",
@@ -63,11 +63,9 @@ LEAST_LIMIT_BPS = 1_000_000
 )
 @click.option("--limit", "limit_bps", type=Rate(least_bps=LEAST_LIMIT_BPS), help="Send at most this fast (500mbit).")
 @click.option("--devmem", is_flag=True, help="Map files, and send them directly from the page cache; needs --plain.")
-@security_options
+@peer_options
 @known_hosts_option
-@busy_poll_option
-@trace_option
-@click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
+@json_lines_option
 def send(
     *,
     arguments: tuple[str, ...],
@@ -80,12 +78,12 @@ def send(
     as_json: bool,
     **endpoint: Any,
 ) -> int:
-    """Send files and directories to an `srd recv` at HOST:PORT.
+    """Send files and directories to an `srd recv` at HOST.
 
     A directory is sent with all that is below it, under its own name; links in it are not followed, and said to be
     skipped. Permissions and times of modification are kept, and holes of files are not sent.
 
-    The PATH - is standard input, of any length: tar c models | srd send - receiver:19870. It goes to an srd recv -o -,
+    The PATH - is standard input, of any length: tar c models | srd send - receiver. It goes to an srd recv -o -,
     or with --name NAME into the directory of an srd recv.
 
     All is encrypted. The receiver must have the key with the FINGERPRINT, which srd recv prints. Without it a receiver
@@ -96,7 +94,7 @@ def send(
     has is not sent again. So it is by a second srd send, of the same files after the first one was killed.
     """
     if len(arguments) < 2:
-        raise click.UsageError("give at least one PATH, and HOST:PORT last")
+        raise click.UsageError("give at least one PATH, and HOST last")
     own = EndpointOptions(**endpoint)
     options = SendOptions(
         retry_for_s=math.ceil(retry_for_s),
@@ -105,27 +103,24 @@ def send(
         limit_bps=limit_bps,
         file_hash=file_hash,
         as_json=as_json,
-        paths=own.paths or ProtocolConfig().paths,
+        paths=own.paths,
     )
     *paths, target = arguments
     pipe = _pipe(paths, name=name, devmem=devmem)
-    address = Target().convert(target, None, None)
+    address = Target(default_port=DEFAULT_PORT).convert(target, None, None)
     listing = _listing(paths, pipe)
-    check_trace_file(own.trace_file, inputs=[file.path for file in listing.files])
-    config = own.config(target, options)
-    return run(_send(listing, address, config=config, options=options, trace_file=own.trace_file), as_json=as_json)
+    own.check_trace(inputs=[file.path for file in listing.files])
+    config = own.config(address, options)
+    return run(_send(listing, address, config=config, options=options, own=own), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointOptions(SecurityOptions):
+class EndpointOptions(PeerOptions):
     """Options of `srd send` that are for an endpoint of this process."""
 
-    paths: int | None
     known_hosts: Path | None
-    busy_poll: bool
-    trace_file: Path | None
 
-    def config(self, target: str, options: SendOptions) -> EndpointConfig:
+    def config(self, target: tuple[str, int, str | None], options: SendOptions) -> EndpointConfig:
         """Return the endpoint's settings. Raises click.UsageError for options that contradict each other."""
         if options.devmem and not self.plain:
             raise click.UsageError(
@@ -206,11 +201,11 @@ async def _send(
     *,
     config: EndpointConfig,
     options: SendOptions,
-    trace_file: Path | None,
+    own: EndpointOptions,
 ) -> int:
     host, port, fingerprint = target
     name = host_port_text(host, port)
-    with tracing(trace_file, title=f"srd send to {name}", vantage_point="client") as trace:
+    with own.tracing(title=f"srd send to {name}", vantage_point="client") as trace:
         async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
 
             async def connect() -> Peer:

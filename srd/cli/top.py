@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from netns.base.addresses import host_port_text
-from netns.base.options import Duration
+from netns.base.options import Duration, json_lines_option
 from netns.base.printable import printable
 from netns.base.tables import console, table
 from srd.cli.metrics import EndedError, ask
-from srd.cli.options import ADDRESS
+from srd.cli.options import metrics_argument
 from srd.cli.progress import rate_text
 from srd.errors import SrdError
 from srd.metrics.sample import PathSample, PeerSample, Sample, parse_untrusted
@@ -32,8 +32,9 @@ _ADDRESS: Final = 21
 
 
 @click.command()
-@click.argument("address", type=ADDRESS, metavar="ADDR:PORT")
+@metrics_argument
 @click.option(
+    "-i",
     "--interval",
     "interval_s",
     type=Duration(least_s=0.1, most_s=86400.0),
@@ -44,10 +45,10 @@ _ADDRESS: Final = 21
 @click.option(
     "--count", type=click.IntRange(min=1), help="Stop after so many samples.  [default: 1 without a terminal]"
 )
-@click.option("--paths", "with_paths", is_flag=True, help="Show each path, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each sample, each on a line.")
+@click.option("--each-path", "with_paths", is_flag=True, help="Show each path, too.")
+@json_lines_option
 def top(*, address: tuple[str, int], interval_s: float, count: int | None, with_paths: bool, as_json: bool) -> int:
-    """Show the peers of a running srd, by its --metrics ADDR:PORT: rates, round trips, windows, losses and paths.
+    """Show the peers of a running srd, by its --metrics HOST[:PORT]: rates, round trips, windows, losses and paths.
 
     Ends with that process, on Ctrl-C, or after --count samples. Rates are of the last interval. The first 64 peers are
     shown; `flight` is what is in flight, and `paths` how many carry data, and how many do not.

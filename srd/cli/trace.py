@@ -8,6 +8,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from netns.base.options import json_option
+from netns.base.output import print_json
 from netns.base.percentile import percentile
 from netns.base.printable import printable
 from netns.base.tables import table
@@ -26,8 +28,9 @@ PIPE_COLUMNS = 120
 @click.option(
     "--plot", "picture", type=click.Path(path_type=Path), help="Also plot the trace, to a .png, .svg or .pdf file."
 )
-def trace(file: Path, picture: Path | None) -> int:
-    """Summarise FILE, a trace written by `srd send --trace` or `srd recv --trace`.
+@json_option
+def trace(*, file: Path, picture: Path | None, as_json: bool) -> int:
+    """Summarise FILE, a trace that --trace of any srd command wrote.
 
     For every peer: each path's traffic, round-trip times, losses and retransmissions; throughput and losses over time;
     and the longest stalls, which are times without progress while something was outstanding. --plot draws progress,
@@ -41,14 +44,70 @@ def trace(file: Path, picture: Path | None) -> int:
     with stream:
         reader = TraceReader(stream, name=str(file))
         peers = summarise(reader.read_untrusted())
+    if picture is not None:
+        _draw(peers, title=f"{file.name}: {reader.title}", out=picture)
+    if as_json:
+        rows = [_peer_dict(number, peer) for number, peer in peers.items()]
+        print_json({"file": str(file), "title": reader.title, "cut_off": reader.cut_off, "peers": rows})
+        return 0
     terminal = Console(highlight=False)
     console = terminal if terminal.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
     _print_head(console, reader, peers, file=file)
     for number, peer in peers.items():
         _print_peer(console, number, peer)
-    if picture is not None:
-        _draw(peers, title=f"{file.name}: {reader.title}", out=picture)
     return 0
+
+
+def _peer_dict(number: int, peer: PeerSummary) -> dict[str, object]:
+    """Return what is shown of a peer, for JSON."""
+    return {
+        "number": number,
+        "address": peer.address,
+        "incoming": peer.incoming,
+        "seconds": round(peer.ended_s - peer.began_s, 6),
+        "end": peer.end or None,
+        "requests": peer.completed,
+        "messages": peer.messages,
+        "writes": peer.writes,
+        "aborted": peer.aborted,
+        "latency_us": _spread(peer.latencies_us),
+        "sent": [
+            {
+                "path": path,
+                "bursts": each.bursts,
+                "packets": each.packets,
+                "bytes": each.payload_bytes,
+                "retransmitted": each.retransmitted,
+                "lost": each.lost,
+                "probes": each.probes,
+                "rtt_us": _spread(each.rtt_us),
+                "state": each.state,
+            }
+            for path, each in sorted(peer.sent.items())
+        ],
+        "received": [
+            {
+                "path": path,
+                "packets": each.packets,
+                "bytes": each.payload_bytes,
+                "duplicate_bytes": each.duplicate_bytes,
+            }
+            for path, each in sorted(peer.received.items())
+        ],
+        "send_stalls": _stalls(peer.send_stalls),
+        "receive_stalls": _stalls(peer.receive_stalls),
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float] | None:
+    """Return least, median and 99th percentile; None of no values."""
+    if not values:
+        return None
+    return {name: percentile(values, each) for name, each in (("min", 0), ("median", 50), ("p99", 99))}
+
+
+def _stalls(stalls: Stalls) -> list[dict[str, float]]:
+    return [{"at_s": round(began_s, 6), "seconds": round(length_s, 6)} for began_s, length_s in stalls.ranked()]
 
 
 def _print_head(console: Console, reader: TraceReader, peers: dict[int, PeerSummary], *, file: Path) -> None:
@@ -155,7 +214,7 @@ def _draw(peers: dict[int, PeerSummary], *, title: str, out: Path) -> None:
         from srd.qlog.plot import plot  # noqa: PLC0415 - matplotlib is optional, and slow to load
     except ImportError as error:
         raise TraceError(
-            f"--plot {out}: needs matplotlib ({error}); install it: pip install 'open-srd[report]'"
+            f"--plot {out}: needs matplotlib ({error}); install it, in the checkout: pip install '.[report]'"
         ) from error
     plot(peers, title=printable(title), out=out)
 

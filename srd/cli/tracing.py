@@ -1,4 +1,4 @@
-"""The `--trace` option of `srd send` and `srd recv`."""
+"""The `--trace` option of all commands that open a peer."""
 
 from __future__ import annotations
 

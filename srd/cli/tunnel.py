@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,18 +12,21 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from netns.base.addresses import host_port_text
-from netns.base.options import json_option
+from netns.base.addresses import host_port_text, reached_at
+from netns.base.options import json_lines_option, json_option
+from netns.base.output import emit, print_json
+from netns.base.program import Group
 from srd.cli.log import log_level, log_options, logging_to_stderr
 from srd.cli.metrics import metrics_option
-from srd.cli.options import busy_poll_option, run
-from srd.cli.security import SecurityOptions, Target, known_hosts_option, security_options
+from srd.cli.options import bind_option, port_option, run
+from srd.cli.peer_options import PeerOptions, peer_options
+from srd.cli.security import Target, check_fingerprint, known_hosts_option
 from srd.config import EndpointConfig
 from srd.errors import UsageError
 from srd.metrics.serving import serving
+from srd.proto.config import ProtocolConfig
 from srd.sd_notify import notifying_systemd
 from srd.secure.config import Keys
-from srd.secure.keys import load
 from srd.tunnel.allowed import is_within, read_peers
 from srd.tunnel.config import MAX_MTU, MIN_MTU, TunnelConfig
 from srd.tunnel.connector import Connector
@@ -70,7 +71,7 @@ class NetworkType(click.ParamType[Network]):
             self.fail(f"{error}; give a network such as 10.1.0.0/16", param, ctx)
 
 
-@click.group()
+@click.group(cls=Group)
 def tunnel() -> None:
     """Carry the packets of unmodified programs over SRD, as ENA Express does: TCP, UDP, all of IP.
 
@@ -90,7 +91,9 @@ def common_options(command: _F) -> _F:
                 required=True,
                 help="Of the interface, IPv4 or IPv6; may be repeated.",
             ),
-            click.option("--name", metavar="INTERFACE", help="Of the interface.  [default: srd0, srd1 ...]"),
+            click.option(
+                "--interface", "name", metavar="NAME", help="Name of the interface.  [default: srd0, srd1 ...]"
+            ),
             click.option(
                 "--route",
                 "routes",
@@ -117,11 +120,10 @@ def common_options(command: _F) -> _F:
                 help="Send packets to this network over SRD, and others as --fallback does; may be repeated.  "
                 "[default: all over SRD]",
             ),
-            busy_poll_option,
-            click.option("--key", type=_FILE, help="Use the private key in this file instead of the user's."),
-            security_options,
+            peer_options,
             metrics_option,
             log_options,
+            json_lines_option,
         )
     ):
         command = option(command)
@@ -129,7 +131,7 @@ def common_options(command: _F) -> _F:
 
 
 @dataclass(frozen=True, slots=True)
-class Common(SecurityOptions):
+class Common(PeerOptions):
     """Options of both ends."""
 
     addresses: tuple[OwnAddress, ...]
@@ -139,11 +141,10 @@ class Common(SecurityOptions):
     queues: int
     fallback: bool
     express_for: tuple[Network, ...]
-    busy_poll: bool
-    key: Path | None
     metrics: tuple[str, int] | None
     verbose: bool
     quiet: bool
+    as_json: bool
 
     def settings(self, *, port: int, **more: Any) -> Settings:
         """Return the settings; `port`: of the listener; `more`: of `security`. Raises click.UsageError."""
@@ -153,20 +154,14 @@ class Common(SecurityOptions):
             raise click.UsageError(
                 "--express-for says what does not go over SRD; add --fallback, by which it goes then"
             )
-        security = self.security(**more)
-        if self.key is not None:
-            if not isinstance(security, Keys):
-                raise click.UsageError("--key belongs to public keys; leave it out, or --plain, --psk-file and --cert")
-            try:
-                security = replace(security, private_key=load(self.key))
-            except UsageError as error:
-                raise click.UsageError(str(error)) from error
+        self.check_trace()
+        protocol = ProtocolConfig(paths=self.paths)
         return Settings(
             addresses=self.addresses,
             name=self.name,
             routes=self.routes,
             tunnel=TunnelConfig(mtu=self.mtu, queues=self.queues),
-            endpoint=EndpointConfig(busy_poll=self.busy_poll, security=security),
+            endpoint=EndpointConfig(protocol=protocol, busy_poll=self.busy_poll, security=self.security(**more)),
             express_for=self.express_for,
         )
 
@@ -198,10 +193,8 @@ class Common(SecurityOptions):
 
 
 @tunnel.command()
-@click.option(
-    "-p", "--port", type=click.IntRange(0, MAX_PORT), default=PORT, show_default=True, help="UDP port; 0: any."
-)
-@click.option("-B", "--bind", metavar="HOST", help="Address to listen on.  [default: all]")
+@port_option(PORT, help_text="UDP port; 0: any that is free.")
+@bind_option
 @click.option("--peers", type=_FILE, help="Accept only the clients in this file, a line each: KEY ADDRESS,NETWORK...")
 @click.option("--allow-anyone", is_flag=True, help="Accept any client, whatever its key, and with --plain without one.")
 @common_options
@@ -241,7 +234,7 @@ def listen(*, port: int, bind: str | None, peers: Path | None, allow_anyone: boo
         if allow_anyone:
             networks = ", ".join(str(each.network) for each in options.addresses)
             _log.warning("any client may connect, whatever its key, and reach %s (--allow-anyone)", networks)
-        return run(_listen(options, settings, (bind, port), allowed))
+        return run(_listen(options, settings, (bind, port), allowed), as_json=options.as_json, is_daemon=True)
 
 
 async def _listen(
@@ -251,30 +244,38 @@ async def _listen(
     peers: dict[bytes, tuple[Network, ...]] | None,
 ) -> int:
     host, port = where
-    async with listening(host, port, settings=settings) as tunnel:
-        listener = Listener(
-            tunnel.endpoint,
-            device=tunnel.device,
-            gateway=tunnel.gateway,
-            routing=tunnel.routing,
-            peers=peers,
-            falls_back=options.fallback,
-        )
-        bound_host, bound_port = tunnel.endpoint.address
-        code = tunnel.endpoint.identity.fingerprint
-        reached_as = socket.gethostname() if bound_host in ("0.0.0.0", "::") else bound_host  # noqa: S104 - compared, not bound
-        target = f"{host_port_text(reached_as, bound_port)}{'#' * bool(code)}{code}"
-        title = f"listening on {host_port_text(bound_host, bound_port)}, interface {tunnel.device.name}"
-        _log.info("%s", title)
-        if tunnel.routing.encapsulation is not None:
-            _log.warning(
-                "packets in plain UDP are taken at %s: unencrypted, from whoever names a client's address as source",
-                tunnel.routing.encapsulation.name,
+    with options.tracing(title="srd tunnel listen", vantage_point="server") as trace:
+        async with listening(host, port, settings=settings, trace=trace) as tunnel:
+            listener = Listener(
+                tunnel.endpoint,
+                device=tunnel.device,
+                gateway=tunnel.gateway,
+                routing=tunnel.routing,
+                peers=peers,
+                falls_back=options.fallback,
             )
-        _log.info("connect with: srd tunnel connect %s --address %s", target, _example(options.addresses[0]))
-        async with options.serving(tunnel, title=title):
-            await tunnel.run(listener)
+            title = _say_listening(options, tunnel)
+            async with options.serving(tunnel, title=title):
+                await tunnel.run(listener)
     return 0
+
+
+def _say_listening(options: Common, tunnel: Running) -> str:
+    """Say where the tunnel listens, and how to connect; return where."""
+    host, port = tunnel.endpoint.address
+    code = tunnel.endpoint.identity.fingerprint
+    target = f"{host_port_text(reached_at(host), port)}{'#' * bool(code)}{code}"
+    title = f"listening on {host_port_text(host, port)}, interface {tunnel.device.name}"
+    _log.info("%s", title)
+    if tunnel.routing.encapsulation is not None:
+        _log.warning(
+            "packets in plain UDP are taken at %s: unencrypted, from whoever names a client's address as source",
+            tunnel.routing.encapsulation.name,
+        )
+    _log.info("connect with: srd tunnel connect %s --address %s", target, _example(options.addresses[0]))
+    if options.as_json:
+        emit("listening", address=host, port=port, fingerprint=code, interface=tunnel.device.name)
+    return title
 
 
 def _example(own: OwnAddress) -> str:
@@ -284,49 +285,58 @@ def _example(own: OwnAddress) -> str:
 
 
 @tunnel.command()
-@click.argument("target", type=Target())
+@click.argument("target", type=Target(default_port=PORT))
 @common_options
 @known_hosts_option
 def connect(*, target: tuple[str, int, str | None], known_hosts: Path | None, **common: Any) -> int:
-    """Connect to an `srd tunnel listen` at HOST:PORT, as that prints it.
+    """Connect to an `srd tunnel listen` at HOST, as that prints it.
 
     The interface stays when the other end is lost, until it answers again: what is connected inside goes on.
     """
     options = Common(**common)
     settings = options.settings(port=target[1], known_hosts=known_hosts)
+    check_fingerprint(target, settings.endpoint.security)
     with options.logging("srd tunnel connect"):
-        return run(_connect(options, settings, target))
+        return run(_connect(options, settings, target), as_json=options.as_json, is_daemon=True)
 
 
 async def _connect(options: Common, settings: Settings, target: tuple[str, int, str | None]) -> int:
-    async with connecting(target[0], settings=settings) as tunnel:
-        title = f"{host_port_text(*target[:2])}, interface {tunnel.device.name}"
-        connector = Connector(
-            tunnel.endpoint,
-            target=target,
-            device=tunnel.device,
-            gateway=tunnel.gateway,
-            routing=tunnel.routing,
-            routes=options.routes,
-            falls_back=options.fallback,
-            on_connected=lambda _: _log.info("connected to %s", title),
-        )
-        async with options.serving(tunnel, title=f"connected to {title}"):
-            await tunnel.run(connector)
+    host, port, _ = target
+    with options.tracing(title=f"srd tunnel connect to {host_port_text(host, port)}", vantage_point="client") as trace:
+        async with connecting(host, settings=settings, trace=trace) as tunnel:
+            title = f"{host_port_text(host, port)}, interface {tunnel.device.name}"
+
+            def say_connected(_: object) -> None:
+                _log.info("connected to %s", title)
+                if options.as_json:
+                    emit("connected", address=host, port=port, interface=tunnel.device.name)
+
+            connector = Connector(
+                tunnel.endpoint,
+                target=target,
+                device=tunnel.device,
+                gateway=tunnel.gateway,
+                routing=tunnel.routing,
+                routes=options.routes,
+                falls_back=options.fallback,
+                on_connected=say_connected,
+            )
+            async with options.serving(tunnel, title=f"connected to {title}"):
+                await tunnel.run(connector)
     return 0
 
 
 @tunnel.command()
 @click.argument("interface", required=False)
 @json_option
-def stats(*, interface: str | None, as_json: bool) -> int:
+def metrics(*, interface: str | None, as_json: bool) -> int:
     """Show what the tunnels of this network namespace have counted, or the one with INTERFACE.
 
     Counters whose names begin with ena_srd_ are those of ENA Express (ethtool -S).
     """
     found = [ask(name) for name in ([interface] if interface else names())]
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
         return 0
     if not found:
         raise click.ClickException("no tunnel runs in this network namespace; start one with srd tunnel listen")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,6 +14,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from netns.backends.choice import require_root
+from netns.base.options import Size, json_option
+from netns.base.output import print_json
+from netns.base.program import INTERRUPTED
 from netns.errors import LabError
 from netns.signals import signals_raise
 from srd.compare import runner
@@ -23,7 +25,8 @@ from srd.compare.file import MAX_SEEDS, NAMES, grid_file, read_grid
 from srd.compare.grid import TRANSPORTS, Cell, Grid
 from srd.compare.outcome import CellOutcome, State
 from srd.compare.overrides import GridOverrides
-from srd.compare.results import Results, as_json, cells_csv, cells_json, flows_csv, write
+from srd.compare.results import Results, cells_csv, cells_json, flows_csv, write
+from srd.compare.results import as_json as json_text
 from srd.compare.screen import Screen, remarks, table
 from srd.compare.summary import Summary, checks, incomplete, summarize
 from srd.errors import SrdError
@@ -33,6 +36,10 @@ _OUT: Final = Path("out")
 
 class _Interrupted(click.ClickException):
     """A signal has ended the run."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.exit_code = status  # type: ignore[misc] # click reads it of the instance
 
 
 @click.command(name="compare")
@@ -58,7 +65,7 @@ class _Interrupted(click.ClickException):
     metavar="FILE",
     help="What workloads of a file send, instead of the grid's.",
 )
-@click.option("--size", metavar="SIZE", help="How many random bytes workloads of a file send, such as 64M.")
+@click.option("--size", type=Size(least=1), help="How many random bytes workloads of a file send, such as 64M.")
 @click.option("--anew", is_flag=True, help="Forget the results of earlier runs, and measure all.")
 @click.option("--show", is_flag=True, help="Print the file, to write another from it, and measure nothing.")
 @click.option(
@@ -67,7 +74,7 @@ class _Interrupted(click.ClickException):
     metavar="PNG",
     help="Draw what has been measured into this file, and measure nothing.",
 )
-@click.option("--json", "wants_json", is_flag=True, help="Print report.json on stdout, all else on stderr.")
+@json_option
 def compare(
     *,
     grid_name: str,
@@ -76,16 +83,18 @@ def compare(
     conditions: str | None,
     seeds: int | None,
     file: Path | None,
-    size: str | None,
+    size: int | None,
     anew: bool,
     show: bool,
     picture: Path | None,
-    wants_json: bool,
+    as_json: bool,
 ) -> None:
     """Compare SRD with kernel TCP (cubic, BBR) and MPTCP on fabrics of network namespaces; needs root.
 
     The file says on which fabrics, in which conditions and with which workloads. Each combination is a cell; a second
     run measures only the cells that have no result. The output has report.html, report.json, cells.csv and flows.csv.
+    With --json it prints report.json, and all else on stderr.
+
     The exit status is 1 if a cell is not ok of which the grid says that it must be.
     """
     path = grid_file(grid_name)
@@ -93,10 +102,10 @@ def compare(
         if show:
             click.echo(_text(path), nl=False)
             return
-        choice = GridOverrides(transports=transports, conditions=conditions, seeds=seeds, file=file, size=size)
+        choice = GridOverrides(transports=transports, conditions=conditions, seeds=seeds, file=file, size_bytes=size)
         grid = choice.of(read_grid(path))
         directory = output or _OUT / grid.name
-        console = Console(stderr=wants_json, highlight=False, soft_wrap=True)
+        console = Console(stderr=as_json, highlight=False, soft_wrap=True)
         if picture is not None:
             _draw(grid, directory, picture)
             console.print(f"wrote {picture}")
@@ -106,8 +115,8 @@ def compare(
         raise click.UsageError(str(error)) from None
     except (LabError, SrdError) as error:
         raise click.ClickException(str(error)) from None
-    if wants_json:
-        click.echo(json.dumps(report))
+    if as_json:
+        print_json(report)
     if report["incomplete"]:
         raise click.ClickException(
             f"{'; '.join(report['incomplete'])}: not every cell is ok, which {grid.name} requires"
@@ -134,10 +143,11 @@ def _run(grid: Grid, *, directory: Path, anew: bool, console: Console) -> dict[s
     try:
         with signals_raise(), screen:
             outcomes = runner.run(grid, results=results, missing=missing, watch=screen)
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit) as stop:
+        status = stop.code if isinstance(stop, SystemExit) and isinstance(stop.code, int) else INTERRUPTED
         count = sum(results.get(grid.digest(cell)) is not None for cell in cells)
         done = f"{count} of {len(cells)} cells are in {results.path}"
-        raise _Interrupted(f"interrupted; {done}: the same command goes on") from None
+        raise _Interrupted(f"interrupted; {done}: the same command goes on", status=status) from None
     summaries = summarize(grid, outcomes)
     report = {
         "grid": grid.describe(),
@@ -173,7 +183,7 @@ def _write(
 ) -> None:
     from srd.compare.page import render  # noqa: PLC0415 - Matplotlib takes half a second
 
-    write(directory / "report.json", as_json(report))
+    write(directory / "report.json", json_text(report))
     write(directory / "cells.csv", cells_csv(outcomes))
     write(directory / "flows.csv", flows_csv(outcomes))
     write(directory / "report.html", render(grid, summaries, report=report))

@@ -23,7 +23,7 @@ class GridOverrides:
     seeds: int | None = None
     file: Path | None = None
     """What workloads of a file send."""
-    size: str | None = None
+    size_bytes: int | None = None
     """How much, of random bytes."""
 
     def of(self, grid: Grid) -> Grid:
@@ -46,11 +46,11 @@ class GridOverrides:
         return chosen
 
     def _file(self) -> File | None:
-        if self.file is not None and self.size is not None:
+        if self.file is not None and self.size_bytes is not None:
             raise GridError("--file, --size: give one of them")
         if self.file is not None:
             return file_to_send(self.file, at="--file")
-        return None if self.size is None else File(file_size(self.size, at="--size"))
+        return None if self.size_bytes is None else File(file_size(self.size_bytes, at="--size"))
 
 
 def _chosen(text: str | None, known: Iterable[str], *, option: str) -> tuple[str, ...]:

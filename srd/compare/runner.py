@@ -6,13 +6,13 @@ import os
 import time
 from collections.abc import Mapping
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
+from netns.base.build import BUILD
 from netns.errors import BackendError, ShapeError
 from netns.lab.lab import Lab
 from netns.observe.machine import machine
-from srd.build import BUILD
 from srd.compare.cell import MPTCP, Measurement
 from srd.compare.fabric import conditioned, uplink_bps
 from srd.compare.grid import Cell, Grid
@@ -47,7 +47,14 @@ def lacking() -> dict[str, str]:
 def environment() -> dict[str, Any]:
     """Return machine, versions and build."""
     build = f"{program().removeprefix('open-srd').strip()} {BUILD}".strip()
-    return machine() | {"open-srd": build, "numpy": version("numpy"), "uvloop": version("uvloop")}
+    return machine() | {"open-srd": build, "numpy": version("numpy"), "uvloop": _uvloop()}
+
+
+def _uvloop() -> str:
+    try:
+        return version("uvloop")
+    except PackageNotFoundError:  # it is optional
+        return "not installed"
 
 
 def run(grid: Grid, *, results: Results, missing: Mapping[str, str], watch: Watch) -> dict[Cell, CellOutcome]:

@@ -29,7 +29,7 @@ try:
 except ModuleNotFoundError as missing:
     if missing.name != "scapy":
         raise
-    raise ImportError("srd.contrib.scapy needs scapy; install it: pip install 'open-srd[scapy]'") from None
+    raise ImportError("srd.contrib.scapy needs scapy; install it, in the checkout: pip install '.[scapy]'") from None
 
 CARD_PORT: Final = 19875
 """The UDP port of emulated cards (nitro_emu/gid.py)."""

@@ -46,9 +46,9 @@ from typing import Final, Self
 import click
 import numpy as np
 import numpy.typing as npt
-import uvloop
 
 from devmem import Access, DevmemError, Region
+from netns.base import event_loop
 from netns.base.options import Duration, Size
 from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, RequestError, SrdError, Status
 
@@ -382,7 +382,7 @@ def main(size_bytes: int, iterations: int, piece_bytes: int, delay_target_s: flo
     try:
         info = RankInfo.from_environment(os.environ)
         config = None if delay_target_s is None else delay_target_config(delay_target_s)
-        correct = uvloop.run(
+        correct = event_loop.run(
             run(info, elements=size_bytes // 4, iterations=iterations, piece_bytes=piece_bytes, config=config)
         )
     except (RingError, SrdError, DevmemError) as error:

@@ -32,13 +32,14 @@ from typing import Final
 import click
 import numpy as np
 import numpy.typing as npt
-import uvloop
 
 from devmem import Access, DevmemError, Region
-from netns.base.options import Size
+from netns.base import event_loop
+from netns.base.options import HostPort, Size
 from srd import Endpoint, Peer, PeerError, SrdError, Status
-from srd.cli.options import ADDRESS
+from srd.proto.wire.data import DEFAULT_PORT
 
+_ADDRESS: Final = HostPort(default_port=DEFAULT_PORT)
 PATTERN: Final = 251
 """A prime, so that misplaced data is detected. The sum of the small integers is exact in float64."""
 HELLO: Final = struct.Struct("!QQ")  # key, elements
@@ -161,8 +162,8 @@ async def take_part(host: str, port: int, *, listening: bool, size_bytes: int) -
 
 
 @click.command()
-@click.option("--listen", type=ADDRESS, help="Be the end that waits.")
-@click.option("--connect", type=ADDRESS, help="Be the end that comes.")
+@click.option("--listen", type=_ADDRESS, help="Be the end that waits.")
+@click.option("--connect", type=_ADDRESS, help="Be the end that comes.")
 @click.option(
     "--bytes",
     "size_bytes",
@@ -179,7 +180,7 @@ def main(*, listen: tuple[str, int] | None, connect: tuple[str, int] | None, siz
         raise click.UsageError(f"--bytes: {size_bytes} is no multiple of 4096; round it")
     host, port = listen or connect or ("", 0)
     try:
-        done = uvloop.run(take_part(host, port, listening=listen is not None, size_bytes=size_bytes))
+        done = event_loop.run(take_part(host, port, listening=listen is not None, size_bytes=size_bytes))
     except TimeoutError:
         click.echo(f"tensor_exchange: no peer connected within {PATIENCE_S:g} s", err=True)
         sys.exit(1)

@@ -35,7 +35,7 @@ class StandardOutput:
         if len(offers.offers) + offers.files_left != 1 or offers.offers[0].is_directory:
             raise TransferError(
                 "the receiver writes to standard output, which takes one file; send an archive: "
-                "tar c DIRECTORY | srd send - HOST:PORT"
+                "tar c DIRECTORY | srd send - HOST"
             )
 
     def store(self, offer: Offer, *, stop: threading.Event) -> Store:  # noqa: ARG002 - `self.stop` does

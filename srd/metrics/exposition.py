@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from netns.base import metrics
-from srd.build import BUILD
+from netns.base.build import BUILD
 from srd.metrics.snapshot import Family, PeerSnapshot, Snapshot
 from srd.proto.paths.path import PathState
 from srd.stats import EndpointStats, PeerStats

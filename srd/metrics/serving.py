@@ -94,7 +94,7 @@ async def serving(
     try:
         from srd.metrics.exposition import exposition  # noqa: PLC0415 - only if it is asked for
     except ModuleNotFoundError as error:
-        raise SrdError(f"{OPTION}: needs {error.name}; install it: pip install 'open-srd[cli]'") from error
+        raise SrdError(f"{OPTION}: needs {error.name}; install it, in the checkout: pip install '.[cli]'") from error
     source = Source(endpoint, title=title, render=exposition, families=families)
     try:
         routes = {METRICS: source.metrics, PEERS: source.peers}

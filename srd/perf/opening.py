@@ -19,6 +19,7 @@ from srd.perf.srd_streams import SrdReceiver, SrdSender
 from srd.perf.stream import Address, Budget, Fail, Stream, Work, pace, shown
 from srd.perf.tcp_socket import algorithm_of, flows_of
 from srd.perf.tcp_streams import Connected, TcpReceiver, TcpSender
+from srd.proto.trace import Trace
 
 Connections = Sequence[Peer | socket.socket]
 PORT_TRIES = 100
@@ -103,10 +104,10 @@ def local_host(remote: str) -> str:
         return str(sock.getsockname()[0])
 
 
-async def listen(host: str, *, port: int, config: EndpointConfig) -> Endpoint:
+async def listen(host: str, *, port: int, config: EndpointConfig, trace: Trace | None = None) -> Endpoint:
     """Open a server's endpoint; a port that is left to the system (0) is free for TCP, too. Raises SrdError."""
     for _ in range(PORT_TRIES):
-        endpoint = await Endpoint.listen(host, port, config=config)
+        endpoint = await Endpoint.listen(host, port, config=config, trace=trace)
         if port or _is_free_for_tcp(host, endpoint.address[1]):
             return endpoint
         await endpoint.close()

@@ -7,12 +7,14 @@ import ipaddress
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
-from srd.errors import SrdError
+from srd.listening import listen_at
 from srd.names import resolve
+from srd.proto.trace import Trace
 from srd.tunnel.config import TunnelConfig
 from srd.tunnel.device import Device
 from srd.tunnel.errors import InterfaceGoneError, TunnelError
@@ -22,7 +24,6 @@ from srd.tunnel.routing import NetworkRouting
 
 PORT: Final = 19880
 """Of a listener, UDP; above SRD's own, which Wireshark takes for it."""
-_ANY: Final = ("::", "0.0.0.0")  # noqa: S104 - a listener listens everywhere by default; IPv6 carries both
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +98,20 @@ class Running:
 
 
 @asynccontextmanager
-async def listening(host: str | None, port: int, *, settings: Settings) -> AsyncIterator[Running]:
+async def listening(
+    host: str | None, port: int, *, settings: Settings, trace: Trace | None = None
+) -> AsyncIterator[Running]:
     """Open the end that others connect to, for `Listener`. Raises SrdError."""
-    endpoint = await _listen(host, port, config=settings.endpoint)
+    endpoint = await listen_at(host, partial(Endpoint.listen, port=port, config=settings.endpoint, trace=trace))
     async with _running(endpoint, settings, outside=()) as running:
         yield running
 
 
 @asynccontextmanager
-async def connecting(host: str, *, settings: Settings) -> AsyncIterator[Running]:
+async def connecting(host: str, *, settings: Settings, trace: Trace | None = None) -> AsyncIterator[Running]:
     """Open the end that connects, for `Connector`. Raises SrdError."""
     outside = [ipaddress.ip_address(address[0]) for _, address in await resolve(host, port=0, passive=False)]
-    endpoint = await Endpoint.open(towards=host, config=settings.endpoint)
+    endpoint = await Endpoint.open(towards=host, config=settings.endpoint, trace=trace)
     async with _running(endpoint, settings, outside=outside) as running:
         yield running
 
@@ -124,13 +127,3 @@ async def _running(endpoint: Endpoint, settings: Settings, *, outside: Sequence[
         yield running
     finally:
         await running.close()
-
-
-async def _listen(host: str | None, port: int, *, config: EndpointConfig) -> Endpoint:
-    hosts = _ANY if host is None else (host,)
-    for each in hosts[:-1]:
-        try:
-            return await Endpoint.listen(each, port=port, config=config)
-        except SrdError:  # no IPv6 here
-            continue
-    return await Endpoint.listen(hosts[-1], port=port, config=config)

@@ -1,4 +1,4 @@
-"""What a running tunnel tells `srd tunnel stats`: JSON over an abstract Unix socket, named after the interface.
+"""What a running tunnel tells `srd tunnel metrics`: JSON over an abstract Unix socket, named after the interface.
 
 An abstract name belongs to the network namespace, as the interface does, and disappears with the process.
 """

@@ -198,7 +198,7 @@ def test_commands__measurements(lab: Lab) -> None:
                 continue
             if "bbr" in text and why_unavailable(algorithm="bbr", mptcp=False):
                 continue
-            less = ["-t", "0.3"] if " client " in text else ["-D", "0.02"] if "-D" in text else ["-n", "2"]
+            less = ["-t", "0.3"] if " client " in text else ["-t", "0.02"] if "-t" in text else ["--iters", "2"]
             output = run(lab.command("near", [*text.replace(serve.host, there).split(), *less]))
             assert output.count("\n") > 4
 
@@ -210,13 +210,13 @@ def test_commands__a_card(lab: Lab, tmp_path: Path) -> None:
     run_dir = ["--run-dir", str(tmp_path / "card")]
     program = Path(env.text.rpartition(" ")[2])
     program.write_text("import pyverbs.device; print(*(each.name for each in pyverbs.device.get_device_list()))")
-    with Process(lab.command("h1", [*shlex.split(start.text), *run_dir, "--json"])) as card:
+    with Process(lab.command("h1", [*shlex.split(start.text), *run_dir, "--json-lines"])) as card:
         assert card.event("ready")["event"] == "ready"
         name, command, *arguments = shlex.split(env.text)
         assert "efa_1" in run([name, command, *run_dir, *arguments])
         with Process(lab.command("h1", [*shlex.split(serve.text), *run_dir])) as server:
             server.line("waiting", of=server.stdout)
-            assert "#bytes" in run(lab.command("h1", [*shlex.split(measure.text), *run_dir, "-n", "10"]))
+            assert "#bytes" in run(lab.command("h1", [*shlex.split(measure.text), *run_dir, "--iters", "10"]))
 
 
 @pytest.mark.root
@@ -226,7 +226,7 @@ def test_commands__metrics(lab: Lab, tmp_path: Path) -> None:
     with ExitStack() as serving:
         for command in METRICS:
             argv = lab.command("h1", shlex.split(command.text.replace("/srv", str(tmp_path))))
-            if "--output" not in argv and "--listen" not in argv:
+            if "recv" not in argv and "--serve" not in argv:
                 assert run(argv).count("\n") > 1
                 continue
             options = ["--lab", lab.name] if "srd-lab" in argv else []

@@ -84,8 +84,8 @@ def transfer(hosts: Hosts, tmp_path: Path, change: str) -> list[str]:
     file, output = tmp_path / "file.bin", tmp_path / "output"
     file.write_bytes(content(FILE_BYTES, seed=7))
     output.mkdir()
-    receiving = command("recv", "--listen", "0.0.0.0:19870", "--output", str(output), "--json", "--once")
-    sending = command("send", "--limit", LIMIT, str(file), "10.11.0.2:19870", "--json")
+    receiving = command("recv", "--output", str(output), "--json-lines", "--once")
+    sending = command("send", "--limit", LIMIT, str(file), "10.11.0.2:19870", "--json-lines")
     with Process(inside(hosts.there, receiving)) as receiver:
         receiver.event("listening")
         with Process(inside(hosts.here, sending)) as sender:

@@ -49,13 +49,13 @@ def target(lab: Lab) -> str:
 
 def receiver(lab: Lab, output: Path, *options: str) -> Process:
     return Process(
-        lab.command("h2", command("recv", "--listen", target(lab), "--output", str(output), "--json", *options))
+        lab.command("h2", command("recv", "-B", lab.address("h2"), "--output", str(output), "--json-lines", *options))
     )
 
 
 def sender(lab: Lab, file: Path) -> Process:
     """One that does not come back: what ends it is the transport's own word."""
-    return Process(lab.command("h1", command("send", str(file), target(lab), "--json", "--retry-for", "0")))
+    return Process(lab.command("h1", command("send", str(file), target(lab), "--json-lines", "--retry-for", "0")))
 
 
 def file_of(directory: Path, size_bytes: int) -> Path:
@@ -200,7 +200,7 @@ def test_daemons__a_limited_directory_and_a_pipe_cross_a_lossy_fabric(lab: Lab, 
     size_bytes = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
     with receiver(lab, output, "--once") as there:
         there.event("listening")
-        argv = command("send", str(tree), target(lab), "--json", "--limit", f"{limit_bps // 1_000_000}mbit")
+        argv = command("send", str(tree), target(lab), "--json-lines", "--limit", f"{limit_bps // 1_000_000}mbit")
         with Process(lab.command("h1", argv)) as here:
             summary = here.event("summary")
             assert here.wait() == 0
@@ -225,4 +225,4 @@ def test_daemons__a_limited_directory_and_a_pipe_cross_a_lossy_fabric(lab: Lab, 
 
 
 def to_stdout(lab: Lab) -> list[str]:
-    return command("recv", "--listen", target(lab), "--output", "-")
+    return command("recv", "-B", lab.address("h2"), "--output", "-")

@@ -118,7 +118,7 @@ def test_senders_of_four_mtus_beside_an_attacker(hosts: list[str], tmp_path: Pat
     output.mkdir()
     with ExitStack() as running:
         there = running.enter_context(
-            Process(inside(receiver, command("recv", "--listen", "10.9.0.1:19870", "--output", str(output), "--json")))
+            Process(inside(receiver, command("recv", "-B", "10.9.0.1", "-o", str(output), "--json-lines")))
         )
         there.event("listening")
         flood = running.enter_context(
@@ -135,7 +135,7 @@ def test_senders_of_four_mtus_beside_an_attacker(hosts: list[str], tmp_path: Pat
             files = [tmp_path / f"{MTUS[index]}-{number}.bin" for number in range(FILES)]
             for number, file in enumerate(files):
                 file.write_bytes(content((3 << 20) + number, seed=index * FILES + number))
-            argv = command("send", *map(str, files), "10.9.0.1:19870", "--json")
+            argv = command("send", *map(str, files), "10.9.0.1:19870", "--json-lines")
             sending.append(running.enter_context(Process(inside(host, argv))))
         for process in sending:
             for _ in range(FILES):
@@ -171,11 +171,11 @@ def test_a_route_with_a_smaller_mtu_than_any_that_is_tried(routed: list[str], tm
     file.write_bytes(content(1 << 20, seed=3))
     output.mkdir()
     with Process(
-        inside(there, command("recv", "--listen", "10.9.2.2:19870", "--output", str(output), "--json", "--once"))
+        inside(there, command("recv", "-B", "10.9.2.2", "-o", str(output), "--json-lines", "--once"))
     ) as receiver:
         receiver.event("listening")
         with Process(
-            inside(here, command("send", str(file), "10.9.2.2:19870", "--json", "--retry-for", "0"))
+            inside(here, command("send", str(file), "10.9.2.2:19870", "--json-lines", "--retry-for", "0"))
         ) as sender:
             sent = sender.event("sent")
             assert sender.wait() == 0

@@ -56,10 +56,10 @@ def test_transfer__is_understood_by_tshark(tmp_path: Path) -> None:
 def transfer(lab: Lab, target: str, directory: Path) -> None:
     """Send a file from h1 to h2; return when it is there."""
     output = directory / "output"
-    receiving = command("recv", "--listen", target, "--output", str(output), "--once", "--json", "--plain")
+    receiving = command("recv", "-B", lab.address("h2"), "--output", str(output), "--once", "--json-lines", "--plain")
     with Process(lab.command("h2", receiving)) as receiver:
         receiver.event("listening")
-        sending = command("send", str(directory / "file"), target, "--json", "--plain")
+        sending = command("send", str(directory / "file"), target, "--json-lines", "--plain")
         with Process(lab.command("h1", sending)) as sender:
             assert sender.wait() == 0
         assert receiver.wait() == 0

@@ -33,7 +33,7 @@ def running_card(directory: Path, *, vfs: Sequence[str], more: str = "", prefix:
     directory.mkdir(exist_ok=True)
     run_dir = directory / "run"
     config = card_file(directory, vfs=vfs, more=more)
-    with Process([*prefix, sys.executable, "-m", "nitro_emu.cli", "run", str(config), "--json"]) as process:
+    with Process([*prefix, sys.executable, "-m", "nitro_emu.cli", "run", str(config), "--json-lines"]) as process:
         process.event("ready")
         try:
             yield run_dir

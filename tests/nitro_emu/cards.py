@@ -94,7 +94,7 @@ class Card:
 
 
 def _started(config: Path, *, prefix: Sequence[str]) -> Process:
-    process = Process([*prefix, sys.executable, "-m", "nitro_emu.cli", "run", str(config), "--json"])
+    process = Process([*prefix, sys.executable, "-m", "nitro_emu.cli", "run", str(config), "--json-lines"])
     process.event("ready")
     return process
 

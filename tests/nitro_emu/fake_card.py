@@ -121,7 +121,7 @@ if __name__ == "__main__":
     @click.command("nitro-card", cls=ProgramCommand, statuses=STATUSES)
     @click.argument("config", type=click.Path(path_type=Path))
     @click.argument("behaviour")
-    @click.option("--json", "as_json", is_flag=True)
+    @click.option("--json-lines", "as_json", is_flag=True)
     def main(config: Path, behaviour: str, *, as_json: bool) -> int:
         return run(load(config), make_card=maker(behaviour), as_json=as_json)
 

@@ -136,4 +136,4 @@ async def test_no_name_of_a_call_leads_elsewhere(tmp_path: Path) -> None:
 
 def test_commands_are_those_that_were_looked_at() -> None:
     """A new command is looked at before it is added here: does it show what only a tenant may see?"""
-    assert set(COMMANDS) == {"attest", "audit", "env", "logs", "run", "stats", "status", "update"}
+    assert set(COMMANDS) == {"attest", "audit", "env", "logs", "metrics", "run", "status", "update"}

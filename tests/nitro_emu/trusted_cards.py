@@ -95,7 +95,7 @@ class Site:
 
     @contextmanager
     def running_chip(self, name: str) -> Iterator[Process]:
-        with Process([sys.executable, "-m", "nitro_emu.cli.chip", "run", str(self.chip(name)), "--json"]) as chip:
+        with Process([sys.executable, "-m", "nitro_emu.cli.chip", "run", str(self.chip(name)), "--json-lines"]) as chip:
             chip.event("ready")
             yield chip
             if chip.popen.poll() is None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from netns.base.build import BUILD
 from scripts.installed import STAMP, digest
-from srd.build import BUILD
 from srd.proto.wire import data
 from tests.patience import PATIENCE_S
 
@@ -20,7 +20,7 @@ PROGRAM = """
 import sys
 from scripts.benches.case import Request
 from scripts.benches.registry import CASES
-from srd.build import BUILD
+from netns.base.build import BUILD
 print(BUILD, file=sys.stderr)
 for measured in CASES[sys.argv[1]].measure(Request(seed=7, seconds=0.1)):
     print(measured)

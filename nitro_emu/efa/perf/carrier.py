@@ -73,7 +73,7 @@ class QueuePairCarrier:
 
     peers = 1
     dropped_packets = 0
-    """Those are the card's, see nitro-card stats."""
+    """Those are the card's, see nitro-card metrics."""
 
     def __init__(self, sweep: Sweep, verb: Verb, end: End) -> None:
         self._sweep, self._verb, self._end = sweep, verb, end

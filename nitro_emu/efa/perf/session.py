@@ -65,10 +65,10 @@ async def run_client(
 
 
 async def run_server(
-    port: int, *, latency: bool, opened: Open, on_listening: Callable[[int], None], on_start: OnStart
+    where: tuple[str, int], *, latency: bool, opened: Open, on_listening: Callable[[int], None], on_start: OnStart
 ) -> tuple[Sweep, Verb, list[int]]:
     """Serve one client; return what it has asked for, and the messages of each size. Raises SrdError, NitroError."""
-    control, fields = await _accept(port, on_listening)
+    control, fields = await _accept(where, on_listening)
     with ExitStack() as stack:
         async with _speaking(control):
             sweep, verb = _request_untrusted(fields, latency=latency)
@@ -118,17 +118,20 @@ def _sizes(sweep: Sweep, verb: Verb, end: End) -> list[int]:
     raise PerfError(f"size: {min(sweep.sizes)} is more than a SEND may have, {most_bytes}; use less, or --write")
 
 
-async def _accept(port: int, on_listening: Callable[[int], None]) -> tuple[Control, Fields]:
-    """Wait for a client at a port, 0: any that is free, which `on_listening` is told. Raises PerfError.
+async def _accept(where: tuple[str, int], on_listening: Callable[[int], None]) -> tuple[Control, Fields]:
+    """Wait for a client at a host, "": all, and a port, 0: any; `on_listening` is told which. Raises PerfError.
 
     What connects and sends no TEST, as a scanner of ports, is no client.
     """
     connected: asyncio.Queue[Control] = asyncio.Queue()
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    host, port = where
+    is_dual = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual or ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6)
+        listener = socket.create_server(where, family=family, dualstack_ipv6=is_dual)
     except OSError as error:
-        raise PerfError(f"port {port}: cannot listen: {error.strerror}; choose another with --port") from error
+        at = f"{host} " if host else ""
+        raise PerfError(f"{at}port {port}: cannot listen: {error.strerror}; choose another with --port") from error
     server = await asyncio.start_server(lambda *streams: connected.put_nowait(Control(*streams)), sock=listener)
     try:
         on_listening(listener.getsockname()[1])

@@ -151,7 +151,7 @@ def _start(
     name = {SENDER: "card-a", RECEIVER: "card-b"}[node]
     config = directory / f"{name}.yaml"
     config.write_text(settings(options, name=name, address=address, directory=directory))
-    command = pair.command(node, python("nitro_emu.cli", "run", str(config), "--json"))
+    command = pair.command(node, python("nitro_emu.cli", "run", str(config), "--json-lines"))
     return RunningCard(pipes.start(name, command), directory / name)
 
 

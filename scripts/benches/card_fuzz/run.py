@@ -68,7 +68,7 @@ def start_card(group: ProcessGroup, directory: Path) -> Process:
         lines.append(f"  - {{name: {name}, address: {place.host}, port: {place.port}, security: {{mode: plain}}}}\n")
     config = directory / "card.yaml"
     config.write_text(f"run_dir: {directory / 'run'}\nlog_level: warning\nvfs:\n{''.join(lines)}")
-    card = group.start("card", python("nitro_emu.cli", "run", str(config), "--json"))
+    card = group.start("card", python("nitro_emu.cli", "run", str(config), "--json-lines"))
     group.event(card, "ready", bound_s=START_BOUND_S)
     return card
 

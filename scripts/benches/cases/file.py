@@ -127,8 +127,8 @@ def _transfer_small(two: TwoHosts, source: Path) -> float:
     with TemporaryDirectory(prefix="received-", dir=source.parent) as output:
         _, sent = run_both(
             two,
-            server=python("srd", "recv", "--listen", f"{two.receiver}:0", "--output", output, "--once", "--json"),
-            client=lambda host, port: python("srd", "send", str(source), f"{host}:{port}", "--json"),
+            server=python("srd", "recv", "-B", two.receiver, "-p", "0", "--output", output, "--once", "--json-lines"),
+            client=lambda host, port: python("srd", "send", str(source), f"{host}:{port}", "--json-lines"),
             bound_s=START_S + 60.0,
         )
         names = os.listdir(source)  # noqa: PTH208 - names, not paths
@@ -142,12 +142,12 @@ def _transfer_small(two: TwoHosts, source: Path) -> float:
 
 def _transfer(two: TwoHosts, source: Path, *, plain: bool) -> tuple[float, float]:
     """Return the goodput, and the CPU time per GB. Raises BenchError for a damaged byte."""
-    options = ["--json", *(["--plain"] if plain else [])]
+    options = ["--json-lines", *(["--plain"] if plain else [])]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with TemporaryDirectory(prefix="received-", dir=source.parent) as output:
         _, sent = run_both(
             two,
-            server=python("srd", "recv", "--listen", f"{two.receiver}:0", "--output", output, "--once", *options),
+            server=python("srd", "recv", "-B", two.receiver, "-p", "0", "--output", output, "--once", *options),
             client=lambda host, port: python("srd", "send", str(source), f"{host}:{port}", *options),
             bound_s=START_S + FILE_BYTES * 8 / SLOWEST_BPS,
         )

@@ -24,6 +24,7 @@ from typing import Final
 
 import numpy as np
 
+from netns.base.build import BUILD
 from scripts.benches.case import Request
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.torture.journal import Entry, entries
@@ -43,7 +44,6 @@ from scripts.benches.torture.process import Worker
 from scripts.benches.torture.run import Run, completed
 from scripts.benches.torture.scenario import LIE, with_region
 from scripts.harness.errors import BenchError
-from srd.build import BUILD
 from srd.proto.wire.status import Status
 
 PACKETS: Final = 1_000_000

@@ -102,7 +102,7 @@ def round_trips(two: Pair, *options: str, sizes: Sequence[int], seconds: float, 
     """Run `srd perf latency`, over SRD or, with `--tcp`, over kernel TCP; return the percentiles of round trips."""
     words = [word for size in sizes for word in ("-s", str(size))]
     share_s = f"{seconds / len(sizes):g}"
-    found = perf.rows(two, "latency", "-D", share_s, "--verify", *words, *options, bound_s=2 * seconds)
+    found = perf.rows(two, "latency", "-t", share_s, "--verify", *words, *options, bound_s=2 * seconds)
     return {name: value for row in found for name, value in figures(row, prefix=prefix).items()}
 
 

@@ -37,7 +37,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 def _rate(two: TwoHosts, *, message_bytes: int, peers: int, seconds: float) -> tuple[float, float]:
     """Return messages per second, and CPU time of both processes per message in microseconds."""
-    options = ("-s", str(message_bytes), "-q", str(peers), "--plain")
-    perf.rows(two, "rate", "-n", str(CHECKED), "--verify", *options, bound_s=60.0)
-    (row,) = perf.rows(two, "rate", "-D", f"{seconds:g}", *options, bound_s=10 * seconds)
+    options = ("-s", str(message_bytes), "-P", str(peers), "--plain")
+    perf.rows(two, "rate", "--iters", str(CHECKED), "--verify", *options, bound_s=60.0)
+    (row,) = perf.rows(two, "rate", "-t", f"{seconds:g}", *options, bound_s=10 * seconds)
     return 1e6 * row["million_messages_per_s"], (row["cpu_s"] + row["remote_cpu_s"]) / row["iterations"] * 1e6

@@ -19,6 +19,7 @@ from typing import Any
 import uvloop
 from pydantic import TypeAdapter
 
+from netns.base.build import BUILD
 from scripts.benches.torture.files import receive_files, send_files
 from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.layout import journal_name
@@ -27,7 +28,6 @@ from scripts.benches.torture.plans import Scenario
 from scripts.benches.torture.receiver import Receiver
 from scripts.benches.torture.sabotage import SABOTAGES
 from scripts.benches.torture.sender import Sender
-from srd.build import BUILD
 
 Role = Callable[[Orders], Awaitable[None]]
 

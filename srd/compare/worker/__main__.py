@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-import uvloop
-
+from netns.base import event_loop
 from srd.compare.worker.arrivals import Copy
 from srd.compare.worker.host import TRANSPORTS, Worker
 
@@ -23,7 +22,7 @@ def main() -> int:
     parser.add_argument("--sha256", metavar="HEX")
     given = parser.parse_args()
     copy = None if given.file is None else Copy(given.file, given.into, given.sha256)
-    return uvloop.run(Worker(given.transport, given.listen, given.bind, copy).run())
+    return event_loop.run(Worker(given.transport, given.listen, given.bind, copy).run())
 
 
 if __name__ == "__main__":

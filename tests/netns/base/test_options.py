@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from netns.base.options import Duration, HostPort, Rate, Size
 
-ADDRESS = HostPort(example_port=19870)
+ADDRESS = HostPort(default_port=19870)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,11 @@ ADDRESS = HostPort(example_port=19870)
         ("[::]:1", ("::", 1)),
         (":19870", ("", 19870)),
         ("localhost:0007", ("localhost", 7)),
+        ("host", ("host", 19870)),
+        ("192.0.2.1", ("192.0.2.1", 19870)),
+        ("::1", ("::1", 19870)),
+        ("[::1]", ("::1", 19870)),
+        ("fe80::1%eth0", ("fe80::1%eth0", 19870)),
     ],
 )
 def test_host_port__reads(text: str, wanted: tuple[str, int]) -> None:
@@ -30,7 +35,7 @@ def test_host_port__reads(text: str, wanted: tuple[str, int]) -> None:
     assert ADDRESS.convert(wanted, None, None) == wanted
 
 
-BARE = Duration(most_s=10, bare_s=1.0)
+TEN = Duration(most_s=10)
 
 
 @pytest.mark.parametrize(
@@ -41,9 +46,11 @@ BARE = Duration(most_s=10, bare_s=1.0)
         (Duration(most_s=86400), "1.5min", 90),
         (Duration(most_s=86400), "24h", 86400),
         (Duration(most_s=10), 0.5, 0.5),
-        (BARE, "3", 3),
-        (BARE, "500ms", 0.5),
-        (BARE, "1e1", 10),
+        (TEN, "3", 3),
+        (TEN, "500ms", 0.5),
+        (TEN, "1e1", 10),
+        (Size(), "512", 512),
+        (Rate(), "1000", 1000),
         (Rate(), "250mbit", 250e6),
         (Rate(), "250M", 250e6),
         (Rate(), "10MBps", 80e6),
@@ -60,10 +67,10 @@ def test_amounts__read(kind: click.ParamType[float], text: str | float, wanted: 
         (Size(), "1X", "1X is not a size"),
         (Size(least=4, most=9), "3", "3 is too small; at least 4"),
         (Size(least=4, most=9), "1K", "1K is too large; at most 9"),
-        (Duration(most_s=86400), "60", "60 is not a time: give a unit"),
+        (Duration(most_s=86400), "6x", "6x is not a time: give a unit"),
         (Duration(most_s=86400), "-1s", "-1s is too short; at least 0 s"),
         (Duration(most_s=86400), "2d", "2d is too long; at most 86400 s"),
-        *((BARE, text, "") for text in ("nan", "inf", "-1", "1e400", "11")),
+        *((TEN, text, "") for text in ("nan", "inf", "-1", "1e400", "11")),
         (Rate(least_bps=10**6), "1kbit", "1kbit is too slow; at least 1mbit"),
         (Rate(most_bps=10**13), "11tbit", "11tbit is too fast; at most 10000000mbit"),
         (Rate(), "1X", "1X is not a rate"),
@@ -76,8 +83,8 @@ def test_amounts__bad_flow(kind: click.ParamType[float], text: str, message: str
 
 
 NOT_HOST_PORT = [
-    *("", "host", "host:", "host:x", "host:-1", "host:65536", "host:19870 ", "host: 19870", "host:+7", "host:0x1"),
-    *("host:1_0", "host:1e3", "host:\u0667", "host:\u00b2", "[::1]", "::1", "192.0.2.1:19870:", "h:" + "1" * 5000),
+    *("", "19870", "host:", "host:x", "host:-1", "host:65536", "host:19870 ", "host: 19870", "host:+7", "host:0x1"),
+    *("host:1_0", "host:1e3", "host:\u0667", "host:\u00b2", "[::1", "[host]", "192.0.2.1:19870:", "h:" + "1" * 5000),
 ]
 
 

@@ -72,7 +72,7 @@ def test_closed__a_file_is_sent(closed: str, tmp_path: Path) -> None:
     ("arguments", "closed", "line"),
     [
         (("send", "-", "127.0.0.1:9"), "0", "srd: -: standard input is closed\n"),
-        (("recv", "--listen", "127.0.0.1:0", "-o", "-"), "1", "srd: --output -: standard output is closed\n"),
+        (("recv", "-B", "127.0.0.1", "-p", "0", "-o", "-"), "1", "srd: --output -: standard output is closed\n"),
     ],
 )
 def test_closed__is_said_where_it_is_needed_bad_flow(arguments: tuple[str, ...], closed: str, line: str) -> None:
@@ -100,10 +100,10 @@ def test_unwritable__events_and_text_of_a_command_bad_flow(kind: str, tmp_path: 
     file.write_bytes(b"content")
     output.mkdir()
     with receiver(output, "--overwrite") as (_, target), unwritable(kind) as fd:
-        for options in ((), ("--json",)):
+        for options in ((), ("--json-lines",)):
             result = run("srd", "send", *options, str(file), target, stdout=fd)
             assert (result.returncode, result.stderr) == (1, f"srd: {LINES[kind]}")
-        result = run("srd", "recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json", stdout=fd)
+        result = run("srd", "recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--json-lines", stdout=fd)
         assert (result.returncode, result.stderr) == (1, f"srd: {LINES[kind]}")
         result = run("srd-lab", "plan", "reference", stdout=fd)
         assert (result.returncode, result.stderr) == (1, f"srd-lab: {LINES[kind]}")

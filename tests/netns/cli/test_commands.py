@@ -80,16 +80,30 @@ def test_up__a_signal_removes_everything(file: Path, lab_name: str, number: sign
 
 
 def test_plan__builtin_and_file(file: Path, lab_name: str) -> None:
-    assert srd_lab("plan", "reference").stdout.startswith("netns add reference-h1\n")
+    kernel = srd_lab("plan", "reference", "--backend", "kernel").stdout.splitlines()
+    assert kernel[:2] == ["# backend: kernel (requested)", "netns add reference-h1"]
     relay = srd_lab("plan", str(file), "--backend", "relay").stdout.splitlines()
     assert relay[-2:] == [f"netns delete {lab_name}-h2", f"netns delete {lab_name}-h1"]
     assert f"relay stop {lab_name}" in relay
 
 
 @pytest.mark.root
+def test_plan__is_what_up_builds(file: Path, lab_name: str) -> None:
+    planned = json.loads(srd_lab("plan", str(file), "--json").stdout)
+    try:
+        built = json.loads(srd_lab("up", str(file), "--json").stdout)
+        assert (built["name"], built["backend"], built["reason"]) == (
+            planned["lab"], planned["backend"], planned["reason"],
+        )  # fmt: skip
+    finally:
+        assert json.loads(srd_lab("down", "--lab", lab_name, "--json").stdout) == {"down": [lab_name]}
+
+
+@pytest.mark.root
 def test_plan__needs_no_root_and_changes_nothing(lab_name: str) -> None:
     done = as_nobody("plan", "reference")
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("# backend: kernel (not tried without root; up may take the relay)\n")
     assert not LabDirectory(lab_name).path.exists()
 
 
@@ -232,7 +246,7 @@ def test_down__name_and_all_bad_flow() -> None:
         ("fail", "--lab", "{}", "spine1"),
         ("repair", "--lab", "{}", "--all"),
         ("capture", "--lab", "{}", "leaf1-spine1", "-o", "none.pcapng"),
-        ("discover", "--lab", "{}", "h1", "h2"),
+        ("verify", "--lab", "{}", "h1", "h2"),
     ],
 )
 def test_name__that_is_a_path_bad_flow(tmp_path: Path, arguments: tuple[str, ...]) -> None:

@@ -57,7 +57,7 @@ def test_capture__by_the_other_name_and_not_one_packet_more(lab: Lab, tmp_path: 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == f"capturing spine1-leaf1 into {path}\n"
-        assert srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "32").returncode == 0
+        assert srd_lab("verify", "--lab", lab.name, "-4", "h1", "h2", "--ports", "32").returncode == 0
         output, _ = process.communicate(timeout=PATIENCE_S)
     assert output == f"1 packet in {path}, 0 dropped by the recording\n"
 
@@ -70,7 +70,7 @@ def test_capture__by_the_other_name_and_not_one_packet_more(lab: Lab, tmp_path: 
         (("set", "leaf1-spine1", "loss=120%"), 2, "loss: 120 % is not between 0 % and 100 %"),
         (("set", "h1-leaf1", "delay=1ms"), 1, "link h1-leaf1: it is not shaped, and only a shaped link can be changed"),
         (("fail", "spine9"), 2, "spine9: neither a link nor a node of "),
-        (("fail", "spine1", "--for", "2"), 2, "2 is not a time: give a unit"),
+        (("fail", "spine1", "--for", "2x"), 2, "2x is not a time: give a unit"),
         (("repair", "spine1"), 1, "spine1: was not made to fail; dead now: nothing"),
         (("repair",), 2, "give LINK|NODE or --all, one of the two"),
         (("run-schedule", "/no/such.yaml"), 2, "/no/such.yaml: No such file or directory"),
@@ -80,9 +80,9 @@ def test_capture__by_the_other_name_and_not_one_packet_more(lab: Lab, tmp_path: 
         (("fail", "spine1", "--at", "1e99s"), 2, "1e99s is too long; at most 2592000 s"),
         (("fail", "spine1", "--at", "9" * 5000 + "s"), 2, "is not a number with a unit"),
         (("set", "leaf1-spine1", "limit=" + "9" * 5000), 2, "is not an integer"),
-        (("discover", "h1", "h9"), 2, "host h9: no such host in "),
-        (("discover", "-6", "h1", "h2"), 2, "has no IPv6 addresses; set ipv6: true in its file"),
-        (("discover", "h1", "h1"), 1, "h1 and h1: no spine lies between them"),
+        (("verify", "h1", "h9"), 2, "host h9: no such host in "),
+        (("verify", "-6", "h1", "h2"), 2, "has no IPv6 addresses; set ipv6: true in its file"),
+        (("verify", "h1", "h1"), 1, "h1 and h1: no spine lies between them"),
     ],
 )
 def test_bad_flow_is_one_line(lab: Lab, arguments: tuple[str, ...], status: int, message: str) -> None:
@@ -94,17 +94,18 @@ def test_bad_flow_is_one_line(lab: Lab, arguments: tuple[str, ...], status: int,
 def test_fail_and_repair(lab: Lab) -> None:
     done = srd_lab("fail", "--lab", lab.name, "spine1")
     assert done.stdout == f"spine1 is dead (2 links); repair it: srd-lab repair --lab {lab.name} spine1\n"
-    found = srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "8", "--json")
+    found = srd_lab("verify", "--lab", lab.name, "h1", "h2", "-4", "--ports", "8", "--json")
     assert found.returncode == 1
     answer = json.loads(found.stdout)
-    assert answer["shares"] == {"spine1": 0, "spine2": 1}
+    assert answer["paths"][0]["shares"] == {"spine1": 0, "spine2": 1}
     assert srd_lab("repair", "--lab", lab.name, "--all").stdout == "spine1 is repaired\n"
     again = json.loads(
-        srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "32", "--counters", "--json").stdout
+        srd_lab("verify", "--lab", lab.name, "-4", "h1", "h2", "--ports", "32", "--counters", "--json").stdout
     )
-    assert sum(count["seen"] for count in again["counters"].values()) == 4 * 32
+    (path,) = again["paths"]
+    assert sum(count["seen"] for count in path["counters"].values()) == 4 * 32
     assert not again["problems"]
-    assert set(again["ports"].values()) == {"spine1", "spine2"}
+    assert set(path["ports"].values()) == {"spine1", "spine2"}
 
 
 def test_fail__with_its_carrier(lab: Lab) -> None:
@@ -166,7 +167,7 @@ def test_capture__until_interrupted(lab: Lab, tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == f"capturing leaf1-spine1 into {path}\n"
-        assert srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "8").returncode == 0
+        assert srd_lab("verify", "--lab", lab.name, "-4", "h1", "h2", "--ports", "8").returncode == 0
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0

@@ -31,7 +31,7 @@ def families(text: str) -> dict[str, Any]:
 def test_metrics__printed(lab_name: str) -> None:
     with Lab.up(leaf_spine(name=lab_name, spines=1, shape=Shape(delay_us=100)), backend="relay") as lab:
         fail(lab, "leaf2-spine1")
-        result = CliRunner().invoke(main, ["metrics", "--lab", lab.name])
+        result = CliRunner().invoke(main, ["metrics", "--lab", lab.name, "--prometheus"])
         assert result.exit_code == 0, result.output
         found = families(result.output)
         up = {sample.labels["link"]: sample.value for sample in found["netns_link_up"].samples}
@@ -47,7 +47,7 @@ def test_metrics__printed(lab_name: str) -> None:
 
 
 def test_metrics__served_until_the_lab_is_down(lab_name: str) -> None:
-    argv = [sys.executable, "-m", "netns", "metrics", "--lab", lab_name, "--listen", "127.0.0.1:0"]
+    argv = [sys.executable, "-m", "netns", "metrics", "--lab", lab_name, "--serve", "-p", "0"]
     with (
         Lab.up(leaf_spine(name=lab_name, spines=1)),
         subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as served,
@@ -61,7 +61,7 @@ def test_metrics__served_until_the_lab_is_down(lab_name: str) -> None:
         with urllib.request.urlopen(url, timeout=PATIENCE_S) as page:  # noqa: S310 - of this test
             assert page.headers["Content-Type"].startswith("text/plain")
             assert b"# TYPE netns_link_packets_total counter" in page.read()
-        served.send_signal(signal.SIGINT)
+        served.send_signal(signal.SIGTERM)
         assert served.wait(PATIENCE_S) == 0
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as served:
         assert served.stderr is not None
@@ -71,14 +71,12 @@ def test_metrics__served_until_the_lab_is_down(lab_name: str) -> None:
 
 def test_metrics__a_port_that_is_taken_bad_flow(lab_name: str) -> None:
     with Lab.up(leaf_spine(name=lab_name, spines=1)), socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        result = CliRunner().invoke(main, ["metrics", "--lab", lab_name, "--listen", address])
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(main, ["metrics", "--lab", lab_name, "--serve", "-p", port])
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"srd-lab: --listen {address}: cannot listen (")
+    assert result.stderr.startswith(f"srd-lab: --bind, --port: 127.0.0.1:{port}: cannot listen (")
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", ":", ""])
-def test_metrics__no_address_bad_flow(address: str) -> None:
-    result = CliRunner().invoke(main, ["metrics", "--listen", address])
-    assert result.exit_code == 2
-    assert "is not HOST:PORT" in result.output
+def test_metrics__both_forms_bad_flow() -> None:
+    result = CliRunner().invoke(main, ["metrics", "--json", "--prometheus"])
+    assert (result.exit_code, "exclude each other" in result.output) == (2, True)

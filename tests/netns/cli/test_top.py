@@ -26,7 +26,7 @@ def test_top__table_and_json(lab_name: str) -> None:
         assert shown.output.startswith(f"lab {lab.name}, relay backend, ")
         assert [line.split()[0] for line in shown.output.splitlines()[2:]] == ["leaf2>spine1", "spine1>leaf2"]
         assert "dead" in shown.output
-        (line,) = CliRunner().invoke(main, [*arguments, "--json"]).output.splitlines()
+        (line,) = CliRunner().invoke(main, [*arguments, "--json-lines"]).output.splitlines()
         links = {each["direction"]: each for each in json.loads(line)["links"]}
         assert set(links) == {
             "h1>leaf1", "leaf1>h1", "h2>leaf2", "leaf2>h2", "leaf1>spine1", "spine1>leaf1", "leaf2>spine1",

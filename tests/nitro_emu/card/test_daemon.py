@@ -136,7 +136,7 @@ def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_json_has_ready_line_and_log_as_json(tmp_path: Path) -> None:
-    with fake_card(card_file(tmp_path), options=["--json"]) as card:
+    with fake_card(card_file(tmp_path), options=["--json-lines"]) as card:
         ready = {"event": "ready", "name": "card", "vfs": ["efa_0"], "run_dir": str(tmp_path / "run")}
         assert card.event("ready") == ready
         card.kill(signal.SIGTERM)

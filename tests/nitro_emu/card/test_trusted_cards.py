@@ -136,7 +136,7 @@ def test_chip__killed_leaves_a_running_card_running_and_no_new_one_starts(site: 
 
 
 def assert_does_not_start(site: Site, name: str, *, reason: str) -> None:
-    with Process([sys.executable, "-m", "nitro_emu.cli", "run", str(site.config(name)), "--json"]) as card:
+    with Process([sys.executable, "-m", "nitro_emu.cli", "run", str(site.config(name)), "--json-lines"]) as card:
         assert card.wait() == 1
         lines = card.stderr.all()
         assert reason in lines[-1], lines

@@ -28,36 +28,36 @@ def test_status_json(called: Called, run_dir: Path) -> None:
 
 
 def test_stats_leaves_out_what_is_0(called: Called, run_dir: Path) -> None:
-    done = called("stats", "--run-dir", str(run_dir))
+    done = called("metrics", "--run-dir", str(run_dir))
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines == [["counter", "efa_0", "efa_1"], ["qps", "2", "2"], ["cqs", "1", "1"]]
 
 
 def test_stats_all(called: Called, run_dir: Path) -> None:
-    done = called("stats", "--run-dir", str(run_dir), "--all")
+    done = called("metrics", "--run-dir", str(run_dir), "--all")
     assert len(done.stdout.splitlines()) == 1 + 22 + 12 + 2 + 2
 
 
 def test_stats_json(called: Called, run_dir: Path) -> None:
-    found = json.loads(called("stats", "--run-dir", str(run_dir), "--json").stdout)
+    found = json.loads(called("metrics", "--run-dir", str(run_dir), "--json").stdout)
     assert found["vfs"]["efa_0"]["port"]["tx_bytes"] == 0
 
 
 def test_stats_prometheus(called: Called, run_dir: Path) -> None:
-    done = called("stats", "--run-dir", str(run_dir), "--prometheus")
+    done = called("metrics", "--run-dir", str(run_dir), "--prometheus")
     names = {family.name for family in text_string_to_metric_families(done.stdout)}
     assert {"efa_tx_bytes", "efa_submitted_cmds", "efa_qkey_viol", "efa_resources"} <= names
 
 
 def test_stats_in_two_forms_at_once_is_wrong_usage(called: Called) -> None:
-    done = called("stats", "--json", "--prometheus")
+    done = called("metrics", "--json", "--prometheus")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 def test_logs(called: Called, run_dir: Path) -> None:
     done = called("logs", "--run-dir", str(run_dir))
     assert done.stdout.endswith("info    nitro_emu.device: started\n")
-    record = json.loads(called("logs", "--run-dir", str(run_dir), "--json").stdout)
+    record = json.loads(called("logs", "--run-dir", str(run_dir), "--json-lines").stdout)
     assert (record["number"], record["message"], record["level"]) == (1, "started", "info")
 
 
@@ -65,8 +65,8 @@ def test_logs_follow_until_interrupted(run_dir: Path) -> None:
     with nitro_card("logs", "--run-dir", str(run_dir), "-f") as following:
         assert (following.stdout.next() or "").endswith("started")
         following.kill(signal.SIGINT)
-        assert following.wait() == 130
-        assert following.stderr.all() == ["nitro-card: interrupted"]
+        assert following.wait() == 0
+        assert following.stderr.all() == []
 
 
 def test_attest(called: Called, run_dir: Path) -> None:
@@ -82,7 +82,7 @@ def test_attest_with_a_bad_nonce_is_wrong_usage(called: Called) -> None:
     assert done.stderr == "nitro-card: --nonce: 'xy' is not up to 1024 bytes in hexadecimal\n"
 
 
-@pytest.mark.parametrize("command", ["status", "stats", "logs", "attest"])
+@pytest.mark.parametrize("command", ["status", "metrics", "logs", "attest"])
 def test_without_a_card_is_one_line(called: Called, tmp_path: Path, command: str) -> None:
     done = called(command, "--run-dir", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")

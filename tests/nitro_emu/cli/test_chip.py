@@ -59,12 +59,12 @@ class Commands:
     def sign(self, version: int, *more: str, status: int = 0) -> Done:
         files = ("--config", str(self.config), "--image-root", str(self.image), "-o", str(self.manifest))
         key = ("--key", str(self.directory / "vendor.pem"))
-        return self("sign-manifest", *key, "--name", "card-a", "--version", str(version), *files, *more, status=status)
+        return self("sign-manifest", *key, "--card", "card-a", "--edition", str(version), *files, *more, status=status)
 
     @contextmanager
     def running(self, *options: str) -> Iterator[Process]:
         """Run the chip as a process; a test may end it before the block ends."""
-        argv = [sys.executable, "-m", "nitro_emu.cli.chip", "run", str(self.chip), "--json", *options]
+        argv = [sys.executable, "-m", "nitro_emu.cli.chip", "run", str(self.chip), "--json-lines", *options]
         with Process(argv) as process:
             assert process.event("ready")["card"] == "card-a"
             yield process
@@ -177,7 +177,7 @@ def test_systemd_is_told(commands: Commands, tmp_path: Path, monkeypatch: pytest
 
 def test_a_damaged_chip_is_served_and_says_so(commands: Commands) -> None:
     (commands.chip / "state.json").write_text("{}")
-    argv = [sys.executable, "-m", "nitro_emu.cli.chip", "run", str(commands.chip), "--json"]
+    argv = [sys.executable, "-m", "nitro_emu.cli.chip", "run", str(commands.chip), "--json-lines"]
     with Process(argv) as process:
         assert process.event("ready")["card"] is None
         with (
@@ -252,7 +252,7 @@ def test_manifests_show_registers(commands: Commands) -> None:
 
 
 def test_a_manifest_of_this_software(commands: Commands) -> None:
-    arguments = ("--key", f"{commands.directory}/vendor.pem", "--name", "card-a", "--version", "1")
+    arguments = ("--key", f"{commands.directory}/vendor.pem", "--card", "card-a", "--edition", "1")
     files = ("--config", f"{commands.config}", "-o", f"{commands.manifest}")
     assert "files" in commands("sign-manifest", *arguments, *files).stdout
 

@@ -15,9 +15,10 @@ from tests.nitro_emu.processes import card_file, efa_tool, loopback_address, nit
 from tests.srd.cli.processes import Process
 
 TOOLS = ["pingpong", "bw"]
+FIGURES = {"pingpong": ("min_us", "typical_us", "p99_us"), "bw": ("peak_mb_per_s", "million_messages_per_s")}
 ONE_AT_ONCE = ["pingpong", pytest.param("bw", marks=pytest.mark.long)]
 """Where the other finds the same: they differ in their figures alone."""
-ENDLESS = ("-n", "10000000")
+ENDLESS = ("--iters", "10000000")
 
 
 @pytest.fixture(scope="module")
@@ -63,28 +64,28 @@ def measuring(tool: str, run_dirs: tuple[str, str], *options: str) -> Iterator[t
     ],
 )
 def test_every_payload_is_right(run_dirs: tuple[str, str], tool: str, operation: str) -> None:
-    options = (f"--{operation}", "-n", "20", "-s", "4K", "-c", "--json")
+    options = (f"--{operation}", "--iters", "20", "-s", "4K", "--verify", "--json")
     with measuring(tool, run_dirs, *options) as (client, serving):
-        rows = [json.loads(line) for line in client.stdout.all()]
+        rows = json.loads("\n".join(client.stdout.all()))["rows"]
         assert client.wait() == 0, client.stderr.all()
         assert serving.wait() == 0, serving.stderr.all()
-        assert serving.stdout.all()[-1] == f"1 sizes of 20 {operation.upper()}s, every payload compared"
+        assert serving.stdout.all()[-1] == f"1 size of 20 {operation.upper()}s, every payload compared"
     assert [(row["size_bytes"], row["iterations"]) for row in rows] == [(4096, 20)]
-    assert all(value > 0 for value in rows[0].values())
+    assert all(rows[0][name] > 0 for name in FIGURES[tool])
 
 
 @pytest.mark.parametrize("tool", ONE_AT_ONCE)
 def test_all_sizes_of_a_send_are_those_of_a_packet(run_dirs: tuple[str, str], tool: str) -> None:
-    with measuring(tool, run_dirs, "--send", "-n", "5", "-a", "-c", "--json") as (client, serving):
-        sizes = [json.loads(line)["size_bytes"] for line in client.stdout.all()]
+    with measuring(tool, run_dirs, "--send", "--iters", "5", "-a", "--verify", "--json") as (client, serving):
+        sizes = [row["size_bytes"] for row in json.loads("\n".join(client.stdout.all()))["rows"]]
         assert serving.wait() == 0, serving.stderr.all()
     assert sizes[:12] == [1 << shift for shift in range(1, 13)]
     assert sizes[-1] < 65536
 
 
 def test_writes_up_to_8_mib(run_dirs: tuple[str, str]) -> None:
-    with measuring("bw", run_dirs, "-n", "3", "-a", "-c", "--json") as (client, serving):
-        sizes = [json.loads(line)["size_bytes"] for line in client.stdout.all()]
+    with measuring("bw", run_dirs, "--iters", "3", "-a", "--verify", "--json") as (client, serving):
+        sizes = [row["size_bytes"] for row in json.loads("\n".join(client.stdout.all()))["rows"]]
         assert serving.wait() == 0, serving.stderr.all()
     assert sizes == [1 << shift for shift in range(1, 24)]
 
@@ -92,8 +93,10 @@ def test_writes_up_to_8_mib(run_dirs: tuple[str, str]) -> None:
 @pytest.mark.parametrize("tool", ONE_AT_ONCE)
 def test_events_instead_of_polling(run_dirs: tuple[str, str], tool: str) -> None:
     with (
-        server(tool, run_dirs[0], "-e") as (serving, port),
-        efa_tool(tool, "127.0.0.1", "--run-dir", run_dirs[1], "-p", port, "-e", "-n", "20", "-c", "--send") as client,
+        server(tool, run_dirs[0], "--events") as (serving, port),
+        efa_tool(
+            tool, f"127.0.0.1:{port}", "--run-dir", run_dirs[1], "--events", "--iters", "20", "--verify", "--send"
+        ) as client,
     ):
         assert client.wait() == 0, client.stderr.all()
         assert serving.wait() == 0, serving.stderr.all()
@@ -101,7 +104,7 @@ def test_events_instead_of_polling(run_dirs: tuple[str, str], tool: str) -> None
 
 @pytest.mark.parametrize(("tool", "head", "columns"), [("pingpong", LATENCY_HEAD, 9), ("bw", BANDWIDTH_HEAD, 5)])
 def test_table_of_perftest(run_dirs: tuple[str, str], tool: str, head: str, columns: int) -> None:
-    with measuring(tool, run_dirs, "-n", "5") as (client, _):
+    with measuring(tool, run_dirs, "--iters", "5") as (client, _):
         lines = client.stdout.all()
     assert lines[5] == head
     assert len(lines[6].split()) == columns
@@ -146,7 +149,7 @@ def test_client_without_its_device_asks_nobody(run_dirs: tuple[str, str], option
         with efa_tool("pingpong", "127.0.0.1", "--run-dir", run_dirs[1], "-p", port, *options) as client:
             assert client.wait() == 1
             assert error in client.stderr.all()[0]
-        with efa_tool("pingpong", "127.0.0.1", "--run-dir", run_dirs[1], "-p", port, "-n", "5") as client:
+        with efa_tool("pingpong", "127.0.0.1", "--run-dir", run_dirs[1], "-p", port, "--iters", "5") as client:
             assert client.wait() == serving.wait() == 0
 
 

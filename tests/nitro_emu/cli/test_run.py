@@ -26,7 +26,7 @@ def test_card_serves_devices_until_a_signal(tmp_path: Path) -> None:
     address = loopback_address()
     vfs = [f"name: efa_0, address: {address}, {PLAIN}", f"name: efa_1, address: {address}, port: 19876, {PLAIN}"]
     run_dir = tmp_path / "run"
-    with nitro_card("run", str(card_file(tmp_path, vfs=vfs)), "--json") as card:
+    with nitro_card("run", str(card_file(tmp_path, vfs=vfs)), "--json-lines") as card:
         assert card.event("ready")["vfs"] == ["efa_0", "efa_1"]
         status = ask(run_dir, "status")
         assert (status["name"], status["state"]) == ("card", "ready")

@@ -55,7 +55,7 @@ def debug(real: Real) -> tuple[str, ...]:
 @pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
 @pytest.mark.parametrize("root", ["aws", str(AWS_ROOT_FILE)], ids=["aws", "file"])
 def test_real_documents(called: Called, real: Real, root: str) -> None:
-    done = called(real.path, "--root", root, "--at", real.at.isoformat(), *debug(real))
+    done = called(real.path, "--root", root, "--valid-at", real.at.isoformat(), *debug(real))
     assert (done.returncode, done.stderr) == (0, "")
     assert f"module       {real.module_id}\n" in done.stdout
     assert "0 aws.nitro-enclaves" in done.stdout
@@ -63,7 +63,7 @@ def test_real_documents(called: Called, real: Real, root: str) -> None:
 
 
 def test_what_is_printed(called: Called) -> None:
-    done = called(REAL_WITH_KEY.path, "--root", "aws", "--at", AT)
+    done = called(REAL_WITH_KEY.path, "--root", "aws", "--valid-at", AT)
     lines = done.stdout.splitlines()
     assert lines[:8] == [
         "verified at  2024-05-07T18:00:00Z",
@@ -83,7 +83,7 @@ def test_what_is_printed(called: Called) -> None:
 
 
 def test_json(called: Called) -> None:
-    found = json.loads(called(REAL_WITH_KEY.path, "--root", "aws", "--at", AT, "--json").stdout)
+    found = json.loads(called(REAL_WITH_KEY.path, "--root", "aws", "--valid-at", AT, "--json").stdout)
     assert found["module_id"] == REAL_WITH_KEY.module_id
     assert found["pcrs"]["0"] == PCR0
     assert found["timestamp_ms"] == 1715103786613
@@ -94,7 +94,7 @@ def test_json(called: Called) -> None:
 
 
 def test_all_forms_of_input(called: Called, tmp_path: Path) -> None:
-    raw, options = REAL_WITH_KEY.signed, ("--root", "aws", "--at", AT)
+    raw, options = REAL_WITH_KEY.signed, ("--root", "aws", "--valid-at", AT)
     wrapped = base64.encodebytes(raw).replace(b"\n", b"\r\n")
     expected = called(REAL_WITH_KEY.path, *options).stdout
     for number, data in enumerate(
@@ -109,7 +109,7 @@ def test_all_forms_of_input(called: Called, tmp_path: Path) -> None:
 def test_base64_with_other_characters_is_refused(called: Called) -> None:
     text = REAL_WITH_KEY.path.read_bytes()
     for data in (text + b"*", b"\xef\xbb\xbf" + text, text[:100] + b"-" + text[100:]):
-        done = called("-", "--root", "aws", "--at", AT, stdin=data)
+        done = called("-", "--root", "aws", "--valid-at", AT, stdin=data)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == "nitro-verify: -: is no COSE_Sign1 message in CBOR, nor one in hex or base64\n"
 
@@ -118,7 +118,7 @@ def test_expectations_that_are_met(called: Called, ours: tuple[Path, Path], tmp_
     document, root = ours
     (tmp_path / "key").write_bytes(b"public key")
     (tmp_path / "data").write_bytes(b"user data")
-    options = ["--root", root, "--at", OUR_TIME, "--pcr", f"0={'01' * 48}", "--pcr", f"15={'10' * 48}"]
+    options = ["--root", root, "--valid-at", OUR_TIME, "--pcr", f"0={'01' * 48}", "--pcr", f"15={'10' * 48}"]
     options += ["--nonce", b"nonce".hex().upper(), "--public-key", tmp_path / "key"]
     for data in (b"user data".hex(), f"@{tmp_path / 'data'}"):
         assert called(document, *options, "--user-data", data).returncode == 0
@@ -127,8 +127,8 @@ def test_expectations_that_are_met(called: Called, ours: tuple[Path, Path], tmp_
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--at", "2026-03-05T06:00:00Z"], "no longer at 2026-03-05T06:00:00Z"),
-        (["--at", "2026-03-03"], "not yet at 2026-03-03T00:00:00Z"),
+        (["--valid-at", "2026-03-05T06:00:00Z"], "no longer at 2026-03-05T06:00:00Z"),
+        (["--valid-at", "2026-03-03"], "not yet at 2026-03-03T00:00:00Z"),
         (["--pcr", f"0={'02' * 48}"], f"PCR0 is {'01' * 48}; {'02' * 48} is expected"),
         (["--pcr", f"31={'02' * 48}"], "the document has no PCR31"),
         (["--nonce", ""], "the nonce is 6e6f6e6365; empty is expected"),
@@ -143,7 +143,7 @@ def test_expectations_that_are_met(called: Called, ours: tuple[Path, Path], tmp_
 )
 def test_refusals_are_one_line(called: Called, ours: tuple[Path, Path], options: list[str], reason: str) -> None:
     document, root = ours
-    done = called(document, "--root", root, "--at", OUR_TIME, *options)
+    done = called(document, "--root", root, "--valid-at", OUR_TIME, *options)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"nitro-verify: {document}: ")
     assert reason in done.stderr
@@ -157,10 +157,10 @@ def test_time_is_now_by_default(called: Called) -> None:
 
 
 def test_self_signed_and_debug_documents_are_refused(called: Called) -> None:
-    done = called(SELF_SIGNED, "--root", "aws", "--at", "2024-04-18")
+    done = called(SELF_SIGNED, "--root", "aws", "--valid-at", "2024-04-18")
     assert (done.returncode, done.stdout) == (1, "")
     assert "the COSE message's unprotected header is no empty map" in done.stderr
-    done = called(REAL[1].path, "--root", "aws", "--at", REAL[1].at.isoformat())
+    done = called(REAL[1].path, "--root", "aws", "--valid-at", REAL[1].at.isoformat())
     assert done.returncode == 1
     assert "PCR0, PCR1 and PCR2 are zero" in done.stderr
 
@@ -197,8 +197,8 @@ def test_other_files_are_refused(called: Called, data: bytes) -> None:
         (["--user-data", "text"], "--user-data: 'text' is not hexadecimal"),
         (["--user-data", "@/nowhere"], "--user-data: /nowhere: cannot be read: No such file or directory"),
         (["--public-key", "/nowhere"], "--public-key: /nowhere: cannot be read: No such file or directory"),
-        (["--at", "yesterday"], "--at: 'yesterday' is no time; write it as 2024-05-07T18:00:00Z"),
-        (["--at", "0001-01-01T00:00:00+23:00"], "--at: '0001-01-01T00:00:00+23:00' is no time"),
+        (["--valid-at", "yesterday"], "--valid-at: 'yesterday' is no time; write it as 2024-05-07T18:00:00Z"),
+        (["--valid-at", "0001-01-01T00:00:00+23:00"], "--valid-at: '0001-01-01T00:00:00+23:00' is no time"),
         (["--root", "/nowhere"], "--root: /nowhere: cannot be read: No such file or directory"),
         (["--root", "/"], "--root: /: cannot be read: Is a directory"),
         (["--root", str(SELF_SIGNED)], "is no certificate that can be read"),
@@ -207,7 +207,7 @@ def test_other_files_are_refused(called: Called, data: bytes) -> None:
 )
 def test_wrong_usage(called: Called, ours: tuple[Path, Path], options: list[str], reason: str) -> None:
     document, root = ours
-    done = called(document, "--root", root, "--at", OUR_TIME, *options)
+    done = called(document, "--root", root, "--valid-at", OUR_TIME, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert reason in done.stderr
     assert done.stderr.count("\n") == 1
@@ -233,13 +233,13 @@ def test_wrong_usage_without_files(called: Called, tmp_path: Path) -> None:
 def test_root_may_be_in_der(called: Called, tmp_path: Path) -> None:
     root = tmp_path / "root.der"
     root.write_bytes(certificate_der(aws_root()))
-    assert called(REAL_WITH_KEY.path, "--root", root, "--at", AT).returncode == 0
+    assert called(REAL_WITH_KEY.path, "--root", root, "--valid-at", AT).returncode == 0
 
 
 def test_document_cannot_write_to_the_terminal(called: Called, ours: tuple[Path, Path]) -> None:
     document, root = ours
     document.write_bytes(signed(module_id="\x1b[2J\nnonce  00"))
-    done = called(document, "--root", root, "--at", OUR_TIME)
+    done = called(document, "--root", root, "--valid-at", OUR_TIME)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     assert [line for line in done.stdout.splitlines() if line.startswith("nonce")] == [f"nonce        {b'nonce'.hex()}"]
@@ -248,4 +248,4 @@ def test_document_cannot_write_to_the_terminal(called: Called, ours: tuple[Path,
 @pytest.mark.installed  # has the version
 def test_help_and_version(called: Called) -> None:
     assert "--allow-debug" in called("--help").stdout
-    assert called("--version").stdout.startswith("nitro-verify, version")
+    assert called("--version").stdout.startswith("nitro-verify ")

@@ -215,7 +215,7 @@ def test_push_fails_if_a_card_has_not_accepted(called: Called, tmp_path: Path, k
     make_key_files(other)
     path = write(tmp_path / "vpc.yaml", content)
     with card(tmp_path / "card-1.sock", other):
-        result = called("push", path, "--key", key, "--json")
+        result = called("push", path, "--key", key, "--json-lines")
     assert result.returncode == 1
     one, two = [json.loads(line) for line in result.stdout.splitlines()]
     assert (one["card"], one["state"]) == ("card-1", "refused")
@@ -255,7 +255,7 @@ def test_serve_until_a_signal(tmp_path: Path, key: Path, content: Content, numbe
 
 def test_serve_follows_edits(tmp_path: Path, key: Path, content: Content) -> None:
     path = write(tmp_path / "vpc.yaml", content)
-    with card(tmp_path / "card-1.sock", key) as (one, _), serve(path, key, "--json") as plane:
+    with card(tmp_path / "card-1.sock", key) as (one, _), serve(path, key, "--json-lines") as plane:
         ready = plane.event("ready")
         assert (ready["cards"], ready["interfaces"], ready["every_s"]) == (2, 4, 20)
         first = one.event("document")
@@ -297,7 +297,7 @@ def logged(plane: Process, level: str) -> str:
 def test_card_that_is_killed_gets_the_map_when_it_is_back(tmp_path: Path, key: Path, content: Content) -> None:
     content["lifetime_s"] = 3  # a card that ends just after its answer is supplied again with the next renewal
     path = write(tmp_path / "vpc.yaml", content)
-    with serve(path, key, "--json") as plane:
+    with serve(path, key, "--json-lines") as plane:
         with card(tmp_path / "card-1.sock", key) as (one, _):
             first = one.event("document")
             accepted(plane, "card-1", edition=1)
@@ -315,7 +315,7 @@ def test_control_plane_after_a_killed_one_sends_newer_versions(tmp_path: Path, k
     with card(tmp_path / "card-1.sock", key) as (one, _):
         versions = []
         for _ in range(2):
-            with serve(path, key, "--json") as plane:
+            with serve(path, key, "--json-lines") as plane:
                 accepted(plane, "card-1", edition=1)
                 versions.append(one.event("document")["version"])
                 plane.kill(signal.SIGKILL)

@@ -81,7 +81,7 @@ def test_missing__all_that_a_case_is_for(monkeypatch: pytest.MonkeyPatch) -> Non
     result = call(monkeypatch, case)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1] == (
-        "scripts/bench loss: no_such_library: not installed; install it: pip install 'open-srd[bench]'; "
+        "scripts/bench loss: no_such_library: not installed; install it, in the checkout: pip install '.[bench]'; "
         "without it there is nothing to measure"
     )
 

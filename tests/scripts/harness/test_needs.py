@@ -16,5 +16,5 @@ def test_lacks__names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lacks_library__names_the_extra() -> None:
     assert Need("click", (), lacks_library).unmet is None
     assert Need("no_such", (), lacks_library).unmet == (
-        "no_such: not installed; install it: pip install 'open-srd[bench]'"
+        "no_such: not installed; install it, in the checkout: pip install '.[bench]'"
     )

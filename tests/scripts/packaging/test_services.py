@@ -50,7 +50,7 @@ def test_unit__its_command_exists(unit: Path) -> None:
     program, *arguments = shlex.split(line)
     assert program == "srd"
     given = parse(arguments)
-    assert given["listen"] == ("0.0.0.0", 19870)  # noqa: S104 - a receiver listens
+    assert (given["bind"], given["port"]) == (None, 19870)
     assert given["metrics"] == ("127.0.0.1", 9470)
     assert found["Service.Type"] == ["notify"]
     assert 0 < float(found["Service.WatchdogSec"][0]) < 60
@@ -71,7 +71,8 @@ def test_container__its_command_exists() -> None:
     words = {line.partition(" ")[0]: line.partition(" ")[2] for line in lines if line and not line.startswith("#")}
     assert json.loads(words["ENTRYPOINT"]) == ["srd"]
     given = parse(json.loads(words["CMD"]))
-    assert given["listen"] == ("0.0.0.0", 19870)  # noqa: S104 - a receiver listens
+    assert (given["bind"], given["port"]) == (None, 19870)
+    assert given["metrics"] == ("0.0.0.0", 9470)  # noqa: S104 - of the container alone
     assert words["EXPOSE"].split() == ["19870/udp", "9470/tcp"]
     assert str(given["output"]).startswith(words["VOLUME"])
     assert "srd" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]

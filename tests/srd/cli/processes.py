@@ -122,8 +122,8 @@ class Process:
 
 @contextmanager
 def receiver(output: Path, *options: str) -> Iterator[tuple[Process, str]]:
-    """`srd recv --json` on loopback; gives it and HOST:PORT."""
-    argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json", *options)
+    """`srd recv --json-lines` on loopback; gives it and HOST:PORT."""
+    argv = command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--json-lines", *options)
     with Process(argv) as process:
         port = process.event("listening")["port"]
         yield process, f"127.0.0.1:{port}"

@@ -45,7 +45,7 @@ def test_memory__larger_than_the_machine_bad_flow() -> None:
 
 @pytest.mark.parametrize(("size", "status"), [("1M", 2), ("lots", 2), ("9999T", 1)])
 def test_recv__invalid_size_bad_flow(output: Path, called: Command, size: str, status: int) -> None:
-    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--devmem", size)
+    result = called("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--devmem", size)
     assert_fails(result, status=status, error="")
 
 

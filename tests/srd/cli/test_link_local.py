@@ -48,7 +48,7 @@ def test_send__to_a_link_local_address(link: tuple[str, str], inputs: Path, outp
     here, there = link
     file = inputs / "file.bin"
     file.write_bytes(os.urandom(300_000))
-    receiving = inside(here, "recv", "--listen", f"[{RECEIVER}%left]:0", "--output", str(output), "--json")
+    receiving = inside(here, "recv", "-B", f"{RECEIVER}%left", "-p", "0", "--output", str(output), "--json-lines")
     with Process(receiving) as receiver:
         listening = receiver.event("listening")
         assert listening["address"] == f"{RECEIVER}%left"

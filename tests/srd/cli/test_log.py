@@ -23,7 +23,7 @@ Called = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def recv(output: Path, *options: str) -> list[str]:
-    return command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--plain", "--json", *options)
+    return command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--plain", "--json-lines", *options)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def recv(output: Path, *options: str) -> list[str]:
 def test_recv__levels(output: Path, inputs: Path, options: list[str], expected: list[str]) -> None:
     path = inputs / "a.bin"
     path.write_bytes(b"hello")
-    argv = [each for each in recv(output, "--once", *options) if each != "--json"]
+    argv = [each for each in recv(output, "--once", *options) if each != "--json-lines"]
     with Process(argv) as process:
         listening = process.stderr.next() or ""
         target = listening.partition("listening on ")[2].partition(",")[0]
@@ -71,7 +71,7 @@ def test_recv__quiet_still_warns(output: Path, inputs: Path) -> None:
 
 
 def test_levels__exclude_each_other_bad_flow(called: Called, output: Path) -> None:
-    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "-v", "-q")
+    result = called("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "-v", "-q")
     assert_fails(result, status=2, error="--verbose and --quiet exclude each other")
 
 

@@ -36,22 +36,22 @@ def metrics_address(process: Process) -> str:
 def test_recv__is_seen_by_metrics_and_top(output: Path, inputs: Path, called: Called) -> None:
     path = inputs / "a.bin"
     path.write_bytes(bytes(3_000_000))
-    argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--plain", "--json")
+    argv = command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--plain", "--json-lines")
     with Process([*argv, "--metrics", "127.0.0.1:0"]) as process:
         listening = process.event("listening")
         metrics = listening["metrics"]
         assert process.stderr.next() == f"srd recv: metrics at http://{metrics}/metrics"
         assert srd("send", str(path), f"127.0.0.1:{listening['port']}", "--plain").returncode == 0
         process.event("received")
-        result = called("metrics", metrics)
+        result = called("metrics", metrics, "--prometheus")
         assert (result.returncode, result.stderr) == (0, "")
         found = families(result.stdout, as_openmetrics=True)
         read = {sample.name: sample.value for _, _, samples in found.values() for sample in samples}
         assert read["srd_recv_bytes_total"] > 3_000_000
-        result = called("top", metrics, "--interval", "100ms", "--paths")
+        result = called("top", metrics, "--interval", "100ms", "--each-path")
         assert (result.returncode, result.stderr) == (0, "")
         assert result.stdout.splitlines()[0].startswith("srd recv on 127.0.0.1:0: 0 peer(s); sent 0 bit/s, received ")
-        result = called("top", metrics, "--json", "--interval", "100ms", "--count", "2")
+        result = called("top", metrics, "--json-lines", "--interval", "100ms", "--count", "2")
         assert [json.loads(line)["endpoint"]["rx_pkts"] for line in result.stdout.splitlines()] == [
             read["srd_rx_pkts_total"]
         ] * 2
@@ -68,7 +68,7 @@ def test_recv__is_seen_by_metrics_and_top(output: Path, inputs: Path, called: Ca
 def test_recv__a_metrics_port_that_is_taken_bad_flow(output: Path) -> None:
     with receiver(output, "--metrics", "127.0.0.1:0", "--plain") as (process, _):
         address = metrics_address(process)
-        argv = ("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--metrics", address)
+        argv = ("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--metrics", address)
         result = srd(*argv)
         assert_fails(result, status=1, error=f"--metrics {address}: cannot listen (")
         assert result.stderr.endswith("; choose another\n")
@@ -82,7 +82,7 @@ def test_perf__both_ends_have_metrics(called: Called) -> None:
         client = command("perf", "client", "127.0.0.1", "--plain", "--port", port, "--time", "30")
         with Process([*client, "--metrics", "127.0.0.1:0"]) as process:
             for address, name in ((metrics, "rx_bytes"), (metrics_address(process), "tx_bytes")):
-                result = called("top", address, "--json", "--count", "2", "--interval", "300ms")
+                result = called("top", address, "--json-lines", "--count", "2", "--interval", "300ms")
                 first, second = (json.loads(line)["endpoint"][name] for line in result.stdout.splitlines())
                 assert second >= first, result
             process.kill(signal.SIGTERM)
@@ -90,7 +90,7 @@ def test_perf__both_ends_have_metrics(called: Called) -> None:
 
 
 def test_metrics__something_else_answers_bad_flow(called: Called) -> None:
-    assert_fails(called("top", "127.0.0.1:99999"), status=2, error="is not HOST:PORT")
+    assert_fails(called("top", "127.0.0.1:99999"), status=2, error="is not HOST, or HOST:PORT")
     assert_fails(called("top", "127.0.0.1:9", "--interval", "1ms"), status=2, error="1ms is too short; at least 0.1 s")
     assert_fails(called("metrics", "nowhere.invalid:9400"), status=1, error="nowhere.invalid:9400: cannot be read: ")
 

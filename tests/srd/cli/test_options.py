@@ -52,7 +52,16 @@ def test_run__a_signal_cancels_and_the_command_cleans_up(number: signal.Signals)
     with pytest.raises(Interrupted, match=f"stopped by {number.name}") as caught:
         run(main())
     assert cleaned == [number]
-    assert caught.value.exit_code == 1
+    assert caught.value.exit_code == 128 + number
+
+
+def test_run__a_signal_ends_a_daemon_with_0() -> None:
+    async def main() -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+        return 1
+
+    assert run(main(), is_daemon=True) == 0
 
 
 def test_run__a_command_may_handle_a_signal_as_its_end() -> None:

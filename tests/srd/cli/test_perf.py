@@ -78,10 +78,10 @@ def test_server__keys_and_fingerprint(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with Process(command("perf", "server", "--bind", HOST, "--port", "0")) as process:
         hint = process.stderr.next() or ""
-        target, _, port = hint.partition("srd perf client ")[2].rpartition(" -p ")
-        result = srd("perf", "client", target.replace("HOST", HOST), "-p", port, "-n", "1M")
+        target = hint.partition("srd perf client ")[2]
+        result = srd("perf", "client", target, "-n", "1M")
         assert result.returncode == 0, result.stderr
-        other = srd("perf", "client", f"{HOST}#{'A' * 43}", "-p", port, "-n", "1M")
+        other = srd("perf", "client", f"{target.partition('#')[0]}#{'A' * 43}", "-n", "1M")
         assert_fails(other, status=1, error="key")
 
 
@@ -96,8 +96,7 @@ def test_server__goes_on_when_a_client_is_killed() -> None:
         while (result := srd(*client(port, "--bytes", "1M"))).returncode:
             assert "busy" in result.stderr
         process.kill(signal.SIGTERM)
-        assert process.wait() == 1
-        assert process.stderr.all()[-1] == "srd: stopped by SIGTERM"
+        assert process.wait() == 0
 
 
 def test_client__that_is_stopped_prints_what_it_knows() -> None:
@@ -105,14 +104,14 @@ def test_client__that_is_stopped_prints_what_it_knows() -> None:
         with Process(command(*client(port, "--time", "600", "-i", "0.1"))) as stopped:
             stopped.line("0.10-", of=stopped.stdout)
             stopped.kill(signal.SIGINT)
-            assert stopped.wait() == 1
+            assert stopped.wait() == 130
             assert stopped.stdout.all()[-2].endswith("sender")
             assert stopped.stderr.all() == ["srd: stopped by SIGINT"]
         assert "closed" in (process.stderr.next() or "") + (process.stderr.next() or "")
     with server() as (process, port), Process(command(*client(port, "--time", "600", "--json"))) as stopped:
         process.line(" 0.00-", of=process.stdout)  # an interval
         stopped.kill(signal.SIGINT)
-        assert stopped.wait() == 1
+        assert stopped.wait() == 130
         found = json.loads("\n".join(stopped.stdout.all()))
     assert found["error"] == "interrupt - the client has terminated"
     assert "sum_sent" in found["end"]
@@ -150,7 +149,7 @@ def test_client__no_such_congestion_control_at_the_server() -> None:
 
 
 def test_client__no_server() -> None:
-    assert_fails(srd(*client("9", "--connect-timeout", "100")), status=1, error="127.0.0.1:9")
+    assert_fails(srd(*client("9", "--connect-timeout", "100ms")), status=1, error="127.0.0.1:9")
 
 
 @pytest.mark.parametrize(

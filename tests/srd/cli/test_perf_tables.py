@@ -45,7 +45,7 @@ def test_table__of_all_sizes_has_perftests_columns(name: str) -> None:
 @pytest.mark.parametrize(("name", "more"), [*((name, ()) for name in TABLES), *OVER_TCP])
 def test_table__as_json(name: str, more: tuple[str, ...]) -> None:
     with server() as (_, port):
-        result = srd(*table(name, port, "-J", "-s", "64", "-s", "8K", "-D", "0.05", *more))
+        result = srd(*table(name, port, "-J", "-s", "64", "-s", "8K", "-t", "0.05", *more))
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert [row["size_bytes"] for row in found["rows"]] == [64, 8192]
@@ -58,13 +58,13 @@ def test_table__as_json(name: str, more: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("name", ["rate", pytest.param("read", marks=pytest.mark.long)])
 def test_table__a_client_that_is_stopped_or_killed_leaves_the_server(name: str) -> None:
     with server() as (_, port):
-        for number, status in ((signal.SIGINT, 1), (signal.SIGKILL, -signal.SIGKILL)):
-            with Process(command(*table(name, port, *["-s", "64"], "-D", "600"))) as stopped:
+        for number, status in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+            with Process(command(*table(name, port, *["-s", "64"], "-t", "600"))) as stopped:
                 stopped.line("#bytes", of=stopped.stdout)
                 stopped.kill(number)
                 assert stopped.wait() == status
                 assert stopped.stderr.all() == (["srd: stopped by SIGINT"] if number == signal.SIGINT else [])
-            while (result := srd(*table(name, port, "-s", "64", "-n", "5"))).returncode:
+            while (result := srd(*table(name, port, "-s", "64", "--iters", "5"))).returncode:
                 assert "busy" in result.stderr
 
 
@@ -72,18 +72,18 @@ def test_table__a_client_that_is_stopped_or_killed_leaves_the_server(name: str) 
     ("name", "options", "error"),
     [
         ("rate", ["-s", "64", "-a"], "--size and --all exclude each other"),
-        ("rate", ["-n", "5", "-D", "1"], "--iters and --duration exclude each other"),
+        ("rate", ["--iters", "5", "-t", "1"], "--iters and --time exclude each other"),
         ("rate", ["-C", "bbr"], "give --tcp, too"),
         ("rate", ["-s", "17M"], "too large"),
         ("rate", ["-s", "0"], "too small"),
-        ("rate", ["-n", "0"], "-n"),
-        ("rate", ["-D", "0"], "one of them"),
-        ("rate", ["-D", "601"], "at most 600 s"),
-        ("rate", ["-q", "129"], "129"),
-        ("rate", ["-q", "2", "--tcp"], "TCP measures rate with one"),
-        ("write", ["-s", "16M", "-q", "5"], "registered memory"),
+        ("rate", ["--iters", "0"], "--iters"),
+        ("rate", ["-t", "0"], "one of them"),
+        ("rate", ["-t", "601"], "at most 600 s"),
+        ("rate", ["-P", "129"], "129"),
+        ("rate", ["-P", "2", "--tcp"], "TCP measures rate with one"),
+        ("write", ["-s", "16M", "-P", "5"], "registered memory"),
         ("write", ["--tcp"], "--tcp"),
-        ("latency", ["-q", "2"], "-q"),
+        ("latency", ["-P", "2"], "-P"),
         ("latency", ["--tcp", "-C", "a/b"], "a/b"),
     ],
 )
@@ -97,7 +97,7 @@ def test_tables_between_two_machines(lab: Lab) -> None:
     there = lab.address("far")
     with server(host=there, within=lab.command("far", [])) as (_, port):
         for name in TABLES:
-            argv = command(*table(name, port, "-n", "20", "--verify", "-s", "64", "-s", "8M", "-J", host=there))
+            argv = command(*table(name, port, "--iters", "20", "--verify", "-s", "64", "-s", "8M", "-J", host=there))
             result = run_to_end(lab.command("near", argv))
             assert result.returncode == 0, (result.stdout, result.stderr)
             assert [row["iterations"] for row in json.loads(result.stdout)["rows"]] == [20, 20]

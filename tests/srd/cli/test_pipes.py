@@ -68,7 +68,7 @@ def piped(argv: list[str], *, stdin: int | IO[bytes], stdout: int | IO[bytes]) -
 @contextmanager
 def receiving(stdout: int | IO[bytes] = subprocess.PIPE) -> Iterator[tuple[Piped, str]]:
     """`srd recv -o -` on loopback; gives it and HOST:PORT."""
-    argv = command("recv", "--listen", "127.0.0.1:0", "-o", "-")
+    argv = command("recv", "-B", "127.0.0.1", "-p", "0", "-o", "-")
     with piped(argv, stdin=subprocess.DEVNULL, stdout=stdout) as process:
         line = process.stderr.next() or ""
         assert line.startswith("srd recv: listening on 127.0.0.1:"), line
@@ -112,7 +112,7 @@ def test_pipeline__tar_to_tar(inputs: Path, output: Path) -> None:
 def test_send__standard_input_into_a_directory(output: Path) -> None:
     payload = content(1_500_000, seed=SEED)
     with receiver(output) as (process, target):
-        result = sent(payload, target, "--name", "sub/a.tar", "--json")
+        result = sent(payload, target, "--name", "sub/a.tar", "--json-lines")
         assert (result.returncode, result.stderr) == (0, b"")
         assert f'"name": "sub/a.tar", "bytes": {len(payload)}' in result.stdout.decode()
         received = process.event("received")
@@ -167,7 +167,7 @@ def test_recv__a_directory_to_standard_output_and_then_an_archive(tmp_path: Path
     with (tmp_path / "out").open("wb") as out, receiving(out) as (process, target):
         argv = command("send", str(inputs), target)
         refused = run_to_end(argv)
-        assert_fails(refused, status=1, error="tar c DIRECTORY | srd send - HOST:PORT")
+        assert_fails(refused, status=1, error="tar c DIRECTORY | srd send - HOST")
         assert sent(b"archive", target).returncode == 0
         assert process.wait() == 0
     assert (tmp_path / "out").read_bytes() == b"archive"
@@ -185,7 +185,10 @@ def test_recv__a_directory_to_standard_output_and_then_an_archive(tmp_path: Path
         (["send", "-", "127.0.0.1:9", "--name", "../a"], "--name: name '../a' is no path below"),
         (["send", "-", "127.0.0.1:9", "--name", "-"], "--name -: is no name"),
         (["send", "-", "127.0.0.1:9", "--devmem", "--plain"], "-: --devmem maps files, and this is none; leave it out"),
-        (["recv", "--listen", "127.0.0.1:0", "-o", "-", "--json"], "--json: prints events on standard output"),
+        (
+            ["recv", "-B", "127.0.0.1", "-p", "0", "-o", "-", "--json-lines"],
+            "--json-lines: prints events on standard output",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -221,8 +224,9 @@ def test_recv__a_signal_while_its_reader_pauses(number: signal.Signals) -> None:
     ):
         assert os.read(process.stdout.fileno(), 1) == b"\0"
         process.popen.send_signal(number)
-        assert process.wait() == 1
-        assert process.stderr.all()[2:] == ["srd: stopped with 1 transfer(s) unfinished"]
+        assert process.wait() == 128 + number
+        said = ["srd recv: stopped with 1 transfer(s) unfinished", f"srd: stopped by {number.name}"]
+        assert process.stderr.all()[2:] == said
         assert sender.wait() == 1
         assert len(sender.stderr.all()) == 1
 
@@ -236,7 +240,7 @@ def test_send__a_signal_while_its_input_is_silent(number: signal.Signals) -> Non
         os.write(sender.stdin.fileno(), b"a line\n")
         assert os.read(process.stdout.fileno(), 100) == b"a line\n"
         sender.popen.send_signal(number)
-        assert sender.wait() == 1
+        assert sender.wait() == 128 + number
         assert sender.stderr.all() == [f"srd: stopped by {number.name}"]
         assert process.wait() == 1
         (error,) = process.stderr.all()[2:]

@@ -48,7 +48,7 @@ def test_plugin__a_missing_library_is_named(found: list[EntryPoint]) -> None:
     assert result.exit_code == 1
     assert (
         result.output
-        == "srd: other: needs no_such_library; install it: pip install 'open-srd[cli,lab,report,tunnel]'\n"
+        == "srd: other: needs no_such_library; install it, in the checkout: pip install '.[cli,lab,report,tunnel]'\n"
     )
     assert CliRunner().invoke(cli, ["--help"]).exit_code == 0
 

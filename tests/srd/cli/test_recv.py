@@ -47,28 +47,36 @@ def file_of(directory: Path, size_bytes: int, *, name: str = "a.bin") -> Path:
 @pytest.mark.parametrize("name", ["gone", "a.bin", "x" * 300], ids=["missing", "a file", "too long"])
 def test_recv__output_is_no_directory_bad_flow(tmp_path: Path, name: str, called: Command) -> None:
     file_of(tmp_path, 1)
-    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(tmp_path / name))
+    result = called("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(tmp_path / name))
     assert_fails(result, status=2, error=f"--output {tmp_path / name}: is not a directory; make it first")
 
 
 @pytest.mark.root
 def test_recv__output_is_not_writable_bad_flow(unwritable: Path, called: Command) -> None:
-    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(unwritable))
+    result = called("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(unwritable))
     assert_fails(
         result, status=1, error=f"--output {unwritable}: cannot be written to (Read-only file system); choose another"
     )
 
 
-@pytest.mark.parametrize("listen", ["19870", "127.0.0.1:70000", "::1:19870"])
-def test_recv__bad_host_port_bad_flow(output: Path, listen: str, called: Command) -> None:
-    assert_fails(called("recv", "--listen", listen, "--output", str(output)), status=2, error=listen)
+def test_recv__needs_no_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes its directory, and prints a target that reaches it; files of an earlier one are there."""
+    monkeypatch.chdir(tmp_path)
+    path = file_of(tmp_path, 1000)
+    with Process(command("recv", "-p", "0")) as process:
+        assert (process.stderr.next() or "").endswith(", files go to incoming")
+        target = (process.stderr.next() or "").rpartition(" ")[2]
+        assert srd("send", path.name, target).returncode == 0
+        process.kill(signal.SIGTERM)
+        assert process.wait() == 0
+    assert (tmp_path / "incoming" / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["recv"], "--listen"),
-        (["recv", "--listen", "127.0.0.1:0"], "--output"),
+        (["recv", "-p", "70000"], "70000"),
+        (["recv", "host"], "host"),
         (["recv", "--wrong"], "--wrong"),
         (["receive"], "receive"),
     ],
@@ -79,7 +87,7 @@ def test_recv__missing_or_unknown_options_bad_flow(arguments: list[str], error: 
 
 
 def test_recv__unknown_host_bad_flow(output: Path, called: Command) -> None:
-    result = called("recv", "--listen", "no-such-host.invalid:19870", "--output", str(output))
+    result = called("recv", "-B", "no-such-host.invalid", "--output", str(output))
     assert_fails(result, status=1, error="no-such-host.invalid: unknown host")
 
 
@@ -88,7 +96,7 @@ def test_recv__unknown_host_bad_flow(output: Path, called: Command) -> None:
 
 def test_recv__prints_its_address_and_each_file_to_stderr(inputs: Path, output: Path) -> None:
     file = file_of(inputs, 100_000)
-    with Process(command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--once")) as process:
+    with Process(command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--once")) as process:
         greeting = re.fullmatch(
             r"srd recv: listening on (127\.0\.0\.1:\d+), files go to (.*)", process.stderr.next() or ""
         )
@@ -153,15 +161,13 @@ def test_recv__a_signal_ends_an_idle_one_with_0(output: Path, number: signal.Sig
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_recv__a_signal_in_the_middle_ends_with_1_and_leaves_nothing(
-    inputs: Path, output: Path, number: signal.Signals
-) -> None:
+def test_recv__a_signal_in_the_middle_leaves_nothing(inputs: Path, output: Path, number: signal.Signals) -> None:
     argv = command("send", str(long_file(inputs)), "--retry-for", "0")
     with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")
         process.kill(number)
-        assert process.wait() == 1
-        assert process.stderr.all() == ["srd: stopped with 1 transfer(s) unfinished"]
+        assert process.wait() == 0
+        assert process.stderr.all() == ["srd recv: stopped with 1 transfer(s) unfinished"]
         assert names(output) == []
         assert sender.wait() == 1
         assert len(sender.stderr.all()) == 1
@@ -187,8 +193,8 @@ def test_recv__a_killed_sender_is_reported_and_serving_goes_on(inputs: Path, out
 
 
 def test_recv__a_closed_output_ends_it(inputs: Path, output: Path) -> None:
-    """`srd recv --json | head -1`: it ends, without a traceback."""
-    argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json")
+    """`srd recv --json-lines | head -1`: it ends, without a traceback."""
+    argv = command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--json-lines")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -94,7 +94,7 @@ def test_send__options_bad_flow(file: Path, called: Command, options: list[str],
 
 
 def test_recv__options_bad_flow(output: Path, called: Command, tmp_path: Path) -> None:
-    listen = ["recv", "--listen", "127.0.0.1:0", "--output", str(output)]
+    listen = ["recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output)]
     (tmp_path / "keys").write_text("nonsense\n")
     for options, error in (
         (["--plain", "--authorized-keys", "x"], "--plain and --authorized-keys exclude each other"),
@@ -117,7 +117,7 @@ def test_send__a_fingerprint_without_keys_bad_flow(file: Path, called: Command) 
 
 
 def test_recv__prints_what_send_takes(home: Path, file: Path, output: Path) -> None:
-    argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--once")
+    argv = command("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--once")
     with Process(argv) as process:
         process.stderr.next()
         line = process.stderr.next()

@@ -107,7 +107,7 @@ def test_trace__without_matplotlib_bad_flow(
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"srd: --plot {tmp_path / 'a.png'}: needs matplotlib")
-    assert line.endswith("; install it: pip install 'open-srd[report]'")
+    assert line.endswith("; install it, in the checkout: pip install '.[report]'")
 
 
 def test_trace__cut_off(traces: tuple[Path, Path, Network], tmp_path: Path, called: Command) -> None:

@@ -76,7 +76,7 @@ def test_tracing__a_signal_leaves_whole_files(
         with Process(command("send", str(long_file(inputs)), target, "--trace", str(here))) as sender:
             process.event("progress")
             sender.kill(number)
-            assert sender.wait() == 1
+            assert sender.wait() == 128 + number
             assert sender.stderr.all() == [f"srd: stopped by {number.name}"]
         process.kill(number)
         process.wait()
@@ -105,7 +105,7 @@ def test_tracing__an_attempt_that_failed(file: Path, tmp_path: Path) -> None:
 def test_tracing__an_invalid_path_bad_flow(file: Path, output: Path, place: str, error: str) -> None:
     assert_fails(srd("send", str(file), "127.0.0.1:9", "--trace", place), status=1, error=error)
     assert_fails(
-        srd("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", place), status=1, error=error
+        srd("recv", "-B", "127.0.0.1", "-p", "0", "--output", str(output), "--trace", place), status=1, error=error
     )
 
 

@@ -26,7 +26,7 @@ def test_choice__of_a_file(tmp_path: Path) -> None:
     own = tmp_path / "own.iso"
     own.write_bytes(b"abc")
     assert GridOverrides(file=own).of(FILE_GRID).workloads == {"file": File(3, str(own))}
-    assert GridOverrides(size="2M").of(FILE_GRID).workloads == {"file": File(2 << 20)}
+    assert GridOverrides(size_bytes=2 << 20).of(FILE_GRID).workloads == {"file": File(2 << 20)}
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,8 @@ def test_choice__of_a_file(tmp_path: Path) -> None:
     [
         (GridOverrides(conditions="clean,fog"), "--conditions: 'fog' is none of clean, dead"),
         (GridOverrides(transports="quic"), "--transports: 'quic' is none of srd, cubic, bbr, mptcp"),
-        (GridOverrides(size="1M", file=Path("x")), "--file, --size: give one of them"),
-        (GridOverrides(size="0"), "--size: 0 is not between 1 and"),
-        (GridOverrides(size="big"), "--size: 'big' is not a number"),
+        (GridOverrides(size_bytes=1 << 20, file=Path("x")), "--file, --size: give one of them"),
+        (GridOverrides(size_bytes=0), "--size: 0 is not between 1 and"),
         (GridOverrides(file=Path("nowhere.iso")), "--file: nowhere.iso: No such file"),
     ],
 )
@@ -48,4 +47,4 @@ def test_choice__mistakes(choice: GridOverrides, message: str) -> None:
 
 def test_choice__a_file_for_nobody_is_a_mistake() -> None:
     with pytest.raises(GridError, match="--file, --size: no workload of a grid sends a file"):
-        GridOverrides(size="1M").of(GRID)
+        GridOverrides(size_bytes=1 << 20).of(GRID)

@@ -80,7 +80,7 @@ class Ends:
 
     def stats(self, host: int) -> dict[str, Any]:
         """What the host's tunnel has counted."""
-        (found,) = json.loads(self.run(host, "stats", "--json").stdout)
+        (found,) = json.loads(self.run(host, "metrics", "--json").stdout)
         return dict(found)
 
     def interfaces(self, host: int) -> list[str]:

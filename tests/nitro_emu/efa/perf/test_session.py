@@ -52,7 +52,7 @@ async def serving(run_dir: Path, *, latency: bool) -> AsyncIterator[tuple[int, a
     """A server: its port and its task."""
     port = asyncio.get_running_loop().create_future()
     server = run_server(
-        0, latency=latency, opened=opening(run_dir), on_listening=port.set_result, on_start=lambda _: None
+        ("", 0), latency=latency, opened=opening(run_dir), on_listening=port.set_result, on_start=lambda _: None
     )
     task = asyncio.ensure_future(server)
     try:
@@ -165,7 +165,7 @@ async def test_port_that_is_taken(run_dirs: tuple[Path, Path]) -> None:
     with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
         server = run_server(
-            port,
+            ("", port),
             latency=True,
             opened=opening(run_dirs[0]),
             on_listening=lambda _: None,
