@@ -4,6 +4,7 @@
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
 # make test-long   all tests, interpreted and compiled, coverage floors, all benches in virtual time, torture (root)
 # make manuals     manual pages and shell completion, into .venv/share or PREFIX=/usr/local; no root but what PREFIX wants
+# make wheels      a wheel that installs without a compiler on this kind of machine, into dist/; no root
 # Each installs what it needs first; see scripts/setup.
 
 PYTHON ?=
@@ -27,7 +28,7 @@ MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux in
 	wireguard-go:wireguard-go tshark:tshark curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server \
 	redis-server:redis-server redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
 
-.PHONY: setup demo demo-card quick test test-sources check-benches test-long check-sources check format manuals clean
+.PHONY: setup demo demo-card quick test test-sources check-benches test-long check-sources check format manuals wheels clean
 
 setup:
 	@$(SETUP) $(PROGRAMS)
@@ -76,9 +77,12 @@ check: setup check-sources
 format:
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
+wheels:
+	@PYTHON="$(PYTHON)" scripts/wheels
+
 manuals:
 	@$(SETUP) --dependencies --extras cli,lab
 	@$(BIN)/python -m scripts.manuals $(PREFIX)
 
 clean:
-	rm -rf out build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -51,6 +51,10 @@ def env(*, run_dir: Path, print_path: bool, shadow: bool, command: tuple[str, ..
     path = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join((str(PYVERBS_DIRECTORY), *([path] if path else ())))
     os.environ[RUN_DIR_VARIABLE] = str(run_dir)
+    if not run_dir.is_dir():
+        click.echo(
+            f"nitro-card: {run_dir}: no card runs there, so no device will be found; --run-dir names another", err=True
+        )
     sys.stdout.flush()
     try:
         os.execv(program, arguments)  # noqa: S606 - no shell is involved

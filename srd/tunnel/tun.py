@@ -255,7 +255,8 @@ def _attach(fd: int, *, name: str, flags: int) -> None:
             errno.EINVAL: "the kernel has no such TUN interface (IFF_VNET_HDR, IFF_MULTI_QUEUE) or no such name",
         }
         reason = reasons.get(error.errno or 0, error.strerror or str(error))
-        raise TunnelError(f"cannot make the interface {name}: {reason}") from None
+        what = "an interface" if "%" in name else f"the interface {name}"  # the kernel would have numbered it
+        raise TunnelError(f"cannot make {what}: {reason}") from None
 
 
 def _set_little_endian(fd: int) -> None:
