@@ -46,6 +46,10 @@ class Transport:
         """Start a flow at a time, not before now; call `done` when its last byte is delivered."""
         raise NotImplementedError
 
+    def counters(self, simulation: Simulation) -> dict[str, int]:  # noqa: ARG002 - a transport may count nothing
+        """Return what the transport has counted in a simulation, by names that say what."""
+        return {}
+
 
 class Srd(Transport):
     """The protocol cores of this project; a flow is as many messages as its size takes."""
@@ -61,6 +65,14 @@ class Srd(Transport):
     ) -> None:
         """Post the flow's messages at that time, to a peer that `prepare` has opened."""
         simulation.start_flow(source, destination, size_bytes=size_bytes, at_ns=round(at * NS_PER_S), done=done)
+
+    def counters(self, simulation: Simulation) -> dict[str, int]:
+        """Return data packets that were sent, and how many of these had been sent before."""
+        senders = [sender for host in simulation.sim_hosts.values() for sender in host.senders()]
+        return {
+            "packets_sent": sum(sender.packets for sender in senders),
+            "packets_resent": sum(sender.retransmitted for sender in senders),
+        }
 
 
 TRANSPORTS: Final[dict[str, Transport]] = {"srd": Srd()}
