@@ -38,9 +38,9 @@ def picture(experiment: Experiment, result: Result, *, title: str) -> bytes:
         rates.set_ylabel("Gbit/s, the busiest links")
         waits.set_ylabel("wait for the wire, us")
         for axes in (rates, waits):
-            axes.set_xlabel("us")
+            axes.set_xlabel("time, us")
             axes.set_ylim(bottom=0)
-        rates.legend(fontsize=7, frameon=False)
+        _key(figure, rates)
         return png(figure)
 
 
@@ -57,8 +57,14 @@ def scene(slowdowns: Mapping[str, Sequence[float | None]], *, title: str) -> byt
             axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set_xlabel("slowdown")
         slowest.set_ylim(0.9, 1.002)
-        most.legend(fontsize=8, frameon=False)
+        _key(figure, most)
         return png(figure)
+
+
+def _key(figure: Figure, axes: Axes) -> None:
+    """Say below the figure which line is which, where no data is."""
+    lines, names = axes.get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower center", ncols=min(len(names), 8), fontsize=8, frameon=False)
 
 
 def draw_cdf(axes: Axes, values: Mapping[str, Sequence[float | None]]) -> None:
