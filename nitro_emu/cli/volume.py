@@ -1,0 +1,41 @@
+"""`nitro-volume`: block devices over SRD, their servers, and where a host attaches them.
+
+Exit status 0: done; 1: it failed; 2: wrong usage. Errors are one line on stderr. A command's module is imported when
+the command is used.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from netns.base.program import Program
+from nitro_emu.command import STATUSES
+
+COMMANDS: Final = {
+    "attach": "nitro_emu.cli.volume_attach:attach",
+    "detach": "nitro_emu.cli.volume_ask:detach",
+    "ls": "nitro_emu.cli.volume_ask:list_command",
+    "status": "nitro_emu.cli.volume_ask:status",
+}
+"""Module and object of each command."""
+
+
+@click.group("nitro-volume", cls=Program, commands_at=COMMANDS, statuses=STATUSES)
+@click.version_option(package_name="open-srd", prog_name="nitro-volume")
+def cli() -> None:
+    """Serve block devices over SRD, and attach them: programs of the host use them by NBD.
+
+    First steps:
+
+    \b
+      nitro-volume attach --memory 1G vol-1           a volume in memory, to try clients with
+      nbdinfo 'nbd+unix:///vol-1?socket=/run/nitro-volume/vol-1.sock'
+      nitro-volume status vol-1                       show what it has done, and how long it took
+      nitro-volume detach vol-1
+    """  # noqa: D301 - \b is click's mark for "do not rewrap"
+
+
+if __name__ == "__main__":
+    cli()
