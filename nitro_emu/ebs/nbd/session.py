@@ -154,7 +154,7 @@ class Session:
 
     def _request_untrusted(self, asked: WireRequest) -> Request:
         """Return a request whose bounds are right. Raises DeviceError, which the client is told."""
-        if asked.kind is None or asked.flags & ~ALLOWED_FLAGS[asked.kind]:
+        if asked.kind is None or asked.flags & ~int(ALLOWED_FLAGS[asked.kind]):
             raise DeviceError(errno.EINVAL, "this command, or one of its flags, is not served")
         if asked.kind is Kind.READ and asked.length_bytes > MAX_PAYLOAD_BYTES:
             raise DeviceError(errno.EINVAL, f"a read has at most {MAX_PAYLOAD_BYTES} bytes")
