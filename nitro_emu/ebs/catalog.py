@@ -107,7 +107,10 @@ class Catalog(Closing):
             ):
                 replicas.setdefault(name, []).append(ServerAddress(host, port, domain))
             rows = self._db.execute("SELECT name, id, size_bytes, wrapped_key FROM volumes ORDER BY name")
-            return [Volume(*row, tuple(replicas.get(row[0], ()))) for row in rows]
+            return [
+                Volume(name, number, size_bytes, wrapped_key, tuple(replicas.get(name, ())))
+                for name, number, size_bytes, wrapped_key in rows
+            ]
 
     def close(self) -> None:
         """Close the file."""
