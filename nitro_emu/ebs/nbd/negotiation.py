@@ -97,10 +97,10 @@ class Negotiation:
         return b"".join(option_reply(option, Reply.INFO, each) for each in told) + option_reply(option, Reply.ACK)
 
     def _contexts(self, option: int, data: bytes) -> bytes:
-        name, queries = contexts_untrusted(data)
         is_set = option == Option.SET_META_CONTEXT
         if is_set:
-            self.has_context = False
+            self.has_context = False  # whatever comes of it
+        name, queries = contexts_untrusted(data)
         if not self.is_structured:
             raise NbdError("contexts need structured replies; negotiate them first")
         if not self._is_ours(name):

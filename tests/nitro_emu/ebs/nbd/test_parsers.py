@@ -102,8 +102,8 @@ def test_contexts_are_listed_by_prefix_and_selected_by_name() -> None:
     listed, none = text(b"vol-1") + b"\0\0\0\1" + text(b"base:"), text(b"vol-1") + b"\0\0\0\1" + text(b"qemu:x")
     assert b"base:allocation" in agreed.answer_untrusted(9, listed)[0]
     assert b"base:allocation" in agreed.answer_untrusted(9, text(b"") + bytes(4))[0]
-    chosen = []
-    for data in (listed, text(b"vol-1") + b"\0\0\0\1" + text(b"base:allocation"), none):
+    chosen, whole = [], text(b"vol-1") + b"\0\0\0\1" + text(b"base:allocation")
+    for data in (listed, whole, none, whole, text(b"other") + whole[9:], whole, b"cut"):
         agreed.answer_untrusted(10, data)
         chosen.append(agreed.has_context)
-    assert chosen == [False, True, False]
+    assert chosen == [False, True, False, True, False, True, False]

@@ -346,6 +346,8 @@ async def test_closing_waits_for_the_requests_under_way_and_answers_them(stage: 
     closing = asyncio.ensure_future(stage.server.close())
     await until(lambda: not stage.path.exists())
     client.send(WRITE, cookie=2, data=b"late")
+    for _ in range(50):  # turns of the loop, in which a server that does not wait would end
+        await asyncio.sleep(0)
     assert not closing.done()
     stage.device.gate.set()
     await closing
