@@ -10,7 +10,7 @@ from netns.base.entry import start
 from nitro_emu.errors import ConfigError, NitroError
 from srd.errors import SrdError
 
-EXTRA: Final = ("cbor2", "click", "prometheus_client", "pydantic", "rich", "uvloop", "yaml")
+EXTRA: Final = ("cbor2", "click", "crc32c", "prometheus_client", "pydantic", "rich", "uvloop", "yaml")
 """What the extra `card` brings."""
 
 STATUSES: Final[dict[type[Exception], int]] = {ConfigError: 2, NitroError: 1, SrdError: 1, DevmemError: 1}

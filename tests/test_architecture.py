@@ -58,6 +58,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
         "nitro_emu.peers.mapping",
         "nitro_emu.cli.verify",
     ),
+    "crc32c": "nitro_emu.ebs.server",
     "pyroute2": ("netns", "srd.tunnel.interface"),
     "uvloop": ("srd", "nitro_emu.card.daemon", "nitro_emu.cli.volume_attach"),
     "prometheus_client": (
