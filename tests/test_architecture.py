@@ -57,10 +57,11 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
         "nitro_emu.ebs",
         "nitro_emu.peers.mapping",
         "nitro_emu.cli.verify",
+        "nitro_emu.cli.volume_keys",
     ),
     "crc32c": "nitro_emu.ebs.server",
     "pyroute2": ("netns", "srd.tunnel.interface"),
-    "uvloop": ("srd", "nitro_emu.card.daemon", "nitro_emu.cli.volume_attach"),
+    "uvloop": ("srd", "nitro_emu.card.daemon", "nitro_emu.cli.volume_"),
     "prometheus_client": (
         "netns.base.metrics",
         "nitro_emu.card.metrics",

@@ -15,8 +15,11 @@ from nitro_emu.command import STATUSES
 
 COMMANDS: Final = {
     "attach": "nitro_emu.cli.volume_attach:attach",
+    "create": "nitro_emu.cli.volume_create:create",
     "detach": "nitro_emu.cli.volume_ask:detach",
     "ls": "nitro_emu.cli.volume_ask:list_command",
+    "scrub": "nitro_emu.cli.volume_create:scrub",
+    "serve": "nitro_emu.cli.volume_serve:serve_command",
     "status": "nitro_emu.cli.volume_ask:status",
 }
 """Module and object of each command."""
@@ -34,6 +37,12 @@ def cli() -> None:
       nbdinfo 'nbd+unix:///vol-1?socket=/run/nitro-volume/vol-1.sock'
       nitro-volume status vol-1                       show what it has done, and how long it took
       nitro-volume detach vol-1
+    \b
+      srd keygen --psk volumes.psk                    for servers and hosts
+      nitro-volume serve /srv/volumes --listen 192.0.2.1:4420 --psk-file volumes.psk
+      nitro-volume create vol-2 --size 10G --card card.yaml --psk-file volumes.psk \\
+          --server rack-1=192.0.2.1:4420 --server rack-2=192.0.2.2:4420 --server rack-3=192.0.2.3:4420
+      nitro-volume attach vol-2 --card card.yaml --psk-file volumes.psk
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
 
 

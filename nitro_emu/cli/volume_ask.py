@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from netns.base.addresses import host_port_text
 from netns.base.options import json_option
 from netns.base.output import print_json
 from netns.base.tables import print_table, table
-from nitro_emu.cli.tables import print_fields
-from nitro_emu.ebs.attachment import DEFAULT_RUN_DIR, ask, attached
+from nitro_emu.cli.tables import cell, print_fields
+from nitro_emu.cli.volume_options import catalog_option, name_argument, run_dir_option
+from nitro_emu.ebs.attachment import ask, attached
+from nitro_emu.ebs.catalog import Catalog
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.statistics import BOUNDS_US
 
-RUN_DIR_VARIABLE: Final = "NITRO_VOLUME_DIR"
 BAR_COLUMNS: Final = 40
-
-run_dir_option: Final = click.option(
-    "--run-dir",
-    type=click.Path(path_type=Path),
-    envvar=RUN_DIR_VARIABLE,
-    default=DEFAULT_RUN_DIR,
-    show_default=True,
-    show_envvar=True,
-    help="Directory of the sockets of attached volumes.",
-)
-name_argument: Final = click.argument("name")
 
 
 @click.command()
@@ -43,29 +33,33 @@ def detach(*, name: str, run_dir: Path, force: bool) -> None:
 
 @click.command("ls")
 @run_dir_option
+@catalog_option
 @json_option
-def list_command(*, run_dir: Path, as_json: bool) -> None:
-    """List the volumes that are attached to this host."""
-    found: dict[str, Mapping[str, Any]] = {}
+def list_command(*, run_dir: Path, catalog: Path, as_json: bool) -> None:
+    """List the volumes in the catalog, and those that are attached to this host."""
+    rows: dict[str, dict[str, Any]] = {}
+    if catalog.exists():
+        with Catalog(catalog) as known:
+            for volume in known.volumes():
+                at = [host_port_text(*address) for address in volume.addresses]
+                rows[volume.name] = {"size_bytes": volume.size_bytes, "servers": at, "addresses": [], "clients": 0}
     for name in attached(run_dir):
         try:
-            found[name] = ask(run_dir, name, "status")
+            found = ask(run_dir, name, "status")
         except VolumeError as error:
             click.echo(f"nitro-volume: {error}", err=True)
+            continue
+        row = rows.setdefault(name, {"servers": []})
+        row.update({key: found[key] for key in ("size_bytes", "addresses", "clients")})
     if as_json:
-        print_json({"volumes": [_row(each) for each in found.values()]})
-        return
-    if not found:
-        click.echo(f"no volume is attached in {run_dir}")
-        return
-    made = table("volume", "bytes", "clients", "address", text=("address",))
-    for each in found.values():
-        made.add_row(each["name"], str(each["size_bytes"]), str(each["clients"]), " ".join(each["addresses"]))
-    print_table(made)
-
-
-def _row(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: status[key] for key in ("name", "size_bytes", "clients", "addresses", "pid")}
+        print_json({"volumes": [{"name": name, **row} for name, row in rows.items()]})
+    elif rows:
+        made = table("volume", "bytes", "servers", "clients", "attached at", text=("servers", "attached at"))
+        for name, row in rows.items():
+            made.add_row(name, *(cell(row[key]) for key in ("size_bytes", "servers", "clients", "addresses")))
+        print_table(made)
+    else:
+        click.echo(f"no volume is in {catalog}, or attached in {run_dir}")
 
 
 @click.command()

@@ -28,7 +28,7 @@ _APPLICATION_ID: Final = 0x53524443
 """'SRDC', in the file's header."""
 _SCHEMA: Final = """
 CREATE TABLE volumes (
-    name TEXT PRIMARY KEY, id INTEGER UNIQUE NOT NULL, size_bytes INTEGER NOT NULL, wrapped_key BLOB
+    name TEXT PRIMARY KEY, id INTEGER UNIQUE NOT NULL, size_bytes INTEGER NOT NULL, wrapped_key BLOB NOT NULL
 ) STRICT;
 CREATE TABLE replicas (
     volume TEXT NOT NULL REFERENCES volumes (name) ON DELETE CASCADE, position INTEGER NOT NULL,
@@ -50,13 +50,18 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A volume. `id`: its name on servers; `wrapped_key`: None if it is not encrypted."""
+    """A volume. `id`: its name on servers."""
 
     name: str
     id: int
     size_bytes: int
-    wrapped_key: bytes | None
+    wrapped_key: bytes
     replicas: tuple[ServerAddress, ...]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of the server of each replica."""
+        return [(server.host, server.port) for server in self.replicas]
 
 
 class Catalog(Closing):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,9 +54,9 @@ class Result:
         """Return the longest time that any request took."""
         return max(float(each["lat_ns"]["max"]) for each in (self.read, self.write)) / 1e6
 
-    def histogram(self, direction: str) -> dict[int, int]:
+    def histogram(self, direction: str) -> Counter[int]:
         """Return how many requests took how many nanoseconds, in fio's bins."""
-        return {int(ns): count for ns, count in self._of(direction)["clat_ns"].get("bins", {}).items()}
+        return Counter({int(ns): count for ns, count in self._of(direction)["clat_ns"]["bins"].items()})
 
     def _of(self, direction: str) -> dict[str, Any]:
         return self.read if direction == "read" else self.write

@@ -18,9 +18,11 @@ from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.programs import ending_with_us
 from netns.topology.model import Topology, leaf_spine
+from nitro_emu.cli.volume_attach import COMPLETE
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Process, ProcessGroup
-from srd.secure.keys import create_psk
+from scripts.harness.waiting import wait_until
+from srd.secure.keys import create, create_psk
 
 NAME: Final = "vol-1"
 PORT: Final = 7480
@@ -43,6 +45,8 @@ class VolumeLab:
     directory: Path
     servers: dict[str, Process]
     """By host."""
+    security: Sequence[str]
+    """Options of all commands that reach servers."""
 
     @property
     def client(self) -> str:
@@ -57,7 +61,7 @@ class VolumeLab:
     def start_server(self, host: str) -> None:
         """Start a server on its disk, which it had before, and wait until it serves."""
         listen = f"{self.lab.address(host)}:{PORT}"
-        argv = [*_COMMAND, "serve", str(self.directory / host), "--listen", listen, "--json", *self._psk]
+        argv = [*_COMMAND, "serve", str(self.directory / host), "--listen", listen, "--json", *self.security]
         process = self.group.start(f"server at {host}", self.lab.command(host, argv))
         self.group.event(process, "ready", bound_s=READY_S)
         self.servers[host] = process
@@ -76,12 +80,12 @@ class VolumeLab:
             for part in ("--server", f"{self._leaf(host)}={self.lab.address(host)}:{PORT}")
         ]
         size = ("--size", str(size_bytes), "--replicas", str(REPLICAS))
-        self._run("create", NAME, *size, *self._catalog, *self._psk, "--card", str(card), *servers)
+        self._run("create", NAME, *size, *self._catalog, *self.security, "--card", str(card), *servers)
 
     @contextmanager
     def attached(self, *options: str) -> Iterator[Process]:
         """Attach the volume for a `with` block."""
-        argv = [*_COMMAND, "attach", NAME, "--json", *self._run_dir, *self._catalog, *self._psk]
+        argv = [*_COMMAND, "attach", NAME, "--json", *self._run_dir, *self._catalog, *self.security]
         argv += ["--card", str(self.directory / "card.yaml"), *options]
         process = self.group.start("nitro-volume attach", self.lab.command(self.client, argv))
         self.group.event(process, "ready", bound_s=READY_S)
@@ -98,9 +102,17 @@ class VolumeLab:
         """Return what `nitro-volume status` shows to people."""
         return self._run("status", NAME, *self._run_dir)
 
+    def await_repair(self, *, within_s: float) -> None:
+        """Wait until all replicas are complete. Raises BenchError."""
+        wait_until(
+            lambda: set(self.status()["device"]["replicas"].values()) == {COMPLETE},
+            within_s=within_s,
+            missing="the replicas were not complete",
+        )
+
     def scrub(self) -> str:
         """Have the servers check their blocks; return what `nitro-volume scrub` says."""
-        return self._run("scrub", NAME, *self._catalog, *self._psk, *self._run_dir)
+        return self._run("scrub", NAME, *self._catalog, *self.security)
 
     @property
     def _run_dir(self) -> Sequence[str]:
@@ -109,10 +121,6 @@ class VolumeLab:
     @property
     def _catalog(self) -> Sequence[str]:
         return ("--catalog", str(self.directory / "volumes.db"))
-
-    @property
-    def _psk(self) -> Sequence[str]:
-        return ("--psk-file", str(self.directory / "psk"))
 
     def _leaf(self, host: str) -> str:
         (link,) = self.lab.topology.links_of[host]
@@ -128,10 +136,15 @@ class VolumeLab:
 
 
 @contextmanager
-def volume_lab(lab: Lab, group: ProcessGroup, directory: Path) -> Iterator[VolumeLab]:
-    """Start a server at each host but the first; their disks are in `directory`. Raises BenchError."""
-    made = VolumeLab(lab, group, directory, {})
-    create_psk(directory / "psk")
+def volume_lab(lab: Lab, group: ProcessGroup, directory: Path, *, encrypted: bool = True) -> Iterator[VolumeLab]:
+    """Start a server at each host but the first; their disks are in `directory`. Raises BenchError.
+
+    `encrypted`: on the way; what servers get is encrypted in any case.
+    """
+    psk = directory / "psk"
+    made = VolumeLab(lab, group, directory, {}, ("--psk-file", str(psk)) if encrypted else ("--plain",))
+    create_psk(psk)
+    create(directory / "card.key")
     for host in lab.topology.hosts[1:]:
         made.start_server(host)
     yield made

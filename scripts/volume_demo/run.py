@@ -37,8 +37,10 @@ WORK: Final = (
     "--rw=randrw", "--rwmixread=30", "--bssplit=4k/30:16k/50:64k/20", f"--size={SIZE_BYTES}", "--iodepth=8",
     "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=64", "--fsync=64", "--randseed=1", "--rate=6m,6m",
 )  # fmt: skip
-FIRST_S: Final = 3.0
+PAUSE_S: Final = 3.0
 """Of undisturbed work, and between the faults."""
+REPAIR_S: Final = 40.0
+"""For the replica that was away to get all that it lacks."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -88,7 +90,7 @@ def _work(volume: VolumeLab, fio: Fio) -> Result:
 
 def _pause(job: Job) -> None:
     """Let fio go on for a while. Raises BenchError if it has ended, since it is to be disturbed."""
-    time.sleep(FIRST_S)
+    time.sleep(PAUSE_S)
     if not job.is_running:
         raise BenchError("fio ended before all faults had happened")
 
@@ -100,6 +102,7 @@ def _show(volume: VolumeLab, result: Result) -> None:
             f"{direction:5}  {result.iops(direction):6.0f} IOPS  p50 {median_us:8.0f} us  p99.9 {tail_us:8.0f} us"
         )
     click.echo(f"longest request {result.longest_ms():.0f} ms; wrong blocks {result.wrong}; errors {result.error}\n")
+    volume.await_repair(within_s=REPAIR_S)
     click.echo(volume.status_text())
     click.echo(volume.scrub())
 

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.nitro_emu.ebs.volume_processes import Attached, attached
+from nitro_emu.ebs.attachment import ask
+from tests.nitro_emu.ebs.volume_processes import Attached, Servers, attached, command, volume_servers
 from tests.patience import PATIENCE_S, wait_until
+from tests.programs import run_to_end
 
 pytestmark = [pytest.mark.volume, pytest.mark.long]
 
@@ -30,11 +32,19 @@ def run(*argv: object, cwd: Path | None = None) -> str:
     return result.stdout
 
 
-@pytest.fixture
-def volume(tmp_path: Path) -> Iterator[Attached]:
-    with attached(tmp_path / "run", "--memory", "128M") as found:
-        yield found
-        found.detach()
+@pytest.fixture(params=["memory", "servers"])
+def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Attached]:
+    """In memory, and on three servers, encrypted."""
+    if request.param == "memory":
+        with attached(tmp_path / "run", "--memory", "128M") as found:
+            yield found
+            found.detach()
+        return
+    with volume_servers(tmp_path) as servers:
+        servers.create()
+        with servers.attached() as found:
+            yield found
+            found.detach()
 
 
 @pytest.fixture
@@ -103,6 +113,36 @@ def test_fio_verifies_mixed_sizes(volume: Attached, tmp_path: Path, jobs: int) -
     (job,) = json.loads((tmp_path / "fio.json").read_text())["jobs"]
     assert job["error"] == 0
     assert job["read"]["io_bytes"] >= jobs * (32 << 20)  # what was read at random, and all that was written, again
+
+
+def test_fio_verifies_while_a_server_is_killed_and_comes_back(tmp_path: Path) -> None:
+    with volume_servers(tmp_path) as servers:
+        servers.create(size="32M")
+        with servers.attached() as volume:
+            argv = [
+                "fio", "--name=mixed", "--ioengine=nbd", f"--uri={volume.uri}", "--rw=randrw", "--verify=crc32c",
+                "--bssplit=4k/50:16k/50", "--size=16m", "--iodepth=8", "--verify_backlog=32", "--verify_fatal=1",
+            ]  # fmt: skip
+            with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as fio:
+                wait_until(lambda: writes(servers) > 50)
+                servers.kill(1)
+                before = writes(servers)
+                wait_until(lambda: writes(servers) > before + 50)
+                servers.start(1)
+                out, _ = fio.communicate(timeout=4 * PATIENCE_S)
+            assert fio.returncode == 0, out
+            wait_until(
+                lambda: set(ask(servers.run_dir, "vol-1", "status")["device"]["replicas"].values()) == {"complete"}
+            )
+            result = run_to_end(command("scrub", "vol-1", "--json", *servers.options))
+            reports = json.loads(result.stdout)["replicas"]
+            assert [(each["corrupt_blocks"], each["failure"]) for each in reports] == [(0, None)] * 3
+            volume.detach()
+
+
+def writes(servers: Servers) -> int:
+    found: int = ask(servers.run_dir, "vol-1", "status")["requests"]["write"]["operations"]
+    return found
 
 
 @contextmanager
