@@ -14,7 +14,7 @@ from typing import Final
 
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, MAX_EPOCH, Kind
+from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, MAX_EPOCH, Kind, epoch_of
 
 MAX_IO_BYTES: Final = 1 << 20
 """Data of one command."""
@@ -61,6 +61,12 @@ _MOST_BYTES: Final = {
 }
 """Of the volume that a command may be about; others have MAX_IO_BYTES."""
 
+_KINDS: Final = {
+    Opcode.WRITE: {Kind.DATA},
+    Opcode.ZERO: {Kind.HOLE, Kind.ZERO},
+    Opcode.ADOPT: {Kind.HOLE, Kind.ZERO, Kind.ABSENT},
+}
+
 
 class Outcome(IntEnum):
     """How a command has ended."""
@@ -80,6 +86,10 @@ class Outcome(IntEnum):
     """There is no such volume here."""
     REFUSED = 7
     """It is no command of a conforming writer."""
+
+
+BLANK: Final = (1 << 64) - 1
+"""A mark: the replica has lost all that it had, and so has no say in what was written."""
 
 
 class CapsuleError(VolumeError):
@@ -130,7 +140,7 @@ class Reply:
     epoch: int = 0
     owner: int = 0
     mark: int = 0
-    """The epoch of which it is a replica."""
+    """The epoch of which it is a replica, or BLANK."""
     value: int = 0
 
     def encode(self) -> bytes:
@@ -163,6 +173,8 @@ def _check(command: Command) -> None:
         raise CapsuleError(f"epoch {command.epoch}; {MAX_EPOCH} is the last one")
     if command.opcode is Opcode.CREATE or command.opcode in NO_DATA:
         return
+    if command.kind not in _KINDS.get(command.opcode, set(Kind)) or epoch_of(command.version) > command.epoch:
+        raise CapsuleError(f"{command.opcode.name} of {command.kind.name}, version {command.version:#x}")
     most = _MOST_BYTES.get(command.opcode, MAX_IO_BYTES)
     if command.opcode is Opcode.DIGESTS:
         is_right = 0 < command.length <= MAX_IO_BYTES // 8

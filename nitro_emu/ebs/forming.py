@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nitro_emu.ebs.capsule import Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import BLANK, Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.link import URGENT_BYTES, Link, LinkError, Memory
@@ -145,10 +145,12 @@ async def form(replicas: Replicas, *, last_epoch: int, without: int | None = Non
     promise = replicas.command(Opcode.PROMISE, epoch=epoch)
     answers = await replicas.ask(known, promise, enough=enough)
     promised = {number: reply.mark for number, reply in answers.items() if reply.outcome is Outcome.OK}
+    blank = {number for number, mark in promised.items() if mark == BLANK}
     busy = [reply for reply in answers.values() if reply.outcome is Outcome.BUSY]
     if busy and len(promised) < enough:
         raise NotFormedError("another writer has it: detach it there, or wait for 2 s after its end")
-    _require(replicas, promised, "promise an epoch")
+    _require(replicas, promised.keys() - blank, "promise an epoch, and have kept what they had")
+    promised |= dict.fromkeys(blank, -1)
     view = View(epoch, replicas=count, members=promised)
     await _reconcile(replicas, view, marks=promised)
     await asyncio.gather(*(replicas.call(each, replicas.command(Opcode.MARK, epoch=epoch)) for each in promised))

@@ -15,8 +15,8 @@ from nitro_emu.ebs.link import URGENT_BYTES
 from srd import Endpoint
 
 SMALL_BYTES: Final = 64 << 10
-SMALL_SLOTS: Final = 64
-"""Four queues of 16 requests, as databases have them."""
+SMALL_SLOTS: Final = 256
+"""Of 1,000 writes a second those that wait for one server of three until it is left (`LAG_S`)."""
 URGENT_SLOTS: Final = 48
 """What is compared at once, of three replicas."""
 LARGE_SLOTS: Final = 16

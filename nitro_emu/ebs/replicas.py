@@ -38,6 +38,8 @@ ATTACH_BOUND_S: Final = 5.0
 """Two leases and a half of a writer that has died."""
 HEDGE_S: Final = 0.03
 """Longer than nearly all reads take, and so short that a server that has stopped is hardly noticed."""
+LAG_S: Final = 0.2
+"""How long a majority waits for the rest: longer than nearly all writes, no longer than there is memory for."""
 RETRY_S: Final = 0.25
 """How often a server that is away is asked, and a view tried."""
 MAX_PAUSE_S: Final = 10.0
@@ -93,8 +95,9 @@ class ReplicatedVolume:
         self._has_gap = asyncio.Event()  # a member lacks something
         self._pause_s = RETRY_S
         self._lets_in_at = -math.inf
-        self._rate = TokenBucket(repair_bytes_per_s, depth_s=MAX_IO_BYTES / repair_bytes_per_s)
+        self._rate = TokenBucket(repair_bytes_per_s, depth_s=0.0)
         self._tasks = dict[asyncio.Task[Any], None]()  # in their order
+        self._sending: dict[int, set[asyncio.Task[bool]]] = {number: set() for number in range(len(links))}
         self._log = logging.getLogger(f"nitro_emu.volume.{name}")
 
     # -- attach, detach -----------------------------------------------------------------------------------------------
@@ -113,7 +116,7 @@ class ReplicatedVolume:
         except BaseException:
             await self._close_links()
             raise
-        for work in (self._keep(), self._repair()):
+        for work in (self._keep(), self._watch(), self._repair()):
             self._start(work).add_done_callback(self._on_end)
         return self
 
@@ -250,16 +253,31 @@ class ReplicatedVolume:
         """Send a write to all members; return True once a majority has it, None: there is none."""
         first = command.offset // BLOCK_BYTES
         members = view.begin_write(number, first=first, end=first + command.length // BLOCK_BYTES)
-        calls = {self._start(self._to_one(view, number, member, command, use)) for member in members}
+        calls = {self._send(view, number, member, command, use) for member in members}
         have = 0
         while calls:
             done, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
             have += sum(call.result() for call in done if not call.cancelled())
             if have >= view.majority:
+                if calls:
+                    asyncio.get_running_loop().call_later(LAG_S, self._drop_laggards, view, number)
                 return True
             if have + len(calls) < view.majority:
                 return None
         return None
+
+    def _send(self, view: View, number: int, member: int, command: Command, use: _Use | None) -> asyncio.Task[bool]:
+        task = self._start(self._to_one(view, number, member, command, use))
+        sending = self._sending[member]
+        sending.add(task)
+        task.add_done_callback(sending.discard)
+        return task
+
+    def _drop_laggards(self, view: View, number: int) -> None:
+        """Go on without members that do not have a write by now: its memory, and others', waits for them."""
+        for member in [each for each, found in view.members.items() if number in found.writing]:
+            if not view.is_over:
+                self._drop(view, member, LinkError(f"{self._links[member].name}: is too slow"))
 
     async def _to_one(self, view: View, number: int, member: int, command: Command, use: _Use | None) -> bool:
         """Send a write to a member; return whether it has it."""
@@ -298,7 +316,7 @@ class ReplicatedVolume:
         first, end = offset // BLOCK_BYTES, (offset + len(into)) // BLOCK_BYTES
 
         async def ask(view: View) -> bool | None:
-            if not view.readers(first, end) and end - first > 1:  # nobody has all of it
+            if end - first > 1 and not view.has_reader(first, end):  # nobody has all of it
                 half = (end - first) // 2 * BLOCK_BYTES
                 await self._read(offset, into=into[:half])
                 await self._read(offset + half, into=into[half:])
@@ -343,7 +361,9 @@ class ReplicatedVolume:
 
     async def _read_from(self, view: View, member: int, command: Command) -> bytes | None:
         """Return what a member has; None: it has not, or is no member any more."""
-        view.members[member].reads += 1
+        if (asked := view.members.get(member)) is None:  # it was dropped a moment ago
+            return None
+        asked.reads += 1
         buffer = await self._memory.take(command.length)
         use = _Use(buffer)
         try:
@@ -359,8 +379,7 @@ class ReplicatedVolume:
             return None
         finally:
             use.end(is_quiet=True)
-            if (found := view.members.get(member)) is not None:
-                found.reads -= 1
+            asked.reads -= 1
 
     async def _note_absent(self, view: View, member: int, *, block: int) -> None:
         """Have a block that a member has lost be repaired."""
@@ -434,21 +453,22 @@ class ReplicatedVolume:
         if member in view.members and not view.is_over:
             self._log.warning("%s: goes on without a replica: %s", self.name, error)
         view.drop(member)
+        for task in self._sending[member] - {asyncio.current_task()}:
+            task.cancel()
         if view.is_over:
             self._wanted.set()
             self._tell()
 
     async def _keep(self) -> None:
-        """Renew leases, and form a view when one is wanted, or a server is back."""
+        """Renew leases, and form a view when one is wanted."""
         failed, reason = None, ""
         while True:
             try:
                 async with asyncio.timeout(RETRY_S):
                     await self._wanted.wait()
             except TimeoutError:
-                if not await self._is_one_back():
-                    await self._renew()
-                    continue
+                await self._renew()
+                continue
             self._view.is_over = True
             self._tell()
             try:
@@ -468,6 +488,13 @@ class ReplicatedVolume:
     async def _renew(self) -> None:
         if not self._view.is_leased(time_now() + RENEW_S):
             await self._confirm(self._view)
+
+    async def _watch(self) -> None:
+        """Have a view be formed when a server is back."""
+        while True:
+            await asyncio.sleep(RETRY_S)
+            if await self._is_one_back():
+                self._wanted.set()
 
     async def _is_one_back(self) -> bool:
         """Whether a server that is no member answers, and it is time to let it in."""

@@ -169,6 +169,10 @@ class View:
         """Whether there is a write to these blocks that no majority has yet: what was read may be lost again."""
         return any(begin < end and first < until for begin, until, _ in self._open.values())
 
+    def has_reader(self, first: int, end: int) -> bool:
+        """Whether there is a member that may be read."""
+        return any(member.can_read(first, end) for member in self.members.values())
+
     def readers(self, first: int, end: int) -> list[int]:
         """Return the members that may be read, those with the fewest reads on their way first, equals in turn."""
         able = [number for number, member in self.members.items() if member.can_read(first, end)]

@@ -30,7 +30,7 @@ class VolumeRow:
     owner: int
     """Who has got that promise."""
     mark: int
-    """The last epoch that this replica was one of, with all that was decided at its beginning."""
+    """The last epoch that this replica was one of, with all that was decided at its beginning; -1: it has lost that."""
 
 
 class Ledger:
@@ -65,7 +65,7 @@ class Ledger:
         self._change("UPDATE volumes SET epoch = ?, owner = ? WHERE id = ?", (epoch, owner, volume))
 
     def mark(self, volume: int, *, epoch: int) -> None:
-        """Note that it is a replica of the epoch. Raises VolumeError."""
+        """Note that it is a replica of the epoch; -1: of none any more. Raises VolumeError."""
         self._change("UPDATE volumes SET mark = ? WHERE id = ?", (epoch, volume))
 
     def _change(self, statement: str, values: tuple[int, ...]) -> None:

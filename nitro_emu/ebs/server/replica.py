@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from nitro_emu.ebs.capsule import Command, Opcode, Outcome, Reply
+from nitro_emu.ebs.capsule import BLANK, Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.server.disk import File
@@ -198,7 +198,8 @@ class Replica:
         return self._reply(Outcome.OK, value=corrupt)
 
     def _reply(self, outcome: Outcome, *, value: int = 0) -> Reply:
-        return Reply(outcome=outcome, epoch=self._epoch, owner=self._owner, mark=self._mark, value=value)
+        mark = BLANK if self._mark < 0 else self._mark
+        return Reply(outcome=outcome, epoch=self._epoch, owner=self._owner, mark=mark, value=value)
 
     async def close(self) -> None:
         """Finish the writes that are in the log, and close the files."""

@@ -107,13 +107,24 @@ class VolumeServer:
         self._tasks = set[asyncio.Task[None]]()
         for row in ledger.volumes():
             try:
-                self._replicas[row.id] = self._open(row)
+                self._replicas[row.id] = self._open(self._remembered(row))
             except VolumeError as error:
                 _log.error("volume %x is not served: %s", row.id, error)
 
+    def _remembered(self, row: VolumeRow) -> VolumeRow:
+        """Return what is known of a volume; without its directory, that all is lost. Raises VolumeError."""
+        if not row.epoch or self._directory_of(row).exists():
+            return row
+        self._ledger.mark(row.id, epoch=-1)
+        _log.warning("%s is missing: the volume's writer fills it from other servers", self._directory_of(row))
+        return replace(row, mark=-1)
+
+    def _directory_of(self, row: VolumeRow) -> Path:
+        return self._directory / f"{row.id:016x}"
+
     def _open(self, row: VolumeRow) -> Replica:
         """Open a volume. Raises VolumeError."""
-        directory = self._directory / f"{row.id:016x}"
+        directory = self._directory_of(row)
         try:
             directory.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:

@@ -18,12 +18,12 @@ class ServerProcess:
     """One server, which keeps its directory and its port when it is started again."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self.port = 0
         self.start()
 
     def start(self) -> None:
-        argv = [sys.executable, str(SERVE), str(self._directory), str(self.port), KEY.hex()]
+        argv = [sys.executable, str(SERVE), str(self.directory), str(self.port), KEY.hex()]
         self.process = Process(argv)
 
     def ready(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -53,10 +54,14 @@ def test_a_changed_byte_is_another_command_or_none(at: int, value: int) -> None:
         ({"length": 0}, "WRITE of 0 at 4096"),
         ({"length": 2 << 20}, "WRITE of 2097152 at 4096"),
         ({"offset": 1}, "WRITE of 8192 at 1"),
+        ({"kind": Kind.ZERO}, "WRITE of ZERO"),
+        ({"opcode": Opcode.ZERO}, "ZERO of DATA"),
+        ({"opcode": Opcode.ADOPT}, "ADOPT of DATA"),
+        ({"version": 4 << 40}, "WRITE of DATA, version 0x40000000000"),
         ({"epoch": 1 << 24}, "epoch 16777216; 16777215 is the last one"),
     ],
 )
-def test_what_no_writer_asks(fields: dict[str, int], reason: str) -> None:
+def test_what_no_writer_asks(fields: dict[str, Any], reason: str) -> None:
     wrong = Command(**{name: fields.get(name, getattr(COMMAND, name)) for name in COMMAND.__slots__})
     with pytest.raises(CapsuleError, match=reason):
         command_untrusted(wrong.encode())

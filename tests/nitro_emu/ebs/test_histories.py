@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.nitro_emu.ebs.histories import History
+from tests.nitro_emu.ebs.stopped_writer import read_after_a_stop
 
 
 def test_histories_are_linearizable() -> None:
@@ -13,6 +14,11 @@ def test_histories_are_linearizable() -> None:
     assert sum(each.faults for each in histories) > 2 * len(histories)
     assert sum(each.has_fenced for each in histories) > len(histories) / 20
     assert sum(each.failed for each in histories)
+
+
+@pytest.mark.parametrize("away", range(3))
+def test_a_writer_that_was_stopped_reads_nothing_old(away: int) -> None:
+    assert read_after_a_stop(away) == "v: another writer has attached it (epoch 2); this one is out: attach it again"
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack
 from random import Random
@@ -140,3 +141,20 @@ async def test_a_second_writer_waits_for_the_first(servers: list[ServerProcess])
                 pass
     async with attached(4, servers) as volume:
         assert volume.epoch == 2
+
+
+async def test_a_replica_whose_directory_was_removed_is_filled_again(servers: list[ServerProcess]) -> None:
+    await create(5, servers)
+    async with attached(5, servers) as volume:
+        writer = Writer(volume, seed=5)
+        await writer.write()
+        servers[1].kill()
+        shutil.rmtree(servers[1].directory / f"{5:016x}")
+        await writer.write()
+        servers[1].start()
+        servers[1].ready()
+        await volume.wait_whole()
+        servers[0].kill()
+        await writer.check()
+    servers[0].start()
+    servers[0].ready()

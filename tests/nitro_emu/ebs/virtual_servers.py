@@ -79,8 +79,8 @@ class Server:
         self.random = random
         self._size_bytes = blocks * BLOCK_BYTES
         self.disk = VirtualDisk()
-        self._ledger = Ledger(":memory:")
-        self._ledger.create(VOLUME, size_bytes=self._size_bytes)
+        self.ledger = Ledger(":memory:")
+        self.ledger.create(VOLUME, size_bytes=self._size_bytes)
         self.replica: Replica | None = None
         self._tasks = set[asyncio.Task[Any]]()
         self.is_awake = asyncio.Event()
@@ -89,10 +89,10 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        (row,) = self._ledger.volumes()
+        (row,) = self.ledger.volumes()
         clock = asyncio.get_running_loop().time
         store = Store(self.disk, size_bytes=self._size_bytes, log_bytes=LOG_BYTES)
-        self.replica = self.make_replica(row, store=store, ledger=self._ledger, sync=self._sync, clock=clock)
+        self.replica = self.make_replica(row, store=store, ledger=self.ledger, sync=self._sync, clock=clock)
 
     async def _sync(self, files: Sequence[File]) -> None:
         await asyncio.sleep(self.random.uniform(0.0001, 0.002))
