@@ -48,7 +48,7 @@ class Result:
 
     def latency_us(self, direction: str, percent: float) -> float:
         """Return a percentile of the time from submission to completion."""
-        return float(self._of(direction)["clat_ns"]["percentile"][f"{percent:.6f}"]) / 1e3
+        return float(self._of(direction)["lat_ns"]["percentile"][f"{percent:.6f}"]) / 1e3
 
     def longest_ms(self) -> float:
         """Return the longest time that any request took."""
@@ -56,7 +56,7 @@ class Result:
 
     def histogram(self, direction: str) -> Counter[int]:
         """Return how many requests took how many nanoseconds, in fio's bins."""
-        return Counter({int(ns): count for ns, count in self._of(direction)["clat_ns"]["bins"].items()})
+        return Counter({int(ns): count for ns, count in self._of(direction)["lat_ns"]["bins"].items()})
 
     def _of(self, direction: str) -> dict[str, Any]:
         return self.read if direction == "read" else self.write
@@ -100,7 +100,8 @@ class Fio:
         self._count += 1
         report = Path(self._directory.name, f"{self._count}.json")
         argv = ["fio", "--name=job", "--ioengine=nbd", f"--uri={uri}", "--output-format=json+", f"--output={report}"]
-        argv += [f"--aux-path={self._directory.name}", "--percentile_list=50:99:99.9", *options]
+        argv += [f"--aux-path={self._directory.name}", "--percentile_list=50:99:99.9"]
+        argv += ["--lat_percentiles=1", "--clat_percentiles=0", *options]
         return Job(self._group, self._group.start("fio", [*before, *argv]), report, bound_s=bound_s)
 
     def run(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> Result:
