@@ -30,6 +30,10 @@ class Buffer(Protocol):
 class Memory(Protocol):
     """Where buffers come from."""
 
+    @property
+    def is_short(self) -> bool:
+        """Whether most of it is in use."""
+
     async def take(self, length_bytes: int) -> Buffer:
         """Return a buffer, once there is one."""
 

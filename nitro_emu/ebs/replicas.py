@@ -39,7 +39,7 @@ ATTACH_BOUND_S: Final = 5.0
 HEDGE_S: Final = 0.03
 """Longer than nearly all reads take, and so short that a server that has stopped is hardly noticed."""
 LAG_S: Final = 0.2
-"""How long a majority waits for the rest: longer than nearly all writes, no longer than there is memory for."""
+"""How long a majority waits for the rest when memory is short; longer than nearly all writes take."""
 RETRY_S: Final = 0.25
 """How often a server that is away is asked, and a view tried."""
 MAX_PAUSE_S: Final = 10.0
@@ -88,7 +88,7 @@ class ReplicatedVolume:
         self._view = View(0, replicas=len(links), members=())
         self._view.is_over = True
         self._sequence = 0
-        self._waiting_reads = 0  # for writes of the same blocks
+        self._waiting = 0  # for acknowledgements
         self._failure: DeviceError | None = None
         self._changed = asyncio.Event()  # set, and another one put in its place, by `_tell`
         self._wanted = asyncio.Event()  # a view is to be formed
@@ -151,10 +151,14 @@ class ReplicatedVolume:
 
     async def wait_whole(self) -> None:
         """Return once all servers are there and have all. Raises DeviceError when it is detached, or fenced."""
-        while any(not each.is_member or each.missing_blocks for each in self.status()):
-            if self._failure is not None:
-                raise self._failure
-            await self._changed.wait()
+        self._waiting += 1
+        try:
+            while not self._view.is_whole:
+                if self._failure is not None:
+                    raise self._failure
+                await self._changed.wait()
+        finally:
+            self._waiting -= 1
 
     @property
     def epoch(self) -> int:
@@ -274,10 +278,13 @@ class ReplicatedVolume:
         return task
 
     def _drop_laggards(self, view: View, number: int) -> None:
-        """Go on without members that do not have a write by now: its memory, and others', waits for them."""
-        for member in [each for each, found in view.members.items() if number in found.writing]:
-            if not view.is_over:
-                self._drop(view, member, LinkError(f"{self._links[member].name}: is too slow"))
+        """Go on without members that do not have a write by now, if memory is short, which waits for them."""
+        laggards = [each for each, found in view.members.items() if number in found.writing]
+        if laggards and not view.is_over and not self._memory.is_short:
+            asyncio.get_running_loop().call_later(LAG_S, self._drop_laggards, view, number)
+            return
+        for member in laggards:
+            self._drop(view, member, LinkError(f"{self._links[member].name}: is too slow"))
 
     async def _to_one(self, view: View, number: int, member: int, command: Command, use: _Use | None) -> bool:
         """Send a write to a member; return whether it has it."""
@@ -288,7 +295,7 @@ class ReplicatedVolume:
             self._drop(view, member, RefusedError(self._links[member].name, reply))
             return False
         view.acknowledged(number, member=member, version=command.version)
-        if self._waiting_reads:
+        if self._waiting:
             self._tell()
         return True
 
@@ -349,12 +356,12 @@ class ReplicatedVolume:
 
     async def _may_return(self, view: View, first: int, end: int) -> bool:
         """Whether what was read of a view stays: a majority has it, and no other writer has come."""
-        self._waiting_reads += 1
+        self._waiting += 1
         try:
             while view.is_open(first, end) and not view.is_over and self._failure is None:
                 await self._changed.wait()
         finally:
-            self._waiting_reads -= 1
+            self._waiting -= 1
         if view.is_open(first, end):
             return False
         return view.is_leased(time_now()) or await self._confirm(view) is not None

@@ -137,11 +137,18 @@ class View:
     def __init__(self, epoch: int, *, replicas: int, members: Iterable[int]) -> None:
         """`replicas`: of the volume."""
         self.epoch = epoch
+        self._replicas = replicas
         self.majority = majority(replicas)
         self.members = {number: Member() for number in members}
         self._turn = 0
         self._open: dict[int, tuple[int, int, set[int]]] = {}
         self.is_over = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all replicas are members and have all that was written."""
+        members = self.members.values()
+        return len(members) == self._replicas and not any(each.missing or each.writing for each in members)
 
     def drop(self, member: int) -> None:
         """Go on without a member: it has failed a command, and may lack what it was to do."""

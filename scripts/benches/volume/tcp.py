@@ -107,6 +107,8 @@ async def _do(replica: Replica, command: Command, transfer: _Transfer, writer: a
 class _Memory:
     """Ordinary memory."""
 
+    is_short = False
+
     async def take(self, length_bytes: int) -> Buffer:
         """Return a buffer."""
         return _Buffer(length_bytes)

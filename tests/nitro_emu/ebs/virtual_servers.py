@@ -64,6 +64,8 @@ class Buffer:
 
 
 class Memory:
+    is_short = False
+
     async def take(self, length_bytes: int) -> Buffer:
         return Buffer(length_bytes)
 
