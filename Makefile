@@ -1,7 +1,9 @@
 # make demo        the main job: a file over a lossy four-path fabric, by SRD and by kernel TCP (root)
 # make demo-card   two tenants on two emulated EFA cards on that fabric: what is carried, denied, hidden and attested (root)
+# make demo-volume an encrypted volume on three servers of a lab, while one is killed and a spine dies (root)
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
+# make test-volume a volume by clients of others: libnbd, qemu, fio, a real file system (root)
 # make test-long   all tests, interpreted and compiled, coverage floors, all benches in virtual time, torture (root)
 # make manuals     manual pages and shell completion, into .venv/share or PREFIX=/usr/local; no root but what PREFIX wants
 # make wheels      a wheel that installs without a compiler on this kind of machine, into dist/; no root
@@ -28,7 +30,10 @@ MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux in
 	wireguard-go:wireguard-go tshark:tshark curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server \
 	redis-server:redis-server redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
 
-.PHONY: setup demo demo-card quick test test-sources check-benches test-long check-sources check format manuals wheels clean
+# Clients of block devices, and what fills one, for make test-volume and scripts/bench volume.
+VOLUME_PROGRAMS := nbdinfo:libnbd-bin qemu-img:qemu-utils fio:fio nbdkit:nbdkit mkfs.ext4:e2fsprogs
+
+.PHONY: setup demo demo-card demo-volume quick test test-volume test-sources check-benches test-long check-sources check format manuals wheels clean
 
 setup:
 	@$(SETUP) $(PROGRAMS)
@@ -43,6 +48,11 @@ demo-card:
 	@$(SETUP) --extras cli,lab,card $(PROGRAMS)
 	@$(BIN)/python scripts/demo_card.py $(DEMO_FLAGS)
 
+demo-volume:
+	@scripts/require-root "make demo-volume" "builds network namespaces"
+	@$(SETUP) --extras cli,lab,card $(PROGRAMS) $(VOLUME_PROGRAMS)
+	@$(BIN)/python scripts/demo_volume.py $(DEMO_FLAGS)
+
 quick:
 	@$(SETUP) --dependencies
 	@$(BIN)/python -m scripts.quick
@@ -56,6 +66,11 @@ test:
 	@$(INSTALLED) scripts/check_weight.py
 	@$(BIN)/python scripts/test_long.py --age
 
+test-volume:
+	@scripts/require-root "make test-volume" "mounts a file system on a volume"
+	@$(SETUP) --dependencies $(PROGRAMS) $(VOLUME_PROGRAMS)
+	@$(BIN)/python -m pytest -q -m volume $(PYTEST_FLAGS) tests/nitro_emu/ebs
+
 # The first waits for other processes most of its time, the second never does.
 test-sources:
 	@echo "tests that replace or read sources:"
@@ -66,7 +81,7 @@ check-benches:
 
 test-long:
 	@scripts/require-root "make test-long" "runs its integration tests in network namespaces"
-	@$(SETUP) $(PROGRAMS) $(MORE_PROGRAMS)
+	@$(SETUP) $(PROGRAMS) $(MORE_PROGRAMS) $(VOLUME_PROGRAMS)
 	@$(BIN)/python scripts/test_long.py
 
 check-sources:

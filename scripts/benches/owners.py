@@ -12,6 +12,7 @@ from typing import Final
 LIGHT_PATH: Final = (
     "The light path: a message for a fifth of the processor time, and a way that one can read in one sitting"
 )
+VOLUME: Final = "A volume over SRD: storage latency, the Nitro card's second promise"
 
 OWNERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     LIGHT_PATH: {
@@ -28,6 +29,7 @@ OWNERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "card": ("p50_over_inprocess_ratio",),
         "tunnel": ("tunnel_over_tcp_ratio", "tunnel_gbps", "ping_added_ms"),
     },
+    VOLUME: {"volume": ("read_p50_over_nbdkit_ratio", "read_p999_lossy_over_tcp_ratio")},
 }  # fmt: skip
 """Title -> case -> figures that a run of 2026-11-25 or later missed on the reference machine (docs/benchmarks/)."""
 

@@ -31,6 +31,7 @@ from scripts.benches.cases import (
     tcp_fidelity,
     torture,
     tunnel,
+    volume,
     wild_lab,
 )
 from scripts.benches.outcome import Round, Wanted
@@ -120,6 +121,9 @@ _TABLE: Final = (
     _hosts("tunnel", "unmodified programs through srd tunnel, beside TCP, MPTCP and VPNs", tunnel,
            fabric="veth, kernel or relay"),
     _hosts("card", "applications on two cards, beside the library in process", card),
+    Case("volume", "a block device on three servers, beside TCP and nbdkit",
+         "namespaces, kernel or relay", volume.rounds, volume.WANTED, frozenset({"seconds", "runs", "directory"}),
+         volume.NEEDS),
     _hosts("python", "the same transfer by aioquic", python),
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from netns.base.files import write_whole
-from netns.base.options import Duration
+from netns.base.options import Duration, json_option
 from netns.base.output import print_json
 from netns.base.tables import console, print_table
 from netns.errors import LabError
@@ -31,7 +31,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--paths", type=click.IntRange(1), metavar="N", help="SRD's source ports, instead of the default.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, metavar="N")
 @click.option(
-    "--limit",
+    "--timeout",
     "limit_s",
     type=Duration(least_s=1e-6, most_s=3600.0),
     default=1.0,
@@ -46,7 +46,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="DIR",
     help="Write flows.parquet and links.parquet (the series of each link) there.",
 )
-@click.option("-J", "--json", "as_json", is_flag=True, help="Print figures, flows and counters of links as JSON.")
+@json_option
 def sim(
     *,
     topology: str,

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from netns.base.files import file_or_example, write_whole
+from netns.base.options import json_option
 from netns.base.output import print_json
 from netns.base.tables import console, print_table, table
 from netns.errors import LabError
@@ -45,9 +46,9 @@ NAMES: Final = tuple(sorted(path.stem for path in GRIDS.glob("*.yaml")))
     metavar="N",
     help="Processes here; 1: this one.  [default: one for each processor]",
 )
-@click.option("--scheduler", metavar="tcp://HOST:PORT", help="A Dask scheduler whose workers simulate, instead.")
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler (tcp://...) whose workers simulate, instead.")
 @click.option("--anew", is_flag=True, help="Forget the results of earlier runs.")
-@click.option("-J", "--json", "as_json", is_flag=True, help="Print the figures of each case as JSON.")
+@json_option
 def sweep_command(
     *, grid_name: str, output: Path | None, workers: int, scheduler: str | None, anew: bool, as_json: bool
 ) -> None:

@@ -70,7 +70,7 @@ def test_parquet(fabric: str, tmp_path: Path) -> None:
 def test_flows_that_are_not_complete_are_a_failure(fabric: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text("events: [{at: 0s, fail: h8}]\n")
-    done = ran(fabric, "--workload", "incast:2x1MB", "--plan", str(plan), "--limit", "1ms")
+    done = ran(fabric, "--workload", "incast:2x1MB", "--plan", str(plan), "--timeout", "1ms")
     assert done.exit_code == 1
     assert "0 of 2 flows complete" in done.output
     assert done.output.endswith("Error: 2 of 2 flows were not complete after 0.001 s\n")

@@ -1,0 +1,205 @@
+"""Blocks of one volume on one server: a sparse file of data beside a file of entries, and a log before both.
+
+A write is `append`ed to the log, the log is synchronised, and the write is `apply`ed: in this order a block on the disk
+is whole, or the log has all of it. Nothing here waits but for the disk; who calls decides when to synchronise.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from typing import Final
+
+import numpy as np
+
+from nitro_emu.ebs.device import BLOCK_BYTES
+from nitro_emu.ebs.errors import VolumeError
+from nitro_emu.ebs.server.disk import Disk, File
+from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, Entries, Kind, runs
+from nitro_emu.ebs.server.wal import LOG_BYTES, Appended, Record, Wal, checksums
+
+DIGEST_BYTES: Final = 8
+
+
+class AbsentError(VolumeError):
+    """A block that this replica does not have, or has no more: its checksum is wrong."""
+
+    def __init__(self, block: int, *, is_corrupt: bool) -> None:
+        super().__init__(f"block {block} is {'corrupt' if is_corrupt else 'absent'}")
+        self.block = block
+        self.is_corrupt = is_corrupt
+
+
+class StoreError(VolumeError):
+    """The disk has failed; `errno_value` says how. Nothing is written any more before the server is started again."""
+
+    def __init__(self, error: OSError) -> None:
+        self.errno_value = error.errno or errno.EIO
+        super().__init__(f"the disk has failed ({error.strerror}); mend it, and start the server again")
+
+
+class Store:
+    """The blocks of one volume. Raises VolumeError if its log is corrupt, StoreError if its disk fails."""
+
+    def __init__(self, disk: Disk, *, size_bytes: int, log_bytes: int = LOG_BYTES) -> None:
+        self.blocks = size_bytes // BLOCK_BYTES
+        self.extents = -(-self.blocks // EXTENT_BLOCKS)
+        self.failure: StoreError | None = None
+        self._digests: dict[int, bytes] = {}
+        try:
+            self._data = disk.open("data", size_bytes=size_bytes)
+            self._entries = disk.open("entries", size_bytes=self.extents * EXTENT_BLOCKS * ENTRY_BYTES)
+            self._wal = Wal(disk, log_bytes=log_bytes)
+            for record, data in self._wal.replay():
+                self._place(record, memoryview(data), is_again=True)
+            for file in self.to_checkpoint():
+                file.sync()
+            self._wal.begin()
+        except OSError as error:
+            raise StoreError(error) from error
+
+    # -- writes -------------------------------------------------------------------------------------------------------
+
+    def append(self, record: Record, data: memoryview) -> Appended:
+        """Put a write into the log. Raises StoreError; if the disk is full, it goes on without this write."""
+        self._check()
+        try:
+            return self._wal.append(record, data)
+        except OSError as error:
+            raise self._failed(error) if error.errno != errno.ENOSPC else StoreError(error) from error
+
+    def to_sync(self) -> tuple[list[File], int]:
+        """Return the files to be synchronised, in any thread, and what `synced` is to be told then."""
+        return self._wal.to_sync()
+
+    def synced(self, number: int) -> None:
+        """Note that the log is on the disk up to this number. Raises StoreError after a failure."""
+        self._check()
+        self._wal.synced(number)
+
+    def sync_failed(self, error: OSError) -> StoreError:
+        """Stop: it is not known what is on the disk."""
+        return self._failed(error)
+
+    def apply(self, appended: Appended, record: Record, data: memoryview) -> None:
+        """Put a write that is in the log, on the disk, where it is read from. Raises StoreError."""
+        self._check()
+        try:
+            self._place(record, data, is_again=False)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._wal.applied(appended)
+
+    def _place(self, record: Record, data: memoryview, *, is_again: bool) -> None:
+        """Give the blocks that are older than the record its version.
+
+        `is_again`: their entries may be on the disk already, and their data not.
+        """
+        old = self._read_entries(record.first_block, count=record.count)
+        takes = old.version < record.version
+        if is_again or record.kind is Kind.ABSENT:  # ABSENT: what it had is lost
+            takes |= old.version == record.version
+        else:
+            takes |= (old.version == record.version) & (old.kind == Kind.ABSENT)
+        if record.forces_before:
+            takes |= (old.version >> np.uint64(40)) < record.forces_before
+        if not takes.any():
+            return
+        new = Entries.alike(record.count, version=record.version, kind=record.kind)
+        if record.kind is Kind.DATA:
+            new.crc[:] = record.crcs
+        for first, end in runs(takes):
+            block = record.first_block + first
+            if record.kind is Kind.DATA:
+                self._data.write([data[first * BLOCK_BYTES : end * BLOCK_BYTES]], offset=block * BLOCK_BYTES)
+            part = Entries(new.version[first:end], new.crc[first:end], new.kind[first:end])
+            self._entries.write([part.encode(first_block=block)], offset=block * ENTRY_BYTES)
+            if record.kind is Kind.HOLE:
+                self._data.punch(block * BLOCK_BYTES, length_bytes=(end - first) * BLOCK_BYTES)
+        for extent in range(
+            record.first_block // EXTENT_BLOCKS, -(-(record.first_block + record.count) // EXTENT_BLOCKS)
+        ):
+            self._digests.pop(extent, None)
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether a checkpoint would free a log."""
+        return self.failure is None and self._wal.wants_checkpoint
+
+    def to_checkpoint(self) -> list[File]:
+        """Return the files to be synchronised, in any thread, before `checkpointed`."""
+        return [self._data, self._entries]
+
+    def checkpointed(self) -> None:
+        """Note that a checkpoint has succeeded that began when it was wanted. Raises StoreError."""
+        try:
+            self._wal.checkpointed()
+        except OSError as error:
+            raise self._failed(error) from error
+
+    # -- reads --------------------------------------------------------------------------------------------------------
+
+    def read(self, first_block: int, *, into: memoryview, version: int = 0) -> bool:
+        """Read blocks, whose checksums are right. Raises AbsentError, StoreError.
+
+        With a version: only if all of them are of it; return whether they are.
+        """
+        self._check()
+        count = len(into) // BLOCK_BYTES
+        try:
+            entries = self._read_entries(first_block, count=count)
+            if version and (entries.version != version).any():
+                return False
+            if (absent := np.flatnonzero(entries.kind == Kind.ABSENT)).size:
+                raise AbsentError(first_block + int(absent[0]), is_corrupt=False)
+            if (has_data := entries.kind == Kind.DATA).any():
+                self._data.read(into, offset=first_block * BLOCK_BYTES)
+        except OSError as error:
+            raise self._failed(error) from error
+        found = checksums(into)
+        for at, crc in enumerate(entries.crc.tolist()):
+            if not has_data[at]:
+                into[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES] = bytes(BLOCK_BYTES)
+            elif found[at] != crc:
+                raise AbsentError(first_block + at, is_corrupt=True)
+        return True
+
+    def entries(self, first_block: int, *, count: int) -> Entries:
+        """Return what is known of blocks. Raises StoreError."""
+        self._check()
+        try:
+            return self._read_entries(first_block, count=count)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def digest(self, extent: int) -> bytes:
+        """Return a digest of versions and kinds of an extent's blocks. Raises StoreError."""
+        if (known := self._digests.get(extent)) is None:
+            first = extent * EXTENT_BLOCKS
+            entries = self.entries(first, count=EXTENT_BLOCKS)
+            content = entries.version.tobytes() + (entries.kind == Kind.ABSENT).tobytes()
+            known = self._digests[extent] = hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+        return known
+
+    def lost(self, block: int) -> Record:
+        """Return the record that has a corrupt block be known as absent: it is repaired, and not read before."""
+        version = int(self.entries(block, count=1).version[0])
+        return Record(Kind.ABSENT, version, block, 1)
+
+    def _read_entries(self, first_block: int, *, count: int) -> Entries:
+        raw = bytearray(count * ENTRY_BYTES)
+        self._entries.read(memoryview(raw), offset=first_block * ENTRY_BYTES)
+        return Entries.decode_untrusted(raw, first_block=first_block)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._data, self._entries, self._wal):
+            file.close()
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _failed(self, error: OSError) -> StoreError:
+        self.failure = self.failure or StoreError(error)
+        return self.failure

@@ -1,0 +1,217 @@
+"""The same servers and the same writer over TCP: capsules on one connection a server, data behind them.
+
+A command is its capsule, and the data of a WRITE; a reply is its capsule, the length of its data, and the data. It is
+as little as TCP allows: no handshake of its own, no encryption, nothing sent that SRD's capsules do not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from nitro_emu.ebs.attachment import Attachment, Settings
+from nitro_emu.ebs.capsule import (
+    MAX_IO_BYTES,
+    Command,
+    Opcode,
+    Outcome,
+    Reply,
+    command_untrusted,
+    reply_untrusted,
+)
+from nitro_emu.ebs.link import URGENT_BYTES, Buffer, LinkError
+from nitro_emu.ebs.replicas import ReplicatedVolume
+from nitro_emu.ebs.server.disk import File, OsDisk
+from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
+from nitro_emu.ebs.server.replica import Replica
+from nitro_emu.ebs.server.store import Store
+from nitro_emu.ebs.xts import KEY_BYTES, EncryptedDevice
+from scripts.harness.events import emit
+from srd.perf.tcp_socket import CUBIC
+
+VOLUME: Final = 1
+CALL_S: Final = 2.0
+"""As long as SRD's link waits."""
+COMMAND_BYTES: Final = len(Command(opcode=Opcode.STATUS, volume=VOLUME).encode())
+REPLY_BYTES: Final = len(Reply(outcome=Outcome.OK).encode())
+LENGTH_BYTES: Final = 4
+READ_AHEAD_BYTES: Final = 2 * MAX_IO_BYTES
+
+
+class _Transfer:
+    """The data of a command: what came with it, and what goes with its reply."""
+
+    def __init__(self, data: bytes) -> None:
+        self.memory = memoryview(bytearray(data) if data else bytearray(MAX_IO_BYTES))
+        self.pushed = 0
+
+    async def pull(self, length_bytes: int) -> None:
+        """It is there already."""
+
+    async def push(self, length_bytes: int) -> None:
+        """Have it go with the reply."""
+        self.pushed = length_bytes
+
+
+async def serve(directory: str, host: str, port: int, size_bytes: int) -> int:
+    """Serve one volume until it is cancelled."""
+    path = Path(directory)
+    path.mkdir(parents=True)  # noqa: ASYNC240 - before it serves
+    ledger = Ledger(path / "volumes.db")
+    ledger.create(VOLUME, size_bytes=size_bytes)
+    replica = Replica(
+        VolumeRow(VOLUME, size_bytes, 0, 0, 0),
+        store=Store(OsDisk(path), size_bytes=size_bytes),
+        ledger=ledger,
+        sync=_sync,
+        clock=asyncio.get_running_loop().time,
+    )
+    server = await asyncio.start_server(lambda r, w: _serve(replica, r, w), host, port, limit=READ_AHEAD_BYTES)
+    emit("ready")
+    async with server:
+        await server.serve_forever()
+    return 0
+
+
+async def _sync(files: Sequence[File]) -> None:
+    for file in files:
+        await asyncio.get_running_loop().run_in_executor(None, file.sync)
+
+
+async def _serve(replica: Replica, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    _use_cubic(writer)
+    tasks = set[asyncio.Task[None]]()
+    with suppress(asyncio.IncompleteReadError, OSError):
+        while True:
+            command = command_untrusted(await reader.readexactly(COMMAND_BYTES))
+            data = await reader.readexactly(command.length) if command.opcode is Opcode.WRITE else b""
+            task = asyncio.ensure_future(_do(replica, command, _Transfer(data), writer))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+    writer.close()
+
+
+async def _do(replica: Replica, command: Command, transfer: _Transfer, writer: asyncio.StreamWriter) -> None:
+    reply = await replica.handle(command, transfer=transfer) or Reply(outcome=Outcome.OK)
+    length = transfer.pushed.to_bytes(LENGTH_BYTES)
+    with suppress(OSError):
+        writer.writelines([replace(reply, number=command.number).encode() + length, transfer.memory[: transfer.pushed]])
+        await writer.drain()
+
+
+class _Memory:
+    """Ordinary memory."""
+
+    is_short = False
+
+    async def take(self, length_bytes: int) -> Buffer:
+        """Return a buffer."""
+        return _Buffer(length_bytes)
+
+    async def take_urgent(self) -> Buffer:
+        """Return a buffer: there are as many as it needs."""
+        return _Buffer(URGENT_BYTES)
+
+
+class _Buffer:
+    key = 0
+
+    def __init__(self, length_bytes: int) -> None:
+        self.view = memoryview(bytearray(length_bytes))
+
+    def give_back(self, *, is_quiet: bool) -> None:
+        """Nobody else uses it."""
+
+
+class TcpLink:
+    """One server; see `nitro_emu.ebs.link.Link`."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.name = f"{host}:{port}"
+        self._address = (host, port)
+        self._writer: asyncio.StreamWriter | None = None
+        self._receiving: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+        self._calls: dict[int, tuple[asyncio.Future[Reply], Buffer | None]] = {}
+        self._number = 0
+
+    async def call(self, command: Command, *, buffer: Buffer | None = None) -> Reply:
+        """See Link."""
+        self._number += 1
+        number = self._number
+        capsule = replace(command, number=number).encode()
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(CALL_S):
+                writer = await self._connected()
+                self._calls[number] = (future, buffer)
+                is_write = command.opcode is Opcode.WRITE and buffer is not None
+                writer.writelines([capsule, buffer.view[: command.length]] if is_write and buffer else [capsule])
+                await writer.drain()
+                return await future
+        except OSError as error:  # a timeout, too
+            raise LinkError(f"{self.name}: {str(error) or 'does not answer'}") from error
+        finally:
+            self._calls.pop(number, None)
+
+    async def _connected(self) -> asyncio.StreamWriter:
+        async with self._opening:
+            if self._writer is None:
+                reader, self._writer = await asyncio.open_connection(*self._address, limit=READ_AHEAD_BYTES)
+                _use_cubic(self._writer)
+                self._receiving = asyncio.ensure_future(self._receive(reader))
+            return self._writer
+
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                head = await reader.readexactly(REPLY_BYTES + LENGTH_BYTES)
+                reply = reply_untrusted(head[:REPLY_BYTES])
+                data = await reader.readexactly(int.from_bytes(head[REPLY_BYTES:]))
+                future, buffer = self._calls.get(reply.number, (None, None))
+                if future is not None and not future.done():
+                    if buffer is not None and data:
+                        buffer.view[: len(data)] = data
+                    future.set_result(reply)
+        self._writer = None
+        for future, _ in self._calls.values():
+            if not future.done():
+                future.set_exception(ConnectionResetError("has ended"))
+                future.exception()
+
+    async def close(self) -> None:
+        """See Link."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._receiving is not None:
+            self._receiving.cancel()
+
+
+async def attach(run_dir: str, name: str, size_bytes: int, servers: list[tuple[str, int]]) -> int:
+    """Attach the volume over TCP, encrypted as ours is, until it is detached."""
+    async with AsyncExitStack() as stack:
+        volume = await stack.enter_async_context(
+            ReplicatedVolume(
+                name,
+                volume=VOLUME,
+                size_bytes=size_bytes,
+                links=[TcpLink(host, port) for host, port in servers],
+                memory=_Memory(),
+            )
+        )
+        device = EncryptedDevice(volume, key=bytes(range(KEY_BYTES)))
+        settings = Settings(name=name, run_dir=Path(run_dir))
+        attachment = await stack.enter_async_context(Attachment.open(settings, device=device))
+        emit("ready")
+        await attachment.detached.wait()
+    return 0
+
+
+def _use_cubic(writer: asyncio.StreamWriter) -> None:
+    connection: Any = writer.get_extra_info("socket")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CUBIC.encode())

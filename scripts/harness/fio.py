@@ -1,0 +1,116 @@
+"""fio on an NBD export, and what it reports."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+from scripts.harness.errors import BenchError
+from scripts.harness.process import Process, ProcessGroup
+
+BOUND_S = 300.0
+"""Longest time of a job that does not say how long it lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one job."""
+
+    read: dict[str, Any]
+    write: dict[str, Any]
+    error: int
+    """Of the job: an errno, 0 for none."""
+    failed: int
+    """Requests that failed, and those whose data was wrong."""
+    wrong: int
+    """Blocks whose data was not what was last written."""
+
+    @classmethod
+    def of(cls, report: dict[str, Any], *, errors: str) -> Self:
+        """Return the result in fio's JSON and on its stderr."""
+        (job,) = report["jobs"]
+        wrong = len(re.findall(r"^(?:verify|crc32c|fio): .*(?:bad|verify failed)", errors, re.MULTILINE))
+        return cls(job["read"], job["write"], job["error"], job.get("total_err", 0), wrong)
+
+    def iops(self, direction: str) -> float:
+        """Return requests a second, of "read" or "write"."""
+        return float(self._of(direction)["iops"])
+
+    def bytes_per_s(self, direction: str) -> float:
+        """Return bytes a second."""
+        return float(self._of(direction)["bw_bytes"])
+
+    def latency_us(self, direction: str, percent: float) -> float:
+        """Return a percentile of the time from submission to completion."""
+        return float(self._of(direction)["lat_ns"]["percentile"][f"{percent:.6f}"]) / 1e3
+
+    def longest_ms(self) -> float:
+        """Return the longest time that any request took."""
+        return max(float(each["lat_ns"]["max"]) for each in (self.read, self.write)) / 1e6
+
+    def histogram(self, direction: str) -> Counter[int]:
+        """Return how many requests took how many nanoseconds, in fio's bins."""
+        return Counter({int(ns): count for ns, count in self._of(direction)["lat_ns"]["bins"].items()})
+
+    def _of(self, direction: str) -> dict[str, Any]:
+        return self.read if direction == "read" else self.write
+
+
+class Job:
+    """A job that runs; `ended` waits for its end."""
+
+    def __init__(self, group: ProcessGroup, process: Process, report: Path, *, bound_s: float) -> None:
+        self._group = group
+        self._process = process
+        self._report = report
+        self._bound_s = bound_s
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        self._group.turn(until=0.0)
+        return self._process.status is None
+
+    def ended(self) -> Result:
+        """Return what came of it, also if requests failed. Raises BenchError if there is no report."""
+        self._group.turn_while(lambda: self._process.status is None, within_s=self._bound_s)
+        self._group.stop(self._process)
+        text = self._report.read_text(encoding="utf-8") if self._report.exists() else ""
+        if "{" not in text:
+            raise BenchError(f"fio: no report: {self._process.errors.strip()[-500:] or self._process.status}")
+        return Result.of(json.loads(text[text.index("{") :]), errors=self._process.errors + text[: text.index("{")])
+
+
+class Fio:
+    """Starts jobs; a directory of theirs lasts as long as it."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
+        self._directory = TemporaryDirectory(prefix="volume-fio-")
+        self._count = 0
+
+    def start(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> Job:
+        """Start a job; `before`: what precedes the command."""
+        self._count += 1
+        report = Path(self._directory.name, f"{self._count}.json")
+        argv = ["fio", "--name=job", "--ioengine=nbd", f"--uri={uri}", "--output-format=json+", f"--output={report}"]
+        argv += [f"--aux-path={self._directory.name}", "--percentile_list=50:99:99.9"]
+        argv += ["--lat_percentiles=1", "--clat_percentiles=0", *options]
+        return Job(self._group, self._group.start("fio", [*before, *argv]), report, bound_s=bound_s)
+
+    def run(self, uri: str, *options: str, before: Sequence[str] = (), bound_s: float = BOUND_S) -> Result:
+        """Run a job to its end. Raises BenchError if it fails."""
+        result = self.start(uri, *options, before=before, bound_s=bound_s).ended()
+        if result.error:
+            raise BenchError(f"fio {' '.join(options)}: failed with errno {result.error}")
+        return result
+
+    def close(self) -> None:
+        """Remove its directory."""
+        self._directory.cleanup()

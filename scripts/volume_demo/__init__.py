@@ -1,0 +1,1 @@
+"""`make demo-volume`; see run.py."""

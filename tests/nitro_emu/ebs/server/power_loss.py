@@ -1,0 +1,75 @@
+"""A store that is written to, and loses power again and again."""
+
+from __future__ import annotations
+
+from random import Random
+
+from nitro_emu.ebs.device import BLOCK_BYTES
+from nitro_emu.ebs.server.entries import Kind
+from nitro_emu.ebs.server.store import Store
+from nitro_emu.ebs.server.wal import Record, checksums
+from tests.nitro_emu.ebs.virtual_disk import VirtualDisk
+
+SIZE_BYTES = 16 * BLOCK_BYTES
+
+
+def pattern(number: int, *, blocks: int = 1) -> bytes:
+    return Random(number).randbytes(blocks * BLOCK_BYTES)
+
+
+def put(store: Store, block: int, data: bytes, *, version: int, is_synced: bool = True) -> None:
+    record = Record(Kind.DATA, version, block, len(data) // BLOCK_BYTES, crcs=checksums(data))
+    appended = store.append(record, memoryview(data))
+    if is_synced:
+        sync(store)
+        store.apply(appended, record, memoryview(data))
+
+
+def put_zero(store: Store, block: int, count: int, *, version: int, kind: Kind, forces_before: int = 0) -> None:
+    record = Record(kind, version, block, count, forces_before)
+    appended = store.append(record, memoryview(b""))
+    sync(store)
+    store.apply(appended, record, memoryview(b""))
+
+
+def sync(store: Store) -> None:
+    files, number = store.to_sync()
+    for file in files:
+        file.sync()
+    store.synced(number)
+
+
+def get(store: Store, block: int, *, blocks: int = 1) -> bytes:
+    into = bytearray(blocks * BLOCK_BYTES)
+    assert store.read(block, into=memoryview(into))
+    return bytes(into)
+
+
+def lose_power_often(seed: int) -> None:
+    """Blocks are what was acknowledged last, or a write after that, whole. Logs of 20 kB take turns often."""
+    random = Random(seed)
+    disk, version = VirtualDisk(), 0
+    acknowledged, later = dict.fromkeys(range(8), bytes(BLOCK_BYTES)), dict[int, list[bytes]]()
+    for _ in range(6):
+        store = Store(disk, size_bytes=SIZE_BYTES, log_bytes=20_000)
+        for block in range(8):
+            found = get(store, block)
+            assert found in (acknowledged[block], *later.get(block, [])), f"seed {seed}, block {block}"
+            acknowledged[block] = found
+        later = {}
+        for _ in range(random.randrange(12)):
+            version += 1
+            first, count, is_synced = random.randrange(6), random.randrange(1, 3), random.random() < 0.7
+            data = pattern(version, blocks=count)
+            put(store, first, data, version=version, is_synced=is_synced)
+            for at in range(count):
+                content = data[at * BLOCK_BYTES :][:BLOCK_BYTES]
+                if is_synced:
+                    acknowledged[first + at], later[first + at] = content, []
+                else:
+                    later.setdefault(first + at, []).append(content)
+            if store.wants_checkpoint and random.random() < 0.8:
+                for file in store.to_checkpoint():
+                    file.sync()
+                store.checkpointed()
+        disk = disk.after_power_loss(random)

@@ -1,0 +1,96 @@
+"""The checks see what they are for: each defect is put in, and a history shows it, or a store that loses power."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nitro_emu.ebs import view
+from nitro_emu.ebs.capsule import Command
+from nitro_emu.ebs.server import wal
+from nitro_emu.ebs.server.replica import Replica
+from nitro_emu.ebs.server.store import AbsentError
+from tests.nitro_emu.ebs import virtual_servers
+from tests.nitro_emu.ebs.histories import History
+from tests.nitro_emu.ebs.server.power_loss import lose_power_often
+from tests.nitro_emu.ebs.stopped_writer import read_after_a_stop
+from tests.nitro_emu.ebs.virtual_disk import VirtualFile
+
+SEEDS = 100
+"""Far more than any of these needs."""
+
+
+def found_by_histories(make_replica: Callable[..., Replica] = Replica, *, first: int = 0) -> None:
+    """`first`: a seed that shows it, or one soon after, so that the test does not take long."""
+    with pytest.raises(AssertionError, match="seed"):
+        run_seeds(lambda seed: History(seed, make_replica=make_replica).run(), first=first)
+
+
+def run_seeds(check: Callable[[int], object], *, first: int = 0) -> None:
+    for seed in range(first, first + SEEDS):
+        check(seed)
+
+
+def always(value: object, /) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+def test_a_skipped_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VirtualFile, "sync", always(None))
+    found_by_histories()
+
+
+class AnyEpoch(Replica):
+    """Takes commands of writers that are over."""
+
+    def _is_of_writer(self, _: Command) -> bool:
+        return True
+
+
+def test_a_stale_epoch() -> None:
+    found_by_histories(AnyEpoch, first=37)
+
+
+def test_a_wrong_replica_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view.Member, "can_read", always(1))
+    found_by_histories(first=53)
+
+
+def test_a_replica_does_not_adopt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nitro_emu.ebs.forming.adoptions", always(()))
+    found_by_histories()
+
+
+def test_one_replica_is_taken_for_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "majority", always(1))
+    found_by_histories(first=8)
+
+
+def test_a_lease_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view.View, "is_leased", always(1))
+    with pytest.raises(AssertionError, match="an old block was read"):
+        run_seeds(lambda seed: read_after_a_stop(seed % 3))
+
+
+def test_a_key_that_is_not_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_back = virtual_servers.Buffer.give_back
+    monkeypatch.setattr(virtual_servers.Buffer, "give_back", lambda self, **_: give_back(self, is_quiet=True))
+    found_by_histories(first=3)
+
+
+class Anything:
+    """Equal to all."""
+
+    def __eq__(self, _: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def test_a_torn_record_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wal, "checksums", always(Anything()))
+    with pytest.raises(AbsentError, match="is corrupt"):
+        run_seeds(lose_power_often)
