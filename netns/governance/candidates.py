@@ -7,9 +7,12 @@ preemptor has the *advantage* over a candidate if its own side of their common c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
+from heapq import merge
+from operator import itemgetter
 from typing import Any, Final
 
 from netns.governance.model import ClusterQueue, FlavorResource, Quantities, Workload
@@ -79,67 +82,133 @@ def candidate_key(own_queue: str, settings: Settings, *, now: float, local_usage
     return cmp_to_key(compare)
 
 
-def uses(workload: Workload, contested: Collection[FlavorResource]) -> bool:
-    """Return whether a workload holds any of these."""
-    return any(fr in contested for fr in workload.used())
+class Held:
+    """The workloads that hold quota, by queue and by what they use, in the order of preemption. For one cycle."""
+
+    def __init__(self, state: State, *, now: float) -> None:
+        self.state = state
+        self._key = candidate_key("", state.settings, now=now, local_usage=state.ledger is not None)
+        self._keys: dict[str, Any] = {}
+        self._known: dict[tuple[str, Collection[FlavorResource]], tuple[list[Workload], list[Workload]]] = {}
+
+    def key(self, workload: Workload) -> Any:
+        """Return the sort key of a candidate."""
+        found = self._keys.get(workload.key)
+        if found is None:
+            found = self._keys[workload.key] = self._key(workload)
+        return found
+
+    def of_policy(
+        self, preemptor: Workload, queue: str, policy: str, contested: frozenset[FlavorResource]
+    ) -> tuple[list[Workload], list[Workload]]:
+        """Return those of a queue that may be preempted for what is contested: evicted ones, and the rest."""
+        if policy == "Never":
+            return [], []
+        evicted, rest = self._using(queue, contested)
+        settings = self.state.settings
+        if policy == "LowerPriority" and self.state.ledger is None:  # they are sorted by priority
+            mine = priority_of(preemptor, settings)
+            evicted, rest = (
+                each[: bisect_left(each, mine, key=lambda workload: priority_of(workload, settings))]
+                for each in (evicted, rest)
+            )
+        elif policy != "Any":
+            evicted, rest = (
+                [candidate for candidate in each if allowed(preemptor, candidate, policy, settings)]
+                for each in (evicted, rest)
+            )
+        if self.state.removed:
+            there = self.state.holding[queue]
+            evicted, rest = ([each for each in found if each.key in there] for found in (evicted, rest))
+        return evicted, rest
+
+    def _using(self, queue: str, contested: frozenset[FlavorResource]) -> tuple[list[Workload], list[Workload]]:
+        found = self._known.get((queue, contested))
+        if found is None:
+            held = [*self.state.holding[queue].values(), *self.state.removed_of(queue)]
+            if len(contested) > 1:
+                keys = {each.key for fr in contested for part in self._using(queue, frozenset({fr})) for each in part}
+                users = [each for each in held if each.key in keys]
+            else:
+                (fr,) = contested
+                users = [each for each in held if fr in each.used()]
+            users.sort(key=self.key)
+            found = [each for each in users if each.has("Evicted")], [each for each in users if not each.has("Evicted")]
+            self._known[queue, contested] = found
+        return found
 
 
-def of_policy(
-    state: State, preemptor: Workload, held: Iterable[Workload], policy: str, contested: Collection[FlavorResource]
-) -> list[Workload]:
-    """Return those that a policy lets be preempted for what is contested."""
-    if policy == "Never":
-        return []
-    return [each for each in held if uses(each, contested) and allowed(preemptor, each, policy, state.settings)]
+@dataclass(slots=True)
+class _Source:
+    """The candidates of one queue."""
+
+    kind: str
+    """own, above or level."""
+
+    parts: tuple[list[Workload], list[Workload]]
+    """Those that are evicted already, and the rest."""
+
+    common: Node | None
 
 
-def classical(
-    state: State,
-    preemptor: Workload,
-    queue: ClusterQueue,
-    contested: Collection[FlavorResource],
-    need: Quantities,
-    *,
-    now: float,
-) -> tuple[list[Candidate], bool, bool]:
-    """Return the candidates in order; whether some are in other queues; whether there is an advantage over some."""
-    within = queue.preemption.within_queue
-    own = [
-        Candidate(each, "own")
-        for each in of_policy(state, preemptor, state.holding[queue.name].values(), within, contested)
-    ]
-    above, level = _elsewhere(state, preemptor, queue, contested, need)
-    key = candidate_key(queue.name, state.settings, now=now, local_usage=state.ledger is not None)
-    for each in (above, level, own):
-        each.sort(key=lambda candidate: key(candidate.workload))
-    evicted, rest = list[Candidate](), list[Candidate]()
-    for each in (above, level, own):
-        for candidate in each:
-            (evicted if candidate.workload.has("Evicted") else rest).append(candidate)
-    return evicted + rest, bool(above or level), bool(above)
+class Candidates:
+    """All candidates for a workload without fair sharing; they are looked at one by one, and mostly few of them."""
 
+    def __init__(
+        self,
+        held: Held,
+        preemptor: Workload,
+        queue: ClusterQueue,
+        contested: frozenset[FlavorResource],
+        need: Quantities,
+    ) -> None:
+        self._held, self._preemptor, self._queue, self._contested = held, preemptor, queue, contested
+        self._sources = list(self._collect(need))
+        self.elsewhere = any(each.kind != "own" for each in self._sources)
+        """Whether some are in other queues."""
+        self.advantage = any(each.kind == "above" for each in self._sources)
+        """Whether the preemptor has the advantage over some."""
 
-def _elsewhere(
-    state: State, preemptor: Workload, queue: ClusterQueue, contested: Collection[FlavorResource], need: Quantities
-) -> tuple[list[Candidate], list[Candidate]]:
-    """Walk from the queue's parent to the root: each subtree without the part already seen."""
-    node = state.nodes[queue.name]
-    above: list[Candidate] = []
-    level: list[Candidate] = []
-    if node.parent is None or queue.preemption.reclaim == "Never":
-        return above, level
-    advantage, rest = fit_in_total(node, need)
-    seen: Node = node
-    for cohort in node.above():
-        for other in _borrowers(cohort, seen, contested):
-            for each in of_policy(
-                state, preemptor, state.holding[other.name].values(), queue.preemption.reclaim, contested
-            ):
-                kind = "above" if advantage else _level_kind(state, preemptor, each, queue)
-                (above if advantage else level).append(Candidate(each, kind, cohort))
-        fits, rest = fit_in_total(cohort, rest)
-        advantage, seen = advantage or fits, cohort
-    return above, level
+    def __bool__(self) -> bool:
+        return bool(self._sources)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        key = self._held.key
+        for part in (0, 1):
+            for kind in ("above", "level", "own"):
+                rows = [
+                    [(key(workload), workload, each.common) for workload in each.parts[part]]
+                    for each in self._sources
+                    if each.kind == kind
+                ]
+                for _, workload, common in merge(*rows, key=itemgetter(0)):
+                    yield Candidate(workload, self._kind(workload) if kind == "level" else kind, common)
+
+    def _collect(self, need: Quantities) -> Iterator[_Source]:
+        """Yield the queues: the own one; from its parent to the root, each subtree without the part seen."""
+        state, rules = self._held.state, self._queue.preemption
+        node = state.nodes[self._queue.name]
+        own = self._held.of_policy(self._preemptor, node.name, rules.within_queue, self._contested)
+        if any(own):
+            yield _Source("own", own, None)
+        if node.parent is None or rules.reclaim == "Never":
+            return
+        advantage, rest = fit_in_total(node, need)
+        seen: Node = node
+        for cohort in node.above():
+            for other in _borrowers(cohort, seen, self._contested):
+                found = self._held.of_policy(self._preemptor, other.name, rules.reclaim, self._contested)
+                if any(found):
+                    yield _Source("above" if advantage else "level", found, cohort)
+            fits, rest = fit_in_total(cohort, rest)
+            advantage, seen = advantage or fits, cohort
+
+    def _kind(self, candidate: Workload) -> str:
+        rules, settings = self._queue.preemption, self._held.state.settings
+        theirs, mine = priority_of(candidate, settings), priority_of(self._preemptor, settings)
+        if not rules.while_borrowing or theirs >= mine:
+            return "level"
+        return "level" if rules.threshold is not None and theirs > rules.threshold else "level_borrowing"
 
 
 def _borrowers(cohort: Node, seen: Node, contested: Collection[FlavorResource]) -> Iterable[Node]:
@@ -151,14 +220,6 @@ def _borrowers(cohort: Node, seen: Node, contested: Collection[FlavorResource]) 
             yield child
         else:
             yield from _borrowers(child, seen, contested)
-
-
-def _level_kind(state: State, preemptor: Workload, candidate: Workload, queue: ClusterQueue) -> str:
-    rules = queue.preemption
-    theirs, mine = priority_of(candidate, state.settings), priority_of(preemptor, state.settings)
-    if not rules.while_borrowing or theirs >= mine:
-        return "level"
-    return "level" if rules.threshold is not None and theirs > rules.threshold else "level_borrowing"
 
 
 def still_counts(state: State, candidate: Candidate, contested: Collection[FlavorResource], *, borrowing: bool) -> bool:

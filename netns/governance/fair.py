@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from netns.governance.candidates import FAIR_SHARING, IN_QUEUE, RECLAMATION, candidate_key, of_policy
+from netns.governance.candidates import FAIR_SHARING, IN_QUEUE, RECLAMATION, Held, candidate_key
 from netns.governance.model import ClusterQueue, FlavorResource, Quantities, Workload
 from netns.governance.quota import Node
 from netns.governance.settings import BOTH_STRATEGIES, FINAL_SHARE
@@ -141,9 +141,9 @@ class _Search:
         self.targets.append(Target(workload, reason))
         return self.fits()
 
-    def first(self, candidates: Sequence[Workload], *, final: bool) -> bool:
+    def first(self, candidates: dict[str, list[Workload]], *, final: bool) -> bool:
         """One victim at a time, by the first strategy; return whether it is enough."""
-        queues = TargetQueues.of(self.state, self.node, candidates, now=self.now)
+        queues = TargetQueues(self.state, self.node, candidates, self.now)
         entitled = self.state.settings.preempt_within_nominal and self.node.within(self.contested)
         for queue in queues:
             if queue is self.node or entitled:
@@ -153,10 +153,12 @@ class _Search:
                 continue
             mine, theirs = queues.common(queue)
             new, old = share_of(mine).rank, share_of(theirs).rank
+            known: dict[frozenset[tuple[FlavorResource, int]], tuple[bool, float]] = {}
             while queues.candidates[queue.name]:
                 workload = queues.pop(queue)
-                after = self._after(workload, queue, theirs) if final else None
-                if (new <= after) if after is not None else (new < old):
+                if final and (alike := frozenset(workload.used().items())) not in known:
+                    known[alike] = self._after(workload, queue, theirs)
+                if new <= known[alike] if final else new < old:
                     if self.remove(workload, FAIR_SHARING):
                         return True
                     break
@@ -182,28 +184,26 @@ class _Search:
 
 
 def fair_targets(
-    state: State,
+    held: Held,
     workload: Workload,
     queue: ClusterQueue,
-    contested: Collection[FlavorResource],
+    contested: frozenset[FlavorResource],
     need: Quantities,
     *,
     placed: Callable[[], bool],
     now: float,
 ) -> list[Target]:
     """Return who goes for a workload; none if that does not help."""
+    state, rules = held.state, queue.preemption
     node = state.nodes[queue.name]
-    candidates = of_policy(
-        state, workload, state.holding[queue.name].values(), queue.preemption.within_queue, contested
-    )
-    if node.parent is not None and queue.preemption.reclaim != "Never":
+    found = {queue.name: held.of_policy(workload, queue.name, rules.within_queue, contested)}
+    if node.parent is not None and rules.reclaim != "Never":
         for other in node.root.queues():
             if other is not node and not other.within(contested):
-                held = state.holding[other.name].values()
-                candidates += of_policy(state, workload, held, queue.preemption.reclaim, contested)
+                found[other.name] = held.of_policy(workload, other.name, rules.reclaim, contested)
+    candidates = {name: evicted + rest for name, (evicted, rest) in found.items() if evicted or rest}
     if not candidates:
         return []
-    candidates.sort(key=candidate_key(queue.name, state.settings, now=now, local_usage=state.ledger is not None))
     strategies = state.settings.fair_sharing or BOTH_STRATEGIES
     search = _Search(state, queue, node, contested, need, placed, now)
     node.add_all(need)

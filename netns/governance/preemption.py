@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from netns.governance.assignment import Assignment, Grade, Way
-from netns.governance.candidates import classical, still_counts
+from netns.governance.candidates import Candidates, Held, still_counts
 from netns.governance.fair import fair_targets
 from netns.governance.model import ClusterQueue, FlavorResource, Quantities, Workload
 from netns.governance.quota import lowest_fit
@@ -24,6 +24,10 @@ class Preemptor:
 
     state: State
     now: float
+    held: Held = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "held", Held(self.state, now=self.now))
 
     def targets(self, workload: Workload, queue: ClusterQueue, made: Assignment) -> list[Target]:
         """Return who goes for an assignment; none if that does not help."""
@@ -47,32 +51,32 @@ class Preemptor:
         self,
         workload: Workload,
         queue: ClusterQueue,
-        contested: Collection[FlavorResource],
+        contested: frozenset[FlavorResource],
         need: Quantities,
         placed: Callable[[], bool],
     ) -> list[Target]:
         if self.state.settings.fair_sharing is not None:
-            return fair_targets(self.state, workload, queue, contested, need, placed=placed, now=self.now)
+            return fair_targets(self.held, workload, queue, contested, need, placed=placed, now=self.now)
         return self._classical(workload, queue, contested, need, placed)
 
     def _classical(
         self,
         workload: Workload,
         queue: ClusterQueue,
-        contested: Collection[FlavorResource],
+        contested: frozenset[FlavorResource],
         need: Quantities,
         placed: Callable[[], bool],
     ) -> list[Target]:
         state, node = self.state, self.state.nodes[queue.name]
-        candidates, elsewhere, advantage = classical(state, workload, queue, contested, need, now=self.now)
+        candidates = Candidates(self.held, workload, queue, contested, need)
         if not candidates:
             return []
         strict = not queue.preemption.while_borrowing
         under = all(node.nominal(fr) > node.usage.get(fr, 0) for fr in contested)
         attempts: tuple[bool, ...] = (True, False)
-        if not elsewhere or (strict and not under):
+        if not candidates.elsewhere or (strict and not under):
             attempts = (True,)
-        elif strict and not advantage:
+        elif strict and not candidates.advantage:
             attempts = (False, True)
         for borrowing in attempts:
             targets: list[Target] = []

@@ -18,8 +18,8 @@ class Node:
     """A cluster queue or a cohort in the tree."""
 
     __slots__ = (
-        "_lendable", "_potential", "children", "height", "is_queue", "kept", "name", "parent", "quotas", "total",
-        "usage", "weight",
+        "_lendable", "_potential", "children", "height", "is_queue", "kept", "name", "parent", "quotas", "share",
+        "total", "usage", "weight",
     )  # fmt: skip
 
     def __init__(self, name: str, groups: Iterable[Group] = (), *, weight: float = 1.0, is_queue: bool = False) -> None:
@@ -37,6 +37,8 @@ class Node:
         self.usage: Quantities = {}
         self.height = 0
         """0 of a queue, 1 of a cohort with queues alone, else 1 more than the highest child."""
+        self.share: object = None
+        """Its share by now, if share.py has computed it."""
         self._potential: Quantities = {}
         self._lendable: dict[str, int] | None = None
 
@@ -120,18 +122,23 @@ class Node:
         return not any(self.borrows(fr) for fr in contested)
 
     def add(self, fr: FlavorResource, amount: int) -> None:
-        """Use more."""
-        over = minus(amount, self.kept_free(fr))
-        self.usage[fr] = plus(self.usage.get(fr, 0), amount)
-        if self.parent is not None and over > 0:
-            self.parent.add(fr, over)
+        """Use more. What exceeds the free part of what is kept, the parent uses more, too."""
+        node: Node | None = self
+        while node is not None and amount > 0:
+            used = node.usage.get(fr, 0)
+            node.usage[fr], node.share = used + amount, None
+            if node.kept:
+                amount -= max(0, node.kept.get(fr, 0) - used)
+            node = node.parent
 
     def remove(self, fr: FlavorResource, amount: int) -> None:
-        """Use less."""
-        above_kept = minus(self.usage.get(fr, 0), self.kept.get(fr, 0))
-        self.usage[fr] = minus(self.usage.get(fr, 0), amount)
-        if self.parent is not None and above_kept > 0:
-            self.parent.remove(fr, min(amount, above_kept))
+        """Use less. The parent uses less of what lay above what is kept."""
+        node: Node | None = self
+        while node is not None and amount > 0:
+            used = node.usage.get(fr, 0)
+            node.usage[fr], node.share = used - amount, None
+            amount = min(amount, used - node.kept.get(fr, 0))
+            node = node.parent
 
     def add_all(self, amounts: Mapping[FlavorResource, int]) -> None:
         """Use more of several."""

@@ -55,10 +55,19 @@ def share_of(node: Node, more: Mapping[FlavorResource, int] | None = None) -> Sh
     """Return the share of a node, with so much more used. A root has none."""
     if node.parent is None:
         return Share(weight=node.weight)
+    if more is None:
+        if not isinstance(node.share, Share):
+            node.share = _computed(node, {})
+        return node.share
+    return _computed(node, more)
+
+
+def _computed(node: Node, more: Mapping[FlavorResource, int]) -> Share:
+    assert node.parent is not None  # noqa: S101 - a root has no share
     borrowed: dict[str, int] = {}
     where = []
     for fr, total in node.total.items():
-        amount = node.usage.get(fr, 0) if more is None else plus(node.usage.get(fr, 0), more.get(fr, 0))
+        amount = plus(node.usage.get(fr, 0), more.get(fr, 0)) if more else node.usage.get(fr, 0)
         if amount > total:
             borrowed[fr[1]] = plus(borrowed.get(fr[1], 0), minus(amount, total))
             where.append(fr)

@@ -43,6 +43,8 @@ class State:
         self.workloads: dict[str, Workload] = {}
         self.holding: dict[str, dict[str, Workload]] = {name: {} for name in self.queues}
         """The workloads with quota, by queue."""
+        self.removed: dict[str, Workload] = {}
+        """Those that hold quota, but are taken out while something is tried."""
         self.lines = {name: Line(queue, settings) for name, queue in self.queues.items()}
         self.ledger = None if settings.usage_sharing is None else Ledger(settings.usage_sharing)
         self.generation = 1
@@ -105,6 +107,7 @@ class State:
             return
         if workload.key in self.holding.get(admission.cluster_queue, {}):
             self.take(workload)
+            del self.removed[workload.key]
         workload.admission = None
         workload.changed()
         workload.conditions["QuotaReserved"] = Condition(status=False, reason="Pending", at=now)
@@ -144,6 +147,10 @@ class State:
         """Count them as free."""
         self._count(workload, sign=-1)
 
+    def removed_of(self, queue: str) -> list[Workload]:
+        """Return those of a queue that are taken out."""
+        return [each for each in self.removed.values() if each.admission and each.admission.cluster_queue == queue]
+
     @contextmanager
     def without(self, workloads: Iterable[Workload]) -> Iterator[None]:
         """As if these held nothing."""
@@ -169,9 +176,10 @@ class State:
         if sign > 0:
             self.nodes[name].add_all(workload.used())
             self.holding[name][workload.key] = workload
+            self.removed.pop(workload.key, None)
         else:
             self.nodes[name].remove_all(workload.used())
-            del self.holding[name][workload.key]
+            self.removed[workload.key] = self.holding[name].pop(workload.key)
         if self.rooms:
             self.occupy(workload, admission, sign=sign)
 
