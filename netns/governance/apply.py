@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netns.governance.cycle import Outcome
+from netns.governance.cycle import Outcome, cycle
 from netns.governance.model import Condition, Workload
 from netns.governance.settings import PodsReady
 from netns.governance.state import State
@@ -76,3 +76,14 @@ def _is_late(workload: Workload, ready: PodsReady, now: float) -> bool:
     if is_ready is not None and is_ready.reason == "Lost":
         return ready.recovery_timeout_s > 0 and now - is_ready.at >= ready.recovery_timeout_s
     return now - admitted.at >= ready.timeout_s
+
+
+def settle(state: State, *, now: float) -> list[Outcome]:
+    """Run cycles until nobody is admitted or preempted and no head gives way to the next; return what they decided."""
+    outcomes = []
+    while True:
+        waiting = sum(len(line.active) for line in state.lines.values())
+        outcomes.append(cycle(state, now=now))
+        apply(state, outcomes[-1], now=now)
+        if not outcomes[-1].progress and waiting == sum(len(line.active) for line in state.lines.values()):
+            return outcomes

@@ -13,6 +13,7 @@ from netns.governance.assignment import Assignment, Mode
 from netns.governance.entries import Entry, in_order
 from netns.governance.facts import (
     MISCONFIGURED,
+    PENDING,
     PENDING_EVALUATION,
     WAITING_FOR_PODS_READY,
     WAITING_FOR_PREEMPTED,
@@ -157,7 +158,7 @@ class _Cycle:
             fits = self._reconsider(entry, without_claimed=False)
         mode = entry.made.mode
         if mode == Mode.NO_FIT:
-            self._wait(entry, entry.made.reason, "NoFit", tried=entry.made.tried)
+            self._wait(entry, entry.made.reason or PENDING, "NoFit", tried=entry.made.tried)
         elif mode == Mode.PREEMPT and not entry.targets:
             self._wait(entry, WAITING_FOR_QUOTA, "PreemptionNoCandidates", tried=entry.made.tried)
             if entry.queue.preemption.reclaim != "Any" or (self.state.settings.preemptors_first and entry.preemptor):

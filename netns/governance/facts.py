@@ -15,6 +15,7 @@ WAITING_FOR_QUOTA: Final = "WaitingForQuota"
 TOPOLOGY_FAILED: Final = "TopologyPlacementFailed"
 WAITING_FOR_PREEMPTED: Final = "WaitingForPreemptedWorkloads"
 MISCONFIGURED: Final = "Misconfigured"
+PENDING: Final = "Pending"
 PENDING_EVALUATION: Final = "PendingEvaluation"
 WAITING_FOR_PODS_READY: Final = "WaitingForPodsReady"
 

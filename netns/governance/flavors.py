@@ -297,7 +297,10 @@ def _merge(seen: dict[str, Attempt], attempts: Sequence[Attempt], group: Group, 
 
 
 def _overall(made: Assignment, queue: ClusterQueue) -> str:
-    """Return why a workload does not fit: per group the mildest reason, of all groups and pod sets the worst."""
+    """Return why a workload does not fit: per group the mildest reason, of all groups and pod sets the worst.
+
+    Empty if no flavor is to blame: a resource that no group covers.
+    """
     if made.mode != Mode.NO_FIT:
         return ""
     worst = ""
@@ -314,5 +317,5 @@ def _overall(made: Assignment, queue: ClusterQueue) -> str:
             homes = [i for i, group in enumerate(queue.groups) if any(name == each.flavor for name, _ in group.flavors)]
             for home in homes or [-1 - number]:
                 mildest[home] = min(mildest.get(home, each.reason), each.reason, key=severity)
-        worst = max(worst, *mildest.values(), key=severity)
+        worst = max([worst, *mildest.values()], key=severity)
     return worst
