@@ -17,6 +17,7 @@ from netns.base.output import print_json
 from netns.base.tables import print_table, table
 from netns.children import Output
 from netns.cli.commands import lab_named
+from netns.cli.queue_sim import sim
 from netns.errors import GovernanceError, JobError
 from netns.examples import file_named
 from netns.governance.cluster import Cluster
@@ -305,3 +306,6 @@ def run(*, files: tuple[str, ...], name: str | None, until_idle: bool, grace_s: 
         with signals_raise(), dispatcher.children:
             while dispatcher.turn() or not until_idle:
                 sys.stdout.flush()
+
+
+queue.add_command(sim)

@@ -130,7 +130,7 @@ def is_hyperpod(document: Mapping[Any, Any]) -> bool:
     return "SchedulerConfig" in document or "ComputeQuotaTarget" in document
 
 
-def read_hyperpod(documents: Iterable[Mapping[str, Any]]) -> Cluster:
+def read_hyperpod(documents: Iterable[Mapping[Any, Any]]) -> Cluster:
     """Return the cluster of these documents. Raises GovernanceError."""
     scheduler, quotas = _Scheduler(), list[_ComputeQuota]()
     for document in documents:

@@ -343,7 +343,7 @@ def read_cluster(paths: Iterable[Path]) -> Cluster:
 
 def cluster_of(content: bytes) -> Cluster:
     """Return what a file's content defines. Raises GovernanceError, without the file's name."""
-    found, hyperpod = Cluster(), list[Mapping[str, Any]]()
+    found, hyperpod = Cluster(), list[Mapping[Any, Any]]()
     parts = [part for part in _SEPARATOR.split(content) if _has_content(part)]
     for number, part in enumerate(parts, 1):
         where = f"document {number}: " if len(parts) > 1 else ""

@@ -2,7 +2,7 @@
 
 What is generated has the shapes that the papers report, not their data:
 - philly (Jeon et al., ATC 2019, Microsoft): most jobs have 1 GPU, few more than 8; durations are log-normal with a
-  median of minutes and a tail of days.
+  median of minutes and a tail of a day and more (here: of a day).
 - helios (Hu et al., SC 2021, SenseTime): as many short jobs of 1 GPU, and the large ones (64 and more GPUs) have most
   of the GPU time.
 Jobs arrive as a Poisson process, busier by day than by night; a few teams have most of them.
@@ -26,11 +26,11 @@ SHAPES: Final = {
     "philly": ((1, 0.69), (2, 0.09), (4, 0.09), (8, 0.09), (16, 0.025), (32, 0.01), (64, 0.005)),
     "helios": ((1, 0.55), (2, 0.10), (4, 0.12), (8, 0.14), (16, 0.05), (32, 0.02), (64, 0.015), (256, 0.005)),
 }
-"""GPUs of a job, and how many of all jobs have so many."""
+"""GPUs of a job, and how many of all jobs have so many. A GPU of theirs is a node here."""
 _MEDIAN_S: Final = {"philly": 780.0, "helios": 600.0}
 _SIGMA: Final = 1.9
 """Of the logarithm of durations: a mean six times the median."""
-_LONGEST_S: Final = 5 * DAY_S
+_LONGEST_S: Final = DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def generated(
         size = random.choices(sizes, weights)[0]
         longer = 1 + math.log2(size) / 2  # larger jobs run longer
         duration_s = min(random.lognormvariate(math.log(_MEDIAN_S[shape] * longer), _SIGMA), _LONGEST_S)
-        drawn.append((max(60.0, duration_s), min(size, gpus // nodes_gpus * nodes_gpus)))
+        drawn.append((max(60.0, duration_s), min(size * nodes_gpus, gpus)))
     span_s = sum(duration_s * size for duration_s, size in drawn) / gpus / load
     times, at = [], 0.0
     for _ in drawn:

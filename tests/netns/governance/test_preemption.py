@@ -19,7 +19,7 @@ from tests.netns.governance_world import ANY, LOWER, admitted, once, preempted, 
     ],
 )
 def test_within_a_queue(policy: str, preempts: list[str]) -> None:
-    found = []
+    found = list[str]()
     for name, priority, created in (("lower", 0, 0), ("older", 1, 1), ("newer", 1, 9), ("higher", 2, 9)):
         state = world(queue("q", 10, None, preemption=Preemption(policy)))
         runs(state, name, "q", 10, priority=priority, created=created)
