@@ -65,7 +65,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
         "srd.metrics.exposition",
         "netns.observe.lab_metrics",
     ),
-    "matplotlib": ("srd.qlog.plot", "srd.compare.plots"),
+    "matplotlib": ("srd.qlog.plot", "srd.compare.plots", "netns.chart.queue_plot"),
     "jinja2": "srd.compare.page",
     "scapy": "srd.contrib.scapy",
 }

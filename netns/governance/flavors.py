@@ -24,7 +24,6 @@ from netns.governance.assignment import (
 )
 from netns.governance.facts import EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR, WAITING_FOR_QUOTA, Fact, severity
 from netns.governance.model import (
-    PODS,
     UNLIMITED,
     ClusterQueue,
     Flavor,
@@ -40,6 +39,7 @@ from netns.governance.order import shape
 from netns.governance.quota import lowest_fit
 from netns.governance.state import State
 from netns.governance.topology import place_by_topology, why_not_topology
+from netns.inventory.nodes import PODS
 from netns.inventory.nodes import Node as Host
 from netns.placement.matching import AFFINITY, SELECTOR, why_not
 from netns.placement.model import Affinity, Term

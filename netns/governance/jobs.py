@@ -7,8 +7,6 @@ from itertools import chain, repeat
 from netns.governance.model import Admission, PodSet, Workload
 from netns.placement.job import Job
 
-PODS = "pods"
-
 
 def workload_of(job: Job, key: str, *, queue: str, priority: int = 0, created: float = 0.0) -> Workload:
     """Return a job as the scheduler sees it: its ranks, and their leader if there is one."""

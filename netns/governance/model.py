@@ -16,8 +16,6 @@ FlavorResource = tuple[str, str]
 """A flavor and a resource: what a quota is of."""
 Quantities = dict[FlavorResource, int]
 
-PODS: Final = "pods"
-
 
 def plus(a: int, b: int) -> int:
     """Return the sum of two amounts."""

@@ -185,12 +185,16 @@ class Simulation:
         del self._run_number[key]
         counted_s = max(0.0, min(now, last_arrival_at) - started_at)
         self._busy_s += counted_s * job.gpus
-        admission = self._state.workloads[key].admission
-        hosts = () if admission is None else hosts_of(admission)
-        if len(hosts) > 1:
-            racks = [self._rack_of[host] for host in hosts] if self._topology else self._scattered(len(hosts))
+        ranks = max(1, -(-job.gpus // NODE_GPUS))
+        if ranks > 1:
+            racks = self._racks(key) if self._topology else self._scattered(ranks)
             self._pairs_s += ran_s * len(racks)
             self._cross_s += ran_s * sum(a != b for a, b in zip(racks, racks[1:] + racks[:1], strict=True))
+
+    def _racks(self, key: str) -> list[str]:
+        admission = self._state.workloads[key].admission
+        assert admission is not None  # noqa: S101 - it has run
+        return [self._rack_of[host] for host in hosts_of(admission)]
 
     def _scattered(self, ranks: int) -> list[str]:
         """Return the racks of ranks that a scheduler placed which ignores the network."""

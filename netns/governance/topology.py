@@ -13,6 +13,7 @@ from netns.governance.assignment import Assignment, Mode, PodSetAssignment
 from netns.governance.facts import TOPOLOGY_FAILED, Fact
 from netns.governance.model import ClusterQueue, Flavor, Group, PodSet
 from netns.governance.state import State
+from netns.inventory.nodes import PODS
 from netns.placement.model import Assignment as Domains
 from netns.placement.model import Request, Unplaceable
 
@@ -122,7 +123,7 @@ def _request(podset: PodSetAssignment) -> Request:
         asked,
         name=podset.podset.name,
         count=podset.count,
-        requests={name: amount for name, amount in podset.podset.requests.items() if name != "pods"},
+        requests={name: amount for name, amount in podset.podset.requests.items() if name != PODS},
         node_selector=podset.podset.node_selector,
         tolerations=podset.podset.tolerations,
         affinity=podset.podset.affinity,

@@ -100,6 +100,7 @@ def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage
 
 def use(hosts: HostContents, name: str, usage: Usage) -> None:
     """Add the usage of pods on the host `name`, their slots included; a count below 0 takes it away again."""
+    hosts.known.clear()
     used = hosts.used.setdefault(name, {})
     for resource, amount in usage.requests.items():
         used[resource] = used.get(resource, 0) + amount * usage.count
