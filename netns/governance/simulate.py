@@ -142,8 +142,7 @@ class Simulation:
 
     def _submit(self, key: str, job: TraceJob, now: float) -> None:
         ranks, gpus = max(1, -(-job.gpus // NODE_GPUS)), min(job.gpus, NODE_GPUS)
-        near = Request(mode="preferred", level=RACK) if ranks > 1 else Request(mode="unconstrained")
-        request = near if self._topology else None
+        request = Request(mode="preferred", level=RACK) if self._topology else None
         podset = PodSet("main", ranks, {GPU: gpus}, topology=request)
         self._state.submit(
             Workload(key, queue=f"{job.team}/jobs", podsets=(podset,), priority=job.priority, created=now, uid=key),
