@@ -40,6 +40,8 @@ NODE_GPUS: Final = 8
 RACK_NODES: Final = 16
 BLOCK_RACKS: Final = 16
 RACK: Final = layer_label(3)
+MAX_ROUNDS: Final = 10
+"""Of victims at one moment: borrowers may take turns in preempting each other, which must not hold up the time."""
 LEVELS: Final = (layer_label(1), layer_label(2), RACK, HOSTNAME_LABEL)
 
 
@@ -92,7 +94,7 @@ def _cluster(teams: Sequence[str], gpus: int, *, governance: bool, topology: boo
         queues=tuple(queues),
         local_queues=tuple(LocalQueue(f"{team}/jobs", team if governance else "all") for team in teams),
         topologies={"racks": LEVELS},
-        settings=Settings(fair_sharing=BOTH_STRATEGIES if governance else None),
+        settings=Settings(fair_sharing=BOTH_STRATEGIES if governance else None, preemptors_first=True),
     )
 
 
@@ -150,7 +152,7 @@ class Simulation:
         )
 
     def _schedule(self, now: float, last_arrival_at: float) -> None:
-        while True:
+        for _ in range(MAX_ROUNDS):
             victims = []
             for outcome in settle(self._state, now=now):
                 for admitted in outcome.admitted:
