@@ -6,6 +6,7 @@
       |-- QuantityError      a text is no amount in Kubernetes' notation
       |-- NodesError         a list of nodes (EC2's, Kubernetes') is malformed, or lacks required labels
       |-- JobError           a job file is malformed, or requests what no cluster can provide
+      |-- GovernanceError    a file of queues and quotas is malformed, or a job names none of them
       |-- PlacementError     a valid job finds no room on valid nodes
       |-- RankError          a process of a job failed, or was not done in time
       `-- BackendError       the kernel, a process or the lab's state refuses a valid request
@@ -61,6 +62,10 @@ class JobError(LabError):
     """A job file is malformed, or requests what no cluster can provide."""
 
 
+class GovernanceError(LabError):
+    """A file of queues and quotas is malformed, or a job names a queue or priority class that is not there."""
+
+
 class PlacementError(LabError):
     """A valid job finds no room on valid nodes; the message is Kueue's."""
 
@@ -86,5 +91,5 @@ def raise_all(errors: Iterable[Exception]) -> None:
         raise error
 
 
-INPUT_ERRORS: Final = (ShapeError, TopologyError, QuantityError, NodesError, JobError)
+INPUT_ERRORS: Final = (ShapeError, TopologyError, QuantityError, NodesError, JobError, GovernanceError)
 """Mistakes in the user's input: exit status 2."""

@@ -69,7 +69,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
         "srd.metrics.exposition",
         "netns.observe.lab_metrics",
     ),
-    "matplotlib": ("srd.qlog.plot", "srd.compare.plots", "srd.sim.experiments.plots"),
+    "matplotlib": ("srd.qlog.plot", "srd.compare.plots", "srd.sim.experiments.plots", "netns.chart.queue_plot"),
     "jinja2": ("srd.compare.page", "srd.sim.experiments.page"),
     "scapy": "srd.contrib.scapy",
 }

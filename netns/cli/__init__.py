@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "metrics": "netns.cli.metrics:metrics",
     "place": "netns.cli.placement:place_command",
     "plan": "netns.cli.commands:plan_command",
+    "queue": "netns.cli.queue:queue",
     "repair": "netns.cli.faults:repair_command",
     "rootless": "netns.cli.rootless:rootless",
     "run": "netns.cli.run:run",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -17,10 +17,10 @@ from netns.base.tables import count, print_table, table
 from netns.children import Output
 from netns.cli.commands import LAB_OPTION, is_named, lab_named, topology_named
 from netns.cli.placement import overridden
-from netns.errors import RankError
+from netns.errors import JobError, RankError
 from netns.examples import file_named
 from netns.inventory.fabric_layers import nodes_of
-from netns.inventory.layers import short_name
+from netns.inventory.layers import levels_of, short_name
 from netns.lab.lab import Lab
 from netns.launcher import Launcher
 from netns.placement import Job, Placement, place, read_job
@@ -76,6 +76,7 @@ class Finished:
 @LAB_OPTION
 @click.option("--required-topology", "required", metavar="LAYER", help="All ranks in one domain of LAYER, or fail.")
 @click.option("--preferred-topology", "preferred", metavar="LAYER", help="The same if possible, else a level up.")
+@click.option("--hosts", metavar="HOST,...", help="Run on these hosts, in order of rank, instead of placing the job.")
 @click.option("--check-placement", is_flag=True, help="Show where each rank ran, by its network namespace.")
 @click.option(
     "--timeout",
@@ -91,6 +92,7 @@ def run(
     name: str | None,
     required: str | None,
     preferred: str | None,
+    hosts: str | None,
     check_placement: bool,
     timeout_s: float | None,
     as_json: bool,
@@ -108,14 +110,17 @@ def run(
     require_root("srd-lab run")
     job = overridden(read_job(file_named(job_file)), required=required, preferred=preferred)
     with signals_raise(), _lab(file, name) as lab:
-        finished = run_job(lab, job, timeout_s=timeout_s, quiet=as_json)
+        given = None if hosts is None else hosts.split(",")
+        finished = run_job(lab, job, hosts=given, timeout_s=timeout_s, quiet=as_json)
     print_json(finished.to_dict()) if as_json else _show(finished, check_placement=check_placement)
     if check_placement and finished.misplaced:
         raise RankError(finished.misplaced[0])
 
 
-def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool = False) -> Finished:
-    """Place `job` on the hosts of `lab` and run it to its end.
+def run_job(
+    lab: Lab, job: Job, *, hosts: Sequence[str] | None = None, timeout_s: float | None = None, quiet: bool = False
+) -> Finished:
+    """Place `job` on the hosts of `lab`, or take those given, and run it to its end.
 
     The output of ranks is printed with their number before each line; on stderr if `quiet`. Raises the errors of
     `place`, BackendError if a rank cannot be started, RankError if one fails.
@@ -124,7 +129,7 @@ def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool =
     def on_line(rank: int, stream: Output, line: str) -> None:
         click.echo(f"[{rank}] {line}", err=quiet or stream == "stderr")
 
-    placement = place(job, nodes_of(lab.topology), where=f"lab {lab.name}")
+    placement = _placement(lab, job, hosts)
     with Launcher.start(lab, hosts=placement.hosts, command=job.command, env=job.env) as ranks:
         ranks.wait(on_line=on_line, timeout_s=timeout_s)
         return Finished(
@@ -136,6 +141,20 @@ def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool =
             ran_in=tuple(rank.ran_in for rank in ranks.ranks),
             iterations_s=tuple(ranks.iterations_s),
         )
+
+
+def _placement(lab: Lab, job: Job, hosts: Sequence[str] | None) -> Placement:
+    """Return where the ranks run. Raises JobError for hosts that the lab does not have, or too many or few."""
+    nodes = nodes_of(lab.topology)
+    if hosts is None:
+        return place(job, nodes, where=f"lab {lab.name}")
+    by_name = {node.name: node for node in nodes}
+    for host in hosts:
+        if host not in by_name:
+            raise JobError(f"--hosts: {host}: lab {lab.name} has no such host; it has {', '.join(by_name)}")
+    if len(hosts) != job.ranks:
+        raise JobError(f"--hosts: {len(hosts)} hosts for {job.ranks} ranks of job {job.name}")
+    return Placement(job, levels_of(nodes), tuple(by_name[host] for host in hosts))
 
 
 @contextmanager

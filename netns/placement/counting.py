@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from netns.inventory.nodes import PODS, Node
-from netns.placement.domain import UNBOUNDED, Fit, HostContents
+from netns.placement.domain import UNBOUNDED, Fit, Fits, HostContents
 from netns.placement.matching import score, why_not
 from netns.placement.model import Affinity, Toleration
 from netns.placement.tree import Tree
+
+MAX_KNOWN: Final = 16
+"""Demands whose counts are kept for a rack."""
 
 _NOTHING: Final[Mapping[str, int]] = {}
 
@@ -70,10 +73,29 @@ class _Counting:
         self._of_nodes = of_nodes
         self._filters_nodes = bool(filters.selector) or filters.affinity is not None
         self._known: dict[int, tuple[Fit, str]] = {}
+        leader = None if self._leader is None else tuple(self._leader.items())
+        self._kind = (tuple(self._worker.items()), leader, demand.slice_size, filters.tolerations)
+        self._lasting = not (self._filters_nodes or filters.within)
+        """Whether what is counted depends on `_kind` and the hosts alone."""
 
-    def fits(self, hosts: HostContents) -> list[Fit]:
-        """Return what fits on each of `hosts`. It is computed once for hosts with equal room."""
+    def fits(self, hosts: HostContents) -> Fits:
+        """Return what fits on each of `hosts`: as counted before, if nothing has changed there."""
         self.excluded.nodes += len(hosts.nodes)
+        found = hosts.known.get(self._kind) if self._lasting else None
+        if found is None:
+            before = Counter(self.excluded.reasons)
+            fits = self._counted(hosts)
+            found = Fits(fits, self.excluded.reasons - before)
+            self.excluded.reasons = before
+            if self._lasting:
+                if len(hosts.known) >= MAX_KNOWN:
+                    hosts.known.clear()
+                hosts.known[self._kind] = found
+        self.excluded.reasons.update(found.excluded)
+        return found
+
+    def _counted(self, hosts: HostContents) -> list[Fit]:
+        """Count; once for hosts with equal room."""
         within, known, found = self._filters.within, self._known, []
         for name, node in hosts.nodes.items():
             points = 0

@@ -11,7 +11,7 @@ A domain has no reference to the one above it: without cycles, a tree is freed w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from netns.inventory.nodes import Node
@@ -33,10 +33,28 @@ class Fit(NamedTuple):
     score: int
 
 
+class Fits(list[Fit]):
+    """What fits on hosts, in their order; kept while a tree stays (tree.py) until something on the hosts changes."""
+
+    __slots__ = ("_equal", "excluded")
+
+    def __init__(self, fits: Iterable[Fit], excluded: Mapping[str, int]) -> None:
+        super().__init__(fits)
+        self.excluded = excluded
+        """How many had no room for a single pod, by the reason."""
+        self._equal: Counter[Fit] | None = None
+
+    def equal(self) -> Counter[Fit]:
+        """Return how many hosts have each room."""
+        if self._equal is None:
+            self._equal = Counter(self)
+        return self._equal
+
+
 class HostContents:
     """The contents of a domain just above the lowest level."""
 
-    __slots__ = ("fits", "nodes", "path", "used")
+    __slots__ = ("fits", "known", "nodes", "path", "used")
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self.path = path
@@ -45,8 +63,10 @@ class HostContents:
         """By the label value of the lowest level."""
         self.used: dict[str, dict[str, int]] = {}
         """What is used, by the same key; only for those with usage."""
-        self.fits: Sequence[Fit] = ()
+        self.fits = Fits((), {})
         """What fits on each, in the order of `nodes`."""
+        self.known: dict[object, Fits] = {}
+        """The same for demands that were counted since the last change (counting.py)."""
 
 
 class Domain:
@@ -96,7 +116,7 @@ class Domain:
             self._children = []
         self._children.append(child)
 
-    def set_fit(self, fits: Sequence[Fit]) -> None:
+    def set_fit(self, fits: Fits) -> None:
         """Set what fits on its hosts; domains created from them for an earlier request are discarded."""
         assert self.hosts is not None  # noqa: S101 - called for such domains only
         self.hosts.fits, self._children = fits, _NONE
@@ -104,7 +124,7 @@ class Domain:
     def below(self) -> Iterable[tuple[Domain | Fit, int]]:
         """Yield the room of the domains below, with the number of equal ones; hosts stay plain entries."""
         if self.hosts is not None and not self._children:
-            return Counter(self.hosts.fits).items()
+            return self.hosts.fits.equal().items()
         return ((child, 1) for child in self._children)
 
     def copy(self) -> Domain:

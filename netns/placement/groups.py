@@ -68,7 +68,20 @@ def assign_all(
     """Assign the pods of each request, by its name; stop at the first Unplaceable."""
     if not levels:
         return {requests[0].name: NO_LEVELS} if requests else {}
-    context = _Context(build(nodes, levels=levels, flavor=flavor, usage=usage), profile, flavor)
+    tree = build(nodes, levels=levels, flavor=flavor, usage=usage)
+    return assign_in(tree, requests=requests, profile=profile, flavor=flavor, replacement=replacement)
+
+
+def assign_in(
+    tree: Tree,
+    *,
+    requests: Sequence[Request],
+    profile: Profile = DEFAULT_PROFILE,
+    flavor: Flavor = DEFAULT_FLAVOR,
+    replacement: Replacement | None = None,
+) -> Results:
+    """`assign_all` in an existing tree, in which the pods are counted as running from then on."""
+    context = _Context(tree, profile, flavor)
     results: Results = {}
     for group in _groups(requests):
         found = _replaced(context, group, replacement) if replacement else _placed(context, group)

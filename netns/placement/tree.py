@@ -99,11 +99,14 @@ def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage
 
 
 def use(hosts: HostContents, name: str, usage: Usage) -> None:
-    """Add the usage of pods on the host `name`, their slots included."""
+    """Add the usage of pods on the host `name`, their slots included; a count below 0 takes it away again."""
+    hosts.known.clear()
     used = hosts.used.setdefault(name, {})
     for resource, amount in usage.requests.items():
         used[resource] = used.get(resource, 0) + amount * usage.count
     used[PODS] = used.get(PODS, 0) + usage.count
+    if usage.count < 0 and not any(used.values()):
+        del hosts.used[name]
 
 
 def _joined(first: Node, second: Node) -> Node:

@@ -80,6 +80,17 @@ def test_finished__misplaced_ranks_are_listed(topology: Path) -> None:
 
 
 @pytest.mark.root
+def test_run__on_given_hosts(topology: Path, tmp_path: Path) -> None:
+    job = str(job_file(tmp_path))
+    done = srd_lab("run", job, "--topology", str(topology), "--hosts", "h5,h2", "--check-placement", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [(each["host"], each["ran_in"]) for each in json.loads(done.stdout)["ranks"]] == [("h5", "h5"), ("h2", "h2")]
+    for hosts, line in (("h5", "--hosts: 1 hosts for 2 ranks of job demo"), ("h5,x", "--hosts: x: lab")):
+        refused = srd_lab("run", job, "--topology", str(topology), "--hosts", hosts)
+        assert (refused.returncode, line in refused.stderr) == (2, True), refused.stderr
+
+
+@pytest.mark.root
 def test_run__builds_places_runs_and_removes(tmp_path: Path, topology: Path, lab_name: str) -> None:
     done = srd_lab_process(
         "run", job_file(tmp_path, topology={"required": 3}), "--topology", topology, "--check-placement"

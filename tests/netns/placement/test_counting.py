@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from netns.inventory.nodes import PODS, Node, Taint
+from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node, Taint
 from netns.placement.counting import Demand, Excluded, Filters, count_hosts
-from netns.placement.model import DEFAULT_FLAVOR, Affinity, Expression, Term, Usage
+from netns.placement.groups import assign_in
+from netns.placement.model import (
+    DEFAULT_FLAVOR,
+    Affinity,
+    Assignment,
+    Expression,
+    Request,
+    Term,
+    Unplaceable,
+    Usage,
+)
 from netns.placement.tree import Tree, build
 from tests.netns.placement_cluster import BLOCK, LEVELS, node
 
@@ -68,3 +78,23 @@ def test_count_hosts__filters() -> None:
     tree, excluded = filled({}, filters=replace(ANY, within=("b1", "r1")))
     assert [domain.pods for domain in tree.at(2)] == [10, 10, 0]
     assert excluded.reasons == {"topologyDomain": 1}
+
+
+def test_counts_are_kept_until_something_changes_on_the_rack() -> None:
+    """A second request in the same tree sees what the first one took, and what it gave back."""
+    nodes = [
+        Node(f"h{n}", labels={"rack": f"r{n // 2}", HOSTNAME_LABEL: f"h{n}"}, allocatable={"pods": 1}) for n in range(4)
+    ]
+    tree = build(nodes, levels=("rack", HOSTNAME_LABEL), flavor=DEFAULT_FLAVOR, usage=())
+    request = Request(name="a", count=2, mode="required", level="rack")
+    found = []
+    for _ in range(3):
+        (result,) = assign_in(tree, requests=[request]).values()
+        found.append([domain.values for domain in result.domains] if isinstance(result, Assignment) else result.kind)
+    assert found == [[("h0",), ("h1",)], [("h2",), ("h3",)], "not_fit"]
+    tree.add_usage([Usage({}, count=-1, domain=("h2",)), Usage({}, count=-1, domain=("h3",))])
+    (again,) = assign_in(tree, requests=[request]).values()
+    assert isinstance(again, Assignment)
+    (full,) = assign_in(tree, requests=[request]).values()
+    assert isinstance(full, Unplaceable)
+    assert full.excluded == {"resource pods": 4}  # counted anew, or as kept: the same

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netns.inventory.nodes import Node
-from netns.placement.domain import Domain, Fit, HostContents, fill_up, lower
+from netns.placement.domain import Domain, Fit, Fits, HostContents, fill_up, lower
 
 
 def rack(*pods: int, leaders: tuple[int, ...] = (), cost: int = 1, slice_size: int = 1) -> Domain:
@@ -13,10 +13,13 @@ def rack(*pods: int, leaders: tuple[int, ...] = (), cost: int = 1, slice_size: i
     domain.hosts.nodes = {f"x{index}": Node(f"x{index}") for index in range(len(pods))}
     led = [count - cost if index in leaders else count for index, count in enumerate(pods)]
     domain.set_fit(
-        [
-            Fit(count, led[index], count // slice_size, led[index] // slice_size, int(index in leaders), 0)
-            for index, count in enumerate(pods)
-        ]
+        Fits(
+            [
+                Fit(count, led[index], count // slice_size, led[index] // slice_size, int(index in leaders), 0)
+                for index, count in enumerate(pods)
+            ],
+            {},
+        )
     )
     return domain
 
@@ -61,7 +64,7 @@ def test_fill_up__same_with_and_without_expanded_hosts() -> None:
 def test_set_fit__discards_expanded_hosts() -> None:
     domain = rack(3, 4)
     domain.children[0].pods = 1
-    domain.set_fit([Fit(7, 7, 0, 0, 0, 0), Fit(8, 8, 0, 0, 0, 0)])
+    domain.set_fit(Fits([Fit(7, 7, 0, 0, 0, 0), Fit(8, 8, 0, 0, 0, 0)], {}))
     assert [child.pods for child in domain.children] == [7, 8]
 
 

@@ -1,0 +1,32 @@
+"""Jobs of files as workloads, and the hosts that an admission gives their ranks."""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+
+from netns.governance.model import Admission, PodSet, Workload
+from netns.placement.job import Job
+
+
+def workload_of(job: Job, key: str, *, queue: str, priority: int = 0, created: float = 0.0) -> Workload:
+    """Return a job as the scheduler sees it: its ranks, and their leader if there is one."""
+    podsets = tuple(
+        PodSet(
+            request.name,
+            request.count,
+            request.requests,
+            node_selector=request.node_selector,
+            affinity=request.affinity,
+            tolerations=request.tolerations,
+            group=request.group,
+            topology=None if request.mode == "unconstrained" else request,
+        )
+        for request in job.requests()
+    )
+    return Workload(key, queue=queue, podsets=podsets, priority=priority, created=created, uid=key)
+
+
+def hosts_of(admission: Admission) -> tuple[str, ...]:
+    """Return the host of each rank, the leader's first; empty if nothing was placed."""
+    domains = (each.topology.domains for each in reversed(admission.podsets) if each.topology is not None)
+    return tuple(chain.from_iterable(repeat(each.values[-1], each.count) for each in chain.from_iterable(domains)))
