@@ -12,11 +12,12 @@ from typing import Any, Final
 import click
 
 from netns.backends.choice import require_root
-from netns.base.options import Duration, json_option
-from netns.base.output import print_json
+from netns.base.options import Duration, json_lines_option, json_option
+from netns.base.output import emit, print_json
+from netns.base.program import Group
 from netns.base.tables import print_table, table
 from netns.children import Output
-from netns.cli.commands import lab_named
+from netns.cli.commands import LAB_OPTION, lab_named
 from netns.cli.queue_sim import sim
 from netns.errors import GovernanceError, JobError
 from netns.examples import file_named
@@ -41,7 +42,7 @@ state_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def queue() -> None:
     """Queue jobs: teams lend and borrow quota, and the more important job goes first.
 
@@ -61,8 +62,9 @@ def _store(path: Path) -> Store:
 @click.argument("job_file", metavar="JOB")
 @click.option("--queue", "local", metavar="NAMESPACE/NAME", help="The local queue.  [default: default/ the job's]")
 @click.option("--priority", "priority_class", metavar="CLASS", default="", help="Its priority class.")
+@json_option
 @state_option
-def submit(job_file: str, local: str | None, priority_class: str, path: Path) -> None:
+def submit(*, job_file: str, local: str | None, priority_class: str, as_json: bool, path: Path) -> None:
     """Queue a job: a file as `srd-lab run` takes it."""
     file = file_named(job_file)
     job = read_job(file)
@@ -73,6 +75,10 @@ def submit(job_file: str, local: str | None, priority_class: str, path: Path) ->
             number = store.submit(file.read_bytes(), queue=key, priority_class=priority_class, now=time.time())
         except OSError as error:
             raise JobError(f"{file}: {error.strerror}") from None
+        row = store.find(str(number))
+    if as_json:
+        print_json(_data(row))
+        return
     click.echo(f"job {number} {job.name}: waits in {key}")
 
 
@@ -150,11 +156,16 @@ def _data(row: Row) -> dict[str, Any]:
 
 @queue.command()
 @click.argument("job")
+@json_option
 @state_option
-def why(job: str, path: Path) -> None:
+def why(*, job: str, as_json: bool, path: Path) -> None:
     """Say in one line what a job waits for, or what has become of it."""
     with _store(path) as store:
-        click.echo(_why(store.find(job)))
+        row = store.find(job)
+    if as_json:
+        print_json(_data(row))
+        return
+    click.echo(_why(row))
 
 
 def _why(row: Row) -> str:
@@ -173,25 +184,33 @@ def _why(row: Row) -> str:
 
 @queue.command()
 @click.argument("job")
+@json_option
 @state_option
-def cancel(job: str, path: Path) -> None:
+def cancel(*, job: str, as_json: bool, path: Path) -> None:
     """Cancel a job; one that runs is ended, SIGTERM first."""
     with _store(path) as store:
         row = store.cancel(job, now=time.time())
+    if as_json:
+        print_json(_data(row))
+        return
     click.echo(f"job {row.id} {row.name}: {'cancelled' if row.phase == 'cancelled' else 'is being ended'}")
 
 
 @queue.command()
 @click.argument("cluster_queue", metavar="CLUSTERQUEUE")
 @click.option("--resume", is_flag=True, help="Let it go on.")
+@json_option
 @state_option
-def drain(*, cluster_queue: str, resume: bool, path: Path) -> None:
+def drain(*, cluster_queue: str, resume: bool, as_json: bool, path: Path) -> None:
     """Stop a cluster queue: nothing new is admitted, and what runs waits again (stopPolicy HoldAndDrain)."""
     with _store(path) as store:
         cluster = _cluster(store)
         if cluster is not None and cluster_queue not in (known := [each.name for each in cluster.queues]):
             raise GovernanceError(f"no ClusterQueue {cluster_queue}; there are {', '.join(known)}")
         store.drain(cluster_queue, resume=resume)
+    if as_json:
+        print_json({"queue": cluster_queue, "state": "open" if resume else "drained"})
+        return
     click.echo(f"{cluster_queue}: {'goes on' if resume else 'drains'}")
 
 
@@ -262,7 +281,7 @@ def _takes(row: Row, resource: str) -> int:
 
 @queue.command()
 @click.argument("files", metavar="CLUSTER...", nargs=-1, required=True)
-@click.option("--lab", "name", metavar="NAME", help="Run the jobs in this lab; optional if only one is up.")
+@LAB_OPTION
 @click.option("--until-idle", is_flag=True, help="End when no job is left.")
 @click.option(
     "--grace",
@@ -272,8 +291,11 @@ def _takes(row: Row, resource: str) -> int:
     show_default="5s",
     help="From SIGTERM to SIGKILL of a job that gives way.",
 )
+@json_lines_option
 @state_option
-def run(*, files: tuple[str, ...], name: str | None, until_idle: bool, grace_s: float, path: Path) -> None:
+def run(
+    *, files: tuple[str, ...], name: str | None, until_idle: bool, grace_s: float, as_json: bool, path: Path
+) -> None:
     """Run the submitted jobs in a lab, until interrupted.
 
     CLUSTER is YAML of Kueue (ClusterQueue, LocalQueue, ResourceFlavor ...), or HyperPod's ClusterSchedulerConfig and
@@ -289,7 +311,16 @@ def run(*, files: tuple[str, ...], name: str | None, until_idle: bool, grace_s: 
         return [sys.executable, "-m", "netns", "run", file, "--lab", lab.name, "--hosts", ",".join(hosts)]
 
     def on_line(job: str, stream: Output, line: str) -> None:
-        click.echo(f"{job}: {line}", err=stream == "stderr")
+        if as_json:
+            emit("output", job=job, stream=stream, line=line)
+        else:
+            click.echo(f"{job}: {line}", err=stream == "stderr")
+
+    def tell(text: str) -> None:
+        if as_json:
+            emit("decision", reason=text)
+        else:
+            click.echo(f"# {text}")
 
     with _store(path) as store, store.served():
         store.set_cluster({str(each): each.read_bytes() for each in paths})
@@ -298,11 +329,11 @@ def run(*, files: tuple[str, ...], name: str | None, until_idle: bool, grace_s: 
             cluster,
             nodes_of(lab.topology),
             command=command,
-            tell=lambda text: click.echo(f"# {text}"),
+            tell=tell,
             on_line=on_line,
             grace_s=grace_s,
         )
-        click.echo(f"# serves {len(cluster.queues)} queues in lab {lab.name}")
+        tell(f"serves {len(cluster.queues)} queues in lab {lab.name}")
         with signals_raise(), dispatcher.children:
             while dispatcher.turn() or not until_idle:
                 sys.stdout.flush()

@@ -34,7 +34,7 @@ RUNS: Final = ((True, True), (True, False), (False, True), (False, False))
     show_default=True,
     help="GPUs asked for, over those there are.",
 )
-@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True)
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a page of plots (.png, .svg or .pdf)."
 )
