@@ -70,6 +70,8 @@ class PacketFlow:
     links: tuple[VirtualLink, ...] = ()
     inbox: Inbox = field(default_factory=lambda: Inbox([]))
     """Where its packets are collected on arrival: the inbox of the destination host."""
+    priority: int = 0
+    """The class (802.1p) of its packets: only switches with a shared buffer heed it (lossless/)."""
 
     def __str__(self) -> str:
         return f"{self.source}:{self.source_port}>{self.destination}:{self.destination_port}"

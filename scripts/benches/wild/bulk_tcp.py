@@ -1,0 +1,28 @@
+"""Endless TCP flows on a dumbbell."""
+
+from __future__ import annotations
+
+from netns.backends.virtual.fabric import VirtualFabric
+from netns.topology.model import ETHERNET_HEADER_BYTES
+from srd.sim.models.controllers import TcpController
+from srd.sim.models.flow import Receiver
+from srd.sim.models.nic import Nic
+from srd.sim.models.tcp import ENDLESS, TcpSender
+from srd.sim.models.transports import tcp_framing
+
+
+class TcpFlow:
+    """A flow between two hosts that have no other; `start` it. Its counts are `sender.delivered`, `lost` and `sent`."""
+
+    def __init__(self, fabric: VirtualFabric, source: str, destination: str, *, controller: TcpController) -> None:
+        framing = tcp_framing(mtu=fabric.topology.mtu)
+        self.sender = TcpSender(ENDLESS, controller=controller)
+        self._nic = Nic(fabric, source)
+        self._flow = self._nic.flow(
+            Nic(fabric, destination), size_bytes=ENDLESS * (fabric.topology.mtu + ETHERNET_HEADER_BYTES),
+            framing=framing, sender=self.sender, receiver=Receiver(ENDLESS),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Begin to send now."""
+        self._nic.start(self._flow)
