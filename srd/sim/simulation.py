@@ -10,6 +10,7 @@ from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.virtual_link import PacketEvent
 from netns.topology.model import Topology
 from srd.proto.config import ProtocolConfig
+from srd.proto.events import Event, MessageReceived
 from srd.proto.recv.receiver import Receiver
 from srd.proto.send.sender import Sender
 from srd.proto.wire.status import Status
@@ -48,6 +49,12 @@ class Connection:
         return self.destination.core.peer(self.remote_peer).receiver
 
 
+@dataclass(slots=True)
+class _Flow:
+    left_bytes: int
+    done: Callable[[float], None]
+
+
 class Simulation:
     """A virtual fabric with a simulated host at each host in use. The same seed gives the same run."""
 
@@ -64,6 +71,7 @@ class Simulation:
         self.sim_hosts: dict[str, SimHost] = {}
         self._config = config
         self._seed = seed
+        self._flows: list[_Flow] = []
 
     @property
     def now_ns(self) -> int:
@@ -100,6 +108,36 @@ class Simulation:
                 f"{len(closed)} of {len(wanted)} peers were not open after {OPENING_S:g} virtual seconds"
             )
         return [Connection(a, a.peers[b.address], b, b.peer_of(a.address[0])) for a, b in wanted]
+
+    def start_flow(
+        self, source: str, destination: str, *, size_bytes: int, at_ns: int, done: Callable[[float], None]
+    ) -> None:
+        """Send so many bytes from that time on, to a host that `connect` has opened a peer to.
+
+        `done` is called with the time in seconds at which all were delivered. The flow's messages have its number as
+        their immediate. It takes the events of the receiving host.
+        """
+        sender, receiver = self.sim_host(source), self.sim_host(destination)
+        receiver.on_event = self._take
+        flow = len(self._flows)
+        self._flows.append(_Flow(size_bytes, done))
+
+        def start(_now_ns: int) -> None:
+            peer, longest, left = sender.peers[receiver.address], self._config.max_message_bytes, size_bytes
+            while left:
+                length = min(left, longest)
+                sender.post(peer, length=length, immediate=flow)
+                left -= length
+            sender.serve()
+
+        self.fabric.at(at_ns, start)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, MessageReceived):
+            flow = self._flows[event.immediate or 0]
+            flow.left_bytes -= event.length
+            if not flow.left_bytes:
+                flow.done(self.now_ns / NS_PER_S)
 
     def run(self, *, seconds: float, done: Callable[[], bool] | None = None) -> bool:
         """Run for `seconds` of virtual time, or until `done` returns true; return whether it did."""
