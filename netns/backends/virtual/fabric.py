@@ -77,6 +77,8 @@ class VirtualFabric:
         self._flows: dict[tuple[str, int, str, int], PacketFlow] = {}
         self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
         self._sent = 0
+        self._expired = VirtualLink("expired", shape=None, seed=0, events=self._events)
+        self._expired.failures = 1  # it drops what has used up its TTL
         self._failures: list[_Failure] = []
         self._changes = count()
         self._carrierless: Counter[frozenset[str]] = Counter()
@@ -180,6 +182,8 @@ class VirtualFabric:
             destination_port=flow.destination_port,
         )
         flow.links = tuple(self._links[ends] for ends in pairwise(route))
+        if route[-1] not in self._inboxes:
+            flow.links = (*flow.links, self._expired)
 
     def send(self, flow: PacketFlow, *, length_bytes: int, content: Any) -> None:
         """Send a packet now. `length_bytes` is its size on the wire, Ethernet header included."""
@@ -207,6 +211,10 @@ class VirtualFabric:
         self._events.at(at_ns, lambda _: self._begin(failure))
         if for_ns is not None:
             self._events.at(at_ns + for_ns, lambda _: self._end(failure))
+
+    def bounce(self) -> None:
+        """From now on, let routers without a next hop send to any other switch: see `Forwarding.bounces`."""
+        self._forwarding.bounces = True
 
     def run_schedule(self, events: Iterable[ScheduledEvent]) -> None:
         """Schedule a fault schedule (netns/faults/schedule.py), starting now. Raises TopologyError or ShapeError."""

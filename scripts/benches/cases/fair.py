@@ -16,8 +16,8 @@ from typing import Final
 
 from scripts.benches.cases import incast
 from scripts.benches.outcome import Round
-from scripts.benches.presets import MICROSECOND_FABRIC
 from scripts.benches.reference_fabric import streams
+from srd.sim.presets import MICROSECOND_FABRIC
 from srd.sim.simulation import NS_PER_S, Simulation
 
 FLOWS: Final = (2, 8, 32)

@@ -23,10 +23,10 @@ from typing import Final
 from netns.topology.model import Topology
 from scripts.benches.fabrics import PACKET_BYTES, buffered, clos, wire_bytes
 from scripts.benches.outcome import Round
-from scripts.benches.presets import MICROSECOND_FABRIC
 from scripts.harness.errors import BenchError
 from srd.proto.wire.data import HEADER_BYTES
 from srd.sim.host import WIRE_OVERHEAD_BYTES
+from srd.sim.presets import MICROSECOND_FABRIC
 from srd.sim.simulation import Simulation
 
 RATE_BPS: Final = 100_000_000_000

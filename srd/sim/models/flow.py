@@ -104,16 +104,15 @@ class Receiver:
 
 
 class Rate:
-    """A sending rate in bit/s; this one is constant. `start` is called when the flow starts."""
+    """A sending rate in bit/s; this one stays at the line's."""
 
     def __init__(self, line_bps: float) -> None:
-        self.bps = line_bps
+        self.bps = self.line_bps = line_bps
 
-    def start(self, now_ns: int) -> None:
-        """Begin to count time."""
-
-    def advance(self, now_ns: int) -> None:
-        """Let the time pass up to now."""
+    def advance(self, now_ns: int) -> int:
+        """Let the time pass up to now; return when the rate may change by itself next."""
+        del now_ns
+        return NEVER_NS
 
     def handle_sent(self, length_bytes: int, now_ns: int) -> None:
         """Take note of a packet that was sent."""

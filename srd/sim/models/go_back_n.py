@@ -1,8 +1,9 @@
 """RoCEv2's reliable connection: in order, go-back-N (InfiniBand Architecture Specification, volume 1, section 9.7).
 
-The responder takes packets in order only. One that is ahead is dropped, and answered by one NAK (PSN sequence error) with
-the PSN that is missing; no other until that one has come. The requester goes back to it. Packets that came before are
-acknowledged again. An acknowledgement covers all up to its PSN; the last packet asks for one, and each ACK_EVERY-th.
+The responder takes packets in order only. One that is ahead is dropped, and answered by one NAK (PSN sequence error)
+with the PSN that is missing; no other until that one has come. The requester goes back to it. Packets that came before
+are acknowledged again. An acknowledgement covers all up to its PSN; the last packet asks for one, and every
+ACK_EVERY-th.
 
 If nothing is acknowledged for the timeout, 4.096 us x 2^TIMEOUT_EXPONENT, the requester goes back to the first packet
 that is not; after RETRIES timeouts in a row it gives up, and the queue pair is in error.
@@ -32,17 +33,23 @@ class GoBackNSender(Sender):
         self.rate = rate
         self._packet_bytes = packet_bytes
         self._next = self._highest = 0
-        self._paced_at = 0
+        self._taken_at = -NEVER_NS
         self._retries = 0
 
     def ready_at(self, now_ns: int) -> int:
-        """Return when the rate allows the next packet."""
-        return NEVER_NS if self._next >= self.packets or self.has_failed else self._paced_at
+        """Return when the rate allows the next packet; at line rate the port is the clock."""
+        if self._next >= self.packets or self.has_failed:
+            return NEVER_NS
+        changes_at, rate = self.rate.advance(now_ns), self.rate
+        if rate.bps >= rate.line_bps:
+            return now_ns
+        at_ns = self._taken_at + int(self._packet_bytes * 8e9 / rate.bps)
+        return at_ns if at_ns <= now_ns else min(at_ns, max(changes_at, now_ns + 1))
 
     def take(self, now_ns: int) -> int:
         """Send the next packet in order."""
         self.rate.handle_sent(self._packet_bytes, now_ns)
-        self._paced_at = max(now_ns, self._paced_at) + int(self._packet_bytes * 8e9 / self.rate.bps)
+        self._taken_at = now_ns
         psn = self._next
         self._next += 1
         self.sent += 1

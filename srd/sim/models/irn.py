@@ -38,9 +38,7 @@ class IrnSender(Sender):
 
     def ready_at(self, now_ns: int) -> int:
         """Return now if there is something to repeat, or room in the window."""
-        if self._missing() >= 0 or (
-            self._next < self.packets and self._next - self.acknowledged < self.window_packets
-        ):
+        if self._missing() >= 0 or (self._next < self.packets and self._next - self.acknowledged < self.window_packets):
             return now_ns
         return NEVER_NS
 

@@ -19,7 +19,7 @@ from srd.sim.models.dcqcn import Notifications
 from srd.sim.models.flow import NEVER_NS, Receiver, Reply, ReplyKind, Sender
 
 FIRST_PORT: Final = 49152
-LAST_PORT: Final = 65535
+PORTS: Final = 16384
 CNP_BYTES: Final = 74
 """RoCEv2, annex A17: Ethernet 14, IPv4 20, UDP 8, BTH 12, 16 reserved, ICRC 4."""
 
@@ -96,7 +96,7 @@ class Nic:
         self.host = host
         self.address = fabric.address(host)
         self._fabric = fabric
-        self._ports = FIRST_PORT
+        self._port_of: dict[str, int] = {}
         self._sending: list[Flow] = []
         self._turn = 0
         self._wake_at_ns = 0
@@ -117,9 +117,8 @@ class Nic:
         notifications: Notifications | None = None,
         done: Callable[[int], None] | None = None,
     ) -> Flow:
-        """Return a flow to another card, which `start` starts. Its source port is one of its own, as a QP's is."""
-        port = self._ports
-        self._ports = port + 1 if port < LAST_PORT else FIRST_PORT
+        """Return a flow to another card, which `start` starts. Flows to one card have one source port, as a QP."""
+        port = self._port_of.setdefault(destination.host, FIRST_PORT + len(self._port_of) % PORTS)
         make = self._fabric.flow
         here, there = self.address, destination.address
         forth = make(here, source_port=port, destination=there, destination_port=framing.port)
@@ -187,7 +186,7 @@ class Nic:
         flow, send = data.flow, self._fabric.send
         reply = flow.receiver.handle(data.psn, transmission=data.transmission, marked=marked)
         if marked and flow.notifications is not None and flow.notifications.due(now_ns):
-            note = Reply(ReplyKind.CNP, flow.receiver.expected, data.psn, data.transmission, True)
+            note = Reply(ReplyKind.CNP, flow.receiver.expected, data.psn, data.transmission, marked)
             send(flow.notify, length_bytes=CNP_BYTES, content=(flow, note))
         if reply is not None:
             send(flow.back, length_bytes=flow.framing.reply_bytes, content=(flow, reply))

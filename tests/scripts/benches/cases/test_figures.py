@@ -8,9 +8,9 @@ import pytest
 
 from scripts.benches.cases import blackhole, capacity, fair, incast, messages, permutation, placement_scaling
 from scripts.benches.fabrics import PACKET_BYTES
-from scripts.benches.presets import MICROSECOND_FABRIC
 from scripts.benches.reference_fabric import LINK, bulk, fabric
 from srd.proto.wire.data import Burst
+from srd.sim.presets import MICROSECOND_FABRIC
 
 
 def test_incast__ideal_by_hand() -> None:
