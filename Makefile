@@ -1,5 +1,6 @@
 # make demo        the main job: a file over a lossy four-path fabric, by SRD and by kernel TCP (root)
 # make demo-card   two tenants on two emulated EFA cards on that fabric: what is carried, denied, hidden and attested (root)
+# make demo-roce   what PFC does to the flows beside an incast, and what SRD does instead: a table and a picture; no root
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
 # make test-long   all tests, interpreted and compiled, coverage floors, all benches in virtual time, torture (root)
@@ -27,7 +28,7 @@ MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux in
 	wireguard-go:wireguard-go tshark:tshark curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server \
 	redis-server:redis-server redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
 
-.PHONY: setup demo demo-card quick test test-sources check-benches test-long check-sources check format manuals clean
+.PHONY: setup demo demo-card demo-roce quick test test-sources check-benches test-long check-sources check format manuals clean
 
 setup:
 	@$(SETUP) $(PROGRAMS)
@@ -41,6 +42,10 @@ demo-card:
 	@scripts/require-root "make demo-card" "builds network namespaces"
 	@$(SETUP) --extras cli,lab,card $(PROGRAMS)
 	@$(BIN)/python scripts/demo_card.py $(DEMO_FLAGS)
+
+demo-roce:
+	@$(SETUP) --extras cli,report
+	@$(BIN)/python scripts/demo_roce.py $(DEMO_FLAGS)
 
 quick:
 	@$(SETUP) --dependencies

@@ -60,8 +60,8 @@ class VirtualFabric:
         """`observe` is called for each event of a packet at a virtual link: see `JsonLines`.
 
         With `switches` each switch has a buffer that its ports share, and may pause who sends to it (lossless/); a
-        direction of a link without a shape then has that of the other. Raises BackendError if a buffer is too small,
-        ShapeError if a link has no rate.
+        direction of a link without a shape then has that of the other, and a link without any the rate that the links
+        of its switch have together. Raises BackendError if a buffer is too small, ShapeError if a link has no rate.
         """
         self.topology = topology
         self.switches: dict[str, Switch] = {}
@@ -95,8 +95,15 @@ class VirtualFabric:
         seed, name = shape_seed(self.topology, link, direction=direction), f"{ends[0]}>{ends[1]}"
         if self._profile is None:
             return ends, VirtualLink(name, shape=shape, seed=seed, events=self._events)
-        shape = shape or link.shape_ab or link.shape_ba or Shape()
+        shape = shape or link.shape_ab or link.shape_ba or Shape(rate_bps=self._rate_bps(link))
         return ends, EgressPort(name, shape=shape, seed=seed, events=self._events, profile=self._profile)
+
+    def _rate_bps(self, link: Link) -> int:
+        """The rate of a link without a shape: what the links of one of its ends have together, so that it is ample."""
+        return max(
+            sum(shape.rate_bps for each in self.topology.links_of[end] if (shape := each.shape_ab or each.shape_ba))
+            for end in (link.a, link.b)
+        )
 
     def _make_switches(self, profile: SwitchProfile) -> None:
         ports = {ends: port for ends, port in self._links.items() if isinstance(port, EgressPort)}

@@ -26,8 +26,8 @@ CONFIG: Final[ProtocolConfig] = replace(
     min_delay_target_s=5e-6,
     max_peers=4096,
 )
-"""SRD's, for round trips of 11 us instead of 40: the initial window is again the bandwidth-delay product (140 kB), an ACK
-is delayed by a quarter of a round trip, and the delay target is the same time, about twenty packets."""
+"""SRD's, for round trips of 11 us instead of 40: the initial window is again the bandwidth-delay product (140 kB), an
+ACK is delayed by a quarter of a round trip, and the delay target is about the same time, twenty packets."""
 STEPS: Final = 200
 """Samples of a run."""
 Sample = tuple[float, dict[str, float]]

@@ -45,9 +45,7 @@ def ideal_us(size_bytes: int) -> float:
 
 def incast(contender: Contender, *, senders: int, size_bytes: int, seed: int) -> Figures:
     """Many hosts send to one at the same time; sixteen a leaf, as many spines, so that only its port is overloaded."""
-    topology = tree(leaves=senders // 16 + 1, hosts_per_leaf=16, spines=16, seed=seed)
-    *sources, sink = [*topology.hosts[:senders], topology.hosts[-1]]
-    played = _play(contender, topology, [Wish(source, sink, size_bytes) for source in sources], seed=seed)
+    played = _incast(contender, senders=senders, size_bytes=size_bytes, seed=seed)
     times = played.times_us
     return {
         "p50_us": median(times),
@@ -60,6 +58,18 @@ def incast(contender: Contender, *, senders: int, size_bytes: int, seed: int) ->
         "most_buffered_mb": max(switch.most_bytes for switch in played.simulation.fabric.switches.values()) / 1e6,
         "unfinished": played.unfinished,
     }
+
+
+def incast_times(contender: Contender, *, senders: int, size_bytes: int, seed: int) -> list[float]:
+    """Return the completion times of that."""
+    return _incast(contender, senders=senders, size_bytes=size_bytes, seed=seed).times_us
+
+
+def _incast(contender: Contender, *, senders: int, size_bytes: int, seed: int) -> Played:
+    topology = tree(leaves=senders // 16 + 1, hosts_per_leaf=16, spines=16, seed=seed)
+    sink = topology.hosts[-1]
+    wishes = [Wish(source, sink, size_bytes) for source in topology.hosts[:senders]]
+    return _play(contender, topology, wishes, seed=seed)
 
 
 def victim_parts(*, seed: int, senders: int = 16) -> tuple[Topology, list[Wish], dict[str, Wish]]:
@@ -121,11 +131,16 @@ def slow_receiver(contender: Contender, *, seed: int) -> Figures:
     }
 
 
-def ring_deadlock(contender: Contender, *, seed: int) -> Figures:
-    """Five switches in a ring, host i to host i + 2: each link of the ring is wanted by two flows."""
+def ring_parts(*, seed: int) -> tuple[Topology, list[Wish]]:
+    """Return five switches in a ring, and flows from host i to host i + 2: two of them want each link of the ring."""
     topology = ring(seed=seed)
     hosts = topology.hosts
-    wishes = [Wish(host, hosts[(at + 2) % len(hosts)], 20 * MEGABYTE) for at, host in enumerate(hosts)]
+    return topology, [Wish(host, hosts[(at + 2) % len(hosts)], 20 * MEGABYTE) for at, host in enumerate(hosts)]
+
+
+def ring_deadlock(contender: Contender, *, seed: int) -> Figures:
+    """Play the ring."""
+    topology, wishes = ring_parts(seed=seed)
     return _locked(_play(contender, topology, wishes, seed=seed))
 
 
@@ -165,6 +180,13 @@ def _locked(played: Played) -> Figures:
 
 def permutation(contender: Contender, *, hosts: int, size_bytes: int, seed: int) -> Figures:
     """Each host sends to one on another leaf; there is as much capacity as is asked for, if it is used evenly."""
+    times = permutation_times(contender, hosts=hosts, size_bytes=size_bytes, seed=seed)
+    ideal = ideal_us(size_bytes)
+    return {"median_over_ideal": median(times) / ideal, "max_over_ideal": max(times) / ideal}
+
+
+def permutation_times(contender: Contender, *, hosts: int, size_bytes: int, seed: int) -> list[float]:
+    """Return the completion times of that."""
     per_leaf = 16
     topology = tree(leaves=hosts // per_leaf, hosts_per_leaf=per_leaf, spines=per_leaf, seed=seed)
     draw = Random(f"{seed}/permutation")  # noqa: S311 - reproducible
@@ -174,9 +196,7 @@ def permutation(contender: Contender, *, hosts: int, size_bytes: int, seed: int)
         others = leaves[(at + 1) % len(leaves)][:]
         draw.shuffle(others)
         wishes += [Wish(source, other, size_bytes) for source, other in zip(row, others, strict=True)]
-    times = _play(contender, topology, wishes, seed=seed).times_us
-    ideal = ideal_us(size_bytes)
-    return {"median_over_ideal": median(times) / ideal, "max_over_ideal": max(times) / ideal}
+    return _play(contender, topology, wishes, seed=seed).times_us
 
 
 def all_reduce(contender: Contender, *, seed: int, size_bytes: int = 16 * MEGABYTE) -> Figures:

@@ -26,6 +26,8 @@ RESPONSE_QUANTA: Final = (
 NS_PER_S: Final = 1_000_000_000
 BUFFER_BYTES_PER_GBPS: Final = 5000
 """Of a switch, for each Gbit/s of its ports: Tomahawk 3 (64 MB, 12.8 Tbit/s). Trident 2: 9,400; Tomahawk 5: 3,200."""
+LEAST_FRAMES: Final = 16
+"""Of full size that slow ports have at least, each; and headroom and reserve never take more than half of a buffer."""
 
 
 def headroom_bytes(*, rate_bps: int, delay_us: float, frame_bytes: int) -> int:
@@ -87,7 +89,7 @@ class SwitchProfile:
     classes: Mapping[int, ClassProfile] = field(default_factory=lambda: {LOSSY: ClassProfile()})
     """By number; classes that are not listed are as `ClassProfile()`, without a reserve."""
     buffer_bytes: int | None = None
-    """Of each switch; None: BUFFER_BYTES_PER_GBPS."""
+    """Of each switch; None: BUFFER_BYTES_PER_GBPS, and at least LEAST_FRAMES for each port."""
     buffers: Mapping[str, int] = field(default_factory=dict)
     """Of switches that have another one, by name."""
     reserve_bytes: int = 4096

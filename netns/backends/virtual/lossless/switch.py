@@ -14,6 +14,7 @@ from netns.backends.virtual.lossless.egress_port import EgressPort, PortOwner
 from netns.backends.virtual.lossless.profile import (
     BUFFER_BYTES_PER_GBPS,
     CLASSES,
+    LEAST_FRAMES,
     LONGEST_PAUSE_QUANTA,
     NS_PER_S,
     PFC_FRAME_BYTES,
@@ -75,10 +76,12 @@ class Switch(PortOwner):
                 )
                 for number in range(CLASSES)
             ]
+        groups = [ingress.group for row in self.ingresses.values() for ingress in row]
         total = profile.buffers.get(name) or profile.buffer_bytes
         if total is None:
-            total = round(sum(port.rate_bps for _, port in links) / 1e9 * BUFFER_BYTES_PER_GBPS)
-        groups = [ingress.group for row in self.ingresses.values() for ingress in row]
+            by_rate = round(sum(port.rate_bps for _, port in links) / 1e9 * BUFFER_BYTES_PER_GBPS)
+            kept = sum(group.reserve_limit + group.headroom_limit for group in groups)
+            total = max(by_rate, LEAST_FRAMES * frame_bytes * len(links), 2 * kept)
         try:
             self.buffer = SharedBuffer(
                 total_bytes=total, groups=groups, resume_offset_bytes=profile.resume_offset_bytes
