@@ -65,8 +65,8 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
         "srd.metrics.exposition",
         "netns.observe.lab_metrics",
     ),
-    "matplotlib": ("srd.qlog.plot", "srd.compare.plots"),
-    "jinja2": "srd.compare.page",
+    "matplotlib": ("srd.qlog.plot", "srd.compare.plots", "srd.sim.experiments.plots"),
+    "jinja2": ("srd.compare.page", "srd.sim.experiments.page"),
     "scapy": "srd.contrib.scapy",
 }
 

@@ -10,6 +10,7 @@ A leaf-spine, described by its size:
       spines: 4
       hosts_per_leaf: 1
       link: {delay: 0.5ms, rate: 250mbit}      # every leaf-spine link, both directions; optional
+      host_link: {delay: 50us, rate: 1gbit}    # from leaf to host; optional
 
 A three-tier Clos (netns/topology/clos.py) by its size:
 
@@ -99,6 +100,7 @@ class _LeafSpine(Strict):
     spines: Count = 4
     hosts_per_leaf: Count = 1
     link: ShapeFields | None = None
+    host_link: ShapeFields | None = None
     paths: dict[str, ShapeFields] | None = None
 
 
@@ -232,6 +234,9 @@ def _leaf_spine(size: _LeafSpine, shapes: _Shapes, *, name: str, seed: int) -> T
         mtu=shapes.mtu,
         seed=seed,
     )
+    port, hosts = shapes.roomy(size.host_link, at="leaf_spine.host_link"), frozenset(made.hosts)
+    links = tuple(replace(link, shape_ba=port) if link.a in hosts else link for link in made.links)
+    made = replace(made, links=links)
     return with_paths(made, size.paths, at="leaf_spine.paths", base=shapes.base) if size.paths else made
 
 

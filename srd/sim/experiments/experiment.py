@@ -1,0 +1,243 @@
+"""One experiment: a topology, flows, a plan of failures, a transport and a seed; and what came of it.
+
+The seed is that of the fabric (ECMP's hashes, draws of losses), of the cores, and of what a workload draws. Connections
+are open before the flows and the plan begin; time 0 of a result is that moment.
+
+Links are looked at every `STEP_US` at first; when there are `MAX_STEPS`, every other one is forgotten and the step
+doubles. So the series of a run has at most that many steps, however long it takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from itertools import pairwise
+from typing import Any, Final
+
+from netns.backends.virtual.fabric import VirtualFabric
+from netns.faults.schedule import ScheduledEvent
+from netns.topology.model import Topology
+from srd.proto.config import ProtocolConfig
+from srd.proto.errors import UsageError
+from srd.proto.wire.status import Status
+from srd.sim.experiments.errors import ExperimentError
+from srd.sim.experiments.fabric import Bounds, settings
+from srd.sim.experiments.workload import Flow
+from srd.sim.simulation import NS_PER_S, Simulation
+from srd.sim.transports import TRANSPORTS, Transport
+
+STEP_US: Final = 1.0
+MAX_STEPS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What is simulated: all of it is here, so that another machine needs nothing else."""
+
+    topology: Topology
+    flows: tuple[Flow, ...]
+    transport: str = "srd"
+    plan: tuple[ScheduledEvent, ...] = ()
+    controller: str | None = None
+    """MODULE:CLASS of SRD's congestion controller; None: the default."""
+    paths: int | None = None
+    """Source ports of SRD; None: the settings' own number."""
+    seed: int = 1
+    limit_s: float = 1.0
+    """Virtual time after which flows are given up."""
+
+    def digest(self) -> str:
+        """Return a hash of all that decides the result."""
+        fields = (self.transport, self.controller, self.paths, self.seed, self.limit_s)
+        parts = [*fields, self.topology.to_dict(), *map(asdict, self.flows), *map(asdict, self.plan)]
+        return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
+
+    def config(self) -> tuple[str, ProtocolConfig]:
+        """Return the name of the protocol settings, and these with what the experiment changes. ExperimentError."""
+        name, config = settings(self.topology)
+        peers = max(config.max_peers, len(self.topology.hosts))
+        controller = None if self.controller is None else _class_named(self.controller)
+        try:
+            changed = replace(config, max_peers=peers, controller=controller, paths=self.paths or config.paths)
+        except UsageError as error:
+            raise ExperimentError(str(error)) from None
+        return name, changed
+
+
+def _class_named(text: str) -> Any:
+    module, _, name = text.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ExperimentError(f"--controller {text}: {error}; give module:Class") from None
+    if not isinstance(found, type):
+        raise ExperimentError(f"--controller {text}: is no class; give module:Class")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What came of a flow."""
+
+    flow: int
+    start_us: float | None
+    """None: it waited for flows that were never complete."""
+    fct_us: float | None
+    """Flow completion time; None: not within the limit."""
+    ideal_us: float
+
+    @property
+    def slowdown(self) -> float | None:
+        """The completion time over the ideal one."""
+        return None if self.fct_us is None else self.fct_us / self.ideal_us
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSeries:
+    """What left a link, and how long a packet would have waited at it, in steps of `step_us`."""
+
+    sent_bytes: tuple[int, ...]
+    wait_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of an experiment."""
+
+    completions: tuple[Completion, ...]
+    counters: Mapping[str, Mapping[str, int]]
+    """Of each virtual link (FROM>TO): packets, bytes, and how many were dropped, marked and the like."""
+    series: Mapping[str, LinkSeries]
+    """Of each virtual link that sent something."""
+    step_us: float
+    lasted_us: float
+    """Virtual time until the last flow was complete, or the limit."""
+    packet_hops: int
+    settings: str
+    failures: tuple[str, ...]
+    """Requests and peers of SRD that ended in error."""
+
+
+def run(experiment: Experiment) -> Result:
+    """Simulate an experiment. Raises ExperimentError, or SimulationError if connections do not open."""
+    transport = TRANSPORTS.get(experiment.transport)
+    if transport is None:
+        raise ExperimentError(f"--transport {experiment.transport}: there is none; use {', '.join(TRANSPORTS)}")
+    name, config = experiment.config()
+    topology = replace(experiment.topology, seed=experiment.seed)
+    simulation = transport.simulation(topology, config=config, seed=experiment.seed)
+    transport.prepare(simulation, [(flow.source, flow.destination) for flow in experiment.flows])
+    hops = simulation.fabric.packet_hops
+    running = _Running(simulation, transport, experiment.flows)
+    series = _Series(simulation.fabric)
+    simulation.fabric.run_schedule(experiment.plan)
+    running.start()
+    simulation.run(seconds=experiment.limit_s, done=running.is_done)
+    return Result(
+        completions=running.completions(Bounds(topology)),
+        counters=simulation.fabric.counters(),
+        series=series.found(),
+        step_us=series.step_ns / 1000,
+        lasted_us=(simulation.now_ns - running.began_ns) / 1000,
+        packet_hops=simulation.fabric.packet_hops - hops,
+        settings=name,
+        failures=tuple(_failures(simulation)),
+    )
+
+
+def _failures(simulation: Simulation) -> list[str]:
+    found = []
+    for host in simulation.sim_hosts.values():
+        bad = [status for _, status in host.completions.values() if status is not Status.OK]
+        found += [f"{host.host}: {len(bad)} requests failed, the first with {bad[0].name}"] if bad else []
+        found += [f"{host.host}: peer {ended.peer} ended: {ended.reason}" for ended in host.ended]
+    return found
+
+
+class _Running:
+    """Starts flows when the ones that they wait for are complete, and notes when each is."""
+
+    def __init__(self, simulation: Simulation, transport: Transport, flows: Sequence[Flow]) -> None:
+        self.began_ns = simulation.now_ns
+        self._simulation = simulation
+        self._transport = transport
+        self._flows = flows
+        self._needs = [flow.needs for flow in flows]
+        self._waiting: dict[int, list[int]] = defaultdict(list)
+        for index, flow in enumerate(flows):
+            for other in flow.after:
+                self._waiting[other].append(index)
+        self._started_s: list[float | None] = [None] * len(flows)
+        self._ended_s: list[float | None] = [None] * len(flows)
+        self._left = len(flows)
+
+    def is_done(self) -> bool:
+        """Whether every flow is complete."""
+        return not self._left
+
+    def start(self) -> None:
+        """Start the flows that wait for none."""
+        for index, flow in enumerate(self._flows):
+            if not flow.after:
+                self._start(index, not_before_s=0.0)
+
+    def _start(self, index: int, *, not_before_s: float) -> None:
+        flow, began_s = self._flows[index], self.began_ns / NS_PER_S
+        at = began_s + max(flow.start_s, not_before_s)
+        self._started_s[index] = at
+
+        def done(now: float) -> None:
+            self._ended_s[index] = now
+            self._left -= 1
+            for waiting in self._waiting[index]:
+                self._needs[waiting] -= 1
+                if self._needs[waiting] == 0:
+                    self._start(waiting, not_before_s=now - began_s)
+
+        self._transport.flow(self._simulation, flow.source, flow.destination, flow.size_bytes, at=at, done=done)
+
+    def completions(self, bounds: Bounds) -> tuple[Completion, ...]:
+        """Return what came of each flow; times are whole nanoseconds."""
+        return tuple(self._completion(index, flow, bounds) for index, flow in enumerate(self._flows))
+
+    def _completion(self, index: int, flow: Flow, bounds: Bounds) -> Completion:
+        started_s, ended_s = self._started_s[index], self._ended_s[index]
+        ideal_us = bounds.ideal_us(flow.source, flow.destination, size_bytes=flow.size_bytes)
+        if started_s is None:
+            return Completion(index, None, None, ideal_us)
+        started_ns = round(started_s * NS_PER_S)
+        fct_us = None if ended_s is None else (round(ended_s * NS_PER_S) - started_ns) / 1000
+        return Completion(index, (started_ns - self.began_ns) / 1000, fct_us, ideal_us)
+
+
+class _Series:
+    """Looks at all links of a fabric again and again."""
+
+    def __init__(self, fabric: VirtualFabric) -> None:
+        self.step_ns = round(STEP_US * 1000)
+        self._fabric = fabric
+        self._links = list(fabric.links.values())
+        self._before = [link.bytes for link in self._links]
+        self._samples: list[tuple[list[int], list[int]]] = []
+        fabric.at(fabric.now_ns + self.step_ns, self._look)
+
+    def _look(self, now_ns: int) -> None:
+        self._samples.append(([link.bytes for link in self._links], [link.wait_ns for link in self._links]))
+        if len(self._samples) == MAX_STEPS:
+            self._samples = self._samples[1::2]
+            self.step_ns *= 2
+        self._fabric.at(now_ns + self.step_ns, self._look)
+
+    def found(self) -> dict[str, LinkSeries]:
+        """Return the series of the links that sent something."""
+        found = {}
+        for index, link in enumerate(self._links):
+            totals = [self._before[index], *(sent[index] for sent, _ in self._samples)]
+            sent_bytes = tuple(after - before for before, after in pairwise(totals))
+            if any(sent_bytes):
+                found[link.name] = LinkSeries(sent_bytes, tuple(waits[index] for _, waits in self._samples))
+        return found
