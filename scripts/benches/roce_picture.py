@@ -26,7 +26,7 @@ from srd.sim.roce.play import CONTENDERS, Contender, Wish, play, prepare, sample
 from srd.sim.simulation import Simulation
 
 COLOURS: Final = {
-    "roce": "#d55e00", "dcqcn": "#e69f00", "dcqcn-firmware": "#b8860b", "irn": "#009e73", "cubic": "#999999",
+    "roce": "#d55e00", "dcqcn": "#e69f00", "dcqcn-firmware": "#cc79a7", "irn": "#009e73", "cubic": "#999999",
     "dctcp": "#555555", "srd": "#0072b2",
 }  # fmt: skip
 LOSSES: Final = (0.01, 0.1, 0.2, 0.5, 1.0)
@@ -44,6 +44,7 @@ class Panel:
     series: Mapping[str, Series]
     log_x: bool = False
     steps: bool = False
+    legend: str = "best"
 
 
 def victim_panel() -> Panel:
@@ -91,6 +92,7 @@ def storm_panel() -> Panel:
     return Panel(
         "RoCE, PFC: ports paused because one host takes in 5 Gbit/s", "ms", "ports, mean of 0.2 ms",
         {kind: _smooth([(at / 1000, counts.get(kind, 0)) for at, counts in samples]) for kind in kinds},
+        legend="center right",
     )  # fmt: skip
 
 
@@ -141,7 +143,8 @@ def loss_panel() -> Panel:
     framing = roce_framing(mtu=9000, priority=0)
     packet_us = (framing.payload_bytes + framing.overhead_bytes) * 8e6 / LINK_BPS
     window = (8 * LINK_US + 4 * packet_us) / packet_us
-    found["1 / (1 + P W)"] = [(loss, 1 / (1 + loss / 100 * window)) for loss in LOSSES]
+    payload = framing.payload_bytes / (framing.payload_bytes + framing.overhead_bytes)
+    found["1 / (1 + P W)"] = [(loss, payload / (1 + loss / 100 * window)) for loss in LOSSES]
     return Panel("One flow over a link with losses", "lost packets, %", "goodput / line rate", found, log_x=True)
 
 
@@ -150,7 +153,7 @@ def deadlock_panel() -> Panel:
     watched = replace(CONTENDERS["roce"], watchdog=WatchdogProfile())
     runs = {
         "roce": (CONTENDERS["roce"], 3000.0),
-        "roce, watchdog": (watched, 3000.0),
+        "RoCE, PFC, watchdog": (watched, 3000.0),
         "irn": (CONTENDERS["irn"], 50.0),
         "srd": (CONTENDERS["srd"], 50.0),
     }
@@ -218,7 +221,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     for name, series in panel.series.items():
         label = CONTENDERS[name].label if name in CONTENDERS else name
         style: dict[str, Any] = {"color": COLOURS.get(name), "linewidth": 1.8 if name == "srd" else 1.2}
-        if name not in COLOURS and name.startswith(("1 /", "roce,")):
+        if name not in COLOURS and name.startswith(("1 /", "RoCE, PFC, w")):
             style |= {"color": "black", "linestyle": "--"}
         if panel.steps:
             style["drawstyle"] = "steps-post"
@@ -230,7 +233,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(frameon=False, fontsize=7)
+    axes.legend(frameon=False, fontsize=7, loc=panel.legend)
 
 
 @click.command()

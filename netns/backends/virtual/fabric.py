@@ -35,7 +35,6 @@ from netns.errors import BackendError
 from netns.faults.schedule import ScheduledEvent
 from netns.lab.plan import shape_seed
 from netns.netem.changes import AnyShape, Change, with_change, without_change
-from netns.netem.queue import COUNTERS
 from netns.netem.shape import Shape
 from netns.topology.addressing import Addressing, IpVersion, addressing
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Topology
@@ -149,17 +148,11 @@ class VirtualFabric:
         return self._forwarding.addresses.get(version) or addressing(self.topology, version=version)
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Virtual link (FROM>TO) -> packets and bytes that left it, and its counts of drops, marks and the like."""
-        return {
-            virtual_link.name: {
-                "packets": virtual_link.packets,
-                "bytes": virtual_link.bytes,
-                **(virtual_link.netem.counters() if virtual_link.netem is not None else dict.fromkeys(COUNTERS, 0)),
-                "blackholed": virtual_link.blackholed,
-                "marked": virtual_link.marked,
-            }
-            for virtual_link in self._links.values()
-        }
+        """Virtual link (FROM>TO) -> packets and bytes that left it, and its counts of drops, marks and the like.
+
+        Ports of switches with a shared buffer have `pauses`, too, and count as `overlimit` what there was no room for.
+        """
+        return {virtual_link.name: virtual_link.counters() for virtual_link in self._links.values()}
 
     # -- simulated hosts ----------------------------------------------------------------------------------------
 

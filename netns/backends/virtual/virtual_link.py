@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TextIO
 from netns.backends.virtual.event_queue import EventQueue
 from netns.netem.changes import AnyShape, effective
 from netns.netem.packet_ops import Draw
-from netns.netem.queue import Netem
+from netns.netem.queue import COUNTERS, Netem
 from netns.netem.shape import Shape
 
 NEVER_NS: Final = 2**63
@@ -215,6 +215,16 @@ class VirtualLink:
     def wait_ns(self) -> int:
         """How long a packet that arrived now would queue, beyond the delay and its own serialisation time."""
         return 0 if self.netem is None else self.netem.wait_ns(self._events.now_ns)
+
+    def counters(self) -> dict[str, int]:
+        """Return all counters, by name."""
+        return {
+            "packets": self.packets,
+            "bytes": self.bytes,
+            **(dict.fromkeys(COUNTERS, 0) if self.netem is None else self.netem.counters()),
+            "blackholed": self.blackholed,
+            "marked": self.marked,
+        }
 
     def transmit(self, packet: Packet, now_ns: int) -> None:
         """Drop, forward, mark or queue a packet that reaches the link."""

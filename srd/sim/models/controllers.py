@@ -41,7 +41,7 @@ class TcpController(ABC):
     """Window and pacing rate of one TCP sender."""
 
     def __init__(self) -> None:
-        self.window: float = INITIAL_PACKETS
+        self.window = float(INITIAL_PACKETS)
         self.pacing_rate = math.inf
         """Packets per second; infinite: the acknowledgements are the clock."""
 
@@ -191,7 +191,7 @@ class Bbr(TcpController):
         window_gain = 2.0 if self._state is BbrState.PROBE_BW else self.HIGH_GAIN
         self.window = max(window_gain * rate * self._min_rtt_s, self.PROBE_RTT_PACKETS)
         if self._state is BbrState.PROBE_RTT:
-            self.window = self.PROBE_RTT_PACKETS
+            self.window = float(self.PROBE_RTT_PACKETS)
 
     def on_loss(self, *, now: float) -> None:
         """Ignore it."""

@@ -153,7 +153,9 @@ class Roce(ModelTransport):
 class Dcqcn(Roce):
     """RoCEv2 with DCQCN, the paper's settings, on switches that pause and mark."""
 
-    interval_us: float = DcqcnConfig().notification_interval_us
+    def interval_us(self) -> float:
+        """Return the shortest time between two notifications of a flow."""
+        return DcqcnConfig().notification_interval_us
 
     def red(self, rate_bps: int) -> RedProfile | None:
         """Return the paper's marking."""
@@ -163,7 +165,7 @@ class Dcqcn(Roce):
     def equip(self, flow: Flow, *, packets: int) -> None:
         """Notify of marks, too."""
         super().equip(flow, packets=packets)
-        flow.notifications = Notifications(self.interval_us)
+        flow.notifications = Notifications(self.interval_us())
 
     def rate(self, rate_bps: int) -> Rate:
         """Return DCQCN's."""
@@ -173,7 +175,9 @@ class Dcqcn(Roce):
 class DcqcnFirmware(Dcqcn):
     """The same with the defaults of network cards, and the marking of HPCC's runs."""
 
-    interval_us = FirmwareConfig().notification_interval_us
+    def interval_us(self) -> float:
+        """Return that of the cards."""
+        return FirmwareConfig().notification_interval_us
 
     def red(self, rate_bps: int) -> RedProfile | None:
         """Return 100 and 400 kB at 25 Gbit/s, and a fifth."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from random import Random
 from statistics import median
-from typing import Final
+from typing import Final, Protocol
 
 from netns.backends.virtual.lossless.wait_graph import deadlock
 from netns.base.percentile import percentile
@@ -14,13 +14,22 @@ from srd.sim.roce.fabrics import LINK_BPS, hosts_of, ring, tree, with_loss, with
 from srd.sim.roce.play import Contender, Played, Wish, play, prepare
 
 Figures = dict[str, float]
+
+
+class Scenario(Protocol):
+    """A scenario that has no other arguments."""
+
+    def __call__(self, contender: Contender, *, seed: int) -> Figures:
+        """Play it."""
+
+
 MEGABYTE: Final = 1_000_000
 SPINE_BPS: Final = 4 * LINK_BPS
 """Between leaves and spines where collisions must not count: four flows of a host fit."""
 LIMIT_S: Final = 2.0
 VICTIM_BYTES: Final = 10 * MEGABYTE
 SLOW_BPS: Final = 5_000_000_000
-DEAD_AT_NS: Final = 1_000_000
+DEAD_AT_NS: Final = 100_000
 DEAD_NS: Final = 50_000_000
 """What a fast routing protocol with BFD (RFC 5880) takes at least to send around a link."""
 

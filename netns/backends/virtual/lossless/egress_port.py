@@ -118,6 +118,13 @@ class EgressPort(VirtualLink):
         left_ns = self.free_at_ns - self._events.now_ns if self.sending is not None else 0
         return left_ns + sum(self.queued_bytes) * 8 * NS_PER_S // self.rate_bps
 
+    def counters(self) -> dict[str, int]:
+        """Return all counters, by name; `overlimit` includes what there was no room for, `blackholed` the discarded."""
+        found = super().counters()
+        found["overlimit"] += self.overlimit
+        found["blackholed"] += self.discarded
+        return found | {"pauses": self.pauses}
+
     @property
     def delay_ns(self) -> int:
         """Of the wire."""

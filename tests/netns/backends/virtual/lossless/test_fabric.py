@@ -7,12 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from netns.backends.virtual.event_queue import EventQueue
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.lossless.egress_port import EgressPort
 from netns.backends.virtual.lossless.profile import LOSSLESS, ClassProfile, SwitchProfile, WatchdogProfile
 from netns.backends.virtual.lossless.switch import longest_pause_ns
 from netns.backends.virtual.lossless.wait_graph import deadlock
-from netns.backends.virtual.virtual_link import Packet
+from netns.backends.virtual.virtual_link import Packet, VirtualLink
 from netns.errors import BackendError, ShapeError
 from netns.netem.shape import Shape
 from netns.topology.model import Link, Switch, Topology
@@ -184,3 +185,43 @@ def test_the_same_seed_gives_the_same_run() -> None:
         return times
 
     assert run() == run()
+
+
+@pytest.mark.parametrize(("gbps", "locks"), [(4.5, False), (5.5, True)])
+def test_routing_loop__deadlocks_iff_the_rate_exceeds_n_b_over_ttl(gbps: float, *, locks: bool) -> None:
+    """Hu et al., HotNets 2016: two switches, TTL 16, 40 Gbit/s: 5 Gbit/s. A packet crosses each link TTL / n times."""
+    ttl, rate_bps = 16, 40_000_000_000
+    link = Shape(rate_bps=rate_bps, delay_us=1.0)
+    topology = Topology(
+        name="loop",
+        hosts=("h1", "h2"),
+        switches=(Switch("s1", "leaf"), Switch("s2", "leaf")),
+        links=(Link("h1", "s1", link, link), Link("h2", "s2", link, link), Link("s1", "s2", link, link)),
+    )
+    fabric = VirtualFabric(topology, switches=PFC)
+    flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
+    flow.priority = LOSSLESS
+    expired = VirtualLink("expired", shape=None, seed=0, events=EventQueue())
+    expired.failures = 1
+    forth, back = fabric.links["s1", "s2"], fabric.links["s2", "s1"]
+    flow.links = (fabric.links["h1", "s1"], *(forth, back) * (ttl // 2), expired)
+    for number in range(5_000):
+        fabric.at(
+            round(number * PACKET_BYTES * 8 / gbps),
+            lambda _: fabric.send(flow, length_bytes=PACKET_BYTES, content=None),
+        )
+    fabric.run(until_ns=10**9)
+    ports = [port for port in fabric.links.values() if isinstance(port, EgressPort)]
+    assert bool(deadlock(ports, now_ns=fabric.now_ns)) == locks
+    assert (expired.blackholed == 5_000) != locks
+
+
+def test_counters__tell_pauses_and_what_there_was_no_room_for() -> None:
+    fabric = VirtualFabric(star(5), switches=replace(PFC, buffer_bytes=2_000_000))
+    for number in range(4):
+        send(fabric, f"h{number + 1}", "h5", packets=300, priority=LOSSLESS if number else 0)
+    fabric.run(until_ns=10**9)
+    counters = fabric.counters()
+    assert counters["h2>s1"]["pauses"] > 0
+    assert counters["s1>h5"]["overlimit"] == fabric.switches["s1"].dropped[0] > 0
+    assert counters["s1>h5"]["packets"] == 1_200 - counters["s1>h5"]["overlimit"]
