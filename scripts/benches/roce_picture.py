@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 import matplotlib as mpl
@@ -44,7 +44,7 @@ class Panel:
     series: Mapping[str, Series]
     log_x: bool = False
     steps: bool = False
-    legend: str = "best"
+    legend: Literal["best", "center right"] = "best"
 
 
 def victim_panel() -> Panel:

@@ -10,7 +10,7 @@ import pytest
 from netns.backends.virtual.event_queue import EventQueue
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.lossless.egress_port import EgressPort
-from netns.backends.virtual.lossless.profile import LOSSLESS, ClassProfile, SwitchProfile, WatchdogProfile
+from netns.backends.virtual.lossless.profile import LOSSLESS, LOSSY, ClassProfile, SwitchProfile, WatchdogProfile
 from netns.backends.virtual.lossless.switch import longest_pause_ns
 from netns.backends.virtual.lossless.wait_graph import deadlock
 from netns.backends.virtual.virtual_link import Packet, VirtualLink
@@ -217,11 +217,12 @@ def test_routing_loop__deadlocks_iff_the_rate_exceeds_n_b_over_ttl(gbps: float, 
 
 
 def test_counters__tell_pauses_and_what_there_was_no_room_for() -> None:
-    fabric = VirtualFabric(star(5), switches=replace(PFC, buffer_bytes=2_000_000))
+    shallow = replace(PFC, classes={**PFC.classes, LOSSY: ClassProfile(alpha=1 / 64)})
+    fabric = VirtualFabric(star(5), switches=shallow)
     for number in range(4):
-        send(fabric, f"h{number + 1}", "h5", packets=300, priority=LOSSLESS if number else 0)
+        send(fabric, f"h{number + 1}", "h5", packets=300, priority=LOSSLESS if number else LOSSY)
     fabric.run(until_ns=10**9)
     counters = fabric.counters()
     assert counters["h2>s1"]["pauses"] > 0
-    assert counters["s1>h5"]["overlimit"] == fabric.switches["s1"].dropped[0] > 0
+    assert counters["s1>h5"]["overlimit"] == fabric.switches["s1"].dropped[LOSSY] > 0
     assert counters["s1>h5"]["packets"] == 1_200 - counters["s1>h5"]["overlimit"]
