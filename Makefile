@@ -44,7 +44,7 @@ demo-card:
 	@$(BIN)/python scripts/demo_card.py $(DEMO_FLAGS)
 
 demo-roce:
-	@$(SETUP) --extras cli,report
+	@$(SETUP) --extras cli,lab,report
 	@$(BIN)/python scripts/demo_roce.py $(DEMO_FLAGS)
 
 quick:
