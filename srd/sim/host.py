@@ -25,6 +25,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.core import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.memory import Memory
+from srd.proto.send.sender import Sender
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, write_headers
 from srd.proto.wire.status import Status
@@ -126,6 +127,10 @@ class SimHost:
     def peer_of(self, host: str) -> int:
         """Return the newest peer at this IP address; its port depends on which of its HELLOs was answered."""
         return next(number for (address, _), number in reversed(self.peers.items()) if address == host)
+
+    def senders(self) -> list[Sender]:
+        """Return the sending halves of the open peers."""
+        return [self.core.peer(number).sender for number in self.peers.values()]
 
     def post(self, peer: int, *, length: int, immediate: int | None = 0, **work_request: Any) -> int:
         """Post a request with the arguments of `EndpointCore.post`; return its number."""

@@ -41,3 +41,7 @@ class Transport:
     ) -> None:
         """Start a flow at a time, not before now; call `done` when its last byte is delivered."""
         raise NotImplementedError
+
+    def counters(self, simulation: Simulation) -> dict[str, int]:  # noqa: ARG002 - a transport may count nothing
+        """Return what the transport has counted in a simulation, by names that say what."""
+        return {}

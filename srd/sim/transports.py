@@ -28,6 +28,14 @@ class Srd(Transport):
         """Post the flow's messages at that time, to a peer that `prepare` has opened."""
         simulation.start_flow(source, destination, size_bytes=size_bytes, at_ns=round(at * NS_PER_S), done=done)
 
+    def counters(self, simulation: Simulation) -> dict[str, int]:
+        """Return data packets that were sent, and how many of these had been sent before."""
+        senders = [sender for host in simulation.sim_hosts.values() for sender in host.senders()]
+        return {
+            "packets_sent": sum(sender.packets for sender in senders),
+            "packets_resent": sum(sender.retransmitted for sender in senders),
+        }
+
 
 TRANSPORTS: Final[dict[str, Transport]] = {
     "srd": Srd(),

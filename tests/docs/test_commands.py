@@ -38,6 +38,8 @@ KEY = r"srd-x25519 \S+"
 LOOPBACK = "127.0.0.1"
 EXEMPT = {
     "make": "installs packages and measures for minutes, or runs this; tests/srd/compare, tests/scripts/card_demo",
+    "srd sim": "simulates for minutes; tests/srd/sim/experiments",
+    "srd sweep": "simulates for minutes; tests/srd/sim/experiments",
     "srd-lab run": "sixteen processes; tests/netns/cli/test_run.py",
 }
 """What nothing here runs, by the first words of the command: why, and what runs it."""

@@ -293,6 +293,8 @@ class VirtualFabric:
 
     def _deliver(self, now_ns: int) -> None:
         """Deliver the packets that arrived at this time."""
+        if not self._filled:
+            return
         filled = self._filled[:]
         self._filled.clear()  # in place: the inboxes refer to this list
         for inbox in filled:

@@ -252,14 +252,18 @@ class VirtualLink:
         netem = self.netem
         if now_ns != self._due_at_ns or netem is None:
             return  # an entry that an overtaking packet replaced
-        while (due := netem.dequeue(now_ns)) is not None:
+        next_at_ns: int | None = now_ns
+        while next_at_ns is not None and next_at_ns <= now_ns:
+            due = netem.dequeue(now_ns)
+            next_at_ns = netem.next_at_ns  # of a slot that opens later, too, if nothing was due
+            if due is None:
+                break
             packet = due[1]
             if self.failures:
                 self.blackholed += 1
                 self._log("blackholed", packet)
             else:
                 self._pass_on(packet, now_ns)
-        next_at_ns = netem.next_at_ns
         if next_at_ns is None:
             self._due_at_ns = NEVER_NS
         else:

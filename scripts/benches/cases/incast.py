@@ -17,7 +17,6 @@ buffers. `resent_fraction` is the packets that were sent again over all that wer
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from netns.topology.model import Topology
@@ -25,16 +24,16 @@ from scripts.benches.fabrics import PACKET_BYTES, buffered, clos, wire_bytes
 from scripts.benches.outcome import Round
 from scripts.harness.errors import BenchError
 from srd.proto.wire.data import HEADER_BYTES
+from srd.sim.experiments.experiment import Experiment, run
+from srd.sim.experiments.workload import Flow
 from srd.sim.host import WIRE_OVERHEAD_BYTES
-from srd.sim.presets import MICROSECOND_FABRIC
-from srd.sim.simulation import Simulation
 
 RATE_BPS: Final = 100_000_000_000
 LINK_US: Final = 5.0
 HOPS: Final = 4
 BDP_BYTES: Final = RATE_BPS * 2 * HOPS * LINK_US / 8e6
 SPINES: Final = 4
-OPENED_AT_ONCE: Final = 32
+PAYLOAD_BYTES: Final = PACKET_BYTES - WIRE_OVERHEAD_BYTES - HEADER_BYTES
 TIMEOUT_S: Final = 1.0
 """Timeout for all messages in virtual time: hundreds of times what they should take."""
 
@@ -49,24 +48,16 @@ def fabric(*, senders: int, seed: int, leaves: int = 4) -> Topology:
 def measure(seed: int, _seconds: float, *, senders: int, message_bytes: int, leaves: int = 4) -> Round:
     """One round: each sender sends a message."""
     topology = fabric(senders=senders, seed=seed, leaves=leaves)
-    config = replace(MICROSECOND_FABRIC, max_peers=max(senders, MICROSECOND_FABRIC.max_peers))
-    simulation = Simulation(topology, config=config, seed=seed)
     *sources, sink = topology.hosts
-    peers = []
-    for first in range(0, senders, OPENED_AT_ONCE):
-        peers += simulation.connect((source, sink) for source in sources[first : first + OPENED_AT_ONCE])
-    receiver = simulation.sim_host(sink)
-    started_ns = simulation.now_ns
-    for peer in peers:
-        peer.post(length=message_bytes)
-        peer.source.serve()
-    if not simulation.run(seconds=TIMEOUT_S, done=lambda: len(receiver.deliveries) == senders):
-        raise BenchError(f"{len(receiver.deliveries)} of {senders} messages were delivered in {TIMEOUT_S:g} s")
-    simulation.require_no_failures()
-    times_us = [(delivery.at_ns - started_ns) / 1000 for delivery in receiver.deliveries]
-    port = simulation.fabric.links[topology.switch_of(sink), sink]
-    ideal_us = _ideal_us(senders, message_bytes=message_bytes, payload_bytes=receiver.payload_bytes)
-    sent = sum(peer.sender.packets for peer in peers)
+    flows = tuple(Flow(source, sink, message_bytes) for source in sources)
+    result = run(Experiment(topology, flows, seed=seed, limit_s=TIMEOUT_S))
+    if result.failures:
+        raise BenchError(result.failures[0])
+    times_us = [each.fct_us for each in result.completions if each.fct_us is not None]
+    if len(times_us) < senders:
+        raise BenchError(f"{len(times_us)} of {senders} messages were delivered in {TIMEOUT_S:g} s")
+    ideal_us = _ideal_us(senders, message_bytes=message_bytes, payload_bytes=PAYLOAD_BYTES)
+    port, sent = result.counters[f"{topology.switch_of(sink)}>{sink}"], result.sent["packets_sent"]
     return Round(
         seed,
         {
@@ -76,8 +67,8 @@ def measure(seed: int, _seconds: float, *, senders: int, message_bytes: int, lea
             "ideal_us": ideal_us,
             "max_us": max(times_us),
             "min_us": min(times_us),
-            "resent_fraction": sum(peer.sender.retransmitted for peer in peers) / sent,
-            "overlimit_fraction": 0.0 if port.netem is None else port.netem.overlimit / sent,
+            "resent_fraction": result.sent["packets_resent"] / sent,
+            "overlimit_fraction": port["overlimit"] / sent,
         },
     )
 

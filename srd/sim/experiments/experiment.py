@@ -118,6 +118,8 @@ class Result:
     lasted_us: float
     """Virtual time until the last flow was complete, or the limit."""
     packet_hops: int
+    sent: Mapping[str, int]
+    """The transport's own counters."""
     settings: str
     failures: tuple[str, ...]
     """Requests and peers of SRD that ended in error."""
@@ -145,6 +147,7 @@ def run(experiment: Experiment) -> Result:
         step_us=series.step_ns / 1000,
         lasted_us=(simulation.now_ns - running.began_ns) / 1000,
         packet_hops=simulation.fabric.packet_hops - hops,
+        sent=transport.counters(simulation),
         settings=name,
         failures=tuple(_failures(simulation)),
     )

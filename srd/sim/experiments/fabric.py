@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Final
 
+from netns.base.files import file_or_example
 from netns.examples import file_named
 from netns.netem.shape import Shape
 from netns.topology.file import read_topology
@@ -31,8 +32,8 @@ MICROSECONDS_BELOW_US: Final = 1000.0
 
 def named_file(name: str) -> Path:
     """Return a topology's file: the one of that name, or one of the built-in ones (srd/sim/experiments/fabrics)."""
-    built_in = FABRICS / f"{name}.yaml"
-    return file_named(name) if Path(name).exists() or not built_in.is_file() else built_in
+    found = file_or_example(name, examples=FABRICS)
+    return file_named(name) if found == Path(name) else found
 
 
 def read_fabric(name: str) -> Topology:

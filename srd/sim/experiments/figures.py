@@ -34,7 +34,8 @@ def figures(experiment: Experiment, result: Result) -> dict[str, float]:
         ideal_us = _ideal_us(experiment)
         found |= {"last_us": result.lasted_us, "last_over_ideal_ratio": result.lasted_us / ideal_us}
     lost = sum(counters[name] for counters in result.counters.values() for name in LOST)
-    return found | {"packets_lost": lost, "packet_hops": result.packet_hops, "requests_failed": len(result.failures)}
+    counts = {"packets_lost": lost, "packet_hops": result.packet_hops, "requests_failed": len(result.failures)}
+    return {**found, **counts, **result.sent}
 
 
 def _ideal_us(experiment: Experiment) -> float:

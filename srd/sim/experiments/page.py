@@ -23,6 +23,7 @@ COLUMNS: Final = (
     ("slowdown_p99_ratio", "p99"),
     ("last_over_ideal_ratio", "end over ideal"),
     ("packets_lost", "lost"),
+    ("packets_resent", "sent again"),
 )
 """Figures in tables, and their headings."""
 _TEMPLATE: Final = """\

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from netns.base.files import write_whole
+from netns.base.files import file_or_example, write_whole
 from netns.base.output import print_json
 from netns.base.tables import console, print_table, table
 from netns.errors import LabError
@@ -24,10 +24,13 @@ from srd.sim.experiments.grid import Case, Cell, Grid, read_grid
 from srd.sim.experiments.sweep import DataSet, sweep
 
 _OUT: Final = Path("out")
+GRIDS: Final = Path(__file__).parent / "grids"
+NAMES: Final = tuple(sorted(path.stem for path in GRIDS.glob("*.yaml")))
+"""The built-in grids, which docs/guide/reproduce.md shows."""
 
 
 @click.command(name="sweep")
-@click.argument("grid_file", metavar="GRID.yaml", type=click.Path(path_type=Path))
+@click.argument("grid_name", metavar=f"GRID.yaml|{'|'.join(NAMES)}")
 @click.option(
     "-o",
     "--output",
@@ -46,7 +49,7 @@ _OUT: Final = Path("out")
 @click.option("--anew", is_flag=True, help="Forget the results of earlier runs.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="Print the figures of each case as JSON.")
 def sweep_command(
-    *, grid_file: Path, output: Path | None, workers: int, scheduler: str | None, anew: bool, as_json: bool
+    *, grid_name: str, output: Path | None, workers: int, scheduler: str | None, anew: bool, as_json: bool
 ) -> None:
     """Simulate every combination of a grid's topologies, workloads, transports, plans, paths and seeds.
 
@@ -56,7 +59,7 @@ def sweep_command(
     """
     try:
         parquet.require()
-        grid = read_grid(grid_file)
+        grid = read_grid(file_or_example(grid_name, examples=GRIDS))
         data = DataSet(output or _OUT / grid.name, grid)
         if anew:
             shutil.rmtree(data.directory / "flows", ignore_errors=True)

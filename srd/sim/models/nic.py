@@ -97,6 +97,8 @@ class Nic:
         self.address = fabric.address(host)
         self._fabric = fabric
         self._port_of: dict[str, int] = {}
+        self.flows: list[Flow] = []
+        """All that were made here."""
         self._sending: list[Flow] = []
         self._turn = 0
         self._wake_at_ns = 0
@@ -126,10 +128,12 @@ class Nic:
         notify = make(there, source_port=framing.port + 1, destination=here, destination_port=port)
         forth.priority = back.priority = framing.priority
         notify.priority = CONTROL
-        return Flow(
+        made = Flow(
             size_bytes=size_bytes, framing=framing, sender=sender, receiver=receiver, notifications=notifications,
             routes=(forth, back, notify), done=done,
         )  # fmt: skip
+        self.flows.append(made)
+        return made
 
     def start(self, flow: Flow) -> None:
         """Begin to send now."""

@@ -114,6 +114,15 @@ class ModelTransport(Transport):
         simulation.fabric.at(at_ns, lambda _: nic.start(flow))
         return flow
 
+    def counters(self, simulation: Simulation) -> dict[str, int]:
+        """Return data packets that were sent, how many of these had been sent before, and flows that were given up."""
+        senders = [flow.sender for nic in simulation.nics.values() for flow in nic.flows]
+        return {
+            "packets_sent": sum(sender.sent for sender in senders),
+            "packets_resent": sum(sender.resent for sender in senders),
+            "flows_failed": sum(sender.has_failed for sender in senders),
+        }
+
     def framing(self, topology: Topology) -> Framing:
         """Return how its packets look."""
         raise NotImplementedError

@@ -30,6 +30,7 @@ def test_flow__when_its_last_byte_is_delivered(name: str) -> None:
         done = partial(ended.__setitem__, index)
         transport.flow(simulation, source, destination, size_bytes, at=at, done=done)
     assert simulation.run(seconds=1, done=lambda: len(ended) == len(flows))
+    assert all(count >= 0 for count in transport.counters(simulation).values())
     for index, (_, _, size_bytes, at) in enumerate(flows):
         spines = 4 if index == 0 else 1  # a packet has one way, a longer flow all of them
         assert ended[index] - at >= 2 * LINK_US / 1e6 + size_bytes * 8 / RATE_BPS / spines

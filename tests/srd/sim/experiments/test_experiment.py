@@ -10,6 +10,7 @@ import pytest
 from netns.faults.schedule import parse_events
 from netns.netem.shape import Shape
 from netns.topology.model import Topology, leaf_spine
+from srd.proto.wire.data import HEADER_BYTES
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.experiment import MAX_STEPS, Experiment, run
 from srd.sim.experiments.fabric import Bounds, read_fabric, settings, with_host_ports
@@ -36,6 +37,8 @@ def test_one_flow_takes_little_more_than_the_ideal() -> None:
     assert completion.slowdown is not None
     assert 1 < completion.slowdown < 1.05
     assert result.failures == ()
+    payload_bytes = payload - HEADER_BYTES
+    assert result.sent["packets_sent"] - result.sent["packets_resent"] == -(-2_000_000 // payload_bytes)
 
 
 def test_what_waits_for_others_starts_when_they_are_complete() -> None:
