@@ -6,11 +6,13 @@ scenarios are those of srd/sim/roce/scenarios.py. Figures:
 
 - `srd_over_roce_p99_incast`: 48 x 2 MB to one host, the 99th percentile of SRD's completion times over RoCE's. PFC is
   at its best there: the port is never idle, and there is nobody else.
-- `victim_slowdown_*`: a flow of 10 MB that shares no congested link with an incast of 16, over its time alone;
-  `near_victim_slowdown_srd`: one that shares the links down to the incast's leaf.
+- `victim_slowdown_*`: a flow of 10 MB that shares no congested link with an incast of 16, over its time alone. RoCE's
+  is 1 if the victim's hash takes it to a spine that carries none of the incast (seed 4), so it has no bound.
+  `near_victim_slowdown_srd`: a flow that shares the links down to the incast's leaf.
 - `permutation_128_median_over_ideal`: SRD, 1 MB each; `roce_permutation_128_...`: RoCE, whose flows collide by ECMP.
-- `deadlock_shown`: 1 if RoCE locks up for good in both fabrics that allow it, the ring and the tree that lost a link;
-  `watchdog_frees`: 1 if SONiC's watchdog frees the ring. `srd_deadlocks`: flows of SRD that do not end there.
+- `deadlock_shown`: 1 if RoCE locks up for good in the ring; `tree_deadlock_shown`: in the tree that lost a link, where
+  the hashes decide whether packets go in loops (not with seed 4). `watchdog_frees`: 1 if SONiC's watchdog ends the
+  cycle of the ring. `srd_deadlocks`: flows of SRD that do not end in either.
 - `lossless_drops`: packets that pausing switches had no room for. It is 0 while headroom is right.
 - `goodput_1pct_loss_*`: one flow of 20 MB over a link that loses 1 %, over the line rate.
 - `paper_error`: the largest deviation from what arithmetic says: the last flow of an incast over a port that is never
@@ -32,7 +34,6 @@ from srd.sim.roce.play import CONTENDERS, Contender
 
 BOUNDS: Final = (
     "srd_over_roce_p99_incast <= 1.2",
-    "victim_slowdown_roce >= 2",
     "victim_slowdown_srd <= 1.1",
     "near_victim_slowdown_srd <= 1.31",
     "permutation_128_median_over_ideal <= 1.5",
@@ -69,7 +70,8 @@ def measure(seed: int, _seconds: float) -> Round:
         "near_victim_slowdown_srd": ours["near_slowdown"],
         "permutation_128_median_over_ideal": permutation["srd"]["median_over_ideal"],
         "roce_permutation_128_median_over_ideal": permutation["roce"]["median_over_ideal"],
-        "deadlock_shown": min(ring["deadlock"], tree["deadlock"]),
+        "deadlock_shown": ring["deadlock"],
+        "tree_deadlock_shown": tree["deadlock"],
         "watchdog_frees": int(freed["storms"] > 0 and not freed["deadlock"]),
         "srd_deadlocks": _srd_deadlocks(seed),
         "lossless_drops": theirs["incast_dropped"],
