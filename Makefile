@@ -2,6 +2,7 @@
 # make demo-card   two tenants on two emulated EFA cards on that fabric: what is carried, denied, hidden and attested (root)
 # make demo-volume an encrypted volume on three servers of a lab, while one is killed and a spine dies (root)
 # make demo-governance  two teams on a lab: one lends, the other borrows, a job with priority takes back, the other resumes (root)
+# make demo-roce   what PFC does to the flows beside an incast, and what SRD does instead: a table and a picture; no root
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
 # make test-volume a volume by clients of others: libnbd, qemu, fio, a real file system (root)
@@ -34,7 +35,7 @@ MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux in
 # Clients of block devices, and what fills one, for make test-volume and scripts/bench volume.
 VOLUME_PROGRAMS := nbdinfo:libnbd-bin qemu-img:qemu-utils fio:fio nbdkit:nbdkit mkfs.ext4:e2fsprogs
 
-.PHONY: setup demo demo-card demo-governance demo-volume quick test test-volume test-sources check-benches test-long check-sources check format manuals wheels clean
+.PHONY: setup demo demo-card demo-roce demo-governance demo-volume quick test test-volume test-sources check-benches test-long check-sources check format manuals wheels clean
 
 setup:
 	@$(SETUP) $(PROGRAMS)
@@ -58,6 +59,10 @@ demo-governance:
 	@scripts/require-root "make demo-governance" "builds network namespaces"
 	@$(SETUP) --extras cli,lab $(PROGRAMS)
 	@$(BIN)/python scripts/demo_governance.py
+
+demo-roce:
+	@$(SETUP) --extras cli,lab,report
+	@$(BIN)/python scripts/demo_roce.py $(DEMO_FLAGS)
 
 quick:
 	@$(SETUP) --dependencies

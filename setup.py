@@ -89,10 +89,12 @@ COMPILED = (
     ),
     *(f"nitro_emu/peers/{name}.py" for name in ("endpoint", "incoming", "outgoing")),
     "netns/backends/virtual/*.py",
+    "netns/backends/virtual/lossless/*.py",
     "netns/base/token_bucket.py",
     "netns/netem/loss_models.py",
     "netns/netem/queue.py",
     "srd/sim/*.py",
+    "srd/sim/models/*.py",
 )
 NATIVE = Extension("srd.secure._aead", ["srd/secure/_aead.c"], extra_compile_args=["-O2"], optional=True)
 """Written in C; see srd/secure/packets.py."""

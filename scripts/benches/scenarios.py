@@ -11,7 +11,19 @@ from pathlib import Path
 from typing import Final
 
 from scripts.benches.case import Case, Request
-from scripts.benches.cases import blackhole, capacity, chaos, fair, incast, jitter, messages, permutation, virtual, wild
+from scripts.benches.cases import (
+    blackhole,
+    capacity,
+    chaos,
+    fair,
+    incast,
+    jitter,
+    messages,
+    permutation,
+    roce,
+    virtual,
+    wild,
+)
 from scripts.benches.outcome import Round, wanted
 from scripts.harness.errors import BenchError
 from srd.sim.errors import SimulationError
@@ -70,6 +82,8 @@ VIRTUAL: Final = (
              "jain_index >= 0.95", "median_queue_bdp <= 1"),
     scenario("messages", "one packet lost in every tenth of 1,000 messages", messages.measure,
              "undisturbed_ratio <= 1.05"),
+    scenario("roce", "RoCE with PFC and DCQCN, IRN, TCP and SRD on the same switches: docs/roce.md",
+             roce.measure, *roce.BOUNDS),
     Case("chaos", "all failures, by seed, to sends, writes, reads; `--runs N`: so many seeds, as one round",
          "virtual", chaos.measure, wanted("violations <= 0"), frozenset({"seed", "runs"})),
     scenario("virtual", "the backend alone", virtual.measure, "packet_hops_per_second >= 100000"),

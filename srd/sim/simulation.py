@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from netns.backends.virtual.fabric import VirtualFabric
+from netns.backends.virtual.lossless.profile import SwitchProfile
 from netns.backends.virtual.virtual_link import PacketEvent
 from netns.topology.model import Topology
 from srd.proto.config import ProtocolConfig
@@ -16,6 +17,7 @@ from srd.proto.send.sender import Sender
 from srd.proto.wire.status import Status
 from srd.sim.errors import SimulationError
 from srd.sim.host import SimHost
+from srd.sim.models.nic import Nic
 
 NS_PER_S: Final = 1_000_000_000
 OPENING_S: Final = 5.0
@@ -65,10 +67,15 @@ class Simulation:
         config: ProtocolConfig,
         seed: int,
         observe: Callable[[PacketEvent], None] | None = None,
+        switches: SwitchProfile | None = None,
     ) -> None:
-        """Create the fabric; `seed` is that of the cores, and the fabric's own seed is in the topology."""
-        self.fabric = VirtualFabric(topology, observe=observe)
+        """Create the fabric; `seed` is that of the cores, and the fabric's own seed is in the topology.
+
+        `switches`: see `VirtualFabric`.
+        """
+        self.fabric = VirtualFabric(topology, observe=observe, switches=switches)
         self.sim_hosts: dict[str, SimHost] = {}
+        self.nics: dict[str, Nic] = {}
         self._config = config
         self._seed = seed
         self._flows: list[_Flow] = []
@@ -84,6 +91,13 @@ class Simulation:
         if sim_host is None:
             sim_host = self.sim_hosts[host] = SimHost(self.fabric, host, config=self._config, seed=self._seed)
         return sim_host
+
+    def nic(self, host: str) -> Nic:
+        """Return the card for flows of other transports; created on first use. A host has this or a simulated host."""
+        nic = self.nics.get(host)
+        if nic is None:
+            nic = self.nics[host] = Nic(self.fabric, host)
+        return nic
 
     def connect(self, pairs: Iterable[tuple[str, str]]) -> list[Connection]:
         """Open a peer for each (source, destination), and run until all are open.

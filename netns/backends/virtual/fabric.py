@@ -26,12 +26,16 @@ from typing import Any, Literal
 
 from netns.backends.virtual.event_queue import Action, EventQueue
 from netns.backends.virtual.forwarding import Forwarding
+from netns.backends.virtual.lossless.egress_port import EgressPort
+from netns.backends.virtual.lossless.profile import SwitchProfile
+from netns.backends.virtual.lossless.switch import Switch
+from netns.backends.virtual.lossless.watchdog import Watchdog
 from netns.backends.virtual.virtual_link import Inbox, Packet, PacketEvent, PacketFlow, VirtualLink
 from netns.errors import BackendError
 from netns.faults.schedule import ScheduledEvent
 from netns.lab.plan import shape_seed
 from netns.netem.changes import AnyShape, Change, with_change, without_change
-from netns.netem.queue import COUNTERS
+from netns.netem.shape import Shape
 from netns.topology.addressing import Addressing, IpVersion, addressing
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Topology
 
@@ -45,9 +49,24 @@ class VirtualFabric:
     `too_long` counts packets longer than the MTU; everything else is counted at the virtual link where it happened.
     """
 
-    def __init__(self, topology: Topology, *, observe: Callable[[PacketEvent], None] | None = None) -> None:
-        """`observe` is called for each event of a packet at a virtual link: see `JsonLines`."""
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        observe: Callable[[PacketEvent], None] | None = None,
+        switches: SwitchProfile | None = None,
+    ) -> None:
+        """`observe` is called for each event of a packet at a virtual link: see `JsonLines`.
+
+        With `switches` each switch has a buffer that its ports share, and may pause who sends to it (lossless/); a
+        direction of a link without a shape then has that of the other, and a link without any the rate that the links
+        of its switch have together. Raises BackendError if a buffer is too small, ShapeError if a link has no rate.
+        """
         self.topology = topology
+        self.switches: dict[str, Switch] = {}
+        """By name; empty without `switches`."""
+        self.watchdog: Watchdog | None = None
+        self._profile = switches
         self.too_long = 0
         self._events = EventQueue()
         self._events.remaining = self._deliver
@@ -57,19 +76,46 @@ class VirtualFabric:
         self._flows: dict[tuple[str, int, str, int], PacketFlow] = {}
         self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
         self._sent = 0
+        self._expired = VirtualLink("expired", shape=None, seed=0, events=self._events)
+        self._expired.failures = 1  # it drops what has used up its TTL
         self._failures: list[_Failure] = []
         self._changes = count()
         self._carrierless: Counter[frozenset[str]] = Counter()
         self._links = dict(self._make_links(link, end) for link in topology.links for end in ("ab", "ba"))
         for virtual_link in self._links.values():
             virtual_link.observe = observe
+        if switches is not None:
+            self._make_switches(switches)
 
     def _make_links(self, link: Link, direction: Literal["ab", "ba"]) -> tuple[tuple[str, str], VirtualLink]:
         ends, shape = (link.a, link.b), link.shape_ab
         if direction == "ba":
             ends, shape = (link.b, link.a), link.shape_ba
-        seed = shape_seed(self.topology, link, direction=direction)
-        return ends, VirtualLink(f"{ends[0]}>{ends[1]}", shape=shape, seed=seed, events=self._events)
+        seed, name = shape_seed(self.topology, link, direction=direction), f"{ends[0]}>{ends[1]}"
+        if self._profile is None:
+            return ends, VirtualLink(name, shape=shape, seed=seed, events=self._events)
+        shape = shape or link.shape_ab or link.shape_ba or Shape(rate_bps=self._rate_bps(link))
+        return ends, EgressPort(name, shape=shape, seed=seed, events=self._events, profile=self._profile)
+
+    def _rate_bps(self, link: Link) -> int:
+        """The rate of a link without a shape: what the links of one of its ends have together, so that it is ample."""
+        return max(
+            sum(shape.rate_bps for each in self.topology.links_of[end] if (shape := each.shape_ab or each.shape_ba))
+            for end in (link.a, link.b)
+        )
+
+    def _make_switches(self, profile: SwitchProfile) -> None:
+        ports = {ends: port for ends, port in self._links.items() if isinstance(port, EgressPort)}
+        frame_bytes = self.topology.mtu + ETHERNET_HEADER_BYTES
+        for switch in self.topology.switches:
+            others = [link.other(switch.name) for link in self.topology.links_of[switch.name]]
+            links = [(ports[other, switch.name], ports[switch.name, other]) for other in others]
+            self.switches[switch.name] = Switch(
+                switch.name, links=links, profile=profile, frame_bytes=frame_bytes, events=self._events
+            )
+        if profile.watchdog is not None:
+            watched = [port for port in ports.values() if port.owner is not None]
+            self.watchdog = Watchdog(watched, profile=profile.watchdog, switches=profile, events=self._events)
 
     # -- queries ------------------------------------------------------------------------------------------------
 
@@ -102,17 +148,11 @@ class VirtualFabric:
         return self._forwarding.addresses.get(version) or addressing(self.topology, version=version)
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Virtual link (FROM>TO) -> packets and bytes that left it, and its counts of drops, marks and the like."""
-        return {
-            virtual_link.name: {
-                "packets": virtual_link.packets,
-                "bytes": virtual_link.bytes,
-                **(virtual_link.netem.counters() if virtual_link.netem is not None else dict.fromkeys(COUNTERS, 0)),
-                "blackholed": virtual_link.blackholed,
-                "marked": virtual_link.marked,
-            }
-            for virtual_link in self._links.values()
-        }
+        """Virtual link (FROM>TO) -> packets and bytes that left it, and its counts of drops, marks and the like.
+
+        Ports of switches with a shared buffer have `pauses`, too, and count as `overlimit` what there was no room for.
+        """
+        return {virtual_link.name: virtual_link.counters() for virtual_link in self._links.values()}
 
     # -- simulated hosts ----------------------------------------------------------------------------------------
 
@@ -142,6 +182,8 @@ class VirtualFabric:
             destination_port=flow.destination_port,
         )
         flow.links = tuple(self._links[ends] for ends in pairwise(route))
+        if route[-1] not in self._inboxes:
+            flow.links = (*flow.links, self._expired)
 
     def send(self, flow: PacketFlow, *, length_bytes: int, content: Any) -> None:
         """Send a packet now. `length_bytes` is its size on the wire, Ethernet header included."""
@@ -169,6 +211,10 @@ class VirtualFabric:
         self._events.at(at_ns, lambda _: self._begin(failure))
         if for_ns is not None:
             self._events.at(at_ns + for_ns, lambda _: self._end(failure))
+
+    def bounce(self) -> None:
+        """From now on, let routers without a next hop send to any other switch: see `Forwarding.bounces`."""
+        self._forwarding.bounces = True
 
     def run_schedule(self, events: Iterable[ScheduledEvent]) -> None:
         """Schedule a fault schedule (netns/faults/schedule.py), starting now. Raises TopologyError or ShapeError."""

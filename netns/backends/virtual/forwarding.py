@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Final
 
 from netns.errors import TopologyError
 from netns.lab.operations import RESILIENT_BUCKETS
@@ -22,6 +23,9 @@ from netns.lab.plan import derive_seed
 from netns.topology.addressing import addressing, versions
 from netns.topology.model import Topology
 from netns.topology.routing import next_hops, planes
+
+MOST_HOPS: Final = 16
+"""Links between switches that a packet may cross before its TTL is used up: it matters in loops only."""
 
 
 class Forwarding:
@@ -40,6 +44,9 @@ class Forwarding:
                 self._spine |= {address: spine for spine, address in pinned.items()}
         self.dead: set[frozenset[str]] = set()
         """Links without carrier, as pairs of nodes: the routers at both ends use their other links."""
+        self.bounces = False
+        """Whether a router with no next hop left sends to any other switch, as by a default route or local repair: up
+        again what has come down. The others do not know, so packets may go in loops."""
         self._avoiding = planes(topology)
         self._tables: dict[tuple[str, str | None], Mapping[str, tuple[str, ...]]] = {}
         self._keys = {
@@ -55,7 +62,10 @@ class Forwarding:
         return host
 
     def route(self, source: str, *, source_port: int, destination: str, destination_port: int) -> tuple[str, ...]:
-        """The nodes from the source host to the destination host, both included. Raises TopologyError."""
+        """The nodes from the source host to the destination host, both included. Raises TopologyError.
+
+        With `bounces` it may end at a switch: the TTL is used up.
+        """
         first, last = self.host_of(source), self.host_of(destination)
         if first == last:
             raise TopologyError(f"flow {source} to {destination}: both are {first}, and the fabric is not in between")
@@ -66,8 +76,24 @@ class Forwarding:
         while way[-1] != leaf:
             node = way[-1]
             neighbours = table[node]
+            if self.bounces and self._all_dead(node, neighbours):
+                neighbours = self._others(node, way[-2]) or neighbours
+            if self.bounces and len(way) > MOST_HOPS:
+                break
             way.append(self._chosen(node, neighbours, _hash(text, key=self._keys[node])))
-        return (*way, last)
+        return (*way, last) if way[-1] == leaf else tuple(way)
+
+    def _all_dead(self, node: str, neighbours: tuple[str, ...]) -> bool:
+        return bool(self.dead) and all(frozenset((node, other)) in self.dead for other in neighbours)
+
+    def _others(self, node: str, before: str) -> tuple[str, ...]:
+        """The switches to which a node has a link with carrier, but for the one from which the packet came."""
+        others = (link.other(node) for link in self._topology.links_of[node])
+        return tuple(
+            other
+            for other in others
+            if other in self._keys and other != before and frozenset((node, other)) not in self.dead
+        )
 
     def _chosen(self, node: str, neighbours: tuple[str, ...], number: int) -> str:
         """The neighbour for a 32-bit hash; if all are down, one of those: the packets are lost there."""

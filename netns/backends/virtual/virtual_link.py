@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TextIO
 from netns.backends.virtual.event_queue import EventQueue
 from netns.netem.changes import AnyShape, effective
 from netns.netem.packet_ops import Draw
-from netns.netem.queue import Netem
+from netns.netem.queue import COUNTERS, Netem
 from netns.netem.shape import Shape
 
 NEVER_NS: Final = 2**63
@@ -70,6 +70,8 @@ class PacketFlow:
     links: tuple[VirtualLink, ...] = ()
     inbox: Inbox = field(default_factory=lambda: Inbox([]))
     """Where its packets are collected on arrival: the inbox of the destination host."""
+    priority: int = 0
+    """The class (802.1p) of its packets: only switches with a shared buffer heed it (lossless/)."""
 
     def __str__(self) -> str:
         return f"{self.source}:{self.source_port}>{self.destination}:{self.destination_port}"
@@ -213,6 +215,16 @@ class VirtualLink:
     def wait_ns(self) -> int:
         """How long a packet that arrived now would queue, beyond the delay and its own serialisation time."""
         return 0 if self.netem is None else self.netem.wait_ns(self._events.now_ns)
+
+    def counters(self) -> dict[str, int]:
+        """Return all counters, by name."""
+        return {
+            "packets": self.packets,
+            "bytes": self.bytes,
+            **(dict.fromkeys(COUNTERS, 0) if self.netem is None else self.netem.counters()),
+            "blackholed": self.blackholed,
+            "marked": self.marked,
+        }
 
     def transmit(self, packet: Packet, now_ns: int) -> None:
         """Drop, forward, mark or queue a packet that reaches the link."""

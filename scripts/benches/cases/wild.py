@@ -2,7 +2,7 @@
 
 A dumbbell with MTU 1500; the bottleneck has a buffer of one bandwidth-delay product.
 
-TCP is a model (scripts/benches/wild), of CUBIC and of BBR. All SRD settings are the defaults. Figures:
+TCP is a model (srd/sim/models), of CUBIC and of BBR. All SRD settings are the defaults. Figures:
 
 - `tcp_share_cubic`, `tcp_share_bbr`: what one TCP flow gets of 100 Mbit/s and 20 ms beside one of ours, over half of
   the bottleneck's rate; `own_share_*` what ours gets. TCP starts a second after ours; the measurement begins
@@ -27,11 +27,11 @@ from typing import Final
 from netns.topology.model import Topology
 from scripts.benches.outcome import Round
 from scripts.benches.reference_fabric import Bulk, bulk, streams
-from scripts.benches.wild.controllers import CONTROLLERS
 from scripts.benches.wild.links import PACKET_BYTES, PAYLOAD_FRACTION, bottleneck
 from scripts.benches.wild.tcp import TcpFlow
 from scripts.harness.errors import BenchError
 from srd.proto.config import ProtocolConfig
+from srd.sim.models.controllers import CONTROLLERS
 from srd.sim.simulation import NS_PER_S, Simulation
 
 BOUNDS: Final = (
@@ -88,14 +88,14 @@ def beside(tcp: str, *, seed: int) -> dict[str, float]:
     running.simulation.run(seconds=1)
     other.start()
     running.simulation.run(seconds=SETTLING_S)
-    theirs = other.delivered
+    theirs = other.sender.delivered
     ours_bps = running.span(SHARED_S, warm_up_s=0.0).goodput_bps / PAYLOAD_FRACTION
-    theirs_bps = (other.delivered - theirs) * 8 * PACKET_BYTES / SHARED_S
+    theirs_bps = (other.sender.delivered - theirs) * 8 * PACKET_BYTES / SHARED_S
     return {
         f"tcp_share_{tcp}": theirs_bps / (SHARED_BPS / 2),
         f"own_share_{tcp}": ours_bps / (SHARED_BPS / 2),
         f"resent_fraction_{tcp}": running.resent_fraction,
-        f"tcp_lost_fraction_{tcp}": other.lost / other.sent,
+        f"tcp_lost_fraction_{tcp}": other.sender.lost / other.sender.sent,
     }
 
 

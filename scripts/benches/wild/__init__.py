@@ -1,1 +1,1 @@
-"""Dumbbells to compete on; TCP in virtual time (sender, receiver, models of CUBIC, BBR); ours on sockets."""
+"""Dumbbells to compete on; endless TCP flows in virtual time; ours on sockets."""

@@ -28,7 +28,8 @@ from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.fabric import Bounds, settings
 from srd.sim.experiments.workload import Flow
 from srd.sim.simulation import NS_PER_S, Simulation
-from srd.sim.transports import TRANSPORTS, Transport
+from srd.sim.transport import Transport
+from srd.sim.transports import TRANSPORTS
 
 STEP_US: Final = 1.0
 MAX_STEPS: Final = 256

@@ -1,4 +1,4 @@
-"""Congestion controllers of TCP as models: CUBIC (RFC 9438) and BBR (version 1).
+"""Congestion controllers of TCP as models: CUBIC (RFC 9438), BBR (version 1), DCTCP (RFC 8257).
 
 They count in full packets. `tcp.TcpSender` tells them what happened: one call for each packet that was acknowledged,
 one for each loss event (the first loss of a window), one for a timeout.
@@ -33,13 +33,15 @@ class Acked:
     inflight: int
     is_new_round: bool
     """Whether the packet was sent after the last round began to be acknowledged: a round trip has passed."""
+    marked: bool = False
+    """Whether it arrived with CE."""
 
 
 class TcpController(ABC):
     """Window and pacing rate of one TCP sender."""
 
     def __init__(self) -> None:
-        self.window: float = INITIAL_PACKETS
+        self.window = float(INITIAL_PACKETS)
         self.pacing_rate = math.inf
         """Packets per second; infinite: the acknowledgements are the clock."""
 
@@ -189,10 +191,43 @@ class Bbr(TcpController):
         window_gain = 2.0 if self._state is BbrState.PROBE_BW else self.HIGH_GAIN
         self.window = max(window_gain * rate * self._min_rtt_s, self.PROBE_RTT_PACKETS)
         if self._state is BbrState.PROBE_RTT:
-            self.window = self.PROBE_RTT_PACKETS
+            self.window = float(self.PROBE_RTT_PACKETS)
 
     def on_loss(self, *, now: float) -> None:
         """Ignore it."""
 
 
-CONTROLLERS: Final[dict[str, Callable[[], TcpController]]] = {"cubic": Cubic, "bbr": Bbr}
+class Dctcp(TcpController):
+    """RFC 8257, section 3.3; alpha starts at 1, as in Linux."""
+
+    G: Final = 1 / 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alpha = 1.0
+        self._ssthresh = math.inf
+        self._acked = self._marked = 0  # packets of this round
+
+    def on_ack(self, acked: Acked) -> None:
+        """Grow as Reno does; at the end of a round with marks, shrink by alpha / 2."""
+        self._acked += 1
+        if acked.marked:
+            self._marked += 1
+            self._ssthresh = min(self._ssthresh, self.window)
+        if acked.is_new_round:
+            self._end_round()
+        self.window += 1 if self.window < self._ssthresh else 1 / self.window
+
+    def _end_round(self) -> None:
+        self.alpha = (1 - self.G) * self.alpha + self.G * self._marked / self._acked
+        if self._marked:
+            self.window = self._ssthresh = max(self.window * (1 - self.alpha / 2), MIN_PACKETS)
+        self._acked = self._marked = 0
+
+    def on_loss(self, *, now: float) -> None:
+        """Halve the window."""
+        del now
+        self.window = self._ssthresh = max(self.window / 2, MIN_PACKETS)
+
+
+CONTROLLERS: Final[dict[str, Callable[[], TcpController]]] = {"cubic": Cubic, "bbr": Bbr, "dctcp": Dctcp}

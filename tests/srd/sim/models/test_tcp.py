@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from netns.backends.virtual.fabric import VirtualFabric
-from scripts.benches.wild.controllers import CONTROLLERS, Acked, Bbr, Cubic
 from scripts.benches.wild.links import PACKET_BYTES, bottleneck
-from scripts.benches.wild.tcp import NS_PER_S, TcpFlow
+from scripts.benches.wild.tcp import TcpFlow
+from srd.sim.models.controllers import CONTROLLERS, Acked, Bbr, Cubic
+from srd.sim.models.flow import NS_PER_S
 
 RATE_BPS = 20_000_000
 RTT_S = 0.02
@@ -30,10 +31,10 @@ def test_tcp_flow__fills_the_link_by_itself(name: str) -> None:
     flow = TcpFlow(fabric, "h1", "h3", controller=CONTROLLERS[name]())
     flow.start()
     run(fabric, 3)
-    delivered = flow.delivered
+    delivered = flow.sender.delivered
     run(fabric, 5)
-    assert (flow.delivered - delivered) * PACKET_BYTES * 8 / 5 >= 0.95 * RATE_BPS
-    assert flow.lost / flow.sent < 0.03
+    assert (flow.sender.delivered - delivered) * PACKET_BYTES * 8 / 5 >= 0.95 * RATE_BPS
+    assert flow.sender.lost / flow.sender.sent < 0.03
 
 
 def test_tcp_flow__two_of_a_kind_share() -> None:
@@ -45,9 +46,9 @@ def test_tcp_flow__two_of_a_kind_share() -> None:
     run(fabric, 1)
     flows[1].start()
     run(fabric, 10)
-    before = [flow.delivered for flow in flows]
+    before = [flow.sender.delivered for flow in flows]
     run(fabric, 20)
-    shares = [flow.delivered - start for flow, start in zip(flows, before, strict=True)]
+    shares = [flow.sender.delivered - start for flow, start in zip(flows, before, strict=True)]
     assert min(shares) >= 0.3 * sum(shares)
 
 
@@ -69,10 +70,10 @@ def test_tcp_flow__goes_on_after_a_timeout() -> None:
     run(fabric, 1)
     fabric.fail("left", at_ns=fabric.now_ns, for_ns=NS_PER_S)
     run(fabric, 1)
-    assert flow.controller.window == 1.0
-    delivered = flow.delivered
+    assert flow.sender.controller.window == 1.0
+    delivered = flow.sender.delivered
     run(fabric, 3)
-    assert flow.delivered > delivered + 1000
+    assert flow.sender.delivered > delivered + 1000
 
 
 def test_cubic__returns_to_its_last_maximum_after_k_seconds() -> None:

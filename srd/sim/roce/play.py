@@ -1,0 +1,165 @@
+"""Plays flows by one transport on one fabric; a scenario is what flows there are, and what goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from netns.backends.virtual.lossless.egress_port import EgressPort
+from netns.backends.virtual.lossless.profile import WatchdogProfile
+from netns.topology.model import Topology
+from srd.proto.config import ProtocolConfig
+from srd.sim.models.transports import Cubic, Dcqcn, DcqcnFirmware, Dctcp, Irn, ModelTransport, Roce
+from srd.sim.presets import MICROSECOND_FABRIC
+from srd.sim.simulation import NS_PER_S, Simulation
+from srd.sim.transport import Transport
+from srd.sim.transports import Srd
+
+CONFIG: Final[ProtocolConfig] = replace(
+    MICROSECOND_FABRIC,
+    initial_window_packets=16,
+    initial_rtt_s=30e-6,
+    ack_delay_s=3e-6,
+    delay_target_rtts=1.5,
+    min_delay_target_s=5e-6,
+    max_peers=4096,
+)
+"""SRD's, for round trips of 11 us instead of 40: the initial window is again the bandwidth-delay product (140 kB), an
+ACK is delayed by a quarter of a round trip, and the delay target is about the same time, twenty packets."""
+STEPS: Final = 200
+"""Samples of a run."""
+Sample = tuple[float, dict[str, float]]
+"""A time in us after the start, and what was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A transport, and the switches it is played on."""
+
+    label: str
+    transport: Transport
+    switches: ModelTransport
+    """Whose switches."""
+    watchdog: WatchdogProfile | None = None
+
+
+CONTENDERS: Final[dict[str, Contender]] = {
+    "roce": Contender("RoCE, PFC", Roce(), Roce()),
+    "dcqcn": Contender("RoCE, PFC, DCQCN (paper)", Dcqcn(), Dcqcn()),
+    "dcqcn-firmware": Contender("RoCE, PFC, DCQCN (cards)", DcqcnFirmware(), DcqcnFirmware()),
+    "irn": Contender("IRN", Irn(), Irn()),
+    "cubic": Contender("TCP CUBIC", Cubic(), Cubic()),
+    "dctcp": Contender("DCTCP", Dctcp(), Dctcp()),
+    "srd": Contender("SRD", Srd(), Cubic()),
+}
+"""SRD is played on the switches of CUBIC: they drop, and do not mark."""
+
+
+class Wish(NamedTuple):
+    """A flow that is wanted; `at_us` after the start."""
+
+    source: str
+    destination: str
+    size_bytes: int
+    at_us: float = 0.0
+
+
+@dataclass(slots=True)
+class Played:
+    """What happened."""
+
+    simulation: Simulation
+    times_us: list[float]
+    """From each flow's start to its last byte; infinite: it did not end."""
+
+    @property
+    def ports(self) -> Iterator[EgressPort]:
+        """All ports of the fabric."""
+        return (port for port in self.simulation.fabric.links.values() if isinstance(port, EgressPort))
+
+    @property
+    def pauses(self) -> int:
+        """How often a port was paused."""
+        return sum(port.pauses for port in self.ports)
+
+    @property
+    def dropped(self) -> int:
+        """Packets that switches had no room for."""
+        return sum(sum(switch.dropped) for switch in self.simulation.fabric.switches.values())
+
+    @property
+    def discarded(self) -> int:
+        """Packets that the watchdog discarded."""
+        return sum(port.discarded for port in self.ports)
+
+    @property
+    def unfinished(self) -> int:
+        """Flows that did not end."""
+        return sum(time == math.inf for time in self.times_us)
+
+
+@dataclass(slots=True)
+class Stage:
+    """A fabric on which a contender is ready to send: its simulation, and when that was."""
+
+    contender: Contender
+    simulation: Simulation
+    started_ns: int
+
+    def send(self, wish: Wish, done: Callable[[float], None]) -> None:
+        """Start a flow at its time; `done` is called with its completion time in us."""
+        at_s = max(self.started_ns / NS_PER_S + wish.at_us / 1e6, self.simulation.now_ns / NS_PER_S)
+        self.contender.transport.flow(
+            self.simulation, wish.source, wish.destination, wish.size_bytes, at=at_s,
+            done=lambda now: done((now - at_s) * 1e6),
+        )  # fmt: skip
+
+
+def prepare(
+    contender: Contender,
+    topology: Topology,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    seed: int,
+    buffers: Mapping[str, int] | None = None,
+) -> Stage:
+    """Return the stage. `buffers`: of switches that have another one."""
+    changes: dict[str, Any] = {"watchdog": contender.watchdog, "buffers": buffers or {}}
+    profile = replace(contender.switches.switches(topology), **changes)
+    simulation = Simulation(topology, config=CONFIG, seed=seed, switches=profile)
+    contender.transport.prepare(simulation, pairs)
+    return Stage(contender, simulation, simulation.now_ns)
+
+
+def play(stage: Stage, wishes: Sequence[Wish], *, limit_s: float) -> Played:
+    """Play the flows until all have ended, or for `limit_s` of virtual time."""
+    times_us = [math.inf] * len(wishes)
+    left = len(wishes)
+
+    def taker(index: int) -> Callable[[float], None]:
+        def take(time_us: float) -> None:
+            nonlocal left
+            left -= 1
+            times_us[index] = time_us
+
+        return take
+
+    for index, wish in enumerate(wishes):
+        stage.send(wish, taker(index))
+    stage.simulation.run(seconds=limit_s, done=lambda: not left)
+    return Played(stage.simulation, times_us)
+
+
+def sample(stage: Stage, read: Callable[[Simulation], dict[str, float]], *, every_us: float) -> list[Sample]:
+    """Read something from now on, STEPS times at most; return the list that will be filled."""
+    fabric, samples = stage.simulation.fabric, list[Sample]()
+
+    def take(now_ns: int) -> None:
+        samples.append(((now_ns - stage.started_ns) / 1000, read(stage.simulation)))
+        if len(samples) < STEPS:
+            fabric.at(now_ns + round(every_us * 1000), take)
+
+    fabric.at(fabric.now_ns, take)
+    return samples
