@@ -2,6 +2,7 @@
 # make demo-card   two tenants on two emulated EFA cards on that fabric: what is carried, denied, hidden and attested (root)
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
+# make test-torch  torch (200 MB and more), and the tests of its backend: torch's own, and ours
 # make test-long   all tests, interpreted and compiled, coverage floors, all benches in virtual time, torture (root)
 # make manuals     manual pages and shell completion, into .venv/share or PREFIX=/usr/local; no root but what PREFIX wants
 # Each installs what it needs first; see scripts/setup.
@@ -27,7 +28,7 @@ MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux in
 	wireguard-go:wireguard-go tshark:tshark curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server \
 	redis-server:redis-server redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
 
-.PHONY: setup demo demo-card quick test test-sources check-benches test-long check-sources check format manuals clean
+.PHONY: setup demo demo-card quick test test-sources check-benches test-torch test-long check-sources check format manuals clean
 
 setup:
 	@$(SETUP) $(PROGRAMS)
@@ -62,6 +63,13 @@ test-sources:
 
 check-benches:
 	@$(INSTALLED) scripts/check_benches.py
+
+# expecttest: torch's own tests import it. One worker: each test has up to four ranks.
+test-torch: setup
+	@$(SETUP) --extras torch
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt expecttest
+	@$(INSTALLED) -m pytest -q -o pythonpath= tests/srd/torch $(PYTEST_FLAGS)
+	@$(INSTALLED) scripts/torch_oracle.py
 
 test-long:
 	@scripts/require-root "make test-long" "runs its integration tests in network namespaces"

@@ -68,6 +68,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "matplotlib": ("srd.qlog.plot", "srd.compare.plots"),
     "jinja2": "srd.compare.page",
     "scapy": "srd.contrib.scapy",
+    "torch": ("srd.torch", "srd.examples.tensor_exchange"),
 }
 
 ERROR_ROOTS = {"srd": SrdError, "devmem": DevmemError, "nitro_emu": NitroError, "netns": LabError}
