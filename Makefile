@@ -1,5 +1,6 @@
 # make demo        the main job: a file over a lossy four-path fabric, by SRD and by kernel TCP (root)
 # make demo-card   two tenants on two emulated EFA cards on that fabric: what is carried, denied, hidden and attested (root)
+# make demo-training  a model trained by torch's DDP on that fabric, over SRD and over gloo, while spines fail (root)
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
 # make test-torch  torch (200 MB and more), and the tests of its backend: torch's own, and ours
@@ -28,7 +29,7 @@ MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux in
 	wireguard-go:wireguard-go tshark:tshark curl:curl nginx:nginx-light rsync:rsync ssh:openssh-client sshd:openssh-server \
 	redis-server:redis-server redis-benchmark:redis-tools pg_ctlcluster:postgresql mpirun:openmpi-bin openvpn:openvpn
 
-.PHONY: setup demo demo-card quick test test-sources check-benches test-torch test-long check-sources check format manuals clean
+.PHONY: setup demo demo-card demo-training quick test test-sources check-benches test-torch test-long check-sources check format manuals clean
 
 setup:
 	@$(SETUP) $(PROGRAMS)
@@ -42,6 +43,11 @@ demo-card:
 	@scripts/require-root "make demo-card" "builds network namespaces"
 	@$(SETUP) --extras cli,lab,card $(PROGRAMS)
 	@$(BIN)/python scripts/demo_card.py $(DEMO_FLAGS)
+
+demo-training:
+	@scripts/require-root "make demo-training" "builds network namespaces"
+	@$(SETUP) --extras cli,lab,report,torch $(PROGRAMS)
+	@$(BIN)/python scripts/demo_training.py $(DEMO_FLAGS)
 
 quick:
 	@$(SETUP) --dependencies
@@ -69,7 +75,7 @@ test-torch: setup
 	@$(SETUP) --extras torch
 	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt expecttest
 	@$(INSTALLED) -m pytest -q -o pythonpath= tests/srd/torch $(PYTEST_FLAGS)
-	@$(INSTALLED) scripts/torch_oracle.py
+	@$(INSTALLED) -m scripts.torch_oracle
 
 test-long:
 	@scripts/require-root "make test-long" "runs its integration tests in network namespaces"

@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""scripts/torch_oracle.py [TEST ...]: torch's own tests of process groups, of the backend srd with four ranks.
+"""python -m scripts.torch_oracle [TEST ...]: torch's own tests of process groups, of the backend srd with four ranks.
 
 torch.testing._internal.distributed.distributed_test, out of the wheel. Its tests are written for backends by name: here
 what it says of "gloo" and "mpi" (which together do all that there is on the CPU) holds for srd, too. Prints a line a

@@ -29,6 +29,7 @@ from scripts.benches.cases import (
     streams,
     tail,
     tcp_fidelity,
+    torch,
     torture,
     tunnel,
     wild_lab,
@@ -120,6 +121,7 @@ _TABLE: Final = (
     _hosts("tunnel", "unmodified programs through srd tunnel, beside TCP, MPTCP and VPNs", tunnel,
            fabric="veth, kernel or relay"),
     _hosts("card", "applications on two cards, beside the library in process", card),
+    _hosts("torch", "all-reduces of torch.distributed, beside gloo", torch, fabric="veth and relay"),
     _hosts("python", "the same transfer by aioquic", python),
 )  # fmt: skip
 

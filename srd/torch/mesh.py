@@ -148,10 +148,8 @@ class Mesh:
         return self.error
 
     def _expire(self, name: str, timeout_s: float) -> None:
-        awaited = ", ".join(link.name for link in self.links.values() if link.awaited)
-        self.fail(
-            GroupError(f"{name}: not done within its timeout of {timeout_s:g} s; waits for {awaited or 'nobody'}")
-        )
+        what = f"{name}: not done within its timeout of {timeout_s:g} s"
+        self.fail(GroupError(f"{what}; rank {self.rank} waits for {self._awaited}"))
 
     # -- from rank to rank --------------------------------------------------------------------------------------------
 
@@ -198,7 +196,16 @@ class Mesh:
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
-    def on_lost(self, link: Link, error: GroupError, is_fatal: bool) -> None:  # noqa: FBT001 - a callback
+    @property
+    def _awaited(self) -> str:
+        """The ranks that this one waits for."""
+        return ", ".join(link.name for link in self.links.values() if link.awaited) or "nobody"
+
+    def on_farewell(self, reason: str) -> None:
+        """End all with the reason that another rank gave, and what this one waits for: it may know more."""
+        self.fail(GroupError(reason if " waits for " not in reason else f"{reason}; which waits for {self._awaited}"))
+
+    def on_lost(self, link: Link, error: GroupError, *, is_fatal: bool) -> None:
         """End what needs a rank that is gone; all, if it did not leave in order."""
         if is_fatal:
             self.fail(error)

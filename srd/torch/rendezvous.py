@@ -107,9 +107,7 @@ async def join(endpoint: Endpoint, entries: list[dict[str, Any]], *, rank: int, 
         if other not in missing:
             raise GroupError(f"{peer.address[0]}: says it is rank {other}, which is no other rank, or is here already")
         missing.discard(other)
-        mesh.links[other] = Link(
-            peer, rank=other, host=hosts[other], on_envelope=mesh.on_envelope, on_lost=mesh.on_lost
-        )
+        mesh.links[other] = Link(peer, rank=other, host=hosts[other], owner=mesh)
 
     try:
         async with asyncio.timeout(timeout_s):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -141,23 +141,27 @@ def _nothing(_: GroupError | None) -> None:
     pass
 
 
+class Owner(Protocol):
+    """Who has the links to all other ranks."""
+
+    def on_envelope(self, envelope: Envelope) -> None:
+        """Take what another rank sends."""
+
+    def on_lost(self, link: Link, error: GroupError, *, is_fatal: bool) -> None:
+        """The other rank is gone, or has done what none may: `is_fatal`, if that ends the whole group."""
+
+    def on_farewell(self, reason: str) -> None:
+        """Another rank has given up."""
+
+
 class Link:
     """This rank's end of the transfers to and from another rank."""
 
-    def __init__(
-        self,
-        peer: Peer,
-        *,
-        rank: int,
-        host: str,
-        on_envelope: Callable[[Envelope], None],
-        on_lost: Callable[[Link, GroupError, bool], None],
-    ) -> None:
-        """`on_lost`: called with the error, and whether it ends the whole group."""
+    def __init__(self, peer: Peer, *, rank: int, host: str, owner: Owner) -> None:
         self.peer, self.rank, self.host = peer, rank, host
         self.error: GroupError | None = None
         self.sent_bytes = self.copied_bytes = 0
-        self._on_envelope, self._on_lost = on_envelope, on_lost
+        self._owner = owner
         self._posted: dict[int, Out | memoryview] = {}  # by request
         self._outs: dict[int, Out] = {}
         self._ins: dict[int, In] = {}
@@ -300,7 +304,7 @@ class Link:
             try:
                 self._take_untrusted(message)
             except (GroupError, struct.error, ValueError) as error:
-                self._on_lost(self, GroupError(str(error)), True)  # noqa: FBT003 - a callback
+                self._owner.on_lost(self, GroupError(str(error)), is_fatal=True)
 
     def _take_untrusted(self, message: Message) -> None:
         immediate = message.immediate
@@ -325,7 +329,7 @@ class Link:
                 else:
                     self._grants.add(granted)
         else:
-            self._on_lost(self, GroupError(message.gather().decode(errors="replace")), True)  # noqa: FBT003
+            self._owner.on_farewell(message.gather().decode(errors="replace"))
 
     def _take_envelope(self, content: bytes) -> None:
         number, tag, length = _HEADER.unpack_from(content)
@@ -335,7 +339,7 @@ class Link:
         self._envelopes[number] = Envelope(self, rank=self.rank, number=number, tag=tag, length=length, content=content)
         while (envelope := self._envelopes.pop(self._next_envelope, None)) is not None:
             self._next_envelope = (self._next_envelope + 1) % NUMBERS
-            self._on_envelope(envelope)
+            self._owner.on_envelope(envelope)
 
     def on_completion(self, request: int, *, status: Status) -> None:
         """Note that a message has arrived, or will not."""
@@ -343,14 +347,14 @@ class Link:
         if isinstance(posted, Out) and status is Status.OK:
             posted.acknowledged()
         elif status not in {Status.OK, Status.FLUSHED} and not self.peer.ended:
-            self._on_lost(self, GroupError(f"{self.name}: a message failed: {status.name}"), True)  # noqa: FBT003
+            self._owner.on_lost(self, GroupError(f"{self.name}: a message failed: {status.name}"), is_fatal=True)
 
     def on_ended(self) -> None:
         """Note that the other rank has left, or is lost."""
         error = self.peer.error()
         left = error.status is Status.OK
         what = "has left the group" if left else f"is lost: {str(error).split(': ', 1)[-1]}"
-        self._on_lost(self, GroupError(f"{self.name} {what}"), not left)
+        self._owner.on_lost(self, GroupError(f"{self.name} {what}"), is_fatal=not left)
 
     def fail(self, error: GroupError) -> None:
         """End every transfer with an error."""

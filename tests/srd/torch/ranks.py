@@ -17,10 +17,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-t
 
 import torch.distributed as dist  # noqa: E402
 
-import srd.torch  # noqa: E402, F401 - registers the backend
+from srd.torch import GroupError  # noqa: E402 - and it registers the backend
+from srd.torch.rendezvous import UNRESPONSIVE_AFTER_S  # noqa: E402
+from srd.torch.work import Work  # noqa: E402
 from tests.patience import PATIENCE_S  # noqa: E402
 
-__all__ = ["dist", "run", "torch"]
+__all__ = ["UNRESPONSIVE_AFTER_S", "GroupError", "Work", "dist", "run", "torch"]
 
 Body = Callable[..., Any]
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from srd.torch.group_error import GroupError
-from srd.torch.work import Work
-from tests.srd.torch.ranks import dist, run, torch
+from tests.srd.torch.ranks import GroupError, Work, dist, run, torch
 
 
 def test_future__has_the_tensors() -> None:
