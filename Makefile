@@ -3,7 +3,7 @@
 # make demo-training  a model trained by torch's DDP on that fabric, over SRD and over gloo, while spines fail (root)
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
-# make test-torch  torch (200 MB and more), and the tests of its backend: torch's own, and ours
+# make test-torch  torch (200 MB and more) and Dask, and the tests of what they use: torch's own, and ours
 # make test-long   all tests, interpreted and compiled, coverage floors, all benches in virtual time, torture (root)
 # make manuals     manual pages and shell completion, into .venv/share or PREFIX=/usr/local; no root but what PREFIX wants
 # Each installs what it needs first; see scripts/setup.
@@ -72,9 +72,9 @@ check-benches:
 
 # expecttest: torch's own tests import it. One worker: each test has up to four ranks.
 test-torch: setup
-	@$(SETUP) --extras torch
+	@$(SETUP) --extras torch,dask
 	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt expecttest
-	@$(INSTALLED) -m pytest -q -o pythonpath= tests/srd/torch $(PYTEST_FLAGS)
+	@$(INSTALLED) -m pytest -q -o pythonpath= tests/srd/torch tests/srd/dask $(PYTEST_FLAGS)
 	@$(INSTALLED) -m scripts.torch_oracle
 
 test-long:

@@ -68,6 +68,8 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "matplotlib": ("srd.qlog.plot", "srd.compare.plots"),
     "jinja2": "srd.compare.page",
     "scapy": "srd.contrib.scapy",
+    "distributed": "srd.dask",
+    "dask": "srd.dask",
     "torch": ("srd.torch", "srd.examples.tensor_exchange"),
 }
 

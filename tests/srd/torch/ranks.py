@@ -27,11 +27,13 @@ __all__ = ["UNRESPONSIVE_AFTER_S", "GroupError", "Work", "dist", "run", "torch"]
 Body = Callable[..., Any]
 
 
-def _run(body: Body, arguments: tuple[Any, ...], store: Path, rank: int, world: int, out: Connection) -> None:
+def _run(
+    body: Body, arguments: tuple[Any, ...], backend: str, store: Path, rank: int, world: int, out: Connection
+) -> None:
     try:
         os.environ.pop("MASTER_ADDR", None)
         torch.set_num_threads(1)
-        dist.init_process_group("srd", store=dist.FileStore(str(store), world), rank=rank, world_size=world)
+        dist.init_process_group(backend, store=dist.FileStore(str(store), world), rank=rank, world_size=world)
         result = body(*arguments)
         dist.destroy_process_group()
         out.send((result, None))
@@ -42,7 +44,9 @@ def _run(body: Body, arguments: tuple[Any, ...], store: Path, rank: int, world: 
         os._exit(0)
 
 
-def run(body: Body, *arguments: Any, world: int, store: Path, lost: tuple[int, ...] = ()) -> list[Any]:
+def run(
+    body: Body, *arguments: Any, world: int, store: Path, backend: str = "srd", lost: tuple[int, ...] = ()
+) -> list[Any]:
     """Run `body(*arguments)` as each rank; return what each returned. `lost`: ranks that return nothing."""
     context = multiprocessing.get_context("fork")
     pipes, processes = [], []
@@ -50,7 +54,9 @@ def run(body: Body, *arguments: Any, world: int, store: Path, lost: tuple[int, .
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads: torch's are idle
         for rank in range(world):
             here, there = context.Pipe(duplex=False)
-            process = context.Process(target=_run, args=(body, arguments, store, rank, world, there), daemon=True)
+            process = context.Process(
+                target=_run, args=(body, arguments, backend, store, rank, world, there), daemon=True
+            )
             process.start()
             there.close()
             pipes.append(here)
