@@ -19,6 +19,7 @@ from distributed.protocol import Serialized, deserialize, to_serialize  # noqa: 
 
 from srd.dask.backend import SrdBackend  # noqa: E402
 from tests.patience import PATIENCE_S  # noqa: E402
+from tests.srd.lossy import relay  # noqa: E402
 
 Handler = Callable[[Any], Awaitable[None]]
 
@@ -71,6 +72,18 @@ async def test_messages__of_every_length_come_back_in_order() -> None:
             found = await comm.read()
             wanted = {"arrays": arrays} if "arrays" in message else message
             assert same(wanted, list(found) if isinstance(wanted, list) else found)
+        await comm.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_messages__keep_their_order_on_a_bad_network(seed: int) -> None:
+    messages = [{"number": number, "data": bytes([number]) * (997 * number * (number % 7))} for number in range(200)]
+    async with serving(echo) as listener, relay(listener.get_host_port()[1], seed=seed) as network:
+        comm = await connect(f"srd://127.0.0.1:{network.port}")
+        for message in messages:
+            await comm.write(message)
+        assert [await comm.read() for _ in messages] == messages
+        assert network.lost
         await comm.close()
 
 

@@ -19,12 +19,18 @@ import torch.distributed as dist  # noqa: E402
 
 from srd.torch import GroupError  # noqa: E402 - and it registers the backend
 from srd.torch.rendezvous import UNRESPONSIVE_AFTER_S  # noqa: E402
+from srd.torch.transfers import _HEADER, Envelope, Link  # noqa: E402
 from srd.torch.work import Work  # noqa: E402
 from tests.patience import PATIENCE_S  # noqa: E402
 
-__all__ = ["UNRESPONSIVE_AFTER_S", "GroupError", "Work", "dist", "run", "torch"]
+__all__ = ["UNRESPONSIVE_AFTER_S", "Envelope", "GroupError", "Link", "Work", "dist", "header", "run", "torch"]
 
 Body = Callable[..., Any]
+
+
+def header(number: int, *, tag: int, length: int) -> bytes:
+    """Return how an envelope begins."""
+    return _HEADER.pack(number, tag, length)
 
 
 def _run(

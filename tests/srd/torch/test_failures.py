@@ -83,6 +83,20 @@ def test_ranks_that_call_with_other_shapes__are_told(tmp_path: Path) -> None:
         assert "the ranks have called different collectives, or with different shapes" in message
 
 
+def bystander() -> str:
+    """Ranks 0 and 1 call with other shapes; the others wait for something else of rank 0's."""
+    if dist.get_rank() < 2:
+        return error_of(torch.ones(1000 + dist.get_rank()))
+    with pytest.raises(GroupError) as caught:
+        dist.recv(torch.ones(10), 0)
+    return str(caught.value)
+
+
+def test_why_a_rank_gives_up__is_told_to_all(tmp_path: Path) -> None:
+    for message in run(bystander, world=4, store=tmp_path / "store"):
+        assert "the ranks have called different collectives, or with different shapes" in message
+
+
 def late() -> str:
     rank = dist.get_rank()
     group = dist.new_group(timeout=timedelta(seconds=1))
