@@ -3,9 +3,11 @@
 # make demo-volume an encrypted volume on three servers of a lab, while one is killed and a spine dies (root)
 # make demo-governance  two teams on a lab: one lends, the other borrows, a job with priority takes back, the other resumes (root)
 # make demo-roce   what PFC does to the flows beside an incast, and what SRD does instead: a table and a picture; no root
+# make demo-training  a model trained by torch's DDP on that fabric, over SRD and over gloo, while spines fail (root)
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
 # make test-volume a volume by clients of others: libnbd, qemu, fio, a real file system (root)
+# make test-torch  torch (200 MB and more) and Dask, and the tests of what they use: torch's own, and ours
 # make test-long   all tests, interpreted and compiled, coverage floors, all benches in virtual time, torture (root)
 # make manuals     manual pages and shell completion, into .venv/share or PREFIX=/usr/local; no root but what PREFIX wants
 # make wheels      a wheel that installs without a compiler on this kind of machine, into dist/; no root
@@ -35,7 +37,7 @@ MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux in
 # Clients of block devices, and what fills one, for make test-volume and scripts/bench volume.
 VOLUME_PROGRAMS := nbdinfo:libnbd-bin qemu-img:qemu-utils fio:fio nbdkit:nbdkit mkfs.ext4:e2fsprogs
 
-.PHONY: setup demo demo-card demo-roce demo-governance demo-volume quick test test-volume test-sources check-benches test-long check-sources check format manuals wheels clean
+.PHONY: setup demo demo-card demo-training demo-roce demo-governance demo-volume quick test test-volume test-sources check-benches test-torch test-long check-sources check format manuals wheels clean
 
 setup:
 	@$(SETUP) $(PROGRAMS)
@@ -64,6 +66,11 @@ demo-roce:
 	@$(SETUP) --extras cli,lab,report
 	@$(BIN)/python scripts/demo_roce.py $(DEMO_FLAGS)
 
+demo-training:
+	@scripts/require-root "make demo-training" "builds network namespaces"
+	@$(SETUP) --extras cli,lab,report,torch $(PROGRAMS)
+	@$(BIN)/python scripts/demo_training.py $(DEMO_FLAGS)
+
 quick:
 	@$(SETUP) --dependencies
 	@$(BIN)/python -m scripts.quick
@@ -89,6 +96,13 @@ test-sources:
 
 check-benches:
 	@$(INSTALLED) scripts/check_benches.py
+
+# expecttest: torch's own tests import it. One worker: each test has up to four ranks.
+test-torch: setup
+	@$(SETUP) --extras torch,dask
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt expecttest
+	@$(INSTALLED) -m pytest -q -o pythonpath= tests/srd/torch tests/srd/dask $(PYTEST_FLAGS)
+	@$(INSTALLED) -m scripts.torch_oracle
 
 test-long:
 	@scripts/require-root "make test-long" "runs its integration tests in network namespaces"

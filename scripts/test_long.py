@@ -92,6 +92,7 @@ STAGES: Final = (
     pytest("compiled", "-o", "pythonpath=", "-m", "not sources", environment=INSTALLED),
     Stage("benches in virtual time", (PYTHON, "scripts/check_benches.py", "--long"), INSTALLED),
     Stage("weight", (PYTHON, "scripts/check_weight.py"), INSTALLED),
+    Stage("torch", ("make", "test-torch")),
 )
 
 

@@ -207,7 +207,7 @@ class Endpoint:
             self._check_open()
             while not self._incoming:
                 if self._rejects_incoming:
-                    raise SrdError("the endpoint is closed")
+                    raise SrdError(self._end_reason or "the endpoint accepts no more peers")
                 await self._arrived.wait()
             number = next(iter(self._incoming))
             self._engine.accepted(number)
@@ -219,6 +219,19 @@ class Endpoint:
                 self._close_peer_later(peer)
                 raise
             self._close_peer_later(peer)
+
+    def stop_accepting(self) -> None:
+        """Refuse new peers from now on; those that were accepted, or opened from here, stay.
+
+        Peers that were not accepted yet are closed, and `accept` raises SrdError.
+        """
+        self._engine.stop_accepting()
+        self._rejects_incoming = True
+        for number, peer in self._incoming.items():
+            self._engine.accepted(number)
+            self._close_peer_later(peer)
+        self._incoming.clear()
+        self._arrived.notify()
 
     def __aiter__(self) -> Self:
         return self
@@ -340,6 +353,10 @@ class Endpoint:
             inbox=inbox,
             incoming=event.incoming,
         )
+        if event.incoming and self._rejects_incoming:
+            self._engine.accepted(event.peer)
+            self._close_peer_later(peer)
+            return
         if event.incoming:
             self._incoming[event.peer] = peer
             self._arrived.notify()

@@ -173,6 +173,10 @@ class Engine:
         self._driver.wake()
         return number
 
+    def stop_accepting(self) -> None:
+        """Refuse the peers that others would open from now on; those that are open stay."""
+        self._core.stop_accepting()
+
     def accepted(self, peer: int) -> None:
         """Note that the application has accepted an incoming peer, or never will: it stops counting as waiting."""
         self._core.accepted(peer)

@@ -458,6 +458,16 @@ class Peer:
         """
         await (self.end() if self._close_all is None else self._close_all())
 
+    def abort(self) -> None:
+        """Close at once: open requests end with FLUSHED, and the other end is told, but not waited for.
+
+        Messages that were not received are released. Not from within a handler. No effect on a peer that has ended.
+        """
+        if not self._inbox.ended:
+            self._inbox.closing = True
+            self._engine.abandon([self.number])
+            self._release_unreceived()
+
     def close_with(self, close_all: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Have `close` call this instead: it closes the peer's endpoint, and so the peer. For `srd.connect`."""
         self._close_all = close_all

@@ -72,6 +72,9 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "matplotlib": ("srd.qlog.plot", "srd.compare.plots", "srd.sim.experiments.plots", "netns.chart.queue_plot"),
     "jinja2": ("srd.compare.page", "srd.sim.experiments.page"),
     "scapy": "srd.contrib.scapy",
+    "distributed": "srd.dask",
+    "dask": "srd.dask",
+    "torch": ("srd.torch", "srd.examples.tensor_exchange"),
 }
 
 ERROR_ROOTS = {"srd": SrdError, "devmem": DevmemError, "nitro_emu": NitroError, "netns": LabError}

@@ -118,7 +118,7 @@ def _plot(results: list[Result], path: Path) -> None:
         from netns.chart.queue_plot import plot  # noqa: PLC0415 - matplotlib is optional, and slow to load
     except ModuleNotFoundError as error:
         raise LabError(
-            f"--plot {path}: needs matplotlib ({error}); install it: pip install 'open-srd[report]'"
+            f"--plot {path}: needs matplotlib ({error}); install it, in the checkout: pip install '.[report]'"
         ) from None
     try:
         plot(results, path)

@@ -27,6 +27,7 @@ OWNERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "peers": ("cost_ratio_10000",),
         "devmem": ("classic_ratio", "cpu_per_gb_ratio"),
         "card": ("p50_over_inprocess_ratio",),
+        "torch": ("clean_over_gloo_ratio", "lossy_over_gloo_ratio"),
         "tunnel": ("tunnel_over_tcp_ratio", "tunnel_gbps", "ping_added_ms"),
     },
     VOLUME: {"volume": ("read_p50_over_nbdkit_ratio", "read_p999_lossy_over_tcp_ratio")},

@@ -30,6 +30,7 @@ from scripts.benches.cases import (
     streams,
     tail,
     tcp_fidelity,
+    torch,
     torture,
     tunnel,
     volume,
@@ -127,6 +128,7 @@ _TABLE: Final = (
     Case("volume", "a block device on three servers, beside TCP and nbdkit",
          "namespaces, kernel or relay", volume.rounds, volume.WANTED, frozenset({"seconds", "runs", "directory"}),
          volume.NEEDS),
+    _hosts("torch", "all-reduces of torch.distributed, beside gloo", torch, fabric="veth and relay"),
     _hosts("python", "the same transfer by aioquic", python),
 )  # fmt: skip
 

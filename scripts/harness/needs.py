@@ -28,9 +28,9 @@ def lacks(program: str) -> str | None:
     return None
 
 
-def lacks_library(name: str) -> str | None:
-    """Return that a Python library of the extra `bench` is not installed, and the remedy; None if it is."""
-    return None if find_spec(name) else f"{name}: not installed; install it, in the checkout: pip install '.[bench]'"
+def lacks_library(name: str, *, extra: str = "bench") -> str | None:
+    """Return that a Python library of an extra is not installed, and the remedy; None if it is."""
+    return None if find_spec(name) else f"{name}: not installed; install it, in the checkout: pip install '.[{extra}]'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,10 @@ class EndpointCore:
         core.close(now=now)
         self._after(core, now=now)
 
+    def stop_accepting(self) -> None:
+        """Refuse the peers that others would open from now on."""
+        self._stateless.accepting = False
+
     def accepted(self, peer: int) -> None:
         """Note that the application has accepted an incoming peer, or never will: it stops counting as waiting."""
         self._unaccepted.discard(peer)

@@ -238,6 +238,24 @@ async def test_accept__cancelled_consumes_no_peer() -> None:
             await first
 
 
+async def test_stop_accepting__refuses_new_peers_and_keeps_the_others() -> None:
+    listening = [Endpoint.listen("127.0.0.1", 0, config=SMALL) for _ in range(2)]
+    async with listening[0] as server, listening[1] as client:
+        peer = await client.connect(*server.address)
+        accepted = await server.accept()
+        waiting = await client.connect(*server.address)
+        server.stop_accepting()
+        assert await waiting.wait_ended() is Status.OK
+        with pytest.raises(SrdError, match="accepts no more peers"):
+            await server.accept()
+        with pytest.raises(PeerError) as refused:
+            await client.connect(*server.address)
+        assert refused.value.status is Status.REMOTE_ERROR_BAD_DEST_QPN
+        await peer.send(b"still here")
+        assert (await accepted.recv()).data() == b"still here"
+        assert (await server.connect(*client.address)).address == client.address
+
+
 async def test_accept__after_the_close_raises() -> None:
     async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
         two = await Endpoint.listen("127.0.0.1", port=0, config=EndpointConfig())

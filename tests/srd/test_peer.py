@@ -80,6 +80,22 @@ async def test_send__what_is_no_message_bad_flow(immediate: Any) -> None:
         assert await receive(there) == b"goes on"
 
 
+async def test_abort__ends_both_ends_at_once() -> None:
+    """Well before a peer that says nothing counts as unresponsive."""
+    silent = replace(SMALL, protocol=replace(SMALL.protocol, unresponsive_after_s=10 * PATIENCE_S))
+    async with pair(config=silent) as (_, _, here, there), asyncio.timeout(PATIENCE_S):
+        await there.send(b"nobody receives it")
+        waiting = asyncio.ensure_future(there.recv())
+        await asyncio.sleep(0)
+        here.abort()
+        assert here.ended
+        with pytest.raises(PeerError):
+            await here.send(b"too late")
+        with pytest.raises(PeerError, match="closed by the other end"):
+            await waiting
+        here.abort()  # no effect
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 @pytest.mark.parametrize("size_bytes", SIZES)
 async def test_post_send__arrives_whole(host: str, size_bytes: int) -> None:

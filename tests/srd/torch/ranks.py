@@ -1,0 +1,84 @@
+"""Ranks for tests: forked processes, which torch need not be imported in again, on loopback."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+
+import torch.distributed as dist  # noqa: E402
+
+from srd.torch import GroupError  # noqa: E402 - and it registers the backend
+from srd.torch.rendezvous import UNRESPONSIVE_AFTER_S  # noqa: E402
+from srd.torch.transfers import _HEADER, Envelope, Link  # noqa: E402
+from srd.torch.work import Work  # noqa: E402
+from tests.patience import PATIENCE_S  # noqa: E402
+
+__all__ = ["UNRESPONSIVE_AFTER_S", "Envelope", "GroupError", "Link", "Work", "dist", "header", "run", "torch"]
+
+Body = Callable[..., Any]
+
+
+def header(number: int, *, tag: int, length: int) -> bytes:
+    """Return how an envelope begins."""
+    return _HEADER.pack(number, tag, length)
+
+
+def _run(
+    body: Body, arguments: tuple[Any, ...], backend: str, store: Path, rank: int, world: int, out: Connection
+) -> None:
+    try:
+        os.environ.pop("MASTER_ADDR", None)
+        torch.set_num_threads(1)
+        dist.init_process_group(backend, store=dist.FileStore(str(store), world), rank=rank, world_size=world)
+        result = body(*arguments)
+        dist.destroy_process_group()
+        out.send((result, None))
+    except BaseException:  # noqa: BLE001 - the test's process shows it
+        out.send((None, traceback.format_exc()))
+    finally:
+        out.close()
+        os._exit(0)
+
+
+def run(
+    body: Body, *arguments: Any, world: int, store: Path, backend: str = "srd", lost: tuple[int, ...] = ()
+) -> list[Any]:
+    """Run `body(*arguments)` as each rank; return what each returned. `lost`: ranks that return nothing."""
+    context = multiprocessing.get_context("fork")
+    pipes, processes = [], []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads: torch's are idle
+        for rank in range(world):
+            here, there = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_run, args=(body, arguments, backend, store, rank, world, there), daemon=True
+            )
+            process.start()
+            there.close()
+            pipes.append(here)
+            processes.append(process)
+    results = []
+    try:
+        for rank, pipe in enumerate(pipes):
+            assert pipe.poll(PATIENCE_S), f"rank {rank} has not ended"
+            try:
+                result, error = pipe.recv()
+            except EOFError:
+                result, error = None, f"rank {rank} has died"
+            assert error is None or rank in lost, error
+            results.append(result)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    return results
