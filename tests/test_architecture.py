@@ -72,7 +72,7 @@ ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "matplotlib": ("srd.qlog.plot", "srd.compare.plots", "srd.sim.experiments.plots", "netns.chart.queue_plot"),
     "jinja2": ("srd.compare.page", "srd.sim.experiments.page"),
     "scapy": "srd.contrib.scapy",
-    "distributed": "srd.dask",
+    "distributed": ("srd.dask", "srd.sim.experiments.sweep"),
     "dask": "srd.dask",
     "torch": ("srd.torch", "srd.examples.tensor_exchange"),
 }

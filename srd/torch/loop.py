@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import uvloop
+from netns.base.event_loop import FACTORY
 
 Result = TypeVar("Result")
 
@@ -17,7 +17,7 @@ class LoopThread:
     """An event loop that runs until the process ends."""
 
     def __init__(self) -> None:
-        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = (FACTORY or asyncio.new_event_loop)()
         threading.Thread(target=self.loop.run_forever, name="srd-torch", daemon=True).start()
 
     def submit(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
