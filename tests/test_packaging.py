@@ -158,7 +158,6 @@ def test_transport__needs_numpy_and_cryptography_only() -> None:
     ("command", "function", "extra", "missing"),
     [
         ("srd", "srd.command:main", "cli", "click"),
-        ("srd", "srd.command:main", "cli", "uvloop"),
         ("srd", "srd.command:main", "cli", "blake3"),
         ("srd", "srd.command:main", "cli", "xxhash"),
         ("srd-lab", "netns.command:main", "lab", "click"),

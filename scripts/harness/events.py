@@ -1,7 +1,7 @@
 """Events: one JSON object per line, the common output format of all programs that a bench runs.
 
-`srd recv --json`, `srd send --json` and the workers of the benches print them, so that the same code drives all of
-them. The first of a server is `listening {address, port}`.
+`srd recv --json-lines`, `srd send --json-lines` and the workers of the benches print them, so that the same code drives
+all of them. The first of a server is `listening {address, port}`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_perf__bulk_rate_and_round_trips() -> None:
         flow = iperf.ours(two, seconds=0.3, plain=True)
         assert flow.gbps > 0
         assert flow.cpu_s_per_gb > 0
-        (row,) = perf.rows(two, "rate", "-s", "64", "-n", "1000", "--plain", bound_s=10)
+        (row,) = perf.rows(two, "rate", "-s", "64", "--iters", "1000", "--plain", bound_s=10)
         assert row["iterations"] == 1000
         found = latency.round_trips(two, *latency.TCP, sizes=(64, 4096), seconds=0.1, prefix="x_")
         assert found.keys() == {f"x_{name}_{size}_us" for name in latency.PERCENTILES for size in ("64b", "4kib")}

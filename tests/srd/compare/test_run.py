@@ -78,7 +78,7 @@ def test_compare__goes_on_after_a_signal(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=RUN_S)
     (kept,) = lines(file)
     assert said == f"srd: interrupted; 1 of 2 cells are in results/{FILE}: the same command goes on\n"
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert no_lab_of(process.pid)
     assert not (TMPFS / f"srd-compare-{process.pid}").exists()
     assert compare("short.yaml", "-o", "results", cwd=tmp_path).returncode == 0

@@ -180,6 +180,6 @@ def test_import__without_scapy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scapy", None)
     monkeypatch.delitem(sys.modules, "srd.contrib.scapy")
     with pytest.raises(
-        ImportError, match=r"^srd.contrib.scapy needs scapy; install it: pip install 'open-srd\[scapy\]'$"
+        ImportError, match=r"^srd.contrib.scapy needs scapy; install it, in the checkout: pip install '\.\[scapy\]'$"
     ):
         importlib.import_module("srd.contrib.scapy")

@@ -207,7 +207,7 @@ def test_program__prints_each_iteration_and_the_end(ranks: list[subprocess.Popen
     [
         ((), {"RANK": "9"}, 1, "allreduce: RANK: '9' is not a number from 0 to 0"),
         (("--bytes", "6"), {}, 2, "6 is no multiple of 4"),
-        (("--delay-target", "4"), {}, 2, "4 is not a time: give a unit"),
+        (("--delay-target", "4"), {}, 2, "4 is too long; at most 1 s"),
         (("--bytes", "0"), {}, 2, "0 is too small; at least 4 bytes"),
         ((), {"RANK_HOSTS": "192.0.2.1"}, 1, "cannot be bound"),
     ],

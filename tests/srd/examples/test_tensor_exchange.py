@@ -70,8 +70,8 @@ def test_pattern_sum__equals_the_sum_of_fill(elements: int, seed: int) -> None:
     [
         ((), "give either --listen or --connect"),
         (("--listen", "a:1", "--connect", "b:2"), "give either --listen or --connect"),
-        (("--listen", "19870"), "'19870' is not HOST:PORT"),
-        (("--connect", "h:70000"), "'h:70000' is not HOST:PORT"),
+        (("--listen", "19870"), "'19870' is not HOST, or HOST:PORT"),
+        (("--connect", "h:70000"), "'h:70000' is not HOST, or HOST:PORT"),
         (("--connect", "h:1", "--bytes", "5000"), "--bytes: 5000 is no multiple of 4096"),
     ],
 )

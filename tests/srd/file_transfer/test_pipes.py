@@ -402,7 +402,7 @@ async def test_standard_output__two_files_are_refused_with_the_remedy_bad_flow()
         async with scripted(Inbox(place)) as (sender, record):
             refused = await begin(sender, files_left=1)
             assert (refused["kind"], refused["again"]) == ("refuse", False)
-            assert "takes one file; send an archive: tar c DIRECTORY | srd send - HOST:PORT" in refused["reason"]
+            assert "takes one file; send an archive: tar c DIRECTORY | srd send - HOST" in refused["reason"]
             assert (record.failures, record.lost) == ([], [])
     assert reader.all() == b""
 

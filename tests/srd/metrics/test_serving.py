@@ -87,5 +87,5 @@ async def test_serving__names_what_is_missing_bad_flow(monkeypatch: pytest.Monke
             pytest.fail("it was served")
 
     async with pair() as (a, *_):
-        with pytest.raises(SrdError, match=r"^--metrics: needs prometheus_client; .*open-srd\[cli\]'$"):
+        with pytest.raises(SrdError, match=r"^--metrics: needs prometheus_client; .* pip install '\.\[cli\]'$"):
             await enter(a)

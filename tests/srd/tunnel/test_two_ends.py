@@ -92,7 +92,7 @@ def test_tunnel__a_connection_survives_the_death_of_the_client(tmp_path: Path) -
 def test_tunnel__its_interface_renamed_downed_and_deleted_while_in_use(tmp_path: Path) -> None:
     with ends(tmp_path) as made:
         made.listen()
-        made.connect(1, "--name", "first")
+        made.connect(1, "--interface", "first")
         with Connection(made) as connection:
             connection.exchange(1)
             ip("link", "set", "first", "name", "second", netns=made.netns[1])
@@ -119,7 +119,7 @@ def test_tunnel__leaves_no_trace(tmp_path: Path, number: signal.Signals) -> None
         exchange(made, megabytes=1)
         for process in reversed(processes):
             process.kill(number)
-            assert process.wait() == (-number if number is signal.SIGKILL else 1)
+            assert process.wait() == (-number if number is signal.SIGKILL else 0)
         assert [made.interfaces(host) for host in range(2)] == [[], []]
         if number is not signal.SIGKILL:  # what rules are left then is in test_interface
             assert rules == [ip("rule", "show", netns=each) for each in made.netns]
