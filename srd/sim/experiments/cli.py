@@ -103,7 +103,9 @@ def _write(experiment: Experiment, result: Result, *, title: str, plot: Path | N
         try:
             from srd.sim.experiments.plots import picture  # noqa: PLC0415 - an extra, and half a second
         except ModuleNotFoundError as error:
-            raise SimulationError(f"--plot needs {error.name}; install it: pip install 'open-srd[report]'") from None
+            raise SimulationError(
+                f"--plot needs {error.name}; install it, in the checkout: pip install '.[report]'"
+            ) from None
         try:
             write_whole(plot, picture(experiment, result, title=title))
         except OSError as error:

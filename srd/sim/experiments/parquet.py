@@ -29,7 +29,7 @@ def require() -> None:
     try:
         import pyarrow as pa  # noqa: F401, PLC0415 - an extra
     except ModuleNotFoundError:
-        raise ExperimentError("Parquet needs pyarrow; install it: pip install 'open-srd[sweep]'") from None
+        raise ExperimentError("Parquet needs pyarrow; install it, in the checkout: pip install '.[sweep]'") from None
 
 
 def write(

@@ -120,7 +120,7 @@ def _on_cluster(
         from distributed import Client, LocalCluster, as_completed  # noqa: PLC0415 - an extra, and a second
     except ModuleNotFoundError as error:
         raise ExperimentError(
-            f"a cluster needs {error.name}; install it: pip install 'open-srd[sweep]', or use --workers 1"
+            f"a cluster needs {error.name}; install it, in the checkout: pip install '.[sweep]', or use --workers 1"
         ) from None
     with ExitStack() as stack:
         try:

@@ -99,7 +99,9 @@ def _report(data: DataSet, grid: Grid, *, cells: list[Cell]) -> dict[Case, dict[
     try:
         from srd.sim.experiments.page import render, summaries  # noqa: PLC0415 - extras, and half a second
     except ModuleNotFoundError as error:
-        raise SimulationError(f"the report needs {error.name}; install it: pip install 'open-srd[report]'") from None
+        raise SimulationError(
+            f"the report needs {error.name}; install it, in the checkout: pip install '.[report]'"
+        ) from None
     page = data.directory / "report.html"
     try:
         write_whole(page, render(data, grid, cells).encode())
