@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,16 @@ def test_what_is_wrong_is_one_line(fabric: str, arguments: tuple[str, ...], said
     assert done.exit_code == 1
     assert done.output.startswith(f"Error: {said}"), done.output
     assert done.output.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "module", "extra"),
+    [("--parquet", "pyarrow", "sweep"), ("--plot", "srd.sim.experiments.plots", "report")],
+)
+def test_an_extra_that_is_missing(
+    fabric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, module: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    done = ran(fabric, "--workload", "permutation:10K", option, str(tmp_path / "x.png"))
+    assert done.exit_code == 1
+    assert f"needs {module}; install it, in the checkout: pip install '.[{extra}]'" in done.output
