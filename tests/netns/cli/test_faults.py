@@ -1,4 +1,4 @@
-"""`srd-lab set`, `fail`, `repair`, `run-schedule`, `capture`, `discover`, on one lab over the relay."""
+"""`srd-lab set`, `fail`, `repair`, `run-schedule`, `capture`, `verify`, on one lab over the relay."""
 
 from __future__ import annotations
 
