@@ -68,7 +68,8 @@ demo-roce:
 
 demo-training:
 	@scripts/require-root "make demo-training" "builds network namespaces"
-	@$(SETUP) --extras cli,lab,report,torch $(PROGRAMS)
+	@$(SETUP) --extras cli,lab,report $(PROGRAMS)
+	@scripts/setup-torch
 	@$(BIN)/python scripts/demo_training.py $(DEMO_FLAGS)
 
 quick:
@@ -97,10 +98,10 @@ test-sources:
 check-benches:
 	@$(INSTALLED) scripts/check_benches.py
 
-# expecttest: torch's own tests import it. One worker: each test has up to four ranks.
+# One worker: each test has up to four ranks.
 test-torch: setup
-	@$(SETUP) --extras torch,dask
-	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt expecttest
+	@$(SETUP) --extras dask
+	@scripts/setup-torch
 	@$(INSTALLED) -m pytest -q -o pythonpath= tests/srd/torch tests/srd/dask $(PYTEST_FLAGS)
 	@$(INSTALLED) -m scripts.torch_oracle
 
