@@ -36,13 +36,15 @@ class Fit(NamedTuple):
 class Fits(list[Fit]):
     """What fits on hosts, in their order; kept while a tree stays (tree.py) until something on the hosts changes."""
 
-    __slots__ = ("_equal", "excluded")
+    __slots__ = ("_equal", "excluded", "sums")
 
     def __init__(self, fits: Iterable[Fit], excluded: Mapping[str, int]) -> None:
         super().__init__(fits)
         self.excluded = excluded
         """How many had no room for a single pod, by the reason."""
         self._equal: Counter[Fit] | None = None
+        self.sums: dict[tuple[int, bool, int], Fit] = {}
+        """What `fill_up` made of them for the domain above, by what else that depends on."""
 
     def equal(self) -> Counter[Fit]:
         """Return how many hosts have each room."""
@@ -168,6 +170,13 @@ def fill_up(
         for child in domain.children:
             fill_up(child, slice_size=slice_size, slice_level=slice_level, level=level + 1, inner=inner, led=led)
     whole = inner.get(level + 1, 1)
+    sums: dict[tuple[int, bool, int], Fit] | None = None
+    of = (whole, led, slice_size if level == slice_level else 0)
+    if domain.hosts is not None and not domain._children:  # noqa: SLF001 - its own module
+        sums = domain.hosts.fits.sums
+        if (known := sums.get(of)) is not None:
+            domain.pods, domain.pods_led, domain.slices, domain.slices_led, domain.leaders, domain.score = known
+            return
     pods = slices = leaders = score = 0
     lost_pods = lost_slices = UNBOUNDED
     hosts_leader = False
@@ -186,3 +195,6 @@ def fill_up(
     domain.slices, domain.slices_led = slices, slices - lost_slices if hosts_leader else 0
     if level == slice_level:
         domain.slices, domain.slices_led = domain.pods // slice_size, domain.pods_led // slice_size
+    if sums is not None:
+        numbers = (domain.pods, domain.pods_led, domain.slices, domain.slices_led, domain.leaders, domain.score)
+        sums[of] = Fit(*numbers)
