@@ -14,6 +14,7 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 
+from netns.base.files import write_whole
 from nitro_emu.errors import VpcError
 from nitro_emu.vpc import server
 from nitro_emu.vpc.document import open_map_untrusted
@@ -50,7 +51,11 @@ class Plane:
         self.write()
 
     def write(self) -> None:
-        self.path.write_text(yaml.safe_dump(self.content))
+        self.write_text(yaml.safe_dump(self.content))
+
+    def write_text(self, text: str) -> None:
+        """Replace the file in one step, as editors do: a look between opening and writing would find it empty."""
+        write_whole(self.path, text.encode())
 
     def card(self, name: str, *, answer: Answer = ok, closes: bool = False) -> FakeCard:
         return FakeCard(
@@ -380,7 +385,7 @@ async def test_file_that_goes_and_comes_back(plane: Plane, log: Log, monkeypatch
             await log.next("cannot be read: No such file or directory; name the control plane's YAML file")
             for _ in range(looks.qsize() + 3):
                 await asyncio.wait_for(looks.get(), PATIENCE_S)
-            plane.path.write_text(text)
+            plane.write_text(text)
             await log.next("is again what it was; edition 1 of the map")
             assert len(log.errors) == times  # each time once
         withdraw(plane.content)
@@ -398,7 +403,7 @@ async def test_reload_pushes_what_has_not_changed(plane: Plane) -> None:
 
 async def test_reload_of_a_broken_file_says_so_each_time(plane: Plane, log: Log) -> None:
     async with plane.run() as running:
-        plane.path.write_text("vpcs: {")
+        plane.write_text("vpcs: {")
         first = await log.next("not YAML")
         running.reload()
         assert await log.next("not YAML") == first
@@ -459,7 +464,7 @@ async def test_card_that_is_removed_and_refuses_is_asked_again(plane: Plane) -> 
 
 
 def test_start_with_a_broken_file(plane: Plane) -> None:
-    plane.path.write_text("vpcs: 1")
+    plane.write_text("vpcs: 1")
     with pytest.raises(VpcError, match=r"vpc.yaml: vpcs: 1 should be a valid mapping"):
         ControlPlane(plane.path, signer=Signer(KEY), report=plane.reports.put_nowait)
 
