@@ -25,14 +25,16 @@ def apply(state: State, outcome: Outcome, *, now: float) -> None:
             workload.conditions["Admitted"] = Condition(status=True, reason="Admitted", at=now)
     for preempted in outcome.preempted:
         victim = state.workloads[preempted.workload]
-        evict(victim, "Preempted", now=now)
+        evict(state, victim, "Preempted", now=now)
         victim.conditions["Preempted"] = Condition(status=True, reason=preempted.reason, at=now)
     state.cycles += 1
 
 
-def evict(workload: Workload, reason: str, *, now: float) -> None:
+def evict(state: State, workload: Workload, reason: str, *, now: float) -> None:
     """Ask a workload to stop. It holds its quota until `gone`."""
     workload.conditions["Evicted"] = Condition(status=True, reason=reason, at=now)
+    if workload.admission is not None:
+        state.reorder(workload.admission.cluster_queue)
 
 
 def gone(state: State, workload: Workload, *, now: float) -> None:
@@ -61,9 +63,9 @@ def not_ready(state: State, *, now: float) -> list[str]:
         workload.requeue_count += 1
         if ready.backoff_limit is not None and workload.requeue_count > ready.backoff_limit:
             workload.active = False
-            evict(workload, "Deactivated", now=now)
+            evict(state, workload, "Deactivated", now=now)
             continue
-        evict(workload, "PodsReadyTimeout", now=now)
+        evict(state, workload, "PodsReadyTimeout", now=now)
         due_at = now + backoff_s(workload.requeue_count, ready)
         workload.requeue_at = max(due_at, workload.requeue_at or due_at)
     return [each.key for each in late]

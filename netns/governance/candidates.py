@@ -8,7 +8,7 @@ preemptor has the *advantage* over a candidate if its own side of their common c
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 from heapq import merge
@@ -19,7 +19,7 @@ from netns.governance.model import ClusterQueue, FlavorResource, Quantities, Wor
 from netns.governance.order import priority_of, timestamp
 from netns.governance.quota import Node, fit_in_total
 from netns.governance.settings import Settings
-from netns.governance.state import State
+from netns.governance.state import Amounts, State, Users
 
 IN_QUEUE: Final = "InClusterQueue"
 RECLAMATION: Final = "InCohortReclamation"
@@ -83,13 +83,18 @@ def candidate_key(own_queue: str, settings: Settings, *, now: float, local_usage
 
 
 class Held:
-    """The workloads that hold quota, by queue and by what they use, in the order of preemption. For one cycle."""
+    """The workloads that hold quota, by queue and by what they use, in the order of preemption. For one cycle.
+
+    A state keeps what is known of a queue until a workload there gets or loses its quota, or is evicted; not with
+    admission fair sharing, where the order depends on the usage of local queues, too.
+    """
 
     def __init__(self, state: State, *, now: float) -> None:
         self.state = state
         self._key = candidate_key("", state.settings, now=now, local_usage=state.ledger is not None)
         self._keys: dict[str, Any] = {}
-        self._known: dict[tuple[str, Collection[FlavorResource]], tuple[list[Workload], list[Workload]]] = {}
+        if state.ledger is not None:
+            state.candidates.clear()
 
     def key(self, workload: Workload) -> Any:
         """Return the sort key of a candidate."""
@@ -104,7 +109,8 @@ class Held:
         """Return those of a queue that may be preempted for what is contested: evicted ones, and the rest."""
         if policy == "Never":
             return [], []
-        evicted, rest = self._using(queue, contested)
+        users = self._using(queue, contested)
+        evicted, rest = users.evicted, users.rest
         settings = self.state.settings
         if policy == "LowerPriority" and self.state.ledger is None:  # they are sorted by priority
             mine = priority_of(preemptor, settings)
@@ -122,19 +128,29 @@ class Held:
             evicted, rest = ([each for each in found if each.key in there] for found in (evicted, rest))
         return evicted, rest
 
-    def _using(self, queue: str, contested: frozenset[FlavorResource]) -> tuple[list[Workload], list[Workload]]:
-        found = self._known.get((queue, contested))
+    def amounts(self, queue: str, contested: frozenset[FlavorResource]) -> Mapping[Amounts, Quantities]:
+        """Return all that the workloads of a queue use which use what is contested, each once, in their order."""
+        users = self._using(queue, contested)
+        if users.amounts is None:
+            users.amounts = {frozenset(each.used().items()): each.used() for each in (*users.evicted, *users.rest)}
+        return users.amounts
+
+    def _using(self, queue: str, contested: frozenset[FlavorResource]) -> Users:
+        known = self.state.candidates.setdefault(queue, {})
+        found = known.get(contested)
         if found is None:
             held = [*self.state.holding[queue].values(), *self.state.removed_of(queue)]
             if len(contested) > 1:
-                keys = {each.key for fr in contested for part in self._using(queue, frozenset({fr})) for each in part}
+                of_each = [self._using(queue, frozenset({fr})) for fr in contested]
+                keys = {each.key for found in of_each for each in (*found.evicted, *found.rest)}
                 users = [each for each in held if each.key in keys]
             else:
                 (fr,) = contested
                 users = [each for each in held if fr in each.used()]
             users.sort(key=self.key)
-            found = [each for each in users if each.has("Evicted")], [each for each in users if not each.has("Evicted")]
-            self._known[queue, contested] = found
+            found = known[contested] = Users(
+                [each for each in users if each.has("Evicted")], [each for each in users if not each.has("Evicted")]
+            )
         return found
 
 

@@ -190,17 +190,17 @@ class _Cycle:
         state, workload, queue = self.state, entry.workload, entry.queue
         search = Search(state, workload, queue, self._preemptor, nominated, last)
 
-        def attempt(counts: list[int] | None) -> tuple[Assignment, list[Target]] | None:
+        def attempt(counts: list[int] | None) -> tuple[Assignment, list[Target]]:
             made = search.assign(counts)
-            if made.mode == Mode.FIT:
-                return made, []
-            targets = self._preemptor.targets(workload, queue, made) if made.mode == Mode.PREEMPT else []
-            return (made, targets) if targets else None
+            return made, self._preemptor.targets(workload, queue, made) if made.mode == Mode.PREEMPT else []
 
-        found = attempt(None)
-        if found is None and state.settings.partial_admission:
-            found = largest_counts(workload.podsets, attempt)
-        made, targets = found or (search.assign(), [])
+        def reduced(counts: list[int]) -> tuple[Assignment, list[Target]] | None:
+            found = attempt(counts)
+            return found if found[1] or found[0].mode == Mode.FIT else None
+
+        made, targets = attempt(None)
+        if not targets and made.mode != Mode.FIT and state.settings.partial_admission:
+            made, targets = largest_counts(workload.podsets, reduced) or (made, targets)
         if state.rooms and made.mode == Mode.PREEMPT:
             with state.without(each.workload for each in targets):
                 place(state, queue, made, empty=not targets)

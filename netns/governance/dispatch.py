@@ -119,7 +119,7 @@ class Dispatcher:
                 self.state.wake(name, now=now)
             for key, workload in self.state.holding[name].items() if name in drained else ():
                 if not workload.has("Evicted"):
-                    evict(workload, "ClusterQueueStopped", now=now)
+                    evict(self.state, workload, "ClusterQueueStopped", now=now)
                     self._stop(key, now)
 
     def _start(self, key: str, now: float) -> None:

@@ -7,7 +7,7 @@ the target's before it. (Kueue: scheduler/preemption/fairsharing, KEP 1714.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from netns.governance.candidates import FAIR_SHARING, IN_QUEUE, RECLAMATION, Held, candidate_key
@@ -15,7 +15,7 @@ from netns.governance.model import ClusterQueue, FlavorResource, Quantities, Wor
 from netns.governance.quota import Node
 from netns.governance.settings import BOTH_STRATEGIES, FINAL_SHARE
 from netns.governance.share import NOTHING, Share, share_of
-from netns.governance.state import State
+from netns.governance.state import Amounts, State
 from netns.governance.targets import Target, fill_back, put_back
 
 
@@ -117,16 +117,20 @@ class TargetQueues:
 class _Search:
     """The search for the targets of one workload."""
 
-    state: State
-    queue: ClusterQueue
+    held: Held
     node: Node
-    contested: Collection[FlavorResource]
+    contested: frozenset[FlavorResource]
     need: Quantities
     placed: Callable[[], bool]
     now: float
     targets: list[Target] = field(default_factory=list)
-    failed: list[Workload] = field(default_factory=list)
-    """Candidates that the first strategy did not let go."""
+    failed: dict[str, list[Workload]] = field(default_factory=dict)
+    """By queue, candidates that the first strategy did not let go."""
+
+    @property
+    def state(self) -> State:
+        """The state, which is left as it was."""
+        return self.held.state
 
     def fits(self) -> bool:
         """Return whether the workload fits, whose need is counted as used already."""
@@ -152,22 +156,20 @@ class _Search:
                     return True
                 continue
             mine, theirs = queues.common(queue)
-            new, old = share_of(mine).rank, share_of(theirs).rank
-            known: dict[frozenset[tuple[FlavorResource, int]], tuple[bool, float]] = {}
-            while queues.candidates[queue.name]:
-                workload = queues.pop(queue)
-                if final and (alike := frozenset(workload.used().items())) not in known:
-                    known[alike] = self._after(workload, queue, theirs)
-                if new <= known[alike] if final else new < old:
-                    if self.remove(workload, FAIR_SHARING):
-                        return True
-                    break
-                self.failed.append(workload)
+            new, here = share_of(mine).rank, queues.candidates[queue.name]
+            if final:
+                index = self._first_passing(here, queue, lambda used: new <= self._after(used, queue, theirs))  # noqa: B023 - used at once
+            else:
+                index = 0 if new < share_of(theirs).rank else len(here)
+            self.failed.setdefault(queue.name, []).extend(here[:index])
+            del here[:index]
+            if here and self.remove(queues.pop(queue), FAIR_SHARING):
+                return True
         return False
 
     def second(self) -> bool:
         """Each queue once, by LessThanInitialShare, over what the first strategy did not let go."""
-        queues = TargetQueues.of(self.state, self.node, self.failed, now=self.now)
+        queues = TargetQueues(self.state, self.node, self.failed, self.now)
         for queue in queues:
             mine, theirs = queues.common(queue)
             workload = queues.pop(queue)
@@ -176,10 +178,28 @@ class _Search:
             queues.drop(queue)
         return False
 
-    def _after(self, workload: Workload, queue: Node, theirs: Node) -> tuple[bool, float]:
-        queue.remove_all(workload.used())
+    def _first_passing(self, here: list[Workload], queue: Node, passes: Callable[[Quantities], bool]) -> int:
+        """Return the index of the first whose amounts pass, or how many there are. Equal amounts are looked at once."""
+        known: dict[Amounts, bool] = {}
+        for alike, used in self.held.amounts(queue.name, self.contested).items():
+            known[alike] = passes(used)
+            if known[alike]:
+                break
+        else:
+            return len(here)
+        for index, workload in enumerate(here):
+            alike = frozenset(workload.used().items())
+            if alike not in known:
+                known[alike] = passes(workload.used())
+            if known[alike]:
+                return index
+        return len(here)
+
+    def _after(self, used: Quantities, queue: Node, theirs: Node) -> tuple[bool, float]:
+        """Return the rank of the share of `theirs` without one in `queue` that uses so much."""
+        queue.remove_all(used)
         rank = share_of(theirs).rank
-        queue.add_all(workload.used())
+        queue.add_all(used)
         return rank
 
 
@@ -205,7 +225,7 @@ def fair_targets(
     if not candidates:
         return []
     strategies = state.settings.fair_sharing or BOTH_STRATEGIES
-    search = _Search(state, queue, node, contested, need, placed, now)
+    search = _Search(held, node, contested, need, placed, now)
     node.add_all(need)
     enough = search.first(candidates, final=strategies[0] == FINAL_SHARE)
     if not enough and len(strategies) > 1:

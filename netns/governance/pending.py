@@ -26,6 +26,9 @@ class Line:
         self._heap: list[tuple[_Key, str]] = []
         self._keys: dict[str, _Key] = {}
         self._shapes: set[object] = set()
+        self._shape_of: dict[str, object] = {}
+        self._alike: dict[object, dict[str, Workload]] = {}
+        """The active ones, by shape."""
 
     def __contains__(self, key: str) -> bool:
         return key in self.active or key in self.parked
@@ -33,16 +36,16 @@ class Line:
     def add(self, workload: Workload, *, now: float) -> None:
         """Queue a new workload, or one that has changed."""
         self.remove(workload.key)
-        if not may_requeue(workload, now) or (self._shapes and shape(workload, self.settings) in self._shapes):
+        if not may_requeue(workload, now) or (self._shapes and self._shape(workload) in self._shapes):
             self.parked[workload.key] = workload
         else:
             self._activate(workload)
 
     def remove(self, key: str) -> None:
         """Take a workload out, if it is here."""
-        self.active.pop(key, None)
+        self._deactivate(key)
         self.parked.pop(key, None)
-        self._keys.pop(key, None)
+        self._shape_of.pop(key, None)
         if self.sticky == key:
             self.sticky = None
         if self.preemptor == key:
@@ -62,9 +65,9 @@ class Line:
             and strategy == "BestEffortFIFO"
             and reason in {"NoFit", "PreemptionNoCandidates"}
         ):
-            same = shape(workload, self.settings)
+            same = self._shape(workload)
             self._shapes.add(same)
-            for other in [each for each in self.active.values() if shape(each, self.settings) == same]:
+            for other in list(self._alike.get(same, {}).values()):
                 self._park(other)
 
     def unpark(self, *, now: float, admits: Callable[[Workload], bool]) -> int:
@@ -97,10 +100,25 @@ class Line:
     def _activate(self, workload: Workload) -> None:
         key = queue_key(workload, self.settings)
         self.active[workload.key] = workload
+        self._alike.setdefault(self._shape(workload), {})[workload.key] = workload
         self._keys[workload.key] = key
         heapq.heappush(self._heap, (key, workload.key))
 
     def _park(self, workload: Workload) -> None:
-        self.active.pop(workload.key, None)
-        self._keys.pop(workload.key, None)
+        self._deactivate(workload.key)
         self.parked[workload.key] = workload
+
+    def _deactivate(self, key: str) -> None:
+        if self.active.pop(key, None) is not None:
+            alike = self._alike[self._shape_of[key]]
+            del alike[key]
+            if not alike:
+                del self._alike[self._shape_of[key]]
+        self._keys.pop(key, None)
+
+    def _shape(self, workload: Workload) -> object:
+        """Return its shape, which is the same until it is added again."""
+        found = self._shape_of.get(workload.key)
+        if found is None:
+            found = self._shape_of[workload.key] = shape(workload, self.settings)
+        return found

@@ -45,14 +45,7 @@ class Room:
 
     def place(self, requests: Sequence[Request], *, empty: bool) -> Results:
         """Assign the pods; `empty`: as if no workload were there. Nothing is taken."""
-        tree = self._empty if empty else self._tree
         if not self._counts:
             requests = [replace(request, requests={}) for request in requests]
-        results = assign_in(tree, requests=requests, profile=self._profile, flavor=self._flavor)
-        by_name = {request.name: request for request in requests}
-        for name, found in results.items():
-            if isinstance(found, Assignment):
-                tree.add_usage(
-                    Usage(by_name[name].requests, count=-domain.count, domain=domain.values) for domain in found.domains
-                )
-        return results
+        tree = self._empty if empty else self._tree
+        return assign_in(tree, requests=requests, profile=self._profile, flavor=self._flavor)

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
-from netns.governance.model import Admission, ClusterQueue, Cohort, Condition, Flavor, LocalQueue, Workload
+from netns.governance.model import (
+    Admission,
+    ClusterQueue,
+    Cohort,
+    Condition,
+    Flavor,
+    FlavorResource,
+    LocalQueue,
+    Quantities,
+    Workload,
+)
 from netns.governance.order import BOOST, may_requeue
 from netns.governance.pending import Line
 from netns.governance.quota import build
@@ -16,6 +27,21 @@ from netns.governance.usage import Ledger
 from netns.inventory.nodes import Node as Host
 from netns.placement.matching import matches
 from netns.placement.model import Term
+
+Amounts = frozenset[tuple[FlavorResource, int]]
+"""What a workload uses, as a key."""
+
+
+@dataclass(slots=True)
+class Users:
+    """Workloads of one queue in the order of preemption."""
+
+    evicted: list[Workload]
+    """They have been asked to stop already."""
+
+    rest: list[Workload]
+    amounts: dict[Amounts, Quantities] | None = None
+    """All that they use, each once, if somebody has asked."""
 
 
 class State:
@@ -45,6 +71,8 @@ class State:
         """The workloads with quota, by queue."""
         self.removed: dict[str, Workload] = {}
         """Those that hold quota, but are taken out while something is tried."""
+        self.candidates: dict[str, dict[frozenset[FlavorResource], Users]] = {}
+        """Those that hold quota, by queue and by what they use (candidates.py)."""
         self.lines = {name: Line(queue, settings) for name, queue in self.queues.items()}
         self.ledger = None if settings.usage_sharing is None else Ledger(settings.usage_sharing)
         self.generation = 1
@@ -79,6 +107,7 @@ class State:
             assert workload.admission is not None  # noqa: S101 - said by holds_quota
             if workload.admission.cluster_queue in self.nodes:
                 self.put(workload)
+                self.reorder(workload.admission.cluster_queue)
         else:
             self.wait(workload, now=now)
 
@@ -97,6 +126,7 @@ class State:
         for condition in ("Evicted", "Preempted"):
             workload.conditions.pop(condition, None)
         self.put(workload)
+        self.reorder(admission.cluster_queue)
         if self.ledger is not None and self.queues[admission.cluster_queue].by_usage:
             self.ledger.reserve(workload)
 
@@ -108,6 +138,7 @@ class State:
         if workload.key in self.holding.get(admission.cluster_queue, {}):
             self.take(workload)
             del self.removed[workload.key]
+            self.reorder(admission.cluster_queue)
         workload.admission = None
         workload.changed()
         workload.conditions["QuotaReserved"] = Condition(status=False, reason="Pending", at=now)
@@ -138,6 +169,10 @@ class State:
                 if may_requeue(workload, now):
                     workload.requeue_at = None
                     line.add(workload, now=now)
+
+    def reorder(self, queue: str) -> None:
+        """Forget in which order those of a queue are preempted: one has come, gone or changed."""
+        self.candidates.pop(queue, None)
 
     def put(self, workload: Workload) -> None:
         """Count a workload's quota and nodes as used."""

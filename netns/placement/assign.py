@@ -8,7 +8,7 @@ room in every domain (counting.py, domain.py). Downwards: choose domains at the 
 evenly (balanced.py), and descend level by level on as few domains as possible (descend.py). Intended difference to
 Kueue: a request for no pods, and slices that do not divide its pods, are refused here and not at admission.
 
-Nothing is kept between two calls, and the order of the nodes does not matter.
+Nothing is kept between two calls of `assign`, and the order of the nodes does not matter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 from netns.inventory.nodes import Node
 from netns.placement.balanced import balance
 from netns.placement.choose import ResolvedRequest, Shortfall, choose
-from netns.placement.counting import Demand, Filters, count_hosts
+from netns.placement.counting import Demand, Filters, count_hosts, excluded
 from netns.placement.descend import NoRoomBelow, descend
 from netns.placement.domain import Domain, fill_up
 from netns.placement.failure import not_fit
@@ -91,7 +91,9 @@ def place_in(
         slice_size=resolved.slice_size if resolved.slice_level == len(tree.levels) - 1 else 0,
         scored=resolved.scored,
     )
-    excluded = count_hosts(tree, demand, filters=filters)
+    sums = (resolved.slice_size, resolved.slice_level, tuple(resolved.inner.items()))
+    tree = tree.view((demand.key(filters), sums))
+    count_hosts(tree, demand, filters=filters)
     for domain in tree.at(0) if len(tree.levels) > 1 else ():
         fill_up(
             domain,
@@ -103,7 +105,7 @@ def place_in(
         )
     given = _search(tree, resolved, profile=profile)
     if isinstance(given, Shortfall):
-        return not_fit(tree, resolved, given, excluded=excluded, topology=flavor.topology, slices=request.slices)
+        return not_fit(tree, resolved, given, excluded=excluded(tree), topology=flavor.topology, slices=request.slices)
     return _assignment(tree, given), None if leader is None else _leader_assignment(tree, given)
 
 

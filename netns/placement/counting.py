@@ -13,9 +13,6 @@ from netns.placement.matching import score, why_not
 from netns.placement.model import Affinity, Toleration
 from netns.placement.tree import Tree
 
-MAX_KNOWN: Final = 16
-"""Demands whose counts are kept for a rack."""
-
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
@@ -37,6 +34,11 @@ class Filters:
     within: tuple[str, ...] = ()
     """A replacement stays within this domain."""
 
+    @property
+    def of_nodes(self) -> bool:
+        """Whether they look at labels of nodes, or where they are."""
+        return bool(self.selector) or self.affinity is not None or bool(self.within)
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -54,18 +56,40 @@ class Demand:
     scored: bool = False
     """Whether preferred affinity counts."""
 
+    def key(self, filters: Filters) -> object:
+        """Return what the counts depend on beside the hosts; None if they are not worth keeping."""
+        if filters.of_nodes:
+            return None
+        leader = None if self.leader is None else tuple(sorted(self.leader.items()))
+        return tuple(sorted(self.worker.items())), leader, self.slice_size, self.scored, filters.tolerations
 
-def count_hosts(tree: Tree, demand: Demand, *, filters: Filters) -> Excluded:
-    """Count what fits on the hosts of every domain just above the lowest level."""
-    counting = _Counting(demand, filters, of_nodes=tree.of_nodes)
+
+def count_hosts(tree: Tree, demand: Demand, *, filters: Filters) -> None:
+    """Count what fits on the hosts of every domain just above the lowest level.
+
+    What was counted for the same demand stays where nothing has changed since.
+    """
+    counting: _Counting | None = None
+    anew = filters.of_nodes
     for domain, hosts in tree.holders:
-        domain.set_fit(counting.fits(hosts))
-    return counting.excluded
+        if anew or not domain.fits_still():
+            if counting is None:
+                counting = _Counting(demand, filters, of_nodes=tree.of_nodes)
+            domain.set_fit(counting.fits(hosts))
+
+
+def excluded(tree: Tree) -> Excluded:
+    """Return whom the counts of a tree leave out."""
+    found = Excluded()
+    for domain, hosts in tree.holders:
+        found.nodes += len(hosts.nodes)
+        found.reasons.update(domain.fits.excluded)
+    return found
 
 
 class _Counting:
     def __init__(self, demand: Demand, filters: Filters, *, of_nodes: bool) -> None:
-        self.excluded = Excluded()
+        self._reasons: Counter[str] = Counter()
         self._worker = _with_slot(demand.worker)
         self._leader = None if demand.leader is None else _with_slot(demand.leader)
         self._demand = demand
@@ -73,28 +97,11 @@ class _Counting:
         self._of_nodes = of_nodes
         self._filters_nodes = bool(filters.selector) or filters.affinity is not None
         self._known: dict[int, tuple[Fit, str]] = {}
-        leader = None if self._leader is None else tuple(self._leader.items())
-        self._kind = (tuple(self._worker.items()), leader, demand.slice_size, filters.tolerations)
-        self._lasting = not (self._filters_nodes or filters.within)
-        """Whether what is counted depends on `_kind` and the hosts alone."""
 
     def fits(self, hosts: HostContents) -> Fits:
-        """Return what fits on each of `hosts`: as counted before, if nothing has changed there."""
-        self.excluded.nodes += len(hosts.nodes)
-        found = hosts.known.get(self._kind) if self._lasting else None
-        if found is None:
-            before = Counter(self.excluded.reasons)
-            fits = self._counted(hosts)
-            found = Fits(fits, self.excluded.reasons - before)
-            self.excluded.reasons = before
-            if self._lasting:
-                if len(hosts.known) >= MAX_KNOWN:
-                    hosts.known.clear()
-                hosts.known[self._kind] = found
-        reasons = self.excluded.reasons
-        for reason, count in found.excluded.items():  # as Counter.update does, in a fifth of the time
-            reasons[reason] += count
-        return found
+        """Return what fits on each of `hosts`."""
+        self._reasons = Counter()
+        return Fits(self._counted(hosts), self._reasons)
 
     def _counted(self, hosts: HostContents) -> list[Fit]:
         """Count; once for hosts with equal room."""
@@ -119,7 +126,7 @@ class _Counting:
                     known[kind] = self._fit(node.allocatable, _NOTHING, 0)
                 fit, scarce = known[kind]
             if fit.pods == 0:
-                self.excluded.reasons[f"resource {scarce}"] += 1
+                self._reasons[f"resource {scarce}"] += 1
             found.append(fit)
         return found
 
@@ -128,7 +135,7 @@ class _Counting:
         return why_not(node, tolerations=by.tolerations, selector=by.selector, affinity=by.affinity)
 
     def _left_out(self, reason: str, points: int = 0) -> Fit:
-        self.excluded.reasons[reason] += 1
+        self._reasons[reason] += 1
         return Fit(0, 0, 0, 0, 0, points)
 
     def _fit(self, room: Mapping[str, int], used: Mapping[str, int], points: int) -> tuple[Fit, str]:

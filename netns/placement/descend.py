@@ -58,6 +58,7 @@ def give(
         if not resolved.least_free and room_here(domain) >= left and domain.leaders >= leaders:
             domain = smallest(domains[index:], left, room=room_here, scored=resolved.scored, leaders=leaders)
         units = min(room_here(domain), left)
+        domain.stale = True
         domain.leaders = min(domain.leaders, leaders)
         domain.pods = domain.pods_led = units * unit
         if whole:
@@ -76,6 +77,7 @@ def _share(domain: Domain, resolved: ResolvedRequest, *, size: int) -> list[Doma
     if size > 1:  # nested slices: the numbers so far are those of the outermost ones
         for child in children:
             child.slices, child.slices_led = child.pods // size, child.pods_led // size
+            child.stale = True
     return give(children, domain.pods, resolved, leaders=domain.leaders, size=size, whole=size > 1)
 
 

@@ -1,8 +1,8 @@
 """One domain of a topology: its room, and later its share.
 
 There are many domains of the lowest level, and most are never used individually. So a domain just above them keeps its
-`HostContents` as plain entries, sums up what fits on them by counting equal ones, and creates their domains at the
-first use of `children`. A host that gets nothing costs an entry in a dict and one in a list, and no object for the
+`HostContents`, and what fits on them, as plain entries, sums up by counting equal ones, and creates their domains at
+the first use of `children`. A host that gets nothing costs an entry in a dict and one in a list, and no object for the
 garbage collector.
 
 A domain has no reference to the one above it: without cycles, a tree is freed when the call that built it returns.
@@ -34,17 +34,15 @@ class Fit(NamedTuple):
 
 
 class Fits(list[Fit]):
-    """What fits on hosts, in their order; kept while a tree stays (tree.py) until something on the hosts changes."""
+    """What fits on hosts, in their order."""
 
-    __slots__ = ("_equal", "excluded", "sums")
+    __slots__ = ("_equal", "excluded")
 
     def __init__(self, fits: Iterable[Fit], excluded: Mapping[str, int]) -> None:
         super().__init__(fits)
         self.excluded = excluded
         """How many had no room for a single pod, by the reason."""
         self._equal: Counter[Fit] | None = None
-        self.sums: dict[tuple[int, bool, int], Fit] = {}
-        """What `fill_up` made of them for the domain above, by what else that depends on."""
 
     def equal(self) -> Counter[Fit]:
         """Return how many hosts have each room."""
@@ -53,10 +51,13 @@ class Fits(list[Fit]):
         return self._equal
 
 
+_UNCOUNTED: Final = Fits((), {})
+
+
 class HostContents:
     """The contents of a domain just above the lowest level."""
 
-    __slots__ = ("fits", "known", "nodes", "path", "used")
+    __slots__ = ("changes", "nodes", "path", "used")
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self.path = path
@@ -65,17 +66,16 @@ class HostContents:
         """By the label value of the lowest level."""
         self.used: dict[str, dict[str, int]] = {}
         """What is used, by the same key; only for those with usage."""
-        self.fits = Fits((), {})
-        """What fits on each, in the order of `nodes`."""
-        self.known: dict[object, Fits] = {}
-        """The same for demands that were counted since the last change (counting.py)."""
+        self.changes = 0
+        """Rises with each change of what is used."""
 
 
 class Domain:
     """One domain."""
 
     __slots__ = (
-        "_children", "above", "hosts", "leaders", "name", "pods", "pods_led", "score", "slices", "slices_led",
+        "_children", "above", "counted", "fits", "hosts", "leaders", "name", "pods", "pods_led", "score", "slices",
+        "slices_led", "stale",
     )  # fmt: skip
 
     def __init__(self, above: tuple[str, ...], name: str) -> None:
@@ -85,6 +85,12 @@ class Domain:
         """Its own label value."""
         self.hosts: HostContents | None = None
         """Of a domain just above the lowest level."""
+        self.fits = _UNCOUNTED
+        """What fits on each of the hosts, in their order."""
+        self.counted = -1
+        """Their `changes` when that was counted."""
+        self.stale = True
+        """Its numbers are not the sum of those below: they never were, or are the share that a request got."""
         self._children = _NONE  # one empty list, shared by all domains without children
         self.pods = 0
         """Pods."""
@@ -108,7 +114,7 @@ class Domain:
     def children(self) -> list[Domain]:
         """The domains below it, in the order of their names."""
         if self.hosts is not None and not self._children:
-            pairs = sorted(zip(self.hosts.nodes, self.hosts.fits, strict=True))
+            pairs = sorted(zip(self.hosts.nodes, self.fits, strict=True))
             self._children = [_made(self.hosts.path, name, fit) for name, fit in pairs]
         return self._children
 
@@ -121,12 +127,20 @@ class Domain:
     def set_fit(self, fits: Fits) -> None:
         """Set what fits on its hosts; domains created from them for an earlier request are discarded."""
         assert self.hosts is not None  # noqa: S101 - called for such domains only
-        self.hosts.fits, self._children = fits, _NONE
+        self.fits, self.counted = fits, self.hosts.changes
+        self._children, self.stale = _NONE, True
+
+    def fits_still(self) -> bool:
+        """Return whether nothing has changed on its hosts since that; discard the domains created from them."""
+        assert self.hosts is not None  # noqa: S101 - likewise
+        if self._children:
+            self._children, self.stale = _NONE, True
+        return self.counted == self.hosts.changes
 
     def below(self) -> Iterable[tuple[Domain | Fit, int]]:
         """Yield the room of the domains below, with the number of equal ones; hosts stay plain entries."""
         if self.hosts is not None and not self._children:
-            return self.hosts.fits.equal().items()
+            return self.fits.equal().items()
         return ((child, 1) for child in self._children)
 
     def copy(self) -> Domain:
@@ -134,7 +148,7 @@ class Domain:
         twin = Domain(self.above, self.name)
         twin.pods, twin.pods_led, twin.slices, twin.slices_led = self.pods, self.pods_led, self.slices, self.slices_led
         twin.leaders, twin.score = self.leaders, self.score
-        twin.hosts = self.hosts
+        twin.hosts, twin.fits, twin.counted = self.hosts, self.fits, self.counted
         for child in self._children:
             twin.adopt(child.copy())
         return twin
@@ -158,25 +172,21 @@ def lower(domains: Iterable[Domain]) -> list[Domain]:
 
 def fill_up(
     domain: Domain, *, slice_size: int, slice_level: int, level: int, inner: Mapping[int, int], led: bool
-) -> None:
-    """Sum up to `domain`, which is at `level`, from the lowest level, whose numbers are set.
+) -> bool:
+    """Sum up to `domain`, which is at `level`, from the lowest level, whose numbers are set; return whether it changed.
 
-    `inner`: sizes of nested slices by level; a domain there counts whole slices only. `led`: there is a leader, so only
-    domains with room for it have its cost: the least that any child would have to give up.
+    What is not stale, nor anything below it, stays: it has been summed up with the same arguments before. `inner`:
+    sizes of nested slices by level; a domain there counts whole slices only. `led`: there is a leader, so only domains
+    with room for it have its cost: the least that any child would have to give up.
     """
+    changed, domain.stale = domain.stale, False
     if domain.hosts is None:
-        if not domain.children:
-            return
         for child in domain.children:
-            fill_up(child, slice_size=slice_size, slice_level=slice_level, level=level + 1, inner=inner, led=led)
+            if fill_up(child, slice_size=slice_size, slice_level=slice_level, level=level + 1, inner=inner, led=led):
+                changed = True
+    if not changed or (domain.hosts is None and not domain.children):
+        return False
     whole = inner.get(level + 1, 1)
-    sums: dict[tuple[int, bool, int], Fit] | None = None
-    of = (whole, led, slice_size if level == slice_level else 0)
-    if domain.hosts is not None and not domain._children:  # noqa: SLF001 - its own module
-        sums = domain.hosts.fits.sums
-        if (known := sums.get(of)) is not None:
-            domain.pods, domain.pods_led, domain.slices, domain.slices_led, domain.leaders, domain.score = known
-            return
     pods = slices = leaders = score = 0
     lost_pods = lost_slices = UNBOUNDED
     hosts_leader = False
@@ -195,6 +205,4 @@ def fill_up(
     domain.slices, domain.slices_led = slices, slices - lost_slices if hosts_leader else 0
     if level == slice_level:
         domain.slices, domain.slices_led = domain.pods // slice_size, domain.pods_led // slice_size
-    if sums is not None:
-        numbers = (domain.pods, domain.pods_led, domain.slices, domain.slices_led, domain.leaders, domain.score)
-        sums[of] = Fit(*numbers)
+    return True

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from netns.inventory.nodes import Node
 from netns.placement.assign import NO_LEVELS, Placed, place_in
@@ -40,19 +40,28 @@ class _Context:
     tree: Tree
     profile: Profile
     flavor: Flavor
+    taken: list[Usage] = field(default_factory=list)
+    _to_take: list[Usage] = field(default_factory=list)
 
     def place(
         self, request: Request, leader: Request | None = None, *, within: tuple[str, ...] = ()
     ) -> Placed | Unplaceable:
+        self.tree.add_usage(self._to_take)
+        self.taken.extend(self._to_take)
+        self._to_take.clear()
         return place_in(
             self.tree, request=request, leader=leader, profile=self.profile, flavor=self.flavor, within=within
         )
 
     def take(self, request: Request, assignment: Assignment) -> None:
-        """Mark it as used for the requests that follow."""
-        self.tree.add_usage(
+        """Mark it as used for the requests that follow, if there are any."""
+        self._to_take.extend(
             Usage(request.requests, count=domain.count, domain=domain.values) for domain in assignment.domains
         )
+
+    def give_back(self) -> None:
+        """Leave the tree as it was."""
+        self.tree.add_usage(replace(usage, count=-usage.count) for usage in self.taken)
 
 
 def assign_all(
@@ -80,7 +89,7 @@ def assign_in(
     flavor: Flavor = DEFAULT_FLAVOR,
     replacement: Replacement | None = None,
 ) -> Results:
-    """`assign_all` in an existing tree, in which the pods are counted as running from then on."""
+    """`assign_all` in an existing tree, which is left as it was."""
     context = _Context(tree, profile, flavor)
     results: Results = {}
     for group in _groups(requests):
@@ -88,6 +97,7 @@ def assign_in(
         results |= found
         if any(isinstance(each, Unplaceable) for each in found.values()):
             break
+    context.give_back()
     return results
 
 

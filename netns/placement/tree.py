@@ -1,7 +1,8 @@
 """The domains of a topology as a tree, built from plain nodes in one pass over them.
 
-It is built anew for every assignment. With many nodes, memory dominates the time, not arithmetic (scripts/bench
-placement): hence there is no object for a node, only an entry in the domain above it (domain.py).
+It is built anew for every assignment of a job alone; governance keeps one. With many nodes, memory dominates the time,
+not arithmetic (scripts/bench placement): hence there is no object for a node, only an entry in the domain above it
+(domain.py).
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from typing import Final
 
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
 from netns.placement.domain import Domain, HostContents
 from netns.placement.model import Flavor, Usage
+
+MAX_VIEWS: Final = 16
+"""Demands for which the domains of a tree are kept."""
 
 _by_name = attrgetter("name")
 
@@ -28,6 +33,9 @@ class Tree:
         self.holders: list[tuple[Domain, HostContents]] = []
         """The domains just above the lowest level (the whole, if there is one level), and their contents."""
         self._hosts_by_name: dict[tuple[str, ...], HostContents] | None = None
+        self._levels: list[list[Domain]] = []
+        self._views: dict[object, Tree] = {}
+        self._viewed = False
 
     @property
     def of_nodes(self) -> bool:
@@ -36,10 +44,32 @@ class Tree:
 
     def at(self, level: int) -> list[Domain]:
         """Return the domains of one level, in the order of their label paths."""
-        domains = self.root.children
-        for _ in range(level):
-            domains = [child for domain in domains for child in domain.children]
-        return domains
+        if level < len(self._levels):
+            return self._levels[level]
+        above = self.at(level - 1) if level else [self.root]
+        found = [child for domain in above for child in domain.children]
+        if level < len(self.levels) - 1:  # those of the lowest level come and go
+            self._levels.append(found)
+        return found
+
+    def view(self, of: object) -> Tree:
+        """Return the tree with domains of its own for demands that are counted and summed up alike, by their key `of`.
+
+        So the numbers of a tree that stays are counted and summed up anew only where something has changed. The first
+        view is the tree itself.
+        """
+        found = self._views.get(of)
+        if found is None:
+            if len(self._views) >= MAX_VIEWS:
+                self._views.clear()
+            found, self._viewed = self._twin() if self._viewed else self, True
+            self._views[of] = found
+        return found
+
+    def _twin(self) -> Tree:
+        twin = Tree(self.levels)
+        _link(twin, {hosts.path: hosts for _, hosts in self.holders})
+        return twin
 
     def assignment_name(self, values: tuple[str, ...]) -> tuple[str, ...]:
         """Return the name of a lowest domain in assignments: a node's hostname, else the whole path."""
@@ -100,7 +130,7 @@ def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage
 
 def use(hosts: HostContents, name: str, usage: Usage) -> None:
     """Add the usage of pods on the host `name`, their slots included; a count below 0 takes it away again."""
-    hosts.known.clear()
+    hosts.changes += 1
     used = hosts.used.setdefault(name, {})
     for resource, amount in usage.requests.items():
         used[resource] = used.get(resource, 0) + amount * usage.count

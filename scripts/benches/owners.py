@@ -12,7 +12,6 @@ from typing import Final
 LIGHT_PATH: Final = (
     "The light path: a message for a fifth of the processor time, and a way that one can read in one sitting"
 )
-GOVERNANCE: Final = "Task governance: whose job runs, where, and who gives way"
 VOLUME: Final = "A volume over SRD: storage latency, the Nitro card's second promise"
 
 OWNERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
@@ -31,7 +30,6 @@ OWNERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "torch": ("clean_over_gloo_ratio", "lossy_over_gloo_ratio"),
         "tunnel": ("tunnel_over_tcp_ratio", "tunnel_gbps", "ping_added_ms"),
     },
-    GOVERNANCE: {"governance": ("sim_10000_jobs_s",)},
     VOLUME: {"volume": ("read_p50_over_nbdkit_ratio", "read_p999_lossy_over_tcp_ratio")},
 }  # fmt: skip
 """Title -> case -> figures that a run of 2026-11-25 or later missed on the reference machine (docs/benchmarks/)."""

@@ -7,7 +7,8 @@ from copy import deepcopy
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from netns.governance import Settings, State, cycle
+from netns.governance import Settings, State, apply, cycle
+from netns.governance.apply import gone
 from netns.governance.model import Cohort, Group, PodSet, Preemption, Quota, Workload
 from netns.governance.order import priority_of
 from netns.governance.settings import FINAL_SHARE, INITIAL_SHARE
@@ -92,6 +93,21 @@ def test_a_cycle_changes_nothing_and_decides_the_same_again(state: State) -> Non
     first = cycle(state, now=1000.0)
     assert _look(state) == before
     assert repr(cycle(state, now=1000.0)) == repr(first)
+
+
+@given(state=states(), data=st.data())
+def test_what_is_known_of_candidates_is_what_would_be_found_anew(state: State, data: st.DataObject) -> None:
+    """Workloads come, get quota, are evicted, end at once or later: the state keeps their order meanwhile."""
+    for number in range(8):
+        name = data.draw(st.sampled_from(sorted(state.queues)))
+        waits(state, f"late{number}", name, data.draw(st.integers(1, 3)), priority=number, created=20.0 + number)
+        outcome = cycle(state, now=100.0 + number)
+        state.candidates.clear()
+        assert repr(cycle(state, now=100.0 + number)) == repr(outcome)
+        apply(state, outcome, now=100.0 + number)
+        for victim in [each for each in state.workloads.values() if each.holds_quota and each.has("Evicted")]:
+            if data.draw(st.booleans()):
+                gone(state, victim, now=100.0 + number)
 
 
 def _look(state: State) -> object:
