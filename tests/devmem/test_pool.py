@@ -105,13 +105,6 @@ def test_pool__invalid_sizes(size: int, chunk: int) -> None:
         pool_of(size, chunk_bytes=chunk)
 
 
-def test_open__at_most_all_chunks() -> None:
-    pool = pool_of(4 * CHUNK + 99)
-    assert sorted(pool.open() or 0 for _ in range(4)) == [0, 100, 200, 300]
-    assert pool.open() is None
-    assert pool.free_chunks == 0
-
-
 def test_hold__a_piece_over_two_chunks_pins_both() -> None:
     pool = pool_of(2 * CHUNK)
     pool.open(), pool.open()
@@ -252,7 +245,7 @@ def test_view__leaves_no_state() -> None:
 
 @pytest.mark.compiled
 @pytest.mark.long
-def test_pool__a_million_pieces_held_viewed_and_returned_leave_no_state() -> None:
+def test_pool__many_pieces_held_viewed_and_returned_leave_no_state() -> None:
     pool, tokens = pool_of(2 * CHUNK), Tokens()
     pool.open()
 
@@ -268,8 +261,8 @@ def test_pool__a_million_pieces_held_viewed_and_returned_leave_no_state() -> Non
             assert tokens.dontneed(ranges(frag.token for frag in frags)) == 1000
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
 
-    before = turn(100_000)
-    assert turn(1_000_000) - before < 256, "less than 1 MiB"
+    before = turn(20_000)
+    assert turn(200_000) - before < 256, "less than 1 MiB"
     pool.close(0)
     assert pool.idle
     assert len(tokens) == 0

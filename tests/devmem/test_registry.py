@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -16,7 +15,6 @@ from devmem.registry import Access, Registration, Registry
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 SIZE = 8192
-SEED = 5
 REGION = Region(SIZE)
 
 
@@ -44,16 +42,6 @@ def test_find__only_with_the_right(access: Access) -> None:
     assert lookups(registry, keys_of(registration), offset=7, length=43) == [
         place if right in access else None for right in (Access.LOCAL_WRITE, Access.REMOTE_WRITE, Access.REMOTE_READ)
     ]
-    registry.close()
-
-
-@given(offset=st.integers(-3, 103), length=st.integers(-3, 103))
-def test_find__only_within_bounds(offset: int, length: int) -> None:
-    registry = Registry()
-    registration = registry.register(REGION, offset=64, length=100, access=ALL, peers=None)
-    inside = offset >= 0 and length >= 0 and offset + length <= 100
-    expected = REGION.address + 64 + offset if inside else None
-    assert lookups(registry, keys_of(registration), offset=offset, length=length) == [expected] * 3
     registry.close()
 
 
@@ -101,13 +89,11 @@ def test_find__local_and_remote_keys_differ() -> None:
     registry.close()
 
 
-def test_find__random_keys_are_unknown() -> None:
-    """10^5 random keys, and all keys that differ from a valid one in one bit, against a hundred registrations."""
+def test_find__other_keys_are_unknown() -> None:
+    """All keys that differ from a valid one in one bit, against a hundred registrations."""
     registry = Registry()
     true = [keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL, peers=None)) for _ in range(100)]
-    rng = random.Random(SEED)
-    guesses = [(rng.getrandbits(64), rng.getrandbits(64)) for _ in range(100_000)]
-    guesses += [(local ^ 1 << bit, remote ^ 1 << bit) for local, remote in true for bit in range(64)]
+    guesses = [(local ^ 1 << bit, remote ^ 1 << bit) for local, remote in true for bit in range(64)]
     guesses += [(0, 0), (-1, -1), (2**64, 2**64)]
     for guess in guesses:
         assert lookups(registry, guess, offset=0, length=1) == [None] * 3, guess

@@ -140,12 +140,10 @@ def test_forget__returns_no_frags() -> None:
     assert tokens.dontneed([(0, 2)]) == len(tokens) == len(back) == 0
 
 
-@pytest.mark.long
-@pytest.mark.no_cover  # tracing it would double its time
-def test_tokens__a_million_leave_no_state() -> None:
+def test_tokens__many_leave_no_state() -> None:
     tokens = Tokens(first=0)
     back: list[Frag] = []
-    for _ in range(1000):
+    for _ in range(20):
         frags = issue(tokens, 1000, back=back)
         assert tokens.dontneed(ranges(frag.token for frag in frags)) == 1000
         back.clear()

@@ -7,11 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from netns.children import GRACE_S, Output
+from netns.children import Output
 from netns.errors import BackendError, RankError, TopologyError
 from netns.lab.lab import Lab
 from netns.launcher import Launcher, Rank, _iteration
@@ -135,15 +134,6 @@ def test_wait__one_fails_and_all_are_ended(lab: Lab) -> None:
 
 
 @pytest.mark.root
-def test_wait__background_processes_of_a_rank_are_ended(lab: Lab) -> None:
-    with Launcher.start(lab, hosts=HOSTS[:1], command=["sh", "-c", "sleep 600 & echo done"]) as ranks:
-        lines = RecordedLines()
-        ranks.wait(on_line=lines, timeout_s=PATIENCE_S)
-        assert lines == [(0, "stdout", "done")]
-        assert still_running(lab) == []
-
-
-@pytest.mark.root
 def test_wait__ends_in_spite_of_a_daemon_that_keeps_the_pipes_open(lab: Lab) -> None:
     """In its own session it is not in the rank's group; removing the lab ends it."""
     with Launcher.start(lab, hosts=HOSTS[:1], command=["sh", "-c", "setsid sleep 600 & sleep 0.2"]) as ranks:
@@ -176,22 +166,3 @@ def test_start__bad_flow(lab: Lab) -> None:
     with pytest.raises(TopologyError, match=r"^host leaf1: no such host"):
         Launcher.start(lab, hosts=["h1", "leaf1"], command=["true"])
     assert still_running(lab) == []
-
-
-@pytest.mark.root
-def test_start__ranks_end_with_the_launcher(lab: Lab, tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    text = (
-        "import sys, time; from netns.lab.lab import Lab; from netns.launcher import Launcher\n"
-        f"command = ['sh', '-c', 'echo >> {ready}; exec sleep 600']\n"
-        f"Launcher.start(Lab.find({lab.name!r}), hosts={HOSTS!r}, command=command)\n"
-        "time.sleep(600)"
-    )
-    with subprocess.Popen(python(text)) as starter:
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not ready.exists() or len(ready.read_text()) < len(HOSTS):
-            assert time.monotonic() < give_up_at
-            assert starter.poll() is None
-        starter.kill()
-    while still_running(lab):
-        assert time.monotonic() < give_up_at + GRACE_S

@@ -152,12 +152,12 @@ def stage(directory: Path, *, more: Mapping[str, str] | None = None) -> Iterator
 
 
 @contextmanager
-def stranger(what: str, task: dict[str, Any]) -> Iterator[Process]:
+def stranger(task: dict[str, Any]) -> Iterator[Process]:
     """Run an attacker's process; see `stranger`."""
     with tempfile.NamedTemporaryFile("w+") as file:
         json.dump(task, file)
         file.flush()
-        with Process([sys.executable, str(STRANGER), what, file.name]) as process:
+        with Process([sys.executable, str(STRANGER), file.name]) as process:
             yield process
 
 

@@ -1,12 +1,9 @@
-"""Attackers as a process of their own: `python stranger.py frames|guesses FILE`, with a JSON object in a file.
+"""An attacker as a process of its own: `python stranger.py FILE`, with a JSON object in the file.
 
-`frames` {targets, sources, own, captured, count, seed}: sends forged packets, of nobody who has a card's key. `own`: so
-many sources are no card's addresses, the last one is.
-`guesses` {target, source, key, hello, qp_num, address, count,
-seed}: opens peers with a card's key, says `hello` over each, and
-sends as many guessed keys of sends, writes and reads as fit into its window.
+{targets, sources, own, captured, count, seed}: sends forged packets, of nobody who has a card's key. `own`: so many
+sources are no card's addresses, the last one is.
 
-They say {"event": "done", ...} in the end. So that the card reads what they send, and does not drop it before, they ask
+It says {"event": "done", ...} in the end. So that the card reads what it sends, and does not drop it before, it asks
 for an answer now and then: a HELLO without a cookie, which any card answers.
 """
 
@@ -22,22 +19,19 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from scripts.harness.forge import Forge
 from scripts.harness.rogue import RogueInitiator, RoguePeer
 from srd.proto.errors import PacketError
 from srd.proto.security import SecurityMode
-from srd.proto.wire.control import Hello, Probe, Retry, decode_untrusted
-from srd.proto.wire.data import HEADER, VERSION, Opcode, PacketType
+from srd.proto.wire.control import Hello, Retry, decode_untrusted
+from srd.proto.wire.data import PacketType
 from srd.secure.config import Keys
 from tests.patience import PATIENCE_S
 
 BATCH: Final = 200
 """Packets between two questions: less than a socket's buffer holds."""
-WINDOW: Final = 3000
-"""Packets of one peer, none of which is acknowledged: less than its window."""
 HANDSHAKES: Final = 20
 """Complete ones, with keys of no card."""
 _RESEND_S: Final = 0.1
@@ -148,50 +142,5 @@ def answers(sock: socket.socket) -> int:
     return count
 
 
-# -- a card's key ---------------------------------------------------------------------------------------------------
-
-
-def data_packet(rogue: RoguePeer, psn: int, *, opcode: int, key: int, offset: int, payload: bytes) -> bytes:
-    header = np.zeros(1, HEADER)
-    header["version"], header["type"], header["flags"] = VERSION, PacketType.DATA, opcode
-    header["context"], header["psn"], header["message"] = rogue.context, psn, psn
-    header["length"], header["key"], header["offset"] = len(payload), key, 0 if opcode == Opcode.SEND else offset
-    return rogue.seal(header.tobytes() + payload)
-
-
-def guesses(task: dict[str, Any]) -> None:
-    rng = Random(task["seed"])
-    host, port = task["target"]
-    keys = Keys(private_key=X25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"])))
-    left, peers = task["count"], 0
-    while left > 0:
-        count = min(left, WINDOW)
-        with bound(task["source"]) as sock:
-            rogue = open_rogue(sock, (host, port), rng=rng, keys=keys)
-            if rogue is None:
-                raise ConnectionError("the card let in no peer with a card's key")
-            _guess(sock, rogue, (host, port), count=count, task=task, rng=rng)
-        left, peers = left - count, peers + 1
-    emit("done", guesses=task["count"], peers=peers)
-
-
-def _guess(
-    sock: socket.socket, rogue: RoguePeer, target: Target, *, count: int, task: dict[str, Any], rng: Random
-) -> None:
-    sock.sendto(rogue.seal(Probe(rogue.context, rogue.own_context, 0, 0, 0).encode()), target)
-    said = data_packet(rogue, 0, opcode=Opcode.SEND, key=0, offset=0, payload=bytes.fromhex(task["hello"]))
-    sock.sendto(said, target)
-    ask(sock, target, rng=rng)
-    for psn in range(1, count + 1):
-        opcode = rng.choice((Opcode.SEND, Opcode.SEND, Opcode.WRITE))
-        qp_num = rng.choice((task["qp_num"], rng.getrandbits(16) | 1))
-        key = qp_num << 48 | rng.getrandbits(48) if opcode is Opcode.SEND else rng.getrandbits(32) << 32 | qp_num << 16
-        offset = rng.choice((0, task["address"], rng.getrandbits(47)))
-        sock.sendto(data_packet(rogue, psn, opcode=opcode, key=key, offset=offset, payload=b"\xee" * 8), target)
-        if psn % BATCH == 0:
-            ask(sock, target, rng=rng)
-    ask(sock, target, rng=rng)
-
-
 if __name__ == "__main__":
-    {"frames": frames, "guesses": guesses}[sys.argv[1]](json.loads(Path(sys.argv[2]).read_text()))
+    frames(json.loads(Path(sys.argv[1]).read_text()))

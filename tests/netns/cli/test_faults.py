@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -17,8 +16,6 @@ from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from tests.netns.cli.srd_lab import srd_lab
-from tests.netns.exchange import PORT, udp_socket
-from tests.netns.observe.test_pcapng import blocks
 from tests.patience import PATIENCE_S, wait_until
 
 SHAPE = Shape(delay_us=100, rate_bps=10**9, limit_packets=50)
@@ -114,32 +111,6 @@ def test_fail__with_its_carrier(lab: Lab) -> None:
     wait_until(lambda: "NO-CARRIER" in subprocess.check_output(shown, text=True))
     assert srd_lab("repair", "--lab", lab.name, "leaf1-spine1").stdout == "leaf1-spine1 is repaired\n"
     wait_until(lambda: "NO-CARRIER" not in subprocess.check_output(shown, text=True))
-
-
-def test_capture__on_a_disk_that_fills_up_bad_flow(lab: Lab, tmp_path: Path) -> None:
-    """A file system of 16 KiB, in a mount namespace of its own; its contents are copied out at the end."""
-    script = f"""
-        mount -t tmpfs -o size=16k tmpfs {tmp_path / "disk"}
-        {sys.executable} -m netns capture --lab {lab.name} leaf1-spine1 -o {tmp_path / "disk" / "x.pcapng"} --for 20s
-        status=$?
-        cat {tmp_path / "disk" / "x.pcapng"} >{tmp_path / "copy.pcapng"}
-        exit $status
-    """
-    (tmp_path / "disk").mkdir()
-    command = ["unshare", "--mount", "sh", "-c", script]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("capturing leaf1-spine1 into ")
-        with udp_socket(lab, "h1") as sender:
-            for _ in range(40):
-                sender.sendto(bytes(1000), (lab.pinned_addresses("h2")["spine1"], PORT))
-        output = process.stderr.read()
-        assert process.wait() == 1
-    assert re.fullmatch(
-        r"srd-lab: .*/x.pcapng: No space left on device after 1\d packets; the file is whole so far\n", output
-    )
-    kinds = [kind for kind, _ in blocks(tmp_path / "copy.pcapng")]
-    assert kinds == [0x0A0D0D0A, 1, 1] + [6] * int(output.split()[-8])
 
 
 def test_fail__for_a_while_interrupted_repairs_at_once(lab: Lab) -> None:

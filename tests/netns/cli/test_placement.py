@@ -94,15 +94,6 @@ def test_place__options_that_are_repeated_are_all_used(tmp_path: Path, fabric: s
     )
 
 
-def test_place__a_host_file_that_cannot_say_so(tmp_path: Path, fabric: str, job: str) -> None:
-    command = ("place", job, "--topology", fabric, "--ranks-per-host", "2")
-    current = tmp_path / "current.json"
-    current.write_text(json.dumps({"hosts": ["h3", "h4", "h3", "h4"]}))
-    replaced = (*command, "--current", str(current), "--replace", "h4")
-    line = error(*replaced, "--required-topology", "1", "--emit", "hostfile", status=2)
-    assert line.startswith("job ring: h3 has the ranks 0, 2, with others between them")
-
-
 def test_place__manifests_carry_the_option(fabric: str, job: str) -> None:
     command = ("place", job, "--topology", fabric, "--preferred-topology", "network-node-layer-3", "--emit", "kueue")
     *_, last = yaml.safe_load_all(output(*command))
@@ -141,13 +132,8 @@ def test_nodes_without_labels(tmp_path: Path, fabric: str, job: str) -> None:
             1,
             "job ring: no layer 3 of {fabric} has room for 4 ranks; the most that fit into one is 2",
         ),
-        (JOB, ("--required-topology", "rack"), 2, "job ring: level rack: the nodes have no such level; theirs are"),
         (JOB, ("--required-topology", ""), 2, "--required-topology: '' is no layer"),
-        (JOB.replace("4", "0"), (), 2, "ranks: 0 should be greater than or equal to 1"),
-        (JOB.replace("4", "-1"), (), 2, "ranks: -1 should be greater than or equal to 1"),
-        (JOB + "slices: [{layer: 3, size: 3}]", (), 2, "slices[0].size: 3 does not divide 4 ranks"),
         (JOB.replace("image", "imago"), (), 2, "imago: no such key"),
-        (JOB.replace("image: example/ring:1", ""), ("--emit", "kueue"), 2, "job ring: image: missing"),
     ],
 )
 def test_place__bad_flow(
@@ -157,21 +143,6 @@ def test_place__bad_flow(
     path.write_text(text)
     line = error("place", str(path), "--topology", fabric, *arguments, status=status)
     assert line.removeprefix(f"{path}: ").startswith(message.format(fabric=fabric))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"Instances": [', "line 1, column 16: not JSON: Expecting value"),
-        ('{"items": ', "line 1, column 11: not JSON: Expecting value"),
-        ("{}", "holds neither Instances (aws ec2 describe-instance-topology) nor items"),
-    ],
-)
-def test_malformed_json__is_one_line_and_status_2(tmp_path: Path, job: str, content: str, message: str) -> None:
-    path = tmp_path / "nodes.json"
-    path.write_text(content)
-    for command in (("topology", str(path)), ("place", job, "--topology", str(path))):
-        assert error(*command, status=2).startswith(f"{path}: {message}")
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,3 @@ def test_capture__two_in_one_file_bad_flow(tmp_path: Path) -> None:
     path = str(tmp_path / "c")
     with pytest.raises(TopologyError, match=rf"^captures\[1\].file: {path} is given twice; each needs its own$"):
         replace(leaf_spine(), captures=(Capture("leaf1-spine1", path), Capture("leaf2-spine1", path)))
-
-
-def test_capture__of_an_unknown_link_bad_flow(tmp_path: Path) -> None:
-    with pytest.raises(TopologyError, match=r"^link a-b: no such link"):
-        replace(leaf_spine(), captures=(Capture("a-b", str(tmp_path)),))

@@ -112,12 +112,6 @@ def test_recorded_labs__and_remove() -> None:
     assert recorded_labs() == ["b"]
 
 
-def test_directory__names_the_relays_files(root: Path) -> None:
-    directory = LabDirectory("demo")
-    files = directory.relay_spec, directory.relay_control, directory.relay_log
-    assert [file.relative_to(root / "demo").name for file in files] == ["relay.json", "relay.sock", "relay.log"]
-
-
 def test_locked__excludes_others_until_released(root: Path) -> None:
     program = (
         "import fcntl, os, sys\n"

@@ -1,4 +1,4 @@
-"""netns.netem.slots: slots alone; with the queue they are tested in test_netem.py."""
+"""netns.netem.slots: slots alone; with the queue: test_queue_impairments.py."""
 
 from __future__ import annotations
 

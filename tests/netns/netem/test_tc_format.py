@@ -53,11 +53,10 @@ def test_netem_arguments__newer_than_tc_or_unsupported() -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(("shape", "arguments"), EVERYTHING)
-def test_netem_arguments__tc_accepts_them(shape: Shape, arguments: str) -> None:
+@pytest.mark.parametrize("arguments", [arguments for _, arguments in EVERYTHING])
+def test_netem_arguments__tc_accepts_them(arguments: str) -> None:
     """tc parses its command line before it sends a request, so the kernel's error shows that it is valid."""
     command = ("unshare", "--net", tool("tc"), "qdisc", "replace", "dev", "lo", "root", "netem", *arguments.split())
-    assert " ".join(netem_arguments(shape)) == arguments
     if missing_netem() is None:
         run_tool(*command)
     else:

@@ -102,6 +102,25 @@ def test_read_job__modes(file: Path) -> None:
         (SMALL + "env: {A=B: x}", "env.A=B.[key]: 'A=B' String should match pattern"),
         (SMALL + "env: {A: 1}", "env.A: 1 should be a valid string"),
         (SMALL + "tolerations: [{operator: Never}]", "tolerations[0].operator: 'Never' should be 'Equal' or 'Exists'"),
+        (SMALL + "leader: {cpu: 1}", "leader.cpu: no such key; the known ones here are resources"),
+        (SMALL + "leader: {resources: {cpu: x}}", "leader.resources: cpu: 'x' is no quantity"),
+        (
+            SMALL + "leader: {}\nslices: [{layer: 3, size: 2}]",
+            "slices[0].size: 2 does not divide 3 ranks beside the leader",
+        ),
+        (
+            SMALL + "node_affinity: {required: [{match_expressions: []}]}",
+            "node_affinity.required[0].match_expressions: []",
+        ),
+        (
+            SMALL + "node_affinity: {required: [{match_expressions: [{key: a, operator: Exists, value: x}]}]}",
+            "node_affinity.required[0].match_expressions[0].value: no such key; the known ones here are key, operator",
+        ),
+        (
+            SMALL + "node_affinity: {preferred: [{weight: 101, match_expressions: [{key: a, operator: Exists}]}]}",
+            "node_affinity.preferred[0].weight: 101 should be less than or equal to 100",
+        ),
+        ("name: a\nranks: 1\ncommand: [x]\nleader: {}", "leader: leads the other ranks; give at least 2 ranks"),
         (SMALL + "name: b", "line 4: name is given twice"),
         ("{", "line 1: not YAML"),
     ],
@@ -148,31 +167,3 @@ node_affinity:
         required=(Term((Expression("gpu", "In", ("h100", "h200")),)),),
         preferred=((10, Term((Expression("fast", "Exists"),))),),
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("leader: {cpu: 1}", "leader.cpu: no such key; the known ones here are resources"),
-        ("leader: {resources: {cpu: x}}", "leader.resources: cpu: 'x' is no quantity"),
-        ("leader: {}\nslices: [{layer: 3, size: 2}]", "slices[0].size: 2 does not divide 3 ranks beside the leader"),
-        ("node_affinity: {required: [{match_expressions: []}]}", "node_affinity.required[0].match_expressions: []"),
-        (
-            "node_affinity: {required: [{match_expressions: [{key: a, operator: Exists, value: x}]}]}",
-            "node_affinity.required[0].match_expressions[0].value: no such key; the known ones here are key, operator",
-        ),
-        (
-            "node_affinity: {preferred: [{weight: 101, match_expressions: [{key: a, operator: Exists}]}]}",
-            "node_affinity.preferred[0].weight: 101 should be less than or equal to 100",
-        ),
-    ],
-)
-def test_read_job__leader_and_affinity_bad_flow(file: Path, text: str, message: str) -> None:
-    with pytest.raises(JobError) as caught:
-        read(file, SMALL + text)
-    assert str(caught.value).startswith(f"{file}: {message}")
-
-
-def test_read_job__a_leader_alone_bad_flow(file: Path) -> None:
-    with pytest.raises(JobError, match="leader: leads the other ranks; give at least 2 ranks"):
-        read(file, "name: a\nranks: 1\ncommand: [x]\nleader: {}")

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from netns.backends.virtual.forwarding import Forwarding
 from netns.errors import TopologyError
-from netns.inventory.fabric_layers import nodes_of
-from netns.inventory.nodes import layer_label
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.observe.route_probe import probe_spines
@@ -133,13 +131,6 @@ def test_with_room__is_the_delay_line_and_a_bdp_or_a_ports_share() -> None:
 def test_clos__bad_flow(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         clos(**changes)
-
-
-def test_clos__hosts_have_their_layers() -> None:
-    nodes = nodes_of(clos(blocks=2, leaves_per_block=2, hosts_per_leaf=(3, 0, 1, 2)))
-    layers = [[node.labels[layer_label(layer)] for layer in (1, 2, 3)] for node in nodes]
-    assert layers[0] == layers[2] == ["spine1-spine2", "agg1-agg2", "leaf1"]
-    assert layers[3:] == [["spine1-spine2", "agg3-agg4", leaf] for leaf in ("leaf2", "leaf3", "leaf3")]
 
 
 @pytest.mark.root

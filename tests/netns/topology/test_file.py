@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netns.base.yaml_file import MAX_FILE_BYTES
 from netns.errors import LabError, ShapeError, TopologyError
 from netns.faults.schedule import read_schedule
 from netns.netem.shape import Shape
@@ -174,9 +173,7 @@ def test_read_topology__clos(file: Path) -> None:
         ("{}", "hosts: missing; give leaf_spine, clos, dumbbell, or hosts, switches and links"),
         ("hosts: [h1]", "switches: missing"),
         ("a: [", "line 1: not YAML: expected the node content"),
-        ("\tx: 1", "line 1: not YAML"),
         ("mtu: 2020-99-99", "mtu: '2020-99-99' should be a valid integer"),
-        ("? [1]\n: 3", "line 1: not YAML: found unhashable key"),
         ("mtu: 9000\nmtu: 1500", "line 2: mtu is given twice"),
         ("1: 3", "[1]: 1 Keys should be strings"),
         ("leaf_spin: {}", "leaf_spin: no such key; the known ones here are name, mtu, seed, leaf_spine, clos, "),
@@ -187,10 +184,6 @@ def test_read_topology__clos(file: Path) -> None:
         (
             "leaf_spine: {leaves: 254, hosts_per_leaf: 254}",
             "65532 links; a topology has at most 32768 links, and a node",
-        ),
-        (
-            "clos: {blocks: 254, leaves_per_block: 254, hosts_per_leaf: 254, aggregations_per_block: 254, spines: 254}",
-            "49161192 links; a topology has at most 32768 links, and a node more; make it smaller",
         ),
         (
             "mtu: -14\nleaf_spine: {link: {rate: 1gbit, delay: 1ms}}",
@@ -205,17 +198,13 @@ def test_read_topology__clos(file: Path) -> None:
         ("ecmp: fast\nleaf_spine: {}", "ecmp: 'fast' should be 'hash-threshold' or 'resilient'"),
         ("leaf_spine: 3", "leaf_spine: 3 should be a valid mapping"),
         ("leaf_spine: {link: 3}", "leaf_spine.link: 3 should be a valid mapping"),
-        ("leaf_spine: {link: &a {link: *a}}", "line 1: an alias stands within what it is an alias of"),
         ("leaf_spine: {link: {loss: 120%}}", "leaf_spine.link.loss: 120 % is not between 0 % and 100 %"),
         ("leaf_spine: {link: {delay: 3}}", "leaf_spine.link.delay: 3 is not a time"),
         ("mtu: 100\nleaf_spine: {}", "mtu: 100 is not an integer between 1280 and 65535"),
-        ("name: a b\nleaf_spine: {}", "name: 'a b' cannot name a lab"),
         ("leaf_spine: {}\nhosts: [h1]", "hosts: stands beside leaf_spine"),
         ("leaf_spine: {}\nclos: {}", "clos: stands beside leaf_spine"),
         ("clos: {}\nlinks: []", "links: stands beside clos, which names its own nodes; keep one of the two"),
         ("clos: {spins: 4}", "clos.spins: no such key; the known ones here are blocks, leaves_per_block, "),
-        ("clos: {hosts_per_leaf: [1]}", "hosts_per_leaf: 1 numbers for 4 leaves; give one for each, or one for all"),
-        ("clos: {hosts_per_leaf: [1, 2, 3, -4]}", "hosts_per_leaf[3]: -4 is not an integer between 0 and 254"),
         ("clos: {hosts_per_leaf: x}", "hosts_per_leaf: 'x' is not an integer between 1 and 254"),
         ("clos: {leaf_link: {delay: 3}}", "clos.leaf_link.delay: 3 is not a time"),
         ("clos: {host_link: 3}", "clos.host_link: 3 should be a valid mapping"),
@@ -223,10 +212,8 @@ def test_read_topology__clos(file: Path) -> None:
         ("switches: {leaf1: core}", "switches.leaf1: 'core' should be 'leaf', 'aggregation' or 'spine'"),
         (EXPLICIT + "  - {a: h1}", "links[4].b: missing"),
         (EXPLICIT + "  - {a: h1, b: h2, shap: {}}", "links[4].shap: no such key; the known ones here are a, b, shape"),
-        (EXPLICIT + "  - {a: h1, b: h9}", "link h1-h9: h9 is neither a host nor a switch of this topology"),
         (EXPLICIT + "  - {a: leaf1, b: leaf2, shape: {}, shape_ba: {}}", "links[4].shape_ba: stands beside shape"),
         (EXPLICIT + "  - {a: leaf1, b: leaf2, shape_ab: {rate: 1x}}", "links[4].shape_ab.rate: 1x is not a rate"),
-        (EXPLICIT.replace("leaf2: leaf", "leaf1: leaf"), "line 8: leaf1 is given twice"),
     ],
 )
 def test_read_topology__bad_flow(file: Path, text: str, message: str | None) -> None:
@@ -245,12 +232,6 @@ def test_read_topology__unreadable(file: Path, tmp_path: Path) -> None:
         read_topology(file)
     with pytest.raises(TopologyError, match=r"Is a directory$"):
         read_topology(tmp_path)
-    file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(TopologyError, match="not YAML"):
-        read_topology(file)
-    file.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
-    with pytest.raises(TopologyError, match="larger than 4 MiB"):
-        read_topology(file)
 
 
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))

@@ -140,12 +140,6 @@ def test_with_buffer__unchanged_without_a_rate() -> None:
     assert with_buffer(SHAPE, mtu=1500) == SHAPE
 
 
-def test_leaf_spine__keeps_an_explicit_limit() -> None:
-    link = leaf_spine(shape=Shape(rate_bps=1_000_000, limit_packets=77)).link("leaf1-spine1")
-    assert link.shape_ab is not None
-    assert link.shape_ab.limit_packets == 77
-
-
 def test_link__either_order_is_the_same_link() -> None:
     made = leaf_spine(spines=2)
     assert made.link("spine2-leaf1") is made.link("leaf1-spine2")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import socket
 import stat
 from collections.abc import AsyncIterator
@@ -158,14 +157,6 @@ async def test_error_in_the_card_is_answered_and_logged(tmp_path: Path, caplog: 
     assert "internal error" in caplog.text
 
 
-async def test_several_clients_at_the_same_time(tmp_path: Path) -> None:
-    async with serving(tmp_path):
-        clients = [await asyncio.to_thread(ControlClient, tmp_path) for _ in range(5)]
-        for client in clients:
-            assert await asyncio.to_thread(client.ask, "status")
-            client.close()
-
-
 async def test_too_many_clients_are_told_so(tmp_path: Path) -> None:
     async with serving(tmp_path):
         clients = [await asyncio.to_thread(ControlClient, tmp_path) for _ in range(MAX_CLIENTS[Principal.ROOT])]
@@ -175,13 +166,6 @@ async def test_too_many_clients_are_told_so(tmp_path: Path) -> None:
             await asked(tmp_path, "status")
         for client in clients:
             client.close()
-
-
-async def test_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nitro_emu.card.control, "peer_credentials", lambda _client: (1, os.geteuid() + 1))
-    async with serving(tmp_path):
-        with pytest.raises(CardError, match=r"uid \d+ may not control this card"):
-            await asked(tmp_path, "status")
 
 
 async def test_logs_after_a_number(tmp_path: Path) -> None:

@@ -112,17 +112,6 @@ def test_second_card_in_a_run_directory_is_refused(tmp_path: Path) -> None:
         assert ask(tmp_path / "run", "status")["name"] == "card"
 
 
-def test_card_after_a_killed_one_serves(tmp_path: Path) -> None:
-    with fake_card(card_file(tmp_path)) as first:
-        first.stdout.next()
-        first.kill(signal.SIGKILL)
-        first.wait()
-    assert (tmp_path / "run" / "control.sock").exists()
-    with fake_card(card_file(tmp_path)) as second:
-        second.stdout.next()
-        assert ask(tmp_path / "run", "status")["name"] == "card"
-
-
 def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(f"\0nitro-test-{os.getpid()}")

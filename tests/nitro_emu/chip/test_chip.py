@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
@@ -103,12 +102,6 @@ def sign_for_another(rig: Rig) -> None:
     rig.sign(name="card-b")
 
 
-def roll_back(rig: Rig) -> None:
-    rig.sign(version=3)
-    assert rig.chip().boot(rig.files)
-    rig.sign(version=2)
-
-
 def damage_manifest(rig: Rig) -> None:
     content = rig.manifest.read_bytes()
     rig.manifest.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -155,7 +148,6 @@ REASONS: list[tuple[Callable[[Rig], None], str]] = [
     (put_link_into_image, "srd/link.py is a symbolic link"),
     (sign_by_another, "card-a.manifest: the manifest says that another vendor signed it"),
     (sign_for_another, "card-a.manifest is for the card card-b, this is card-a"),
-    (roll_back, "version 2 is below 3, which has run; a rollback is refused"),
     (damage_manifest, "card-a.manifest: the manifest is not as its vendor signed it: the COSE message's signature"),
     (shorten_manifest, "card-a.manifest: the manifest is not as its vendor signed it"),
     (remove_manifest, "card-a.manifest cannot be read: No such file"),
@@ -258,7 +250,7 @@ def test_a_later_version_runs_and_stays_the_lowest(rig: Rig) -> None:
     assert rig.chip().boot(rig.files)
     assert rig.chip().boot(rig.files), "the same version again"
     rig.sign(version=4)
-    assert_sealed(rig.chip(), rig.files, reason="version 4 is below 5")
+    assert_sealed(rig.chip(), rig.files, reason="version 4 is below 5, which has run; a rollback is refused")
     assert rig.store.load().minimum_version == 5
 
 
@@ -363,10 +355,3 @@ def test_an_update_to_an_older_version_is_refused(rig: Rig) -> None:
 def test_reasons_name_files_that_no_terminal_can_show(rig: Rig) -> None:
     (rig.image / "srd" / os.fsdecode(b"\xff\n.py")).write_text("")
     assert_sealed(rig.chip(), rig.files, reason="srd/??.py was added")
-
-
-def test_paths_of_others_do_not_leave_the_image(rig: Rig, tmp_path: Path) -> None:
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "secret.py").write_text("")
-    (rig.image / "srd" / "more").symlink_to(tmp_path / "outside")
-    assert_sealed(rig.chip(), rig.files, reason="srd/more is a symbolic link")

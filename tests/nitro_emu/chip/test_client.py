@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -549,25 +548,13 @@ def test_only_the_card_s_user_is_served(rig: Rig, open_directory: Path, card_uid
     assert is_served or "uid 12345 may not use this chip" in answer.text
 
 
-def test_the_socket_is_its_users_alone(rig: Rig, chip: Chip) -> None:
-    assert chip.state is State.RESET
-    assert stat.S_IMODE((rig.chip_directory / CHIP_SOCKET).stat().st_mode) == 0o600
-
-
-def test_a_socket_that_was_left_is_replaced_others_are_not(rig: Rig, tmp_path: Path) -> None:
+def test_a_server_removes_its_socket_and_takes_no_others(rig: Rig, tmp_path: Path) -> None:
     path = tmp_path / "chip.sock"
-    left = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    left.bind(str(path))
-    left.close()
     with ChipServer(rig.chip(), path=path):
         with pytest.raises(TrustError, match="a process listens there"):
             ChipServer(rig.chip(), path=path)
         assert path.exists()
     assert not path.exists()
-    path.write_text("mine")
-    with pytest.raises(TrustError, match="it is no socket"):
-        ChipServer(rig.chip(), path=path)
-    assert path.read_text() == "mine"
 
 
 def test_a_socket_that_cannot_be(rig: Rig, tmp_path: Path) -> None:
@@ -584,7 +571,3 @@ def test_only_one_process_serves_a_chip(rig: Rig) -> None:
         pass
     with pytest.raises(TrustError, match="cannot be used"), locked(rig.directory / "nowhere"):
         pass
-
-
-def test_a_report_knows_what_it_is_of() -> None:
-    assert BootReport(pcrs={}, version=1, events=()).image == b""

@@ -76,12 +76,6 @@ def test_attest(called: Called, run_dir: Path) -> None:
     assert [len(each) for each in statement["measurements"].values()] == [96, 96]
 
 
-def test_attest_with_a_bad_nonce_is_wrong_usage(called: Called) -> None:
-    done = called("attest", "--nonce", "xy")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "nitro-card: --nonce: 'xy' is not up to 1024 bytes in hexadecimal\n"
-
-
 @pytest.mark.parametrize("command", ["status", "metrics", "logs", "attest"])
 def test_without_a_card_is_one_line(called: Called, tmp_path: Path, command: str) -> None:
     done = called(command, "--run-dir", str(tmp_path))

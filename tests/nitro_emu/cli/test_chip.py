@@ -119,17 +119,6 @@ def test_secret_and_lowest_version_survive_a_kill(commands: Commands) -> None:
         assert commands.boot(client) == before
 
 
-def test_a_running_card_goes_on_and_a_new_one_does_not_start(commands: Commands) -> None:
-    with commands.running() as process, ChipClient.connect(commands.chip) as client:
-        commands.boot(client)
-        process.kill(signal.SIGKILL)
-        process.wait()
-        with pytest.raises(TrustError, match="the chip has gone"):
-            asyncio.run(client.attest(nonce=None, user_data=None, public_key=None))
-    with pytest.raises(TrustError, match="no chip answers"):
-        ChipClient.connect(commands.chip)
-
-
 def test_a_changed_file_seals(commands: Commands) -> None:
     (commands.image / "srd" / "engine.py").write_text("engine = 2\n")
     with commands.running("--no-confine"), ChipClient.connect(commands.chip) as client:
@@ -173,18 +162,6 @@ def test_systemd_is_told(commands: Commands, tmp_path: Path, monkeypatch: pytest
             assert systemd.recv(1000).startswith(b"READY=1")
             process.kill(signal.SIGTERM)
             assert systemd.recv(1000) == b"STOPPING=1"
-
-
-def test_a_damaged_chip_is_served_and_says_so(commands: Commands) -> None:
-    (commands.chip / "state.json").write_text("{}")
-    argv = [sys.executable, "-m", "nitro_emu.cli.chip", "run", str(commands.chip), "--json-lines"]
-    with Process(argv) as process:
-        assert process.event("ready")["card"] is None
-        with (
-            ChipClient.connect(commands.chip) as client,
-            pytest.raises(TrustError, match=r"SEALED: the chip's store is damaged: state\.json"),
-        ):
-            commands.boot(client)
 
 
 # -- the log ----------------------------------------------------------------------------------------------------
@@ -233,16 +210,6 @@ def test_no_log(commands: Commands) -> None:
 
 
 # -- what there is not ------------------------------------------------------------------------------------------
-
-
-def test_files_are_made_for_their_user(commands: Commands) -> None:
-    assert stat.S_IMODE((commands.directory / "vendor.pem").stat().st_mode) == 0o600
-    assert stat.S_IMODE(commands.chip.stat().st_mode) == 0o700
-
-
-def test_a_vendor_key_that_others_may_read_is_refused(commands: Commands) -> None:
-    (commands.directory / "vendor.pem").chmod(0o644)
-    assert "others may use it (mode 644)" in commands.sign(2, status=1).stderr
 
 
 def test_manifests_show_registers(commands: Commands) -> None:

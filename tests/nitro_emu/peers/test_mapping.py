@@ -4,40 +4,13 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nitro_emu.errors import VpcError
 from nitro_emu.peers import mapping as vpc_network
-from nitro_emu.peers.mapping import MAX_SEEN, VpcNetwork
-from nitro_emu.trust.alarms import Alarms
-from nitro_emu.vpc.document import sign_map
-from nitro_emu.vpc.model import VpcMap
-from tests.nitro_emu.peers.test_tenancy import KEY, MAP, OTHER_KEY, START_S, Clocks, without
-
-
-def document_of(version: int, *, content: dict[str, Any] = MAP, issued_at_s: float = START_S, key: Any = KEY) -> bytes:
-    return sign_map(VpcMap.model_validate(content), version=version, issued_at_s=issued_at_s, key=key)
-
-
-class Rig:
-    """A card's network with clocks that stand still until they are told otherwise."""
-
-    def __init__(self, *, version_file: Path | None = None) -> None:
-        self.clocks = Clocks()
-        self.alarms = Alarms()
-        self.network = VpcNetwork(
-            "card-b",
-            control_plane=KEY.public_key(),
-            alarms=self.alarms,
-            version_file=version_file,
-            wall_clock=lambda: self.clocks.wall_s,
-            clock=lambda: self.clocks.monotonic_s,
-        )
-
-    def push(self, version: int, *, content: dict[str, Any] = MAP, issued_at_s: float = START_S) -> None:
-        self.network.set_map_untrusted(document_of(version, content=content, issued_at_s=issued_at_s))
+from nitro_emu.peers.mapping import MAX_SEEN
+from tests.nitro_emu.peers.test_tenancy import OTHER_KEY, START_S, Rig, document_of, without
 
 
 def test_document__that_was_taken_or_refused_is_refused_again_unseen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,16 +76,21 @@ class Clocks:
         self.monotonic_s += seconds
 
 
+def document_of(version: int, *, content: dict[str, Any] = MAP, issued_at_s: float = START_S, key: Any = KEY) -> bytes:
+    return sign_map(VpcMap.model_validate(content), version=version, issued_at_s=issued_at_s, key=key)
+
+
 class Rig:
     """A card's network with clocks that stand still until they are told otherwise."""
 
-    def __init__(self, card: str = "card-b") -> None:
+    def __init__(self, *, version_file: Path | None = None) -> None:
         self.clocks = Clocks()
         self.alarms = Alarms()
         self.network = VpcNetwork(
-            card,
+            "card-b",
             control_plane=KEY.public_key(),
             alarms=self.alarms,
+            version_file=version_file,
             wall_clock=lambda: self.clocks.wall_s,
             clock=lambda: self.clocks.monotonic_s,
         )
@@ -92,8 +98,7 @@ class Rig:
     def push(
         self, version: int, *, content: dict[str, Any] = MAP, issued_at_s: float = START_S, key: Any = KEY
     ) -> None:
-        document = sign_map(VpcMap.model_validate(content), version=version, issued_at_s=issued_at_s, key=key)
-        self.network.set_map_untrusted(document)
+        self.network.set_map_untrusted(document_of(version, content=content, issued_at_s=issued_at_s, key=key))
 
     def vf(self, vpc_name: str = "red", address: str = BLUE, *, port: int = IPV6_PORT) -> VpcTenancy:
         return VpcTenancy(self.network, vpc=vpc_name, private_address=address, port=port, public_key=KEY_B)

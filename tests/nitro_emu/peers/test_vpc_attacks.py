@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import random
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,14 +17,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from nitro_emu.card.control import ask
-from nitro_emu.efa.abi import commands, io, replies
-from nitro_emu.efa.abi.enums import AdminStatus
+from nitro_emu.efa.abi import io
 from nitro_emu.efa.verbs import AddressHandle, CompStatus, SendOp, VerbsError
 from nitro_emu.efa.verbs.send_queue import Destination
 from nitro_emu.gid import address_of_untrusted, gid_of
 from nitro_emu.peers.introduction import MAX_INTRODUCTION_BYTES, Hello
 from nitro_emu.trust.alarms import ALARM_BURST, ALARMS_PER_S
-from scripts.benches.card_fuzz.raw_device import RawDevice
 from scripts.harness.client_server import python
 from scripts.harness.process import ProcessGroup
 from srd.proto.wire.data import Opcode
@@ -59,9 +56,7 @@ from tests.patience import wait_until
 pytestmark = pytest.mark.compiled  # cards as processes
 
 FRAMES: Final = 100_000
-GUESSES: Final = 100_000
-HANDLES: Final = 10_000
-RED, BLUE, GREEN, UNKNOWN_VPC = 1, 2, 3, 9
+RED, BLUE, UNKNOWN_VPC = 1, 2, 9
 TRUE_SELF: Final = Hello(BLUE, gid(MALLORY), gid(LOW))
 LINES_BEFORE_LIMIT, LINES_PER_S = 200, 25
 """Of a card's log: what the limits of its tenants and of its alarms let pass, twice."""
@@ -115,7 +110,7 @@ def test_frames_of_strangers__disturb_nobody(tmp_path: Path) -> None:
                 "count": FRAMES,
                 "seed": 1,
             }
-            with stranger("frames", task) as attacker:
+            with stranger(task) as attacker:
 
                 def work() -> None:
                     red.exchange()
@@ -146,33 +141,17 @@ def assert_log_is_bounded(card: Card, *, since: float) -> None:
 
 # -- another card ---------------------------------------------------------------------------------------------------
 
-HELLO_HEAD: Final = struct.Struct(">B3xI")
+# More of each kind: test_tenancy, test_introduction.
 FORGED: Final = {
     "another tenant of the VPC": Hello(BLUE, gid(HIGH), gid(LOW)),
-    "the destination itself": Hello(BLUE, gid(LOW), gid(LOW)),
     "the other VPC's tenant": Hello(RED, gid(HIGH), gid(LOW)),
-    "no VPC": Hello(0, gid(MALLORY), gid(LOW)),
-    "the own address in the other VPC": Hello(RED, gid(MALLORY), gid(LOW)),
     "an unknown VPC": Hello(UNKNOWN_VPC, gid(MALLORY), gid(LOW)),
-    "a VPC without interfaces": Hello(GREEN, gid(MALLORY), gid(LOW)),
-    "a random VPC": Hello(0xDEADBEEF, gid(MALLORY), gid(LOW)),
     "an unknown address": Hello(BLUE, gid("172.31.9.9"), gid(LOW)),
-    "a card's address": Hello(BLUE, gid("127.0.0.1"), gid(LOW)),
-    "a GID of zeros": Hello(BLUE, bytes(16), gid(LOW)),
-    "a random GID": Hello(BLUE, random.Random(1).randbytes(16), gid(LOW)),
     "a destination elsewhere": Hello(BLUE, gid(MALLORY), gid(HIGH)),
-    "itself as the destination": Hello(BLUE, gid(MALLORY), gid(MALLORY)),
-    "a random destination": Hello(BLUE, gid(MALLORY), random.Random(2).randbytes(16)),
 }
 MALFORMED: Final = {
     "empty": b"",
-    "one byte": b"\1",
-    "its head": TRUE_SELF.pack()[: HELLO_HEAD.size],
-    "one byte less": TRUE_SELF.pack()[:-1],
-    "version 0": b"\0" + TRUE_SELF.pack()[1:],
     "version 2": b"\2" + TRUE_SELF.pack()[1:],
-    "version 255": b"\xff" + TRUE_SELF.pack()[1:],
-    "noise": random.Random(3).randbytes(40),
     "the longest": b"\xff" * MAX_INTRODUCTION_BYTES,
 }
 LIES: Final = {name: hello.pack() for name, hello in FORGED.items()} | MALFORMED
@@ -349,70 +328,7 @@ async def lie_again(on: Stage, *, lies: int) -> None:
         await on.evil.ended(peer)
 
 
-@pytest.mark.long
-def test_guesses__10e5_of_a_card_that_was_let_in_reach_nobody(tmp_path: Path) -> None:
-    """Its own packets, authentic: keys of sends and writes, faster than the transport's rules allow it."""
-    started = time.monotonic()
-    with stage(tmp_path) as on:
-        red, blue, bystander = on.pair("red", first=1 << 8), on.pair("blue", first=1 << 16), on.bystander("efa_1")
-        victim = bystander.tenant
-        red.exchange()
-        blue.exchange()
-        task = {
-            "target": (on.host, BLUE_PORT),
-            "source": on.evil.address,
-            "key": on.evil.key.private_bytes_raw().hex(),
-            "hello": TRUE_SELF.pack().hex(),
-            "qp_num": victim.qp.number,
-            "address": victim.mr.address,
-            "count": GUESSES,
-            "seed": 5,
-        }
-        with stranger("guesses", task) as attacker:
-
-            def work() -> None:
-                red.exchange()
-                blue.exchange()
-
-            done = while_running(attacker, work)
-        assert done["guesses"] == GUESSES
-        red.exchange()
-        blue.exchange()
-        bystander.assert_untouched()
-        found = on.target.stats("efa_1")
-        assert found["qkey_viol"] > GUESSES // 8, "a third of them were sends to a queue pair that exists"
-        assert on.target.stats("efa_0")["qkey_viol"] == 0
-        on.close_tenants()
-    assert_log_is_bounded(on.target, since=started)
-
-
 # -- a tenant -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_handles__10e4_of_a_tenant_are_refused_and_counted(tmp_path: Path) -> None:
-    """Random GIDs, cards' own addresses, and those of the other VPC that its own does not have."""
-    started = time.monotonic()
-    with stage(tmp_path) as on:
-        red, rng = on.pair("red", first=1 << 8), random.Random(6)
-        attacked = [gid(OUTCAST), gid(on.host), gid(on.address("card-a")), gid(on.evil.address), bytes(16)]
-        attacked += [gid(f"172.31.{number >> 8}.{number & 255}") for number in range(256, 1000)]
-        attacked += [rng.randbytes(16) for _ in range(HANDLES - len(attacked))]
-        with RawDevice(on.cards["card-a"].socket("efa_1")) as device:
-            domain = device.ask(commands.AllocPd()).reply
-            assert isinstance(domain, replies.AllocPdReply)
-            statuses: Counter[AdminStatus] = Counter()
-            for number, each in enumerate(attacked):
-                statuses[device.ask(commands.CreateAh(each, domain.pd)).status] += 1
-                if number % 100 == 0:
-                    red.exchange()
-        assert statuses == {AdminStatus.ILLEGAL_PARAMETER: HANDLES}
-        found = on.cards["card-a"].stats("efa_1")
-        assert found["vpc"]["tx_denied"] == HANDLES
-        assert found["resources"]["ahs"] == 0
-        assert on.vpc_counters("efa_0") == {"tx_denied": 0, "rx_denied": 0, "rx_forged": 0, "revoked": 0}
-        on.close_tenants()
-    assert_log_is_bounded(on.cards["card-a"], since=started)
 
 
 LOCAL: Final = {CompStatus.LOCAL_ERROR_INVALID_AH, CompStatus.LOCAL_ERROR_INVALID_LKEY}

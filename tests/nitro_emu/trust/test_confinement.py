@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
-import signal
 import subprocess
 import sys
 import textwrap
@@ -18,7 +16,6 @@ from typing import Any
 import pytest
 
 from nitro_emu.trust import landlock
-from tests.patience import PATIENCE_S
 from tests.programs import run_to_end
 
 MACHINE_HAS_TABLE = os.uname().machine in {"x86_64", "aarch64"}
@@ -200,30 +197,6 @@ def test_threads_that_run_already_are_filtered_too_and_landlock_says_that_it_can
     assert not landlock.abi() or "1 threads that had started before are not bound" in found[0][2]
 
 
-def test_denied_calls_of_the_kernel_itself(tmp_path: Path) -> None:
-    found = found_in(
-        """
-        confine(landlock_write=[Path(sys.argv[1])])
-        libc = ctypes.CDLL(None, use_errno=True)
-        def error_of(call):
-            ctypes.set_errno(0)
-            assert call() == -1
-            return os.strerror(ctypes.get_errno())
-        names = {
-            "ptrace": lambda: libc.ptrace(0, 0, 0, 0),
-            "mount": lambda: libc.mount(b"x", b"/mnt", b"tmpfs", 0, None),
-            "unshare": lambda: libc.unshare(0x10000000),
-            "chroot": lambda: libc.chroot(b"/"),
-            "reboot": lambda: libc.reboot(0),
-            "process_vm_readv": lambda: libc.process_vm_readv(os.getpid(), None, 0, None, 0, 0),
-        }
-        print(json.dumps({name: error_of(call) for name, call in names.items()}))
-        """,
-        tmp_path,
-    )
-    assert set(found.values()) == {"Operation not permitted"}
-
-
 def test_confinement_outlives_a_replaced_program_and_can_be_applied_again(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
@@ -260,20 +233,18 @@ def test_missing_directory_is_one_line(tmp_path: Path) -> None:
     assert found == f"{tmp_path}/none: cannot be opened: No such file or directory; make the directory before"
 
 
-@pytest.mark.parametrize("machine", ["riscv64", "armv7l"])
-def test_machine_without_a_table_is_reported(tmp_path: Path, machine: str) -> None:
+def test_machine_without_a_table_is_reported(tmp_path: Path) -> None:
     found = found_in(
         """
         import nitro_emu.trust.confinement as tested
         class Name:
-            machine = sys.argv[2]
+            machine = "riscv64"
         tested.os.uname = Name
         print(json.dumps(confine(landlock_write=[Path(sys.argv[1])])[-1]))
         """,
         tmp_path,
-        machine,
     )
-    assert found == f"seccomp: there is no table of system calls for {machine}, so none is denied"
+    assert found == "seccomp: there is no table of system calls for riscv64, so none is denied"
 
 
 def test_kernel_without_landlock_is_reported_and_tcp_sockets_are_refused_then() -> None:
@@ -377,30 +348,3 @@ def test_kernel_makes_no_core_dump_of_it(how: str, *, dumpable: bool) -> None:
         else:
             assert core.groups() == ("0", "0")
             assert owner == 0  # the kernel gives the files of a process that is not dumpable to root
-
-
-def test_core_dump_of_an_aborted_process(tmp_path: Path) -> None:
-    """A real dump where the kernel writes one into the working directory; elsewhere the test above has to do."""
-    pattern = Path("/proc/sys/kernel/core_pattern").read_text(encoding="utf-8").strip()
-    if pattern.startswith(("|", "/")):
-        pytest.skip(f"core_pattern is {pattern}")
-    program = """
-import resource
-resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
-sys.argv[1] == "confined" and confine(landlock_write=[Path(".")])
-os.abort()
-"""
-    for how in ("open", "confined"):
-        directory = tmp_path / how
-        directory.mkdir()
-        done = subprocess.run(
-            [sys.executable, "-c", PRELUDE + program, how],
-            cwd=directory,
-            timeout=PATIENCE_S,
-            check=False,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        )
-        assert done.returncode == -signal.SIGABRT
-    made = resource.getrlimit(resource.RLIMIT_CORE)[1] != 0
-    assert bool(list((tmp_path / "open").iterdir())) is made
-    assert not list((tmp_path / "confined").iterdir())

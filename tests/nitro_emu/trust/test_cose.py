@@ -22,7 +22,7 @@ from nitro_emu.trust.cose import SIGNATURE_BYTES, TAG, parse_untrusted, sign1, v
 from nitro_emu.trust.documents import decode_untrusted
 from nitro_emu.trust.pki import private_key_pem, public_key_of, public_key_pem
 from nitro_emu.trust.verify import chain_untrusted
-from tests.nitro_emu.trust.samples import REAL, Real, authorities, signed
+from tests.nitro_emu.trust.samples import REAL, Real
 
 KEY = generate_private_key(SECP384R1())
 PUBLIC = KEY.public_key()
@@ -63,13 +63,6 @@ def test_others_verify_our_messages(payload: bytes) -> None:
     message = sign1(payload, key=KEY)
     assert pycose_verifies(message, key=PUBLIC)
     assert cwt_payload(message, key=PUBLIC) == payload
-
-
-def test_others_verify_our_documents() -> None:
-    document = signed()
-    key = public_key_of(authorities()[-1].certificate)
-    assert pycose_verifies(document, key=key)
-    assert cwt_payload(document, key=key) == parse_untrusted(document).payload
 
 
 @pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)

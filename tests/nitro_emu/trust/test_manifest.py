@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, SECP384R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,13 +31,6 @@ FILES = {"srd/a.py": b"a" * 48, "srd/b.py": b"b" * 48}
 MANIFEST = Manifest(
     name="card-a", version=7, image=image_digest(FILES), configuration=b"c" * 48, issued_at_s=1_700_000_000, files=FILES
 )
-
-
-def test_what_is_signed_can_be_opened() -> None:
-    data = sign_manifest(MANIFEST, key=KEY)
-    assert open_manifest_untrusted(data, key=KEY.public_key()) == MANIFEST
-    without_files = replace(MANIFEST, files={})
-    assert open_manifest_untrusted(sign_manifest(without_files, key=KEY), key=KEY.public_key()) == without_files
 
 
 digests = st.binary(min_size=48, max_size=48)
@@ -79,15 +72,6 @@ def test_pcrs_are_known_beforehand() -> None:
     assert pcrs[0] == extend(bytes(48), MANIFEST.image)
     assert pcrs[3] == extend(bytes(48), hashlib.sha384((7).to_bytes(8)).digest())
     assert pcrs[8] == extend(bytes(48), vendor_fingerprint(KEY.public_key()))
-
-
-def test_every_flipped_bit_is_refused() -> None:
-    data = sign_manifest(MANIFEST, key=KEY)
-    for position in range(len(data)):
-        changed = bytearray(data)
-        changed[position] ^= 1 << position % 8
-        with pytest.raises(TrustError, match=r"^the manifest (is not as its vendor signed it|says that another)"):
-            open_manifest_untrusted(bytes(changed), key=KEY.public_key())
 
 
 @given(st.binary(max_size=400))
@@ -148,11 +132,6 @@ def resigned(changed: dict[str, Any]) -> bytes:
     fields = loads_untrusted(parse_untrusted(sign_manifest(MANIFEST, key=KEY)).payload, name="manifest")
     assert isinstance(fields, dict)
     return sign1(dumps({**fields, **changed}), key=KEY)
-
-
-def test_a_key_of_another_curve_is_refused() -> None:
-    with pytest.raises(TrustError, match="P-384"):
-        sign_manifest(MANIFEST, key=generate_private_key(SECP256R1()))
 
 
 def test_first_difference_names_the_file() -> None:

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nitro_emu.errors import TrustError
-from nitro_emu.trust.cose import parse_untrusted, sign1
-from nitro_emu.trust.documents import NITROTPM_PCRS, AttestationDocument, encode, sign
+from nitro_emu.trust.cose import sign1
+from nitro_emu.trust.documents import NITROTPM_PCRS, encode, sign
 from nitro_emu.trust.pki import Authority, make_root
 from nitro_emu.trust.verify import AWS_ROOT_SHA256, Expectation, aws_root_untrusted, is_debug, verify_untrusted
 from tests.nitro_emu.trust.samples import (
@@ -35,7 +35,6 @@ from tests.nitro_emu.trust.samples import (
 )
 
 Chain = tuple[Authority, ...]
-FLIPS_OF_A_REAL_DOCUMENT = 150
 DAY = timedelta(days=1)
 
 
@@ -65,20 +64,6 @@ def test_real_documents_fail_at_other_times(real: Real, off: timedelta, word: st
     found = reason(real.signed, of_aws(real, at=real.at + off))
     assert f"{word} {(real.at + off):%Y-%m-%dT%H:%M:%SZ}" in found
     assert "is valid 20" in found
-
-
-@pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
-def test_real_documents_fail_today(real: Real) -> None:
-    assert "no longer at" in reason(real.signed, of_aws(real, at=None))
-
-
-@pytest.mark.parametrize("real", REAL, ids=lambda real: real.name)
-def test_flipped_bits_of_real_documents_are_refused(real: Real) -> None:
-    document, dice = real.signed, random.Random(real.name)
-    for _ in range(FLIPS_OF_A_REAL_DOCUMENT):
-        flipped = bytearray(document)
-        flipped[dice.randrange(len(document))] ^= 1 << dice.randrange(8)
-        reason(bytes(flipped), of_aws(real))
 
 
 def test_debug_mode_is_refused_unless_allowed() -> None:
@@ -150,13 +135,6 @@ def test_every_flipped_bit_is_refused() -> None:
             verify_untrusted(bytes(flipped), expected=expected)
 
 
-def test_every_truncation_is_refused() -> None:
-    document, expected = compact()
-    for size in range(len(document)):
-        with pytest.raises(TrustError):
-            verify_untrusted(document[:size], expected=expected)
-
-
 def test_flipped_bits_of_certificates_that_are_signed_anew_are_refused() -> None:
     """Whoever has a leaf's key can sign any bytes as certificates: they reach the parser of X.509."""
     chain = authorities()
@@ -221,7 +199,7 @@ def test_timestamp_is_within_the_leafs_time(milliseconds: int, holds: bool) -> N
         )
 
 
-# The message and its fields: the errors that other verifiers name
+# One error of each layer: the message's are in test_cose, the fields' in test_documents
 
 
 def unsigned(**changes: object) -> bytes:
@@ -231,41 +209,14 @@ def unsigned(**changes: object) -> bytes:
     return sign1(cbor2.dumps({**fields, **changes}), key=chain[-1].private_key)
 
 
-def message(**changes: object) -> bytes:
-    names = ("protected", "unprotected", "payload", "signature")
-    parts = dict(zip(names, cbor2.loads(signed()), strict=True))
-    return cbor2.dumps(list({**parts, **changes}.values()))
-
-
 def of_another_key() -> bytes:
     return sign(stated(), key=generate_private_key(SECP384R1()))
 
 
 NEGATIVES: dict[str, tuple[Callable[[], bytes], str]] = {
     "no COSE_Sign1": (lambda: b"{}", "the COSE message is no strict CBOR"),
-    "an empty file": (lambda: b"", "the COSE message is no strict CBOR: it ends 1 bytes too early (at byte 0)"),
-    "bytes after the end": (lambda: signed() + b"\x00", "the COSE message is no strict CBOR: 1 bytes follow its end"),
-    "empty protected header": (lambda: message(protected=b""), "the COSE message's protected header is empty"),
-    "empty payload": (lambda: message(payload=b""), "the COSE message has no payload"),
-    "empty signature": (lambda: message(signature=b""), "the COSE message's signature is no byte string of 96"),
-    "another algorithm": (lambda: message(protected=b"\xa1\x01\x26"), "the COSE message's algorithm is -7, not -35"),
-    "no document": (lambda: sign1(b"\x80", key=authorities()[-1].private_key), "the document is no map of fields"),
     "a missing field": (lambda: unsigned(certificate=None), "the document's field certificate is missing"),
-    "another digest": (lambda: unsigned(digest="SHA512"), "the document's digest is 'SHA512'"),
-    "timestamp 0": (lambda: unsigned(timestamp=0), "the document's timestamp is 0"),
-    "no PCRs": (lambda: unsigned(pcrs={}), "the document's pcrs is no map of 1 to 32 measurements"),
-    "an index of a PCR": (lambda: unsigned(pcrs={32: bytes(48)}), "the document's pcrs has the index 32"),
-    "a value of a PCR": (lambda: unsigned(pcrs={0: bytes(20)}), "the document's PCR0 is a byte string of 20"),
-    "empty cabundle": (lambda: unsigned(cabundle=[]), "the document's cabundle is empty"),
-    "an item of cabundle": (lambda: unsigned(cabundle=[b""]), "the document's cabundle[0] is a byte string of 0"),
-    "long public key": (lambda: unsigned(public_key=bytes(1025)), "the document's public_key is a byte string of 1025"),
-    "long user data": (lambda: unsigned(user_data=bytes(1025)), "the document's user_data is a byte string of 1025"),
-    "long nonce": (lambda: unsigned(nonce=bytes(1025)), "the document's nonce is a byte string of 1025"),
     "another key's signature": (of_another_key, "the COSE message's signature does not verify with the signer's key"),
-    "another payload": (
-        lambda: message(payload=encode(stated(nonce=b"other"))),
-        "the COSE message's signature does not verify with the signer's key",
-    ),
     "no certificate": (lambda: unsigned(certificate=b"x"), "the document's certificate is no certificate"),
     "no certificate above": (
         lambda: unsigned(cabundle=[authorities()[0].der, b"x"]),
@@ -301,9 +252,3 @@ def test_any_signed_bytes_are_refused(payload: bytes) -> None:
 def test_any_bytes_as_certificates_are_refused(data: bytes) -> None:
     for changes in ({"certificate": data}, {"cabundle": (data,)}, {"cabundle": (authorities()[0].der, data)}):
         reason(sign(stated(None, **changes), key=authorities()[-1].private_key), expectation())
-
-
-def test_what_is_returned_is_what_was_signed() -> None:
-    found = verify_untrusted(signed(), expected=expectation())
-    assert isinstance(found, AttestationDocument)
-    assert encode(found) == parse_untrusted(signed()).payload

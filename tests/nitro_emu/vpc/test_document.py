@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, SECP384R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,31 +97,9 @@ def test_version_and_time_are_checked_before_the_map_is_read() -> None:
     assert "signature" in error_of(signed[:-1] + bytes([signed[-1] ^ 1]), newer_than=7)
 
 
-def test_every_flipped_bit_is_refused() -> None:
-    content = {"vpcs": {"red": {"id": 1, "subnets": {"a": "172.31.0.0/24"}}}}
-    document = sign_map(map_of(content), version=7, issued_at_s=NOW_S, key=KEY)
-    open_map_untrusted(document, key=KEY.public_key(), now_s=NOW_S)
-    for bit in range(8 * len(document)):
-        flipped = bytearray(document)
-        flipped[bit // 8] ^= 1 << bit % 8
-        error_of(bytes(flipped))
-
-
-def test_every_shortened_and_lengthened_document_is_refused() -> None:
-    document = sign_map(map_of({}), version=7, issued_at_s=NOW_S, key=KEY)
-    for length in range(len(document)):
-        error_of(document[:length])
-    error_of(document + b"\0")
-
-
 def test_another_key_is_refused() -> None:
     document = sign_map(map_of({}), version=7, issued_at_s=NOW_S, key=generate_private_key(SECP384R1()))
     assert "signature does not verify" in error_of(document)
-
-
-def test_key_of_another_curve_is_refused() -> None:
-    with pytest.raises(VpcError, match="secp256r1"):
-        sign_map(map_of({}), version=7, issued_at_s=NOW_S, key=generate_private_key(SECP256R1()))
 
 
 DEEP = b"[" * 100_000
@@ -184,11 +162,6 @@ def test_map_that_is_too_large_is_not_signed() -> None:
 
 def test_document_that_is_too_large_is_refused() -> None:
     assert "at most" in error_of(sign1(b" " * MAX_DOCUMENT_BYTES, key=KEY))
-
-
-@given(data=st.binary(max_size=200))
-def test_any_bytes_are_refused_with_a_reason(data: bytes) -> None:
-    error_of(data)
 
 
 @given(content=st.binary(max_size=200))

@@ -136,12 +136,6 @@ def test_versions_grow_whatever_the_clock_does() -> None:
     assert versions == [1_000_000, 1_000_001, 1_000_002, 1_000_003, 2_000_500]
 
 
-def test_versions_of_a_later_process_are_greater() -> None:
-    clock = itertools.count(1000).__next__
-    first = Signer(KEY, clock=clock).sign(map_of({}))
-    assert Signer(KEY, clock=clock).sign(map_of({})).version > first.version
-
-
 def test_document_has_the_version_and_the_time() -> None:
     signed = Signer(KEY, clock=lambda: 1000.5).sign(map_of(two_vpcs()))
     opened = open_map_untrusted(signed.document, key=KEY.public_key(), now_s=1000.5)

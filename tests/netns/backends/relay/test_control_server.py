@@ -129,28 +129,10 @@ def test_events_of_others_are_left_alone(server: ServerFixture) -> None:
     server.control_server.handle(server.epoll.fileno())
 
 
-def test_only_the_owner_may_connect(server: ServerFixture) -> None:
-    assert server.path.stat().st_mode & 0o777 == 0o600
-
-
-def test_socket_of_a_crashed_relay_is_replaced(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as crashed:
-        crashed.bind(str(tmp_path / "relay.sock"))
-    server = ServerFixture(tmp_path)
-    assert server.request(server.client(), b"{}\n") == [{"request": {}}]
-    server.close()
-
-
 def test_socket_of_a_running_relay_is_not_replaced(server: ServerFixture) -> None:
     with select.epoll() as epoll, pytest.raises(BackendError, match=r"relay\.sock: cannot listen: .*take its lab down"):
         ControlServer(server.path, epoll=epoll, answer=answer)
     assert server.request(server.client(), b"{}\n") == [{"request": {}}]
-
-
-def test_invalid_path_bad_flow(tmp_path: Path) -> None:
-    for path in (tmp_path / "none" / "relay.sock", tmp_path / ("x" * 120)):
-        with select.epoll() as epoll, pytest.raises(BackendError, match=f"{path}: cannot listen: "):
-            ControlServer(path, epoll=epoll, answer=answer)
 
 
 def test_close__removes_its_own_path_only(tmp_path: Path) -> None:

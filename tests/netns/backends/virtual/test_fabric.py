@@ -133,14 +133,6 @@ def test_fail__is_silent_and_ends(name: str) -> None:
     assert len([at_ns for at_ns in arrived if at_ns >= 6 * MS]) == 40
 
 
-def test_fail__for_good() -> None:
-    fabric = VirtualFabric(leaf_spine(spines=1))
-    arrived = steady(fabric, until_ns=10 * MS, gap_ns=MS)
-    fabric.fail("spine1", at_ns=5 * MS)
-    fabric.run(until_ns=20 * MS)
-    assert len(arrived) == 5
-
-
 @pytest.mark.parametrize("name", ["leaf1-spine1", "spine1"])
 def test_narrow__longer_packets_vanish_and_shorter_ones_pass(name: str) -> None:
     fabric = VirtualFabric(leaf_spine(spines=1, shape=Shape(delay_us=10)))
@@ -171,15 +163,6 @@ def test_bad_flow() -> None:
     fabric.attach("h1", swallow)
     with pytest.raises(BackendError, match="host h1: has a simulated host already"):
         fabric.attach("h1", swallow)
-
-
-def test_pinned_addresses__cross_their_spine_only() -> None:
-    fabric = VirtualFabric(leaf_spine(spines=4))
-    pinned = fabric.pinned_addresses("h2")["spine3"]
-    for port in range(50):
-        flow = fabric.flow(fabric.address("h1"), source_port=port, destination=pinned, destination_port=1)
-        fabric.send(flow, length_bytes=100, content=None)
-    assert fabric.links["leaf1", "spine3"].packets == 50
 
 
 def send(fabric: VirtualFabric, flow: PacketFlow, content: object, _now_ns: int) -> None:
@@ -283,8 +266,3 @@ def test_play__carriers_add_up_and_come_back() -> None:
     for at_ms, taken in ((0.5, other), (1.5, other), (3, other), (4.5, spine)):
         fabric.run(until_ns=round(at_ms * MS))
         assert [virtual_link.name for virtual_link in flow.links[1:3]] == [f"leaf1>{taken}", f"{taken}>leaf2"]
-
-
-def test_addresses__no_ipv6_bad_flow() -> None:
-    with pytest.raises(TopologyError, match=r"^leaf-spine: has no IPv6 addresses; set ipv6: true in its file$"):
-        VirtualFabric(leaf_spine()).address("h1", version=6)

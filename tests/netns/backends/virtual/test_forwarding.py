@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from netns.backends.virtual.forwarding import Forwarding
 from netns.errors import TopologyError
 from netns.topology.addressing import versions
-from netns.topology.model import Ecmp, Link, Switch, Topology, leaf_spine
+from netns.topology.model import Ecmp, Topology, leaf_spine
 from netns.topology.routing import distances
 from tests.netns.strategies import TOPOLOGIES
 
@@ -62,26 +62,6 @@ def test_route__depends_on_every_part_of_the_tuple_and_on_the_seed() -> None:
         for port in range(64)
     }
     assert len(by_port) == 4
-
-
-def test_route__tiers_do_not_polarise() -> None:
-    """Routers one behind the other choose independently: all four routes over two pairs of switches are used."""
-    switches = ("leaf1", "leaf2", "a1", "a2", "b", "c1", "c2")
-    ends = [("leaf1", "a1"), ("leaf1", "a2"), ("a1", "b"), ("a2", "b"), ("b", "c1"), ("b", "c2")]
-    ends += [("c1", "leaf2"), ("c2", "leaf2"), ("h1", "leaf1"), ("h2", "leaf2")]
-    topology = Topology(
-        name="deep",
-        hosts=("h1", "h2"),
-        switches=tuple(Switch(name, "leaf" if name.startswith("leaf") else "spine") for name in switches),
-        links=tuple(Link(a, b) for a, b in ends),
-    )
-    forwarding = Forwarding(topology)
-    routes = Counter(
-        forwarding.route("10.0.1.1", source_port=port, destination="10.0.2.1", destination_port=1)
-        for port in range(256)
-    )
-    assert len(routes) == 4
-    assert max(routes.values()) < 1.5 * 256 / 4
 
 
 def test_route__pinned_addresses_keep_to_their_spine() -> None:

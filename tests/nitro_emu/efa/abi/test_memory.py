@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nitro_emu.efa.abi import limits, memory
+from nitro_emu.efa.abi import memory
 
 DEPTHS = st.integers(0, 15).map(lambda power: 1 << power)
 
@@ -78,11 +78,3 @@ def test_phases() -> None:
 def test_phases__survive_the_wrap_of_a_counter(counter: int, depth: int) -> None:
     assert memory.ring_phase(counter, depth=depth) == memory.ring_phase(counter & memory.COUNTER_MASK, depth=depth)
     assert memory.sq_phase(counter, depth=depth) == memory.sq_phase(counter & memory.COUNTER_MASK, depth=depth)
-
-
-def test_limits() -> None:
-    assert (limits.MAX_SQ_DEPTH, limits.MAX_WIDE_SQ_DEPTH) == (4096, 2048)
-    assert (limits.MAX_RQ_DEPTH, limits.MAX_CQ_DEPTH) == (32768, 32768)
-    assert (limits.MAX_SEND_SGES, limits.MAX_RECV_SGES, limits.MAX_RDMA_SGES) == (2, 2, 1)
-    assert (limits.INLINE_BYTES, limits.WIDE_INLINE_BYTES, limits.MAX_RDMA_BYTES) == (32, 80, 1 << 30)
-    assert limits.RNR_RETRY_FOREVER == 7

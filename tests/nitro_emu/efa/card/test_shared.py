@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import select
@@ -42,6 +43,8 @@ def test_memory_that_the_card_writes_cannot_be_written_by_its_program() -> None:
             os.write(fd, b"x")
         with pytest.raises(OSError, match=r"not permitted|Invalid"):
             os.ftruncate(fd, 0)
+        hole = ctypes.c_long(0), ctypes.c_long(8192)
+        assert ctypes.CDLL(None).fallocate(fd, 3, *hole) == -1, "a hole would make zeros of what the card has written"
         os.close(fd)
     with memoryview(region) as view:
         view[0] = 7

@@ -175,18 +175,6 @@ def test_a_buffer_without_room_is_refused() -> None:
         VirtualFabric(star(2), switches=replace(PFC, buffer_bytes=50_000))
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
-    def run() -> list[int]:
-        fabric = VirtualFabric(star(5), switches=PFC)
-        times = arrivals(fabric, "h5")
-        for number in range(4):
-            send(fabric, f"h{number + 1}", "h5", packets=200)
-        fabric.run(until_ns=10**9)
-        return times
-
-    assert run() == run()
-
-
 @pytest.mark.parametrize(("gbps", "locks"), [(4.5, False), (5.5, True)])
 def test_routing_loop__deadlocks_iff_the_rate_exceeds_n_b_over_ttl(gbps: float, *, locks: bool) -> None:
     """Hu et al., HotNets 2016: two switches, TTL 16, 40 Gbit/s: 5 Gbit/s. A packet crosses each link TTL / n times."""
