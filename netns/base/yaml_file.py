@@ -81,14 +81,18 @@ def validated(model: type[M], document: object, *, error: type[Exception], conte
 
 def _first(error: ValidationError, *, model: type[BaseModel]) -> str:
     mistake = error.errors(include_url=False)[0]
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"]).lstrip(".")
+    position, _ = _walk(model, mistake["loc"])
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in position).lstrip(".")
     if mistake["type"] == "extra_forbidden":
         return f"{key}: no such key; the known ones here are {', '.join(_keys(model, mistake['loc'][:-1]))}"
     if mistake["type"] == "missing":
         return f"{key}: missing"
     if mistake["type"] == "value_error":  # from a validator of ours, whose message is complete
         return f"{key}: {mistake['msg'].removeprefix('Value error, ')}".removeprefix(": ")
-    reason = mistake["msg"].removeprefix("Input ").partition(" or instance of ")[0]
+    if mistake["type"] == "union_tag_invalid":
+        of = mistake["ctx"]
+        return f"{key}.{of['discriminator'][1:-1]}: {of['tag']!r:.100} should be one of {of['expected_tags']}"
+    reason = mistake["msg"].removeprefix("Input ").partition(" or instance of ")[0].partition(" or object ")[0]
     for python, yaml_word in (("dictionary", "mapping"), ("Tuple", "list"), ("tuple", "list")):
         reason = reason.replace(python, yaml_word)
     if mistake["type"] == "string_type" and isinstance(mistake["input"], bool | int | float):
@@ -98,11 +102,28 @@ def _first(error: ValidationError, *, model: type[BaseModel]) -> str:
 
 def _keys(model: type[BaseModel], position: Sequence[int | str]) -> list[str]:
     """Return the keys of the part of a document at a position."""
-    found: list[Any] = [model]
-    for step in position:
-        found = [inner for kind in found for inner in _inner(kind, step)]
+    _, found = _walk(model, position)
     models = [kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseModel)]
     return [field.alias or name for kind in models for name, field in kind.model_fields.items()]
+
+
+def _walk(model: type[BaseModel], position: Sequence[int | str]) -> tuple[list[int | str], list[Any]]:
+    """Return a position without the tags that pydantic puts into it at unions, and the types of what is there."""
+    path: list[int | str] = []
+    found: list[Any] = [model]
+    for step in position:
+        if len(found) > 1 and (tagged := [kind for kind in found if _is_tagged(kind, step)]):
+            found = tagged
+        else:
+            path.append(step)
+            found = [inner for kind in found for inner in _inner(kind, step)]
+    return path, found
+
+
+def _is_tagged(kind: Any, tag: int | str) -> bool:
+    """Return whether a type is a model with a field that is always `tag`."""
+    fields = kind.model_fields.values() if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
+    return any(get_args(field.annotation) == (tag,) for field in fields)
 
 
 def _inner(kind: Any, step: int | str) -> Iterator[Any]:

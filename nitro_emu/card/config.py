@@ -41,6 +41,7 @@ from pydantic import (
 
 from netns.base.addresses import parse_host_port
 from netns.base.yaml_file import MAX_FILE_BYTES, mapping_of, validated
+from nitro_emu.card.kinds import AnyVfConfig
 from nitro_emu.errors import ConfigError
 from nitro_emu.fields import Directory, File, Name, Pcr, Pem
 from nitro_emu.peers.vf_config import VfConfig
@@ -122,7 +123,7 @@ class CardConfig(Strict):
     """Directory of the sockets: programs find devices there ($NITRO_CARD_DIR). /run is emptied at boot, as sockets must
     be. Two cards on one host, such as those of a lab, need different ones."""
 
-    vfs: tuple[VfConfig, ...] = Field(min_length=1, max_length=256, strict=False)
+    vfs: tuple[AnyVfConfig, ...] = Field(min_length=1, max_length=256, strict=False)
     """The virtual functions."""
 
     poll_s: float = Field(default=0.0005, ge=0, le=MAX_POLL_S)

@@ -30,6 +30,23 @@ _GROUPS: Final = {
 """Groups of counters, with the prefix of their names and what they are."""
 
 
+_FURTHER: Final[tuple[tuple[str, type[CounterMetricFamily | GaugeMetricFamily], str, str], ...]] = (
+    ("qkey_viol", CounterMetricFamily, "efa_qkey_viol", "Messages dropped for a wrong qkey."),
+    ("bytes_copied", CounterMetricFamily, "efa_bytes_copied", "Payload bytes that the card has copied."),
+    ("resources/kind", GaugeMetricFamily, "efa_resources", "Resources in use, by kind."),
+    ("dropped/reason", CounterMetricFamily, "nitro_inner_drops", "The tenant's packets dropped."),
+    ("ena_state.flows", GaugeMetricFamily, "nitro_flows", "Flows tracked for security groups."),
+    ("ena_state.ena_srd_mode", GaugeMetricFamily, "ena_srd_mode", "ENA Express: 3 is TCP and UDP."),
+    (
+        "ena_state.ena_srd_resource_utilization",
+        GaugeMetricFamily,
+        "ena_srd_resource_utilization",
+        "Percent of its memory in use.",
+    ),
+)
+"""What else there is: where it stands, with the label of what stands there by name, if it is several values."""
+
+
 class VfCollector(Collector):
     """Makes metrics of the statistics of the VFs."""
 
@@ -47,43 +64,26 @@ class VfCollector(Collector):
                 for vf, counters in have.items():
                     family.add_metric([vf], counters[name])
                 yield family
-        yield from _of_devices({vf: values for vf, values in vfs.items() if "resources" in values})
-        yield from _of_interfaces({vf: values for vf, values in vfs.items() if "ena_state" in values})
+        for place, make, name, help_text in _FURTHER:
+            path, _, label = place.partition("/")
+            found = make(name, help_text, labels=["vf", label] if label else ["vf"])
+            for vf, values in vfs.items():
+                for labels, value in _values(values, path=path, is_labelled=bool(label)):
+                    found.add_metric([vf, *labels], value)
+            if found.samples:
+                yield found
         alarms = CounterMetricFamily("nitro_alarms", "Alarms, by kind.", labels=["kind"])
         for kind, count in self._stats.get("alarms", {}).items():
             alarms.add_metric([kind], count)
         yield alarms
 
 
-def _of_devices(vfs: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-    """Yield what only virtual functions of kind EFA have."""
-    if vfs:
-        violations = CounterMetricFamily("efa_qkey_viol", "Messages dropped for a wrong qkey.", labels=["vf"])
-        copied = CounterMetricFamily("efa_bytes_copied", "Payload bytes that the card has copied.", labels=["vf"])
-        resources = GaugeMetricFamily("efa_resources", "Resources in use, by kind.", labels=["vf", "kind"])
-        for vf, values in vfs.items():
-            violations.add_metric([vf], values["qkey_viol"])
-            copied.add_metric([vf], values["bytes_copied"])
-            for kind, count in values["resources"].items():
-                resources.add_metric([vf, kind], count)
-        yield from (violations, copied, resources)
-
-
-def _of_interfaces(vfs: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-    """Yield what only virtual functions of kind ENA Express have."""
-    if vfs:
-        dropped = CounterMetricFamily("nitro_inner_drops", "The tenant's packets dropped.", labels=["vf", "reason"])
-        flows = GaugeMetricFamily("nitro_flows", "Flows tracked for security groups.", labels=["vf"])
-        mode = GaugeMetricFamily("ena_srd_mode", "ENA Express: 3 is TCP and UDP.", labels=["vf"])
-        used = GaugeMetricFamily("ena_srd_resource_utilization", "Percent of its memory in use.", labels=["vf"])
-        for vf, values in vfs.items():
-            for reason, count in values["dropped"].items():
-                dropped.add_metric([vf, reason], count)
-            state = values["ena_state"]
-            flows.add_metric([vf], state["flows"])
-            mode.add_metric([vf], state["ena_srd_mode"])
-            used.add_metric([vf], state["ena_srd_resource_utilization"])
-        yield from (dropped, flows, mode, used)
+def _values(values: Mapping[str, Any], *, path: str, is_labelled: bool) -> Iterator[tuple[list[str], float]]:
+    """Yield what a virtual function has at a place of `_FURTHER`, with its labels; nothing if it is of another kind."""
+    group, _, key = path.partition(".")
+    if group in values:
+        value = values[group][key] if key else values[group]
+        yield from (([label], each) for label, each in value.items()) if is_labelled else [([], value)]
 
 
 def metrics_text(stats: Stats) -> str:

@@ -14,9 +14,10 @@ import logging
 import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from nitro_emu.efa.card.closer import MAX_PENDING
+from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.errors import CardError
 from nitro_emu.peers.vf_config import VfConfig
 from srd.proto.paths.table import RESERVE_PATHS
@@ -41,10 +42,11 @@ RESERVED_DESCRIPTORS: Final = 128
 RESERVED_MAPPINGS: Final = 2048
 """For libraries, threads and malloc."""
 
+V = TypeVar("V", bound=VfConfig)
 _log: Final = logging.getLogger(__name__)
 
 
-def shared_out(vfs: Sequence[VfConfig]) -> list[VfConfig]:
+def shared_out(vfs: Sequence[V]) -> list[V]:
     """Return the settings of virtual functions with limits that fit into the process's. Raises CardError."""
     taken = sum(vf.paths + RESERVE_PATHS + ENGINE_DESCRIPTORS for vf in vfs)
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -55,12 +57,12 @@ def shared_out(vfs: Sequence[VfConfig]) -> list[VfConfig]:
     return divided(found, costs=MAPPINGS, left=left, what=f"{mappings} mappings of a process (vm.max_map_count)")
 
 
-def divided(vfs: Sequence[VfConfig], *, costs: Mapping[str, int], left: int, what: str) -> list[VfConfig]:
+def divided(vfs: Sequence[V], *, costs: Mapping[str, int], left: int, what: str) -> list[V]:
     """Divide `left`, of which each object of a limit takes `costs`. Raises CardError if one could not serve a program.
 
-    `what`: what is divided, for messages. Interfaces have no programs, and need none.
+    `what`: what is divided, for messages. Only kind EFA has programs of tenants, and needs any.
     """
-    needs = [0 if vf.interface is not None else sum(costs[name] * getattr(vf, name) for name in costs) for vf in vfs]
+    needs = [sum(costs[each] * getattr(vf, each) for each in costs) if isinstance(vf, EfaConfig) else 0 for vf in vfs]
     least, found = sum(costs.values()), list(vfs)
     by_need = sorted((need, index) for index, need in enumerate(needs) if need)
     for rank, (need, index) in enumerate(by_need):

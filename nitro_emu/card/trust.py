@@ -1,7 +1,7 @@
 """What a card's virtual functions and its process share of keys, permissions and proofs; opened before anything else.
 
     with await CardTrust.open(config) as trust:
-        vf = EfaFunction(vf_config, trust=trust.of(vf_config), ...)
+        vf = EfaFunction(config, trust=trust.of(config), ...)
 
 With a security chip (`nitro_emu.chip`) opening is the measured boot: the chip measures the files of this software and
 its settings, compares them with the signed manifest, and only then gives out the card's private key. Otherwise the key
@@ -28,7 +28,6 @@ from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET, SECRET_BYTES
 from nitro_emu.closing import Closing
 from nitro_emu.errors import CardError, ConfigError, TrustError
-from nitro_emu.express.handover import settings_of
 from nitro_emu.peers.attestation import PeerAttestation
 from nitro_emu.peers.mapping import VpcNetwork
 from nitro_emu.peers.tenancy import OpenTenancy, PacketTenancy, Tenancy, VpcTenancy
@@ -131,7 +130,7 @@ class CardTrust(Closing):
             raise CardError(f"{vf.name}: is in VPC {vf.vpc}, and this card has no control plane")
         else:
             security = Keys(private_key=self._key, authorized=self.network)
-            tenancy = (PacketTenancy if vf.interface is not None else VpcTenancy)(
+            tenancy = (PacketTenancy if vf.judges_packets else VpcTenancy)(
                 self.network,
                 vpc=vf.vpc,
                 private_address=vf.private_address,
@@ -178,9 +177,9 @@ class CardTrust(Closing):
 
     def _check_interfaces(self, config: CardConfig) -> None:
         """Raise TrustError if new settings have an interface that is not kept: a confined process makes none."""
-        before = {vf.name: settings_of(vf) for vf in self.config.vfs}
+        before = {vf.name: vf.kept_settings for vf in self.config.vfs}
         for vf in config.vfs:
-            if vf.interface is not None and settings_of(vf) != before.get(vf.name):
+            if vf.kept_settings and vf.kept_settings != before.get(vf.name):
                 raise TrustError(
                     f"{vf.name}: its interface is new or has other settings, and a confined process makes none; "
                     "restart the card"

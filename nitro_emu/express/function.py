@@ -18,13 +18,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from nitro_emu.counters import AllowanceCounters
 from nitro_emu.errors import CardError
-from nitro_emu.express.handover import KeptInterface, settings_of
+from nitro_emu.express.config import ExpressConfig
+from nitro_emu.express.handover import KeptInterface
 from nitro_emu.express.inbox import PACKETS_KEY, ExpressInbox
 from nitro_emu.express.interface import adopt_interface, open_interface
 from nitro_emu.gid import IPV6_PORT, address_of_untrusted, gid_of
@@ -32,7 +32,6 @@ from nitro_emu.peers.endpoint import VfEndpoint
 from nitro_emu.peers.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST
 from nitro_emu.peers.outgoing import Remote
 from nitro_emu.peers.tenancy import PacketTenancy
-from nitro_emu.peers.vf_config import VfConfig
 from nitro_emu.peers.vf_trust import VfTrust
 from nitro_emu.vpc.flows import CONNTRACK_EXCEEDED, NO_VERSION, FlowTable, read_untrusted
 from srd.batch import MessageBatch
@@ -54,25 +53,35 @@ from srd.tunnel.tun import Tun
 
 ENA_SRD_MODE: Final = 3
 """ENA Express is on, and UDP uses it, too."""
-EXCEEDED: Final = frozenset({CONNTRACK_EXCEEDED})
-"""Reasons for drops that are counters of their own, by ENA's names."""
 
 
 class ExpressFunction:
     """One interface. `start` it in a running event loop; `close` it."""
 
-    def __init__(self, config: VfConfig, *, trust: VfTrust, on_failure: Callable[[str], None]) -> None:
-        """`on_failure` is called with the reason when the engine has failed."""
-        if config.interface is None or config.private_address is None or not isinstance(trust.tenancy, PacketTenancy):
+    def __init__(
+        self,
+        config: ExpressConfig,
+        *,
+        trust: VfTrust,
+        is_shared: bool,
+        kept: KeptInterface | None,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """`is_shared`: whether others wait for the loop; `kept`: the interface, if an update has kept it.
+
+        `on_failure` is called with the reason when the engine has failed. Raises CardError.
+        """
+        if not isinstance(trust.tenancy, PacketTenancy):
             raise CardError(f"{config.name}: kind ena-express needs an interface in a VPC")
         self.config = config
         self.tenancy = trust.tenancy
         self.endpoint = VfEndpoint(config, trust=trust, on_failure=on_failure)
         self.log = self.endpoint.log
         self.sources = self.endpoint.sources
+        self._is_shared = is_shared
+        self._kept = kept
         self._on_failure = on_failure
         self._fields = config.interface
-        self._own = config.private_address
         self._address = _packed(self.tenancy.gid)
         self._tun: Tun | None = None
         self._gateway: Gateway | None = None
@@ -83,10 +92,11 @@ class ExpressFunction:
 
     # -- life -------------------------------------------------------------------------------------------------------
 
-    def start(self, kept: KeptInterface | None = None) -> None:
+    def start(self) -> None:
         """Make the interface, or go on with the one that an update has kept, and open the engine. Raises CardError."""
+        kept, self._kept = self._kept, None
         if kept is None:
-            self._tun = open_interface(self._fields, name=self.config.name, address=self._own)
+            self._tun = open_interface(self._fields, name=self.config.name, address=self.config.private_address)
         else:
             self._tun = adopt_interface(kept.fds, index=kept.index, name=self.config.name)
         nothing = ExpressInbox(self.sources)
@@ -94,13 +104,14 @@ class ExpressFunction:
         self._gateway = Gateway(self._tun, config=TunnelConfig(), routing=self, on_failure=self._on_interface_failed)
         if kept is not None:
             self.flows.restore(kept.flows, now=self.gateway.now)
+        self.endpoint.engine().share_loop(is_shared=self._is_shared)
 
     def keep(self) -> KeptInterface | None:
         """Return the interface and the flows for the program that replaces this one; None before `start`."""
         if self._tun is None:
             return None
         return KeptInterface(
-            settings=settings_of(self.config),
+            settings=self.config.kept_settings,
             fds=self._tun.keep_over_exec(),
             index=self._tun.index,
             flows=tuple(self.flows.saved(now=self.gateway.now)),
@@ -120,9 +131,15 @@ class ExpressFunction:
             return None if self._tun is None else self._tun.name
         return None
 
-    def share_loop(self, *, is_shared: bool) -> None:
-        """Take small shares of a pass, or not: other virtual functions wait for them."""
-        self.endpoint.engine().share_loop(is_shared=is_shared)
+    def on_new_mapping(self) -> None:
+        """End the peers that a new mapping does not allow any more."""
+        self.endpoint.on_new_mapping()
+
+    def keep_alive(self) -> None:
+        """Do nothing: no program has it open."""
+
+    async def drain(self) -> None:
+        """Wait for nothing: packets may be lost."""
 
     def _on_interface_failed(self, error: Exception) -> None:
         """Go on without the interface: whoever may delete it is its tenant, whose others are not to notice."""
@@ -139,6 +156,10 @@ class ExpressFunction:
             stack.callback(self.endpoint.close)
             if self._gateway is not None:
                 stack.callback(self._gateway.close)
+
+    def fail(self) -> None:
+        """Close it: the tenant sees the interface go."""
+        self.close()
 
     # -- which packets pass (srd.tunnel.routing.Routing) --------------------------------------------------------------
 
@@ -267,28 +288,28 @@ class ExpressFunction:
 
     # -- counters -----------------------------------------------------------------------------------------------------
 
-    def ena_counters(self) -> dict[str, int]:
-        """Return ENA Express's counters."""
-        totals = self.gateway.totals()
-        return {name: getattr(totals, name) for name in Counters.__slots__ if name != "dropped"}
-
-    def ena_state(self) -> dict[str, int]:
-        """Return ENA Express's values that are no counters."""
-        used = round(100 * self.gateway.used_fraction)
-        return {"ena_srd_mode": ENA_SRD_MODE, "ena_srd_resource_utilization": used, "flows": len(self.flows)}
-
-    def dropped(self) -> dict[str, int]:
-        """Return dropped packets by reason."""
-        return {reason: count for reason, count in self.gateway.totals().dropped.items() if reason not in EXCEEDED}
-
-    def allowance_counters(self) -> AllowanceCounters:
-        """Return what has waited, or was dropped, because the tenant's allowance was used up."""
-        exceeded = self.gateway.totals().dropped[CONNTRACK_EXCEEDED]
-        return replace(self.endpoint.allowance_counters(), conntrack_allowance_exceeded=exceeded)
-
     def status(self) -> dict[str, Any]:
         """Return where it is, and to whom it is connected."""
         return {"interface": self.interface, "netns": self._fields.netns, "peers": len(self.endpoint.engine().peers)}
+
+    def stats(self) -> dict[str, Any]:
+        """Return its counters, those of ENA Express by ENA's names."""
+        totals, used = self.gateway.totals(), round(100 * self.gateway.used_fraction)
+        allowance = replace(
+            self.endpoint.allowance_counters(), conntrack_allowance_exceeded=totals.dropped[CONNTRACK_EXCEEDED]
+        )
+        return {
+            "ena": {name: getattr(totals, name) for name in Counters.__slots__ if name != "dropped"},
+            "ena_state": {
+                "ena_srd_mode": ENA_SRD_MODE,
+                "ena_srd_resource_utilization": used,
+                "flows": len(self.flows),
+            },
+            "dropped": {reason: count for reason, count in totals.dropped.items() if reason != CONNTRACK_EXCEEDED},
+            "vpc": asdict(self.tenancy.counters),
+            "allowance": asdict(allowance),
+            "security": asdict(self.endpoint.security_counters()),
+        }
 
 
 @lru_cache(maxsize=65_536)  # for each packet that comes

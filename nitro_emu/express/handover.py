@@ -7,8 +7,8 @@ A confined process cannot make an interface: it enters no namespace, and opens n
 descriptors stay open over execve, and with them the interface, its addresses and routes, and the packets that wait in
 it. The new program finds the descriptors' numbers, and the flows, in a memfd, whose own number is in the environment.
 
-An interface is kept if the new settings say the same of it as those before (`settings_of`). Others are closed, which
-deletes them; they are made anew if that is possible.
+An interface is kept if the new settings say the same of it as those before (`VfConfig.kept_settings`). Others are
+closed, which deletes them; they are made anew if that is possible.
 """
 
 from __future__ import annotations
@@ -32,19 +32,11 @@ class KeptInterface:
     """A tenant's interface that is open, without anybody who reads it."""
 
     settings: str
-    """`settings_of` its virtual function."""
+    """`VfConfig.kept_settings` of its virtual function."""
     fds: tuple[int, ...]
     index: int
     """Its number in the kernel."""
     flows: tuple[SavedFlow, ...]
-
-
-def settings_of(config: VfConfig) -> str:
-    """Return what the kernel was told of an interface, as text; nothing if the virtual function has none."""
-    if config.interface is None:
-        return ""
-    told = config.interface.model_dump(exclude={"max_flows"}) | {"private_address": config.private_address}
-    return json.dumps(told, sort_keys=True)
 
 
 def leave_interfaces(interfaces: Mapping[str, KeptInterface]) -> None:
@@ -69,7 +61,7 @@ def take_interfaces(vfs: Iterable[VfConfig]) -> dict[str, KeptInterface]:
         raise CardError(
             f"what the program before this update has left is not understood: {error}; start again"
         ) from error
-    wanted = {vf.name: settings_of(vf) for vf in vfs}
+    wanted = {vf.name: vf.kept_settings for vf in vfs}
     kept = {name: each for name, each in left.items() if each.settings == wanted.get(name)}
     for name in left.keys() - kept.keys():
         for fd in left[name].fds:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from nitro_emu.errors import CardError
-from nitro_emu.peers.vf_config import InterfaceFields
+from nitro_emu.express.config import InterfaceFields
 from srd.tunnel.errors import TunnelError
 from srd.tunnel.tun import Tun
 

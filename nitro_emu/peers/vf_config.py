@@ -1,10 +1,10 @@
-"""The settings of one virtual function, an entry of `vfs` in a card's file: see `nitro_emu.card.config`."""
+"""What all virtual functions have in their settings, entries of `vfs` in a card's file: see `nitro_emu.card.config`."""
 
 from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,7 +12,7 @@ from nitro_emu.errors import AbiError, ConfigError
 from nitro_emu.fields import Count, File, Name, Rate, Size
 from nitro_emu.gid import IPV6_PORT, gid_of
 from nitro_emu.run_directory import CONTROL_SOCKET
-from nitro_emu.vpc.fields import Cidr, Strict
+from nitro_emu.vpc.fields import Strict
 from srd.errors import UsageError
 from srd.io.allowance import MIN_BANDWIDTH_BPS, MIN_PACKETS_PER_SECOND, Allowance
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
@@ -23,8 +23,6 @@ from srd.secure.config import Keys, Plain, Psk, SecurityConfig
 from srd.secure.handshake import NO_PSK
 from srd.secure.keys import create, read_authorized, read_psk
 from srd.secure.keys import load as load_key
-from srd.tunnel.config import MAX_MTU, MIN_MTU
-from srd.tunnel.tun import MAX_NAME_BYTES
 
 DEFAULT_PORT: Final = IPV6_PORT
 """UDP port of a VF. A GID of IPv6 is the address alone, so this is the only port of IPv6."""
@@ -91,40 +89,17 @@ class SecurityFields(Strict):
             raise ConfigError(f"security: {error}") from error
 
 
-class InterfaceFields(Strict):
-    """A tenant's network interface: that of a virtual function of kind `ena-express`."""
-
-    subnet: Cidr
-    """The subnet of the VPC that the private address is in; the kernel routes it to the interface."""
-
-    routes: tuple[Cidr, ...] = Field(default=(), max_length=64, strict=False)
-    """Further networks that are routed to it: other subnets of the VPC, and of peered ones."""
-
-    netns: Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,255}$")] | Annotated[int, Field(ge=1)] | None = None
-    """The network namespace in which it is: a name, as `ip netns add` makes it, or the id of a process in it. Default:
-    the card's own."""
-
-    name: str | None = Field(default=None, pattern="^[a-zA-Z0-9_.-]{1,15}$")
-    """Its name in the kernel. Default: that of the virtual function."""
-
-    mtu: int = Field(default=8900, ge=MIN_MTU, le=MAX_MTU)
-    """Longest packet. AWS recommends 8900 with ENA Express; TCP's super-packets are longer in any case."""
-
-    max_flows: Count = Field(default=65_536, ge=64, le=1 << 20)
-    """Flows that are tracked: 500 bytes each. What would be more counts in `conntrack_allowance_exceeded`."""
-
-
 class VfConfig(Strict):
-    """The settings of one virtual function: a tenant's interface, a device of its own."""
+    """What the settings of a virtual function of any kind have: a tenant's interface, a device of its own."""
+
+    judges_packets: ClassVar[bool] = False
+    """Whether security groups are asked about each packet, and not about the peer."""
 
     name: Name
     """Name of the device, which its socket in the run directory is called after. The kernel's driver says efa_0."""
 
-    kind: Literal["efa", "ena-express"] = "efa"
-    """An RDMA device for programs that use verbs, or a network interface for all others: with `interface`, in a VPC."""
-
-    interface: InterfaceFields | None = None
-    """Of kind `ena-express`."""
+    kind: str
+    """What it is for its tenant: see `nitro_emu.card.kinds`."""
 
     address: str
     """IP address of this host that the VF sends from and receives at. It must be one address, as it is in the GID."""
@@ -159,30 +134,9 @@ class VfConfig(Strict):
     mtu: int | None = Field(default=None, ge=MIN_DATAGRAM_BYTES, le=MAX_DATAGRAM_BYTES)
     """Largest datagram in bytes. Default: what the route to the peer carries."""
 
-    max_qps: int = Field(default=256, ge=1, le=1 << 15)
-    """Queue pairs. A number has 16 bits; half of them are left for the generations of a number. EFA has 256 a VF."""
-
-    max_cqs: int = Field(default=512, ge=1, le=1 << 15)
-    """Completion queues: two a queue pair."""
-
-    max_mrs: int = Field(default=4096, ge=1, le=1 << 18)
-    """Memory registrations. Each is a mapping of the card's, of which a process has 65,530 (vm.max_map_count)."""
-
-    max_pds: int = Field(default=256, ge=1, le=1 << 15)
-    """Protection domains: one a queue pair at most."""
-
-    max_ahs: int = Field(default=4096, ge=1, le=(1 << 16) - 1)
-    """Address handles, as many as an endpoint has peers. A number has 16 bits, and 0xFFFF means unknown."""
-
-    max_connections: int = Field(default=64, ge=1, le=4096)
-    """Programs that have the device open at the same time: a rank for each core of a large host."""
-
     memory_bytes: Size = Field(default=24 << 20, ge=MIN_MEMORY_BYTES, le=MAX_MEMORY_BYTES)
     """The receive region, in which payload lies before it is copied to a posted buffer or to registered memory. The
     card copies at once, so the window covers the bandwidth-delay product only: 9 MiB are 75 Gbit/s at 1 ms."""
-
-    max_mr_bytes: Size = Field(default=8 << 30, ge=4096, lt=1 << 63)
-    """Registered memory of all programs together. It is theirs, and mapped by the card: the bound is on page tables."""
 
     @field_validator("address")
     @classmethod
@@ -210,7 +164,6 @@ class VfConfig(Strict):
                 gid_of(self.private_address, port=IPV6_PORT)
             except AbiError as error:
                 raise ValueError(f"private_address: {error}; give an address of the VPC's subnet") from error
-        self._check_kind()
         if ":" in self.address and self.port != DEFAULT_PORT:
             raise ValueError(f"port: {self.port} is not {DEFAULT_PORT}, which IPv6 always has; use another address")
         try:
@@ -219,21 +172,10 @@ class VfConfig(Strict):
             raise ValueError(f"address: {error}; give an address of this host") from error
         return self
 
-    def _check_kind(self) -> None:
-        if self.interface is None:
-            if self.kind == "ena-express":
-                raise ValueError("kind ena-express needs interface: with its subnet")
-            return
-        if self.kind != "ena-express":
-            raise ValueError(f"interface stands beside kind {self.kind}, which has none; remove one of the two")
-        if self.private_address is None:
-            raise ValueError("kind ena-express needs vpc and private_address, by whose rules its packets go")
-        if ipaddress.ip_address(self.private_address) not in ipaddress.ip_network(self.interface.subnet):
-            raise ValueError(f"interface.subnet: {self.interface.subnet} does not have {self.private_address}")
-        if len(self.interface.name or self.name) > MAX_NAME_BYTES:
-            raise ValueError(
-                f"name: {self.name} has more than {MAX_NAME_BYTES} characters; give interface.name a shorter one"
-            )
+    @property
+    def kept_settings(self) -> str:
+        """What the kernel was told of what a live update keeps, as text; empty: nothing is kept."""
+        return ""
 
     @property
     def allowance(self) -> Allowance | None:

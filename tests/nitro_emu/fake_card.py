@@ -14,13 +14,13 @@ from nitro_emu.card.config import CardConfig, load
 from nitro_emu.card.daemon import run
 from nitro_emu.command import STATUSES
 from nitro_emu.counters import DeviceCounters, PortCounters
+from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.errors import CardError, TrustError
-from nitro_emu.peers.vf_config import VfConfig
 from nitro_emu.trust.alarms import Alarms
 
 
 def config_in(run_dir: Path, **changes: Any) -> CardConfig:
-    return CardConfig(name="card", run_dir=run_dir, vfs=(VfConfig(name="efa_0", address="127.0.0.1"),), **changes)
+    return CardConfig(name="card", run_dir=run_dir, vfs=(EfaConfig(name="efa_0", address="127.0.0.1"),), **changes)
 
 
 class FakeCard:

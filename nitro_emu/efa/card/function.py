@@ -18,6 +18,7 @@ from nitro_emu.counters import DeviceCounters, PortCounters
 from nitro_emu.efa.abi.enums import QpState
 from nitro_emu.efa.abi.limits import MAX_RQ_DEPTH
 from nitro_emu.efa.card.closer import RETRY_S, Closer
+from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.efa.card.event_ring import QP_ERROR
 from nitro_emu.efa.card.memory_region import MemoryRegion
 from nitro_emu.efa.card.objects import AddressHandle
@@ -30,7 +31,6 @@ from nitro_emu.errors import AbiError
 from nitro_emu.peers.endpoint import VfEndpoint, datagram_bytes
 from nitro_emu.peers.introduction import INTRODUCTION_REQUEST
 from nitro_emu.peers.outgoing import Remote
-from nitro_emu.peers.vf_config import VfConfig
 from nitro_emu.peers.vf_trust import VfTrust
 from srd.engine import Engine
 from srd.proto.events import (
@@ -65,7 +65,7 @@ _FETCHING: Final = (_RTS, _ERR)
 class EfaFunction:
     """One device. `start` it in a running event loop; `close` it."""
 
-    def __init__(self, config: VfConfig, *, trust: VfTrust, poller: Poller, on_failure: Callable[[str], None]) -> None:
+    def __init__(self, config: EfaConfig, *, trust: VfTrust, poller: Poller, on_failure: Callable[[str], None]) -> None:
         """`on_failure` is called with the reason when it has failed by an internal error."""
         self.config = config
         self.poller = poller

@@ -9,12 +9,12 @@ from typing import Protocol
 from nitro_emu.counters import PortCounters
 from nitro_emu.efa.abi.limits import MAX_KEY
 from nitro_emu.efa.card.completion_queue import CompletionQueue
+from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.efa.card.memory_region import MemoryRegion
 from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain
 from nitro_emu.efa.card.queue_pair import QueuePair
 from nitro_emu.efa.card.tables import Table
 from nitro_emu.peers.endpoint import VfEndpoint
-from nitro_emu.peers.vf_config import VfConfig
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Tables:
     """Memory regions that were deregistered and are still in use."""
 
     @classmethod
-    def of(cls, config: VfConfig) -> Tables:
+    def of(cls, config: EfaConfig) -> Tables:
         """Return empty tables with the limits of the settings."""
         return cls(
             Table("queue pairs", limit=config.max_qps, numbers=1 << 16),

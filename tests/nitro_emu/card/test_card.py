@@ -22,11 +22,13 @@ from nitro_emu.card.control import ControlServer
 from nitro_emu.efa.abi.commands import AllocPd, AllocUar, DeregMr, RegMr
 from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.card.closer import THREAD
+from nitro_emu.efa.card.config import EfaConfig
+from nitro_emu.efa.card.device import EfaDevice
 from nitro_emu.efa.card.mapped_memory import MappedMemory
 from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain
 from nitro_emu.gid import gid_of
 from nitro_emu.log_ring import LogRing
-from nitro_emu.peers.vf_config import SecurityFields, VfConfig
+from nitro_emu.peers.vf_config import SecurityFields
 from scripts.benches.card_fuzz.raw_device import RawDevice, close_all
 from tests.nitro_emu.card.lingering import lingering
 from tests.nitro_emu.processes import loopback_address
@@ -44,7 +46,7 @@ def fail(*_: object, **__: object) -> None:
 @asynccontextmanager
 async def started(directory: Path) -> AsyncIterator[Card]:
     plain = SecurityFields(mode="plain")
-    vfs = tuple(VfConfig(name=name, address=loopback_address(), security=plain) for name in NAMES)
+    vfs = tuple(EfaConfig(name=name, address=loopback_address(), security=plain) for name in NAMES)
     card = Card(CardConfig(name="card", run_dir=directory, vfs=vfs, confine=False, audit_log=directory / "audit"))
     try:
         await card.start()
@@ -59,6 +61,10 @@ def opened(card: Card, name: str) -> RawDevice:
     return device
 
 
+def devices(card: Card) -> list[EfaDevice]:
+    return [function for function in card._functions.values() if isinstance(function, EfaDevice)]
+
+
 def works(device: RawDevice) -> bool:
     return device.ask(AllocPd()).status is AdminStatus.SUCCESS
 
@@ -69,36 +75,36 @@ def hears_its_end(device: RawDevice) -> None:
 
 
 def break_turn(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine: Any = card._devices[0].vf.engine()
+    engine: Any = devices(card)[0].vf.engine()
     monkeypatch.setattr(engine._core, "poll_transmit", fail)
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     engine._driver.wake()
 
 
 def break_keep_alive(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    (connection,) = card._devices[0].connections
+    (connection,) = devices(card)[0].connections
     assert connection.context.uar is not None
     monkeypatch.setattr(connection.context.uar.events, "push", fail)
     card._on_keep_alive()
 
 
 def break_new_mapping(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card._devices[0].vf.endpoint, "on_new_mapping", fail)
+    monkeypatch.setattr(devices(card)[0].vf.endpoint, "on_new_mapping", fail)
     card._on_new_mapping()
 
 
 def break_counters(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card._devices[0].vf, "counters", fail)
+    monkeypatch.setattr(devices(card)[0].vf, "counters", fail)
     assert list(card.stats()["vfs"]) == ["efa_1"]
 
 
 def break_work_of_a_pass(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card._devices[0].vf, "poll", fail)
-    card._devices[0].vf.run_soon(fail)
+    monkeypatch.setattr(devices(card)[0].vf, "poll", fail)
+    devices(card)[0].vf.run_soon(fail)
 
 
 def break_admin_work(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    (connection,) = card._devices[0].connections
+    (connection,) = devices(card)[0].connections
     monkeypatch.setattr(connection, "_try_send", fail)
     connection._in_turn(connection._on_writable)
 
@@ -129,21 +135,21 @@ async def test_an_internal_error_is_logged_once_however_often_it_comes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with started(tmp_path) as card:
-        vf = card._devices[0].vf
+        vf = devices(card)[0].vf
 
         def fail_again() -> None:
             vf.run_soon(fail_again)
             fail()
 
         vf.run_soon(fail_again)
-        await until(lambda: len(card._devices) == 1)
+        await until(lambda: len(card._functions) == 1)
         (logged,) = [record for record in caplog.records if record.exc_info]
         assert (logged.name, logged.message) == ("nitro_emu.vf.efa_0", "internal error")
 
 
 async def test_a_card_without_any_virtual_function_left_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with started(tmp_path) as card:
-        for device in list(card._devices):
+        for device in devices(card):
             assert not card.failed.is_set()
             monkeypatch.setattr(device.vf, "counters", fail)
             card.stats()
@@ -186,12 +192,12 @@ async def test_a_tenant_whose_descriptors_are_not_closed_yet_waits_alone(tmp_pat
             go_on.wait(PATIENCE_S)
 
         for _ in range(64):
-            card._devices[0].vf.closer.run(wait)
+            devices(card)[0].vf.closer.run(wait)
         first = RawDevice(tmp_path / "efa_0.sock")  # waits to be accepted
         first.send(first.entry(AllocPd()))
         second = await asyncio.to_thread(opened, card, "efa_1")
         assert await asyncio.to_thread(works, second)
-        assert not card._devices[0].connections
+        assert not devices(card)[0].connections
         go_on.set()
         await asyncio.to_thread(first.receive)
         first.close()
@@ -248,11 +254,11 @@ async def test_what_a_program_has_made_is_destroyed_in_shares(tmp_path: Path, mo
         device = await asyncio.to_thread(opened, card, "efa_0")
         for _ in range(5):
             assert await asyncio.to_thread(works, device)
-        (connection,) = card._devices[0].connections
+        (connection,) = devices(card)[0].connections
         connection._in_turn(connection._end)
         assert (len(connection.context.objects), connection.context.uar is None) == (4, False)
         await asyncio.wait_for(asyncio.to_thread(hears_its_end, device), PATIENCE_S)
-        await until(lambda: not card._devices[0].connections)
+        await until(lambda: not devices(card)[0].connections)
         assert (len(connection.context.objects), connection.context.uar) == (0, None)
         device.close()
 
@@ -262,7 +268,7 @@ async def test_requests_of_a_handle_that_is_destroyed_end_in_shares(
 ) -> None:
     monkeypatch.setattr("nitro_emu.efa.card.function.CANCEL_SHARE", 2)
     async with started(tmp_path) as card:
-        vf, pd = card._devices[0].vf, ProtectionDomain(1)
+        vf, pd = devices(card)[0].vf, ProtectionDomain(1)
         gid = gid_of("127.0.0.1", port=1)
         handle = AddressHandle(1, pd, gid, vf.remote(gid), open_requests=dict.fromkeys(range(5)))
         pd.by_gid[gid] = {1: None}
@@ -281,7 +287,7 @@ def test_admin_commands_of_one_tenant_leave_time_to_the_others(tmp_path: Path, m
 
 async def _leaves_time(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with started(directory) as card:
-        vf = card._devices[0].vf
+        vf = devices(card)[0].vf
         first = await asyncio.to_thread(opened, card, "efa_0")
         vf.note_admin(60)
         assert vf.admin_wait_s() <= 0, "there is nobody else"

@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_emu.card.config import DEFAULT_RUN_DIR, CardConfig, load
+from nitro_emu.card.kinds import AnyVfConfig
 from nitro_emu.cli.options import RUN_DIR_VARIABLE
+from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.efa.verbs.context import DEFAULT_DIRECTORY, DIRECTORY_VARIABLE
 from nitro_emu.errors import ConfigError
 from nitro_emu.examples import DIRECTORY as EXAMPLES
-from nitro_emu.peers.vf_config import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES, VfConfig
+from nitro_emu.express.config import ExpressConfig
+from nitro_emu.peers.vf_config import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES
 from nitro_emu.vpc.model import load as load_vpc
 from nitro_emu.vpc.rules import Mapping
 from srd.config import EndpointConfig
@@ -34,7 +37,7 @@ def file_in(directory: Path, text: str, *, name: str = "card.yaml") -> Path:
     return path
 
 
-def vf_of(directory: Path, fields: str) -> VfConfig:
+def vf_of(directory: Path, fields: str) -> AnyVfConfig:
     return load(file_in(directory, f"vfs: [{{name: efa_0, address: 127.0.0.1, {fields}}}]")).vfs[0]
 
 
@@ -74,8 +77,9 @@ def express(interface: str, *, name: str = "a") -> str:
 
 def test_interface(tmp_path: Path) -> None:
     config = load(file_in(tmp_path, express("subnet: 10.9.0.0/24, netns: 4711, routes: [10.8.0.0/16], max_flows: 1K")))
-    interface = config.with_run_dir(tmp_path).vfs[0].interface
-    assert interface is not None
+    vf = config.with_run_dir(tmp_path).vfs[0]
+    assert isinstance(vf, ExpressConfig)
+    interface = vf.interface
     assert (interface.netns, interface.mtu, interface.name, interface.routes) == (4711, 8900, None, ("10.8.0.0/16",))
     assert interface.max_flows == 1000
 
@@ -83,6 +87,7 @@ def test_interface(tmp_path: Path) -> None:
 def test_defaults(tmp_path: Path) -> None:
     config = load(file_in(tmp_path, f"vfs: [{VF}]", name="card-7.yaml"))
     vf = config.vfs[0]
+    assert isinstance(vf, EfaConfig)
     assert (config.name, config.run_dir, config.metrics_address) == ("card-7", DEFAULT_RUN_DIR, None)
     assert (vf.port, vf.uid, vf.security.mode, vf.paths, vf.mtu) == (19875, None, "keys", 8, None)
     assert (vf.memory_bytes, vf.max_mr_bytes) == (24 << 20, 8 << 30)
@@ -127,12 +132,12 @@ def test_defaults(tmp_path: Path) -> None:
         (f"vfs: [{VF}]\nmetrics: localhost", "metrics: 'localhost' is not HOST:PORT"),
         (f"vfs: [{VF}]\ncolour: 1", "colour: no such key; the known ones here are name, run_dir, vfs"),
         (f"1: 2\nvfs: [{VF}]", ": 1 Keys should be strings"),
-        (in_vpc("kind: ena-express"), "vfs[0]: kind ena-express needs interface: with its subnet"),
-        (in_vpc("interface: {subnet: 10.9.0.0/24}"), "vfs[0]: interface stands beside kind efa, which has none"),
-        (in_vpc("kind: ena"), "vfs[0].kind: 'ena' should be 'efa' or 'ena-express'"),
+        (in_vpc("kind: ena-express"), "vfs[0].interface: missing"),
+        (in_vpc("interface: {subnet: 10.9.0.0/24}"), "vfs[0].interface: no such key; the known ones here are name, "),
+        (in_vpc("kind: ena"), "vfs[0].kind: 'ena' should be one of 'efa', 'ena-express'"),
         (
             "vfs: [{name: a, address: 127.0.0.1, kind: ena-express, interface: {subnet: 10.9.0.0/24}}]",
-            "kind ena-express needs vpc and private_address",
+            "vfs[0].vpc: missing",
         ),
         (express("subnet: 10.8.0.0/24"), "interface.subnet: 10.8.0.0/24 does not have 10.9.0.5"),
         (express("subnet: 10.9.0.1/24"), "10.9.0.1/24 has host bits set; give an address range"),
@@ -230,7 +235,7 @@ def test_size_has_units(tmp_path: Path) -> None:
 
 @given(memory_bytes=st.integers(MIN_MEMORY_BYTES, MAX_MEMORY_BYTES))
 def test_memory_satisfies_the_endpoint(memory_bytes: int) -> None:
-    vf = VfConfig(name="efa_0", address="127.0.0.1", memory_bytes=memory_bytes)
+    vf = EfaConfig(name="efa_0", address="127.0.0.1", memory_bytes=memory_bytes)
     EndpointConfig(  # raises for what does not fit
         protocol=ProtocolConfig(receive_window_bytes=vf.receive_window_bytes, max_message_bytes=1 << 16),
         receive_region_bytes=vf.memory_bytes,
@@ -248,7 +253,7 @@ def test_sha384_is_that_of_the_file(tmp_path: Path) -> None:
 
 
 def test_sha384_without_a_file_is_that_of_the_settings(tmp_path: Path) -> None:
-    vfs: Any = (VfConfig(name="efa_0", address="127.0.0.1"),)
+    vfs: Any = (EfaConfig(name="efa_0", address="127.0.0.1"),)
     one, other = (CardConfig(name="card", run_dir=tmp_path, vfs=vfs, busy_poll=busy) for busy in (False, True))
     assert len(one.sha384) == 96
     assert one.sha384 != other.sha384

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_emu.card.shares import DESCRIPTORS, MAPPINGS, divided, shared_out
+from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.errors import CardError
-from nitro_emu.peers.vf_config import VfConfig
 
 LEAST = sum(DESCRIPTORS.values())
 
 
-def vf(number: int = 0, **limits: int) -> VfConfig:
-    return VfConfig(name=f"efa_{number}", address=f"127.0.0.{number + 1}", **limits)  # type: ignore[arg-type]
+def vf(number: int = 0, **limits: int) -> EfaConfig:
+    return EfaConfig(name=f"efa_{number}", address=f"127.0.0.{number + 1}", **limits)  # type: ignore[arg-type]
 
 
-def need(config: VfConfig) -> int:
+def need(config: EfaConfig) -> int:
     return sum(cost * int(getattr(config, name)) for name, cost in DESCRIPTORS.items())
 
 

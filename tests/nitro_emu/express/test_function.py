@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from nitro_emu.express.config import ExpressConfig, InterfaceFields
 from nitro_emu.express.function import ExpressFunction
 from nitro_emu.express.inbox import PACKETS_KEY, ExpressInbox
 from nitro_emu.peers.attestation import PeerAttestation
 from nitro_emu.peers.incoming import Source
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
-from nitro_emu.peers.vf_config import InterfaceFields, VfConfig
 from nitro_emu.peers.vf_trust import VfTrust
 from nitro_emu.trust.alarms import Alarms
 from srd.proto.wire.status import Status
@@ -44,7 +44,7 @@ class Function:
         rig = Rig()
         if version:
             rig.push(version)
-        config = VfConfig(
+        config = ExpressConfig(
             name="ena_0",
             kind="ena-express",
             address="10.0.1.2",
@@ -60,7 +60,7 @@ class Function:
             check_egress=lambda _host: None,
             answers=lambda _host: True,
         )
-        self.vf = ExpressFunction(config, trust=trust, on_failure=lambda _reason: None)
+        self.vf = ExpressFunction(config, trust=trust, is_shared=False, kept=None, on_failure=lambda _reason: None)
         parts: Any = (SimpleNamespace(now=0.0), FakeSources())
         self.vf._gateway, self.vf.sources = parts
 

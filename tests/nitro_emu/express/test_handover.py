@@ -12,8 +12,8 @@ import pytest
 
 from nitro_emu.card.trust import CardTrust
 from nitro_emu.errors import CardError, TrustError
-from nitro_emu.express.handover import HANDOVER_FD, KeptInterface, leave_interfaces, settings_of, take_interfaces
-from nitro_emu.peers.vf_config import InterfaceFields, VfConfig
+from nitro_emu.express.config import ExpressConfig, InterfaceFields
+from nitro_emu.express.handover import HANDOVER_FD, KeptInterface, leave_interfaces, take_interfaces
 from nitro_emu.vpc.flows import Begin, SavedFlow
 
 FLOWS = (
@@ -36,8 +36,8 @@ FLOWS = (
 )
 
 
-def vf(name: str = "ena_0", **interface: Any) -> VfConfig:
-    return VfConfig(
+def vf(name: str = "ena_0", **interface: Any) -> ExpressConfig:
+    return ExpressConfig(
         name=name,
         kind="ena-express",
         address="10.0.1.2",
@@ -47,8 +47,8 @@ def vf(name: str = "ena_0", **interface: Any) -> VfConfig:
     )
 
 
-def kept(config: VfConfig, *fds: int) -> KeptInterface:
-    return KeptInterface(settings=settings_of(config), fds=fds, index=7, flows=FLOWS)
+def kept(config: ExpressConfig, *fds: int) -> KeptInterface:
+    return KeptInterface(settings=config.kept_settings, fds=fds, index=7, flows=FLOWS)
 
 
 def is_open(fd: int) -> bool:
@@ -99,7 +99,7 @@ def test_handover__that_is_not_understood_is_one_line(content: str) -> None:
     [([vf()], True), ([vf(max_flows=64)], True), ([], True), ([vf(mtu=1400)], False), ([vf(), vf("ena_1")], False)],
 )
 def test_new_settings__of_a_confined_card_have_the_interfaces_that_there_are(
-    now: list[VfConfig], *, is_accepted: bool
+    now: list[ExpressConfig], *, is_accepted: bool
 ) -> None:
     trust: Any = SimpleNamespace(config=SimpleNamespace(vfs=[vf()]))
     new: Any = SimpleNamespace(vfs=now)

@@ -9,8 +9,8 @@ import pytest
 
 from netns.backends.relay.tap import inside
 from nitro_emu.errors import CardError
+from nitro_emu.express.config import InterfaceFields
 from nitro_emu.express.interface import open_interface
-from nitro_emu.peers.vf_config import InterfaceFields
 from tests.srd.tunnel.cable import ip, namespaces
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.errors import VpcError
 from nitro_emu.peers import outgoing
 from nitro_emu.peers.attestation import PEER_USER_DATA, PeerAttestation
@@ -16,7 +17,6 @@ from nitro_emu.peers.endpoint import VfEndpoint
 from nitro_emu.peers.introduction import INTRODUCTION_REQUEST, Hello, pack_welcome
 from nitro_emu.peers.outgoing import Remote, RemoteState
 from nitro_emu.peers.tenancy import Destination, ForgeryError, OtherMappingError, TenancyCounters
-from nitro_emu.peers.vf_config import VfConfig
 from nitro_emu.peers.vf_trust import VfTrust
 from nitro_emu.trust.alarms import Alarms
 from srd.errors import UsageError
@@ -101,7 +101,7 @@ class Rig:
             check_egress=lambda _host: None,
             answers=lambda _host: True,
         )
-        self.endpoint = VfEndpoint(VfConfig(name="test", address="10.0.1.2"), trust=trust, on_failure=lambda _: None)
+        self.endpoint = VfEndpoint(EfaConfig(name="test", address="10.0.1.2"), trust=trust, on_failure=lambda _: None)
         engine: Any = self.engine
         self.endpoint._engine = engine
 

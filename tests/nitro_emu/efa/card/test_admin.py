@@ -22,7 +22,8 @@ from nitro_emu.card.card import Card as InProcess
 from nitro_emu.card.config import CardConfig
 from nitro_emu.efa.abi import admin, commands, enums, io, limits, memory, replies
 from nitro_emu.efa.abi.enums import AdminStatus, Feature, QpState, StatsType
-from nitro_emu.peers.vf_config import SecurityFields, VfConfig
+from nitro_emu.efa.card.config import EfaConfig
+from nitro_emu.peers.vf_config import SecurityFields
 from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all
 from tests.nitro_emu.cards import Card, card
 from tests.patience import wait_until
@@ -174,7 +175,7 @@ def test_the_replies_of_a_command_that_makes_memory_have_its_descriptors(device:
 async def test_unknown_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """An error of the card's own is a status, too, and the next command is served."""
     host = f"127.{os.getpid() >> 8 & 127 | 128}.{os.getpid() & 255}.77"
-    vf = VfConfig(name="efa_0", address=host, security=SecurityFields(mode="plain"))
+    vf = EfaConfig(name="efa_0", address=host, security=SecurityFields(mode="plain"))
     served = InProcess(CardConfig(name="card", run_dir=tmp_path, vfs=(vf,)))
     await served.start()
 
