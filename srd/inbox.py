@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from srd.batch import MessageBatch
 from srd.handler import PeerHandler
@@ -23,13 +23,14 @@ def end_use(request: Request) -> None:
 class Inbox:
     """Filled by the endpoint, emptied by its `Peer`; `changed` is notified after every change."""
 
-    __slots__ = ("_requests", "_writes", "changed", "closing", "ended", "handler", "messages")
+    __slots__ = ("_requests", "_writes", "changed", "closing", "ended", "handler", "messages", "on_write")
 
     def __init__(self) -> None:
         self._requests: dict[int, Request] | None = None  # that are open; None: there is none
         self.messages = LazyDeque[Message | MessageBatch]()
         self._writes: LazyDeque[WriteNotification] | None = None
         self.handler: PeerHandler | None = None  # takes messages, and the completions of requests without a future
+        self.on_write: Callable[[WriteNotification], None] | None = None  # takes the notifications of writes
         self.changed = Notify()
         self.closing = False  # whether the application receives no more
         self.ended = False  # whether `end` was called, after all other events
@@ -50,7 +51,10 @@ class Inbox:
         self.changed.notify()
 
     def deliver_write(self, written: WriteNotification) -> None:
-        """Queue a write notification."""
+        """Queue a write notification, if nobody takes it."""
+        if self.on_write is not None:
+            self.on_write(written)
+            return
         self.writes.append(written)
         self.changed.notify()
 

@@ -282,8 +282,19 @@ class Peer:
 
     # -- without futures, for owners with a callback for each message ------------------------------------------------
 
-    def attach(self, handler: PeerHandler) -> None:
-        """Have `handler` take the messages, the completions of `post`, and the end; `recv` returns nothing any more."""
+    def attach(self, handler: PeerHandler, *, on_write: Callable[[WriteNotification], None] | None = None) -> None:
+        """Have `handler` take the messages, the completions of `post`, and the end; `recv` returns nothing any more.
+
+        `on_write`: takes the writes with immediate that have landed here; None: `recv_write` returns them.
+        """
+        if on_write is not None:
+            take = on_write
+
+            def written(notification: WriteNotification) -> None:
+                self._engine.release(self.number, (), 0, 1)
+                take(notification)
+
+            self._inbox.on_write = written
         self._inbox.attach(handler)
 
     def post(self, address: int, *, length: int, immediate: int | None = None) -> int:
@@ -298,8 +309,19 @@ class Peer:
         self._next_request = request + 1
         return request
 
+    def write(
+        self, address: int, *, length: int, key: int, target_offset: int, immediate: int | None = None
+    ) -> int:
+        """Write memory of this process to the peer's registration, as `post_write` does; otherwise as `post`."""
+        self._check_open()
+        request = self._next_request
+        wr = WorkRequest(request, length, address, Opcode.WRITE, immediate=immediate, key=key, offset=target_offset)
+        self._engine.post(self.number, wr)
+        self._next_request = request + 1
+        return request
+
     def cancel(self, request: int) -> None:
-        """End a request of `post` with FLUSHED. What is missing of it at the other end is not sent any more."""
+        """End a request of `post` or `write` with FLUSHED. What is missing at the other end is not sent any more."""
         self._engine.cancel(self.number, request=request)
 
     def fail(self, reason: str) -> None:
@@ -316,6 +338,11 @@ class Peer:
     def send_now(self) -> None:
         """Send what was posted, to all peers, instead of in the loop's next iteration. Not from within a handler."""
         self._engine.flush()
+
+    @property
+    def last_packet_at(self) -> float:
+        """When the last packet came of it, as a time of `time.monotonic()`."""
+        return self._core.last_packet_at
 
     @property
     def window_bytes(self) -> float:

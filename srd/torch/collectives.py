@@ -41,16 +41,16 @@ async def _doubling(op: Collective, data: Block, reduction: Reduction) -> None:
     land = reduction.into(data, data)
     if op.rank >= power:
         op.send(op.rank - power, data, slot=_FOLD)
-        op.receive(op.rank - power, data.length, data.land, slot=_UNFOLD)
+        op.receive(op.rank - power, data, slot=_UNFOLD)
         await op.finish()
         return
     if op.rank + power < op.size:
-        op.receive(op.rank + power, data.length, land, slot=_FOLD)
+        op.receive(op.rank + power, data, land=land, slot=_FOLD)
         await op.arrived()
     for step in range(power.bit_length() - 1):
         partner = op.rank ^ (1 << step)
         op.send(partner, data, slot=step)
-        op.receive(partner, data.length, land, slot=step)
+        op.receive(partner, data, land=land, slot=step)
         await op.arrived()
     if op.rank + power < op.size:
         op.send(op.rank + power, data, slot=_UNFOLD)
@@ -65,9 +65,9 @@ async def _ring_all_reduce(op: Collective, data: Block, reduction: Reduction) ->
     outs = [op.send(right, chunks[(place - step) % size], slot=step, held=step > 0) for step in range(steps)]
     for step in range(steps):
         chunk = chunks[(place - 1 - step) % size]
-        land = reduction.into(chunk, chunk) if step < size - 1 else chunk.land
+        land = reduction.into(chunk, chunk) if step < size - 1 else None
         then = outs[step + 1].ready if step + 1 < steps else None
-        op.receive(left, chunk.length, land, slot=step, then=then)
+        op.receive(left, chunk, land=land, slot=step, then=then)
     await op.finish()
 
 
@@ -84,7 +84,7 @@ def _begin_ring(op: Collective, sources: Sequence[Block], result: Block, reducti
         if not is_last:
             out = op.send(right, partial, slot=step + 1, held=True)
         then = None if is_last else out.ready
-        op.receive(left, source.length, reduction.into(source, partial), slot=step, then=then)
+        op.receive(left, partial, land=reduction.into(source, partial), slot=step, then=then)
 
 
 async def reduce_scatter(op: Collective, sources: Sequence[Block], result: Block, reduction: Reduction) -> None:
@@ -110,7 +110,7 @@ async def reduce(op: Collective, data: Block, reduction: Reduction, *, root: int
         else:
             for rank in _others(op):
                 chunk = chunks[op.ring.index(rank)]
-                op.receive(rank, chunk.length, chunk.land, slot=_UNFOLD)
+                op.receive(rank, chunk, slot=_UNFOLD)
         await op.finish()
     if op.rank == root:
         reduction.finish(data, ranks=op.size)
@@ -120,7 +120,7 @@ async def broadcast(op: Collective, data: Block, *, root: int) -> None:
     """Give the root's data to all."""
     if op.size <= 2 or data.length <= EAGER_BYTES:
         if op.rank != root:
-            op.receive(root, data.length, data.land)
+            op.receive(root, data)
         else:
             for rank in _others(op):
                 op.send(rank, data)
@@ -138,9 +138,9 @@ async def broadcast(op: Collective, data: Block, *, root: int) -> None:
                 for out in outs:
                     out.ready(piece)
 
-            op.receive(root, parts[op.rank].length, parts[op.rank].land, then=pass_on)
+            op.receive(root, parts[op.rank], then=pass_on)
             for rank in (root, *others):
-                op.receive(rank, parts[rank].length, parts[rank].land, slot=1)
+                op.receive(rank, parts[rank], slot=1)
     await op.finish()
 
 
@@ -152,7 +152,7 @@ async def all_gather(op: Collective, own: Block, results: Sequence[Block]) -> No
 async def exchange(op: Collective, sources: Sequence[Block], results: Sequence[Block]) -> None:
     """Send a block to each rank, and receive one from each: all-to-all."""
     for rank in _others(op):
-        op.receive(rank, results[rank].length, results[rank].land)
+        op.receive(rank, results[rank])
         op.send(rank, sources[rank])
     own, result = sources[op.rank], results[op.rank]
     if result.length and own.address != result.address:
@@ -166,7 +166,7 @@ async def gather(op: Collective, own: Block, results: Sequence[Block] | None, *,
         op.send(root, own)
     else:
         for rank in _others(op):
-            op.receive(rank, results[rank].length, results[rank].land)
+            op.receive(rank, results[rank])
         if own.length:
             results[root].view[:] = own.view
     await op.finish()
@@ -175,7 +175,7 @@ async def gather(op: Collective, own: Block, results: Sequence[Block] | None, *,
 async def scatter(op: Collective, own: Block, sources: Sequence[Block] | None, *, root: int) -> None:
     """Give each rank its block of the root's, which has `sources`."""
     if sources is None:
-        op.receive(root, own.length, own.land)
+        op.receive(root, own)
     else:
         for rank in _others(op):
             op.send(rank, sources[rank])
@@ -190,7 +190,7 @@ async def barrier(op: Collective) -> None:
     token, heard = scratch(1), scratch(1)
     while 1 << step < op.size:
         op.send((op.rank + (1 << step)) % op.size, token, slot=step)
-        op.receive((op.rank - (1 << step)) % op.size, 1, heard.land, slot=step)
+        op.receive((op.rank - (1 << step)) % op.size, heard, slot=step)
         await op.arrived()
         step += 1
     await op.finish()
@@ -201,5 +201,5 @@ async def all_hear_all(op: Collective) -> None:
     token = scratch(1)
     for rank in _others(op):
         op.send(rank, token)
-        op.receive(rank, 1, scratch(1).land)
+        op.receive(rank, scratch(1))
     await op.finish()

@@ -120,6 +120,16 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
         received = endpoint.bytes_copied if endpoint is not None else 0
         return received + sum(link.copied_bytes for link in self._mesh.links.values())
 
+    @property
+    def written_bytes(self) -> int:
+        """Payload bytes that others have written to registered tensors (`srd.torch.empty`); copied by SRD alone."""
+        return sum(link.written_bytes for link in self._mesh.links.values())
+
+    @property
+    def kept_bytes(self) -> int:
+        """What this rank keeps of the others' sends, and of collectives not called yet; bounded for each rank."""
+        return sum(link.kept_bytes for link in self._mesh.links.values())
+
     # -- running ------------------------------------------------------------------------------------------------------
 
     def _seconds(self, options: Any) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 from srd import Endpoint
 from srd.torch.group_error import GroupError
 from srd.torch.memory import Block, Land
+from srd.torch.registered import Registrations
 from srd.torch.transfers import SLOTS, Done, Envelope, In, Link, Out, identity
 
 Body = Callable[["Collective"], Coroutine[Any, Any, None]]
@@ -28,7 +29,7 @@ class Collective:
         self._arriving = self._leaving = 0
         self._error: GroupError | None = None
         self._changed: asyncio.Future[None] | None = None
-        self._grants: dict[Link, list[int]] = {}
+        self._grants: dict[Link, list[bytes]] = {}
 
     def send(self, rank: int, block: Block, *, slot: int = 0, held: bool = False) -> Out:
         """Begin to send a block to a rank. `held`: its pieces follow by `Out.ready`."""
@@ -42,14 +43,22 @@ class Collective:
         return out
 
     def receive(
-        self, rank: int, length: int, land: Land, *, slot: int = 0, then: Callable[[int], None] | None = None
+        self,
+        rank: int,
+        block: Block,
+        *,
+        land: Land | None = None,
+        slot: int = 0,
+        then: Callable[[int], None] | None = None,
     ) -> None:
-        """Begin to receive `length` bytes from a rank. Call `arrived` or `finish` before the loop runs again."""
+        """Begin to receive a block from a rank, or as much, which `land` takes; `then`: called with each piece.
+
+        Call `arrived` or `finish` before the loop runs again.
+        """
         self._arriving += 1
         link = self.mesh.links[rank]
         name = identity(self._sequence, slot=slot)
-        granted = link.begin_in(In(length, land, identity=name, done=self._landed, then=then))
-        if granted is not None:
+        if granted := link.begin_in(In(block, identity=name, done=self._landed, land=land, then=then)):
             self._grants.setdefault(link, []).append(granted)
 
     async def arrived(self) -> None:
@@ -111,6 +120,7 @@ class Mesh:
         self._running: asyncio.Task[None] | None = None
         self._receives: list[Receive] = []
         self._envelopes: list[Envelope] = []
+        self._registrations = None if endpoint is None else Registrations(endpoint)
 
     # -- collectives --------------------------------------------------------------------------------------------------
 
@@ -173,6 +183,12 @@ class Mesh:
         content = bytes(block.view) if block.length else b""
         self.on_envelope(Envelope(None, rank=self.rank, tag=tag, length=block.length, content=content))
 
+    def target(self, block: Block) -> bytes:
+        """Return where in registered memory a block lies, for the other ranks; empty: it does not."""
+        if self._registrations is None:
+            return b""
+        return self._registrations.target(block, peers=[link.peer for link in self.links.values()])
+
     def on_envelope(self, envelope: Envelope) -> None:
         """Give what another rank sends to the first receive that matches."""
         for receive in self._receives:
@@ -186,11 +202,13 @@ class Mesh:
         rank, block = envelope.rank, receive.block
         if envelope.length != block.length:
             what = f"rank {rank} at {self.hosts[rank]} sends {envelope.length} bytes"
+            if envelope.link is not None:
+                envelope.link.drop(envelope)
             receive.done(GroupError(f"{what}, and the tensor has {block.length}"), rank)
-        elif envelope.link is not None and not envelope.content and block.length:
+        elif envelope.link is not None:
             envelope.link.receive(envelope, block, done=lambda error: receive.done(error, rank))
         else:
-            if block.length:
+            if block.length and envelope.content:
                 block.view[:] = envelope.content
             receive.done(None, rank)
 
@@ -218,6 +236,8 @@ class Mesh:
         if self.error is not None:
             return
         self.error = error
+        if self._registrations is not None:
+            self._registrations.withdraw_all()
         for link in self.links.values():
             link.say_farewell(str(error))
         for link in self.links.values():

@@ -301,3 +301,45 @@ async def test_close__releases_registered_regions() -> None:
         with pytest.raises(RegionError, match="live views"):
             region.close()
     region.close()
+
+
+class Ends:
+    """Notes what becomes of the requests without a future."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, Status] = {}
+
+    def on_message(self, message: Any) -> None:
+        raise AssertionError(message)
+
+    def on_completion(self, request: int, *, status: Status) -> None:
+        self.statuses[request] = status
+
+    def on_ended(self) -> None:
+        pass
+
+
+async def test_write__without_a_future_is_told_to_the_handlers_of_both_ends() -> None:
+    """More of them than may be outstanding without being received: taking one gives its place back."""
+    config = replace(PLAIN, protocol=replace(PLAIN.protocol, receive_window_messages=8))
+    count, size = 50, 10_000
+    payload = content(size, seed=SEED)
+    with Region(count * size) as target, memory(payload) as source:
+        async with pair(config=config) as (_, two, here, there):
+            key = two.register(target, offset=0, length=count * size, access=ALL, peers=[there]).remote_key
+            ends, taken = Ends(), list[WriteNotification]()
+            here.attach(ends)
+            there.attach(Ends(), on_write=taken.append)
+            requests = [
+                here.write(source.address, length=size, key=key, target_offset=number * size, immediate=number)
+                for number in range(count)
+            ]
+            refused = here.write(source.address, length=size, key=key + 1, target_offset=0, immediate=0)
+            async with asyncio.timeout(PATIENCE_S):
+                await until(lambda: len(ends.statuses) == count + 1, pause_s=0)
+            assert ends.statuses == {
+                **dict.fromkeys(requests, Status.OK),
+                refused: Status.REMOTE_ERROR_BAD_ADDRESS,
+            }
+            assert sorted(each.immediate for each in taken) == [*range(count)]
+            assert bytes_of(target, 0, count * size) == payload * count

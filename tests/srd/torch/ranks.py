@@ -19,18 +19,29 @@ import torch.distributed as dist  # noqa: E402
 
 from srd.torch import GroupError  # noqa: E402 - and it registers the backend
 from srd.torch.rendezvous import UNRESPONSIVE_AFTER_S  # noqa: E402
-from srd.torch.transfers import _HEADER, Envelope, Link  # noqa: E402
+from srd.torch.transfers import _HEADER, EAGER_WINDOW_BYTES, Envelope, Link  # noqa: E402
 from srd.torch.work import Work  # noqa: E402
 from tests.patience import PATIENCE_S  # noqa: E402
 
-__all__ = ["UNRESPONSIVE_AFTER_S", "Envelope", "GroupError", "Link", "Work", "dist", "header", "run", "torch"]
+__all__ = [
+    "EAGER_WINDOW_BYTES",
+    "UNRESPONSIVE_AFTER_S",
+    "Envelope",
+    "GroupError",
+    "Link",
+    "Work",
+    "dist",
+    "header",
+    "run",
+    "torch",
+]
 
 Body = Callable[..., Any]
 
 
-def header(number: int, *, tag: int, length: int) -> bytes:
+def header(number: int, *, tag: int, length: int, follows: bool = True) -> bytes:
     """Return how an envelope begins."""
-    return _HEADER.pack(number, tag, length)
+    return _HEADER.pack(number, tag, follows, length)
 
 
 def _run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.srd.torch.ranks import dist, run, torch
+from tests.srd.torch.ranks import EAGER_WINDOW_BYTES, dist, run, torch
 
 SIZES = (0, 1, 1000, 16_384, 16_385, 2_000_003)
 
@@ -115,3 +115,78 @@ def ahead() -> None:
 
 def test_a_root_that_is_ahead(tmp_path: Path) -> None:
     run(ahead, world=3, store=tmp_path / "store")
+
+
+def unread() -> tuple[int, int]:
+    """Sends that nobody receives: most are not done, little is kept; then all are received, the last one first."""
+    rank = dist.get_rank()
+    group = dist.group.WORLD
+    sizes = [*range(4000, 4300), *([0, 1] * 1000)]
+    done = kept = 0
+    given = [torch.full((size,), float(tag)) for tag, size in enumerate(sizes)]
+    if rank == 0:
+        works = [dist.isend(each, 1, tag=tag) for tag, each in enumerate(given)]
+        works[0].wait()
+    total = torch.ones(1_000_000)
+    dist.all_reduce(total)  # in pieces: all sends that could leave have left
+    assert bool((total == 2).all())
+    if rank == 0:
+        done = sum(work.is_completed() for work in works)
+        dist.barrier()
+        for work in works:
+            work.wait()
+    else:
+        kept = group.kept_bytes
+        dist.barrier()
+        for tag in reversed(range(len(sizes))):
+            place = torch.full((sizes[tag],), -1.0)
+            dist.recv(place, 0, tag=tag)
+            assert torch.equal(place, given[tag])
+    dist.barrier()
+    assert group.kept_bytes == 0
+    return done, kept
+
+
+def test_sends_that_nobody_receives__wait_at_the_sender(tmp_path: Path) -> None:
+    (done, _), (_, kept) = run(unread, world=2, store=tmp_path / "store")
+    least = 4000 * 4
+    assert 1 <= done <= EAGER_WINDOW_BYTES // least
+    assert EAGER_WINDOW_BYTES - 2 * least <= kept <= EAGER_WINDOW_BYTES
+
+
+def far_ahead() -> tuple[int, int]:
+    """A root that goes on while the other rank calls nothing."""
+    rank = dist.get_rank()
+    group = dist.group.WORLD
+    count, size = 400, 4000
+    done = kept = 0
+    flag = torch.zeros(1)
+    if rank == 0:
+        works = [dist.broadcast(torch.full((size,), float(each)), 0, async_op=True) for each in range(count)]
+        works[EAGER_WINDOW_BYTES // (4 * size) - 1].wait()
+        for _ in range(3):  # there and back: what could leave has left
+            dist.send(flag, 1)
+            dist.recv(flag, 1)
+        done = sum(work.is_completed() for work in works)
+        dist.send(flag, 1)
+    else:
+        for _ in range(3):
+            dist.recv(flag, 0)
+            dist.send(flag, 0)
+        dist.recv(flag, 0)
+        kept = group.kept_bytes
+        works = []
+        for each in range(count):
+            place = torch.empty(size)
+            dist.broadcast(place, 0)
+            assert bool((place == each).all())
+    for work in works:
+        work.wait()
+    dist.barrier()
+    return done, kept
+
+
+def test_a_root_that_is_far_ahead__waits(tmp_path: Path) -> None:
+    (done, _), (_, kept) = run(far_ahead, world=2, store=tmp_path / "store")
+    assert done == EAGER_WINDOW_BYTES // 16_000
+    assert kept <= EAGER_WINDOW_BYTES

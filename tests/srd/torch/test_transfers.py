@@ -14,8 +14,8 @@ from tests.srd.torch.ranks import Envelope, GroupError, Link, header
 class Silent:
     """A peer of which nothing comes."""
 
-    def attach(self, handler: object) -> None:
-        self.handler = handler
+    def attach(self, handler: object, *, on_write: object) -> None:
+        self.handler = handler, on_write
 
 
 class Owner:
@@ -26,6 +26,9 @@ class Owner:
 
     def on_envelope(self, envelope: Envelope) -> None:
         self.tags.append(envelope.tag)
+
+    def target(self, block: object) -> bytes:
+        raise AssertionError(block)
 
     def on_lost(self, link: object, error: Exception, *, is_fatal: bool) -> None:
         raise AssertionError(link, error, is_fatal)
