@@ -140,8 +140,11 @@ class TcpLink:
         self._calls: dict[int, tuple[asyncio.Future[Reply], Buffer | None]] = {}
         self._number = 0
 
-    async def call(self, command: Command, *, buffer: Buffer | None = None) -> Reply:
+    def call(self, command: Command, *, buffer: Buffer | None = None) -> asyncio.Future[Reply]:
         """See Link."""
+        return asyncio.ensure_future(self._call(command, buffer))
+
+    async def _call(self, command: Command, buffer: Buffer | None) -> Reply:
         self._number += 1
         number = self._number
         capsule = replace(command, number=number).encode()
