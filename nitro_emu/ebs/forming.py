@@ -52,6 +52,14 @@ class NotFormedError(VolumeError):
         self.failed = failed
 
 
+class BusyError(NotFormedError):
+    """Another writer has a lease, until the time `until_at`."""
+
+    def __init__(self, until_at: float) -> None:
+        super().__init__("another writer has it: detach it there, or wait for 2 s after its end")
+        self.until_at = until_at
+
+
 class TakenError(VolumeError):
     """A majority has promised another writer a later epoch."""
 
@@ -188,9 +196,9 @@ async def form(replicas: Replicas, *, last_epoch: int, without: int | None = Non
     answers = await replicas.ask(known, promise, enough=enough)
     promised = {number: reply.mark for number, reply in answers.items() if reply.outcome is Outcome.OK}
     blank = {number for number, mark in promised.items() if mark == BLANK}
-    busy = [reply for reply in answers.values() if reply.outcome is Outcome.BUSY]
-    if busy and len(promised) < enough:
-        raise NotFormedError("another writer has it: detach it there, or wait for 2 s after its end")
+    busy_us = [reply.value for reply in answers.values() if reply.outcome is Outcome.BUSY]
+    if busy_us and len(promised) < enough:
+        raise BusyError(time_now() + max(busy_us) / 1e6)
     _require(replicas, promised.keys() - blank, "promise an epoch, and have kept what they had")
     promised |= dict.fromkeys(blank, -1)
     view = View(epoch, replicas=count, members=promised)

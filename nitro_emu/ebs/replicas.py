@@ -30,7 +30,7 @@ from nitro_emu.ebs.calls import Calls, Use, reply_of
 from nitro_emu.ebs.capsule import MAX_IO_BYTES, MAX_ZERO_BYTES, Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES, Extent
 from nitro_emu.ebs.errors import DeviceError, VolumeError
-from nitro_emu.ebs.forming import NotFormedError, RefusedError, Replicas, TakenError, form, time_now
+from nitro_emu.ebs.forming import BusyError, NotFormedError, RefusedError, Replicas, TakenError, form, time_now
 from nitro_emu.ebs.link import Link, LinkError, Memory
 from nitro_emu.ebs.repair import Repair
 from nitro_emu.ebs.server.entries import EXTENT_BLOCKS, Entries, Kind, runs, version_of
@@ -104,14 +104,16 @@ class ReplicatedVolume:
     # -- attach, detach -----------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        give_up_at, failed = time_now() + ATTACH_BOUND_S, None
+        give_up_at, failed, leased_until = time_now() + ATTACH_BOUND_S, None, math.inf
         try:
             while self._view.is_over:
                 try:
                     self._take(await form(self._replicas, last_epoch=0, without=failed))
                 except NotFormedError as error:
-                    failed = error.failed
-                    if time_now() > give_up_at:
+                    failed, is_kept = error.failed, False
+                    if isinstance(error, BusyError):  # a lease that lasts longer than before is kept by a writer
+                        is_kept, leased_until = error.until_at > leased_until + RENEW_S / 2, error.until_at
+                    if is_kept or time_now() > give_up_at:
                         raise VolumeError(f"{self.name}: cannot be attached: {error}") from error
                     await asyncio.sleep(RETRY_S)
         except BaseException:
