@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ from nitro_emu.cli.volume_keys import prepare, private_key
 from nitro_emu.cli.volume_options import catalog_option, name_argument, run_dir_option
 from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
 from nitro_emu.ebs import remote
-from nitro_emu.ebs.attachment import Attachment, Settings
+from nitro_emu.ebs.attachment import Attachment, Settings, claimed
 from nitro_emu.ebs.catalog import Catalog, Volume
 from nitro_emu.ebs.device import BLOCK_BYTES, BlockDevice
 from nitro_emu.ebs.limits import MAX_BYTES_PER_S, MAX_IOPS, Provisioned
@@ -95,21 +96,23 @@ def attach(
             prepare(card)
             with Catalog(catalog) as known:
                 volume = known.volume(name)
-            run(_serve_volume(settings, volume, card=card.absolute(), security=chosen, as_json=as_json))
+            with claimed(settings) as control:
+                run(_serve_volume(settings, control, volume, card=card.absolute(), security=chosen, as_json=as_json))
         elif memory_bytes is not None:
             device = MemoryDevice(memory_bytes - memory_bytes % BLOCK_BYTES)
-            run(_serve(settings, device, report=dict, as_json=as_json))
+            with claimed(settings) as control:
+                run(_serve(settings, control, device, report=dict, as_json=as_json))
 
 
 async def _serve_volume(
-    settings: Settings, volume: Volume, *, card: Path, security: SecurityConfig, as_json: bool
+    settings: Settings, control: socket.socket, volume: Volume, *, card: Path, security: SecurityConfig, as_json: bool
 ) -> None:
     key = unwrap(volume.wrapped_key, card=await private_key(card), volume=volume.name)
     async with remote.attached(
         volume.name, volume=volume.id, size_bytes=volume.size_bytes, servers=volume.addresses, security=security
     ) as device:
         encrypted = EncryptedDevice(device, key=key)
-        await _serve(settings, encrypted, report=lambda: _report(device), as_json=as_json)
+        await _serve(settings, control, encrypted, report=lambda: _report(device), as_json=as_json)
 
 
 def _report(device: ReplicatedVolume) -> dict[str, object]:
@@ -125,10 +128,15 @@ def _state(replica: ReplicaStatus) -> str:
 
 
 async def _serve(
-    settings: Settings, device: BlockDevice, *, report: Callable[[], Mapping[str, object]], as_json: bool
+    settings: Settings,
+    control: socket.socket,
+    device: BlockDevice,
+    *,
+    report: Callable[[], Mapping[str, object]],
+    as_json: bool,
 ) -> None:
     loop = asyncio.get_running_loop()
-    async with Attachment.open(settings, device=device, report=report) as attachment:
+    async with Attachment.open(settings, control=control, device=device, report=report) as attachment:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, attachment.detached.set)
         tune_collector()

@@ -1,7 +1,8 @@
 """A volume attached to this host: its front, where clients connect, and where it is asked what it does.
 
-    async with Attachment.open(settings, device=device) as attachment:
-        await attachment.detached.wait()
+    with claimed(settings) as control:
+        async with Attachment.open(settings, control=control, device=device) as attachment:
+            await attachment.detached.wait()
 
 Its control socket, RUN_DIR/NAME.control.sock, belongs to its user (0600). A request is a line with a JSON object:
 
@@ -18,8 +19,10 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -42,6 +45,8 @@ ANSWER_S: Final = 5.0
 ASK_TIMEOUT_S: Final = 90.0
 """Of the client: a detach waits for the requests under way and a flush, each of which is bounded."""
 
+_CREDENTIALS: Final = struct.Struct("iII")
+"""Process, user and group (`struct ucred`, unix(7))."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -68,6 +73,36 @@ def control_path(run_dir: Path, name: str) -> Path:
     return run_dir / f"{name}{CONTROL_SUFFIX}"
 
 
+@contextmanager
+def claimed(settings: Settings) -> Iterator[socket.socket]:
+    """Have the control socket of a volume for a `with` block: no other process here attaches it. Raises VolumeError."""
+    path = settings.control
+    try:
+        settings.run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        control = listen(path)
+    except OSError as error:
+        if path.is_socket():
+            raise VolumeError(
+                f"volume {settings.name} is attached already, by process {_listener(path)}, which listens at {path}; "
+                f"detach it first: nitro-volume detach {settings.name}"
+            ) from error
+        raise VolumeError(f"{path}: cannot listen: {error.strerror or error}; give another --run-dir") from error
+    with control:
+        try:
+            yield control
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _listener(path: Path) -> str:
+    """Return the number of the process that listens, if it can be asked."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(ANSWER_S)
+        client.connect(str(path))
+        return str(_CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0])
+    return "unknown"
+
+
 class Attachment:
     """An attached volume; `open` attaches it."""
 
@@ -92,11 +127,19 @@ class Attachment:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, settings: Settings, *, device: BlockDevice, report: Callable[[], Mapping[str, object]] = dict
+        cls,
+        settings: Settings,
+        *,
+        control: socket.socket,
+        device: BlockDevice,
+        report: Callable[[], Mapping[str, object]] = dict,
     ) -> AsyncIterator[Self]:
-        """Attach a volume for an `async with` block. Raises VolumeError; DeviceError if its last flush fails."""
+        """Attach a volume for an `async with` block; `control`: of `claimed`.
+
+        Raises VolumeError; DeviceError if its last flush fails.
+        """
         own = cls(settings, device=device, report=report)
-        control = await own._serve_control()
+        served = await asyncio.start_unix_server(own._answer, sock=control, limit=MAX_REQUEST_BYTES)
         metrics: HttpServer | None = None
         try:
             metrics = await own._listen()
@@ -107,8 +150,7 @@ class Attachment:
                 await metrics.close()
             failure = await own._last_flush()
             await own._tell(failure)
-            control.close()
-            settings.control.unlink(missing_ok=True)
+            served.close()
         if failure is not None:
             raise failure
 
@@ -150,19 +192,6 @@ class Attachment:
         return None
 
     # -- control ----------------------------------------------------------------------------------------------------
-
-    async def _serve_control(self) -> asyncio.Server:
-        path = self.settings.control
-        try:
-            self.settings.run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-            return await asyncio.start_unix_server(self._answer, sock=listen(path), limit=MAX_REQUEST_BYTES)
-        except OSError as error:
-            if path.is_socket():
-                raise VolumeError(
-                    f"volume {self.settings.name} is attached already, by the process that listens at {path}; "
-                    f"detach it first: nitro-volume detach {self.settings.name}"
-                ) from error
-            raise VolumeError(f"{path}: cannot listen: {error.strerror or error}; give another --run-dir") from error
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request of a client, and end its connection."""

@@ -12,25 +12,36 @@ All of it happens at the attachment, and again whenever a server has come back. 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from nitro_emu.ebs.capsule import BLANK, Command, Opcode, Outcome, Reply
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.link import URGENT_BYTES, Link, LinkError, Memory
+from nitro_emu.ebs.link import Link, Memory
 from nitro_emu.ebs.server.entries import ENTRY_BYTES, EXTENT_BLOCKS, U64, Entries
 from nitro_emu.ebs.server.store import DIGEST_BYTES
 from nitro_emu.ebs.view import View, adoptions, decide, majority, missing
 
 GRACE_S: Final = 0.05
 """How long a majority that has answered waits for the rest."""
+LATE_S: Final = 0.15
+"""How long a majority that has done a step waits for the rest, which failing would have them begin again: more than a
+path that has died delays an answer, and so short that a server that has died is hardly noticed."""
+ANSWER_S: Final = 0.5
+"""How long there may be no majority that answers before all are asked again."""
 _COMPARED_AT_ONCE: Final = 16
 """Extents, so that many round trips pass at the same time."""
+_DIGESTS_AT_ONCE: Final = 512
+"""Extents: a server reads 8 MiB for them."""
+
+T = TypeVar("T")
 
 
 class NotFormedError(VolumeError):
@@ -39,6 +50,14 @@ class NotFormedError(VolumeError):
     def __init__(self, reason: str, *, failed: int | None = None) -> None:
         super().__init__(reason)
         self.failed = failed
+
+
+class BusyError(NotFormedError):
+    """Another writer has a lease, until the time `until_at`."""
+
+    def __init__(self, until_at: float) -> None:
+        super().__init__("another writer has it: detach it there, or wait for 2 s after its end")
+        self.until_at = until_at
 
 
 class TakenError(VolumeError):
@@ -72,13 +91,10 @@ class Replicas:
         return Command(opcode=opcode, volume=self.volume, owner=self.owner, **fields)
 
     async def call(self, number: int, command: Command) -> Reply:
-        """Have a replica do a command without data, for a view. Raises NotFormedError."""
-        try:
-            reply = await self.links[number].call(command)
-        except LinkError as error:
-            raise NotFormedError(str(error), failed=number) from error
+        """Have a replica do a command without data. Raises LinkError, RefusedError."""
+        reply = await self.links[number].call(command)
         if reply.outcome is not Outcome.OK:
-            raise NotFormedError(str(RefusedError(self.links[number].name, reply)), failed=number)
+            raise RefusedError(self.links[number].name, reply)
         return reply
 
     async def fetch(self, number: int, command: Command, *, length_bytes: int) -> bytes:
@@ -100,26 +116,57 @@ class Replicas:
         raw = await self.fetch(number, command, length_bytes=count * ENTRY_BYTES)
         return Entries.decode_untrusted(raw, first_block=first)
 
-    async def ask(self, numbers: Iterable[int], command: Command, *, enough: int) -> dict[int, Reply]:
-        """Return the replies, of all, or of `enough` once GRACE_S has passed since; none of a server that fails."""
-        calls = {asyncio.ensure_future(self.links[number].call(command)): number for number in numbers}
-        waiting, replies = set(calls), dict[int, Reply]()
-        give_up_at: float | None = None
-        try:
-            while waiting:
-                if give_up_at is None and len(replies) >= enough:
-                    give_up_at = time_now() + GRACE_S
-                timeout_s = None if give_up_at is None else give_up_at - time_now()
-                done, waiting = await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-                if not done:
-                    break
-                replies |= {
-                    number: call.result() for call, number in calls.items() if call in done and not call.exception()
-                }
-        finally:
-            for call in waiting:
-                call.cancel()
+    async def ask(
+        self, numbers: Iterable[int], command: Command, *, enough: int, within_s: float = math.inf
+    ) -> dict[int, Reply]:
+        """Return the replies, of all, or of `enough` once GRACE_S has passed since; none of a server that fails.
+
+        After `within_s` those that there are.
+        """
+        calls = {number: self.links[number].call(command) for number in numbers}
+        replies = dict[int, Reply]()
+        async with aclosing(_ended(calls, enough=enough, grace_s=GRACE_S, within_s=within_s)) as ended:
+            async for number, call in ended:
+                if call is not None and not call.exception():
+                    replies[number] = call.result()
         return replies
+
+    async def all(self, works: Mapping[int, Awaitable[T]]) -> dict[int, T]:
+        """Return what comes of work at each replica. Raises NotFormedError when one fails, or is late."""
+        results, enough = dict[int, T](), majority(len(self.links))
+        async with aclosing(_ended(works, enough=enough, grace_s=LATE_S)) as ended:
+            async for number, work in ended:
+                if work is None:
+                    raise NotFormedError(f"{self.links[number].name}: is too slow", failed=number)
+                if (error := work.exception()) is not None:
+                    raise NotFormedError(str(error), failed=number) from error
+                results[number] = work.result()
+        return {number: results[number] for number in works}
+
+
+async def _ended(
+    works: Mapping[int, Awaitable[T]], *, enough: int, grace_s: float, within_s: float = math.inf
+) -> AsyncGenerator[tuple[int, asyncio.Future[T] | None]]:
+    """Yield numbers and works as these end; None for those which have not, `grace_s` after `enough` of them have.
+
+    Works that have not ended are cancelled.
+    """
+    numbers = {asyncio.ensure_future(work): number for number, work in works.items()}
+    waiting, give_up_at = set(numbers), time_now() + within_s
+    try:
+        while waiting:
+            if len(numbers) - len(waiting) >= enough:
+                give_up_at = min(give_up_at, time_now() + grace_s)
+            timeout_s = None if give_up_at == math.inf else give_up_at - time_now()
+            done, waiting = await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            for work in done or waiting:
+                yield numbers[work], work if done else None
+            if not done:
+                return
+    finally:
+        for work in numbers:
+            work.cancel()
+            work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may have looked
 
 
 def time_now() -> float:
@@ -128,15 +175,18 @@ def time_now() -> float:
 
 
 async def form(replicas: Replicas, *, last_epoch: int, without: int | None = None) -> View:
-    """Return a new view; `last_epoch`: of this writer, 0 before its first; `without` a replica that has just failed.
+    """Return a new view; `last_epoch`: of this writer, 0 before its first.
+
+    `without` a replica that has just failed, unless there is no majority without it.
 
     Raises NotFormedError, TakenError.
     """
     count = len(replicas.links)
     enough = majority(count)
-    asked = [number for number in range(count) if number != without]
-    known = await replicas.ask(asked, replicas.command(Opcode.STATUS), enough=enough)
+    known = await replicas.ask(range(count), replicas.command(Opcode.STATUS), enough=enough, within_s=ANSWER_S)
     known = {number: reply for number, reply in known.items() if reply.outcome is Outcome.OK}
+    if len(known.keys() - {without}) >= enough:
+        known = {number: reply for number, reply in known.items() if number != without}
     _require(replicas, known, "answer")
     later = [each.epoch for each in known.values() if each.epoch > last_epoch and each.owner != replicas.owner]
     if last_epoch and len(later) >= enough:
@@ -146,14 +196,14 @@ async def form(replicas: Replicas, *, last_epoch: int, without: int | None = Non
     answers = await replicas.ask(known, promise, enough=enough)
     promised = {number: reply.mark for number, reply in answers.items() if reply.outcome is Outcome.OK}
     blank = {number for number, mark in promised.items() if mark == BLANK}
-    busy = [reply for reply in answers.values() if reply.outcome is Outcome.BUSY]
-    if busy and len(promised) < enough:
-        raise NotFormedError("another writer has it: detach it there, or wait for 2 s after its end")
+    busy_us = [reply.value for reply in answers.values() if reply.outcome is Outcome.BUSY]
+    if busy_us and len(promised) < enough:
+        raise BusyError(time_now() + max(busy_us) / 1e6)
     _require(replicas, promised.keys() - blank, "promise an epoch, and have kept what they had")
     promised |= dict.fromkeys(blank, -1)
     view = View(epoch, replicas=count, members=promised)
     await _reconcile(replicas, view, marks=promised)
-    await asyncio.gather(*(replicas.call(each, replicas.command(Opcode.MARK, epoch=epoch)) for each in promised))
+    await replicas.all({each: replicas.call(each, replicas.command(Opcode.MARK, epoch=epoch)) for each in promised})
     return view
 
 
@@ -169,46 +219,35 @@ def _require(replicas: Replicas, these: Iterable[int], what: str) -> None:
 async def _reconcile(replicas: Replicas, view: View, *, marks: dict[int, int]) -> None:
     """Have all members adopt one decision. Raises NotFormedError."""
     extents = -(-replicas.size_bytes // (EXTENT_BLOCKS * BLOCK_BYTES))
-    found = await asyncio.gather(*(_digests(replicas, number, view=view, count=extents) for number in marks))
-    digests = dict(zip(marks, found, strict=True))
+    differing = list[int]()
+    for first in range(0, extents, _DIGESTS_AT_ONCE):
+        count = min(_DIGESTS_AT_ONCE, extents - first)
+        command = replicas.command(Opcode.DIGESTS, epoch=view.epoch, offset=first, length=count)
+        found = await replicas.all(
+            {each: replicas.fetch(each, command, length_bytes=count * DIGEST_BYTES) for each in marks}
+        )
+        for at in range(0, count * DIGEST_BYTES, DIGEST_BYTES):
+            if len({raw[at : at + DIGEST_BYTES] for raw in found.values()}) > 1:
+                differing.append(first + at // DIGEST_BYTES)
     gate = asyncio.Semaphore(_COMPARED_AT_ONCE)
 
     async def compare(extent: int) -> None:
         async with gate:
             await _reconcile_extent(replicas, view, extent=extent, marks=marks)
 
-    differing = [extent for extent in range(extents) if len({each[extent] for each in digests.values()}) > 1]
     await asyncio.gather(*map(compare, differing))
-
-
-async def _digests(replicas: Replicas, number: int, *, view: View, count: int) -> list[bytes]:
-    most, found = URGENT_BYTES // DIGEST_BYTES, list[bytes]()
-    for first in range(0, count, most):
-        length = min(most, count - first)
-        command = replicas.command(Opcode.DIGESTS, epoch=view.epoch, offset=first, length=length)
-        try:
-            raw = await replicas.fetch(number, command, length_bytes=length * DIGEST_BYTES)
-        except (LinkError, RefusedError) as error:
-            raise NotFormedError(str(error), failed=number) from error
-        found += [raw[at : at + DIGEST_BYTES] for at in range(0, len(raw), DIGEST_BYTES)]
-    return found
 
 
 async def _reconcile_extent(replicas: Replicas, view: View, *, extent: int, marks: dict[int, int]) -> None:
     first = extent * EXTENT_BLOCKS
     count = min(EXTENT_BLOCKS, replicas.size_bytes // BLOCK_BYTES - first)
-
-    async def table_of(number: int) -> Entries:
-        try:
-            return await replicas.entries(number, epoch=view.epoch, first=first, count=count)
-        except (LinkError, RefusedError) as error:
-            raise NotFormedError(str(error), failed=number) from error
-
-    found = await asyncio.gather(*map(table_of, marks))
-    tables = dict(zip(marks, found, strict=True))
+    tables = await replicas.all(
+        {each: replicas.entries(each, epoch=view.epoch, first=first, count=count) for each in marks}
+    )
     decided = decide(tables, marks=marks)
-    for number, table in tables.items():
-        for each in adoptions(decided, table):
+
+    async def adopt(number: int) -> None:
+        for each in adoptions(decided, tables[number]):
             await replicas.call(
                 number,
                 replicas.command(
@@ -216,6 +255,9 @@ async def _reconcile_extent(replicas: Replicas, view: View, *, extent: int, mark
                     offset=(first + each.first) * BLOCK_BYTES, length=each.count * BLOCK_BYTES,
                 ),
             )  # fmt: skip
+
+    await replicas.all({number: adopt(number) for number in tables})
+    for number, table in tables.items():
         lacks: U64 = np.zeros(EXTENT_BLOCKS, np.uint64)
         lacks[:count] = missing(decided, table)
         if lacks.any():

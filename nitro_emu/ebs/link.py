@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, Protocol
 
 from nitro_emu.ebs.capsule import Command, Reply
@@ -46,10 +47,11 @@ class Link(Protocol):
 
     name: str
 
-    async def call(self, command: Command, *, buffer: Buffer | None = None) -> Reply:
-        """Have it do a command on the memory of `buffer`; connect before, if need be. Raises LinkError, within a bound.
+    def call(self, command: Command, *, buffer: Buffer | None = None) -> asyncio.Future[Reply]:
+        """Have it do a command on the memory of `buffer`; connect before, if need be.
 
-        After an error the server may still use the buffer.
+        The result is its reply, or LinkError, within a bound. After an error, and when the future was cancelled, the
+        server may still use the buffer.
         """
 
     async def close(self) -> None:

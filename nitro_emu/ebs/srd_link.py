@@ -32,27 +32,38 @@ class SrdLink:
         self._calls: dict[int, asyncio.Future[Reply]] = {}
         self._number = 0
 
-    async def call(self, command: Command, *, buffer: Buffer | None = None) -> Reply:
+    def call(self, command: Command, *, buffer: Buffer | None = None) -> asyncio.Future[Reply]:
         """See Link."""
-        self._number = (self._number + 1) & 0xFFFFFFFF
-        number = self._number
+        loop = asyncio.get_running_loop()
+        self._number = number = (self._number + 1) & 0xFFFFFFFF
         command = replace(command, number=number, key=0 if buffer is None else buffer.key)
-        try:
-            async with asyncio.timeout(CALL_S):
-                peer = await self._connected()
-                future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-                self._calls[number] = future
-                await peer.send(command.encode())
-                return await future
-        except TimeoutError:
-            raise LinkError(f"{self.name}: does not answer") from None
-        except SrdError as error:
-            raise LinkError(f"{self.name}: {error}") from error
-        finally:
+        future: asyncio.Future[Reply] = loop.create_future()
+        self._calls[number] = future
+        timer = loop.call_later(CALL_S, self._fail, future, "does not answer")
+        sending = asyncio.ensure_future(self._send(command.encode(), future))
+
+        def ended(_: object) -> None:
             self._calls.pop(number, None)
+            timer.cancel()
+            if future.cancelled() or future.exception() is not None:
+                sending.cancel()
+
+        future.add_done_callback(ended)
+        return future
+
+    async def _send(self, capsule: bytes, future: asyncio.Future[Reply]) -> None:
+        try:
+            await (await self._connected()).send(capsule)
+        except (LinkError, SrdError) as error:
+            self._fail(future, str(error).removeprefix(f"{self.name}: "))
+
+    def _fail(self, future: asyncio.Future[Reply], reason: str) -> None:
+        if not future.done():
+            future.set_exception(LinkError(f"{self.name}: {reason}"))
+            future.exception()  # who asked may have given up
 
     async def _connected(self) -> Peer:
-        """Return the peer, for all that need it at the same time. Raises SrdError."""
+        """Return the peer, for all that need it at the same time. Raises SrdError, LinkError."""
         if self._peer is not None and not self._peer.ended:
             return self._peer
         if self._opening is None or self._opening.done():
@@ -87,9 +98,7 @@ class SrdLink:
         if peer is self._peer:
             self._peer = None
             for future in self._calls.values():
-                if not future.done():
-                    future.set_exception(LinkError(f"{self.name}: has ended"))
-                    future.exception()  # who asked may have given up
+                self._fail(future, "has ended")
 
     async def _receive_reply(self, peer: Peer) -> None:
         reply = reply_untrusted((await peer.recv()).data())

@@ -79,7 +79,7 @@ class Member:
     """By extent; see `missing`."""
     writing: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Writes that it has not acknowledged: first block and end, by number."""
-    reads: int = 0
+    calls: int = 0
     """That are on their way."""
     leased_until: float = -np.inf
     _repaired_to: int = 0
@@ -181,11 +181,11 @@ class View:
         return any(member.can_read(first, end) for member in self.members.values())
 
     def readers(self, first: int, end: int) -> list[int]:
-        """Return the members that may be read, those with the fewest reads on their way first, equals in turn."""
+        """Return the members that may be read, those with the fewest calls on their way first, equals in turn."""
         able = [number for number, member in self.members.items() if member.can_read(first, end)]
         self._turn += 1
         able = able[self._turn % len(able) :] + able[: self._turn % len(able)] if able else able
-        return sorted(able, key=lambda number: self.members[number].reads)
+        return sorted(able, key=lambda number: self.members[number].calls)
 
     def renew(self, member: int, *, sent_at: float) -> None:
         """Note that a member has done a command."""

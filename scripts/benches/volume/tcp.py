@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from nitro_emu.ebs.attachment import Attachment, Settings
+from nitro_emu.ebs.attachment import Attachment, Settings, claimed
 from nitro_emu.ebs.capsule import (
     MAX_IO_BYTES,
     Command,
@@ -140,8 +140,11 @@ class TcpLink:
         self._calls: dict[int, tuple[asyncio.Future[Reply], Buffer | None]] = {}
         self._number = 0
 
-    async def call(self, command: Command, *, buffer: Buffer | None = None) -> Reply:
+    def call(self, command: Command, *, buffer: Buffer | None = None) -> asyncio.Future[Reply]:
         """See Link."""
+        return asyncio.ensure_future(self._call(command, buffer))
+
+    async def _call(self, command: Command, buffer: Buffer | None) -> Reply:
         self._number += 1
         number = self._number
         capsule = replace(command, number=number).encode()
@@ -206,7 +209,8 @@ async def attach(run_dir: str, name: str, size_bytes: int, servers: list[tuple[s
         )
         device = EncryptedDevice(volume, key=bytes(range(KEY_BYTES)))
         settings = Settings(name=name, run_dir=Path(run_dir))
-        attachment = await stack.enter_async_context(Attachment.open(settings, device=device))
+        control = stack.enter_context(claimed(settings))
+        attachment = await stack.enter_async_context(Attachment.open(settings, control=control, device=device))
         emit("ready")
         await attachment.detached.wait()
     return 0

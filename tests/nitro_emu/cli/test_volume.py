@@ -132,6 +132,10 @@ def test_a_volume_on_servers(called: Called, tmp_path: Path) -> None:
             assert row["servers"] == [f"{address}:4420" for address in servers.addresses]
             device = json.loads(called("status", "vol-1", "--json").stdout)["device"]
             assert device["replicas"] == dict.fromkeys(row["servers"], "complete")
+            again = ["--run-dir", str(servers.run_dir), "--card-file", str(servers.card), *servers.options]
+            second = run_to_end(command("attach", "vol-1", *again))
+            holder = f"volume vol-1 is attached already, by process {volume.process.popen.pid}, which listens at"
+            fails(second, status=1, error=holder)
             volume.detach()
         other = tmp_path / "other.yaml"
         other.write_text("vfs: [{name: efa_0, address: 127.0.0.1}]\nkey_file: other.key\n")

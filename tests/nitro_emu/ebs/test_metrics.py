@@ -7,7 +7,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from netns.base.metrics import exposition
-from nitro_emu.ebs.attachment import Attachment, Settings
+from nitro_emu.ebs.attachment import Attachment, Settings, claimed
 from nitro_emu.ebs.memory import MemoryDevice
 from nitro_emu.ebs.metrics import VolumeCollector
 from nitro_emu.ebs.request import Command
@@ -16,13 +16,15 @@ from nitro_emu.ebs.statistics import BOUNDS_US
 
 async def test_counters_and_histograms(tmp_path: Path) -> None:
     settings = Settings(name="vol-1", run_dir=tmp_path)
-    async with Attachment.open(settings, device=MemoryDevice(1 << 20)) as attachment:
-        done = attachment.front.statistics.by_command[Command.READ]
-        for us in (20, 20, 100, 1e9):
-            done.operations += 1
-            done.bytes += 4096
-            done.latency.add(us)
-        text = exposition(VolumeCollector(attachment.status()), as_openmetrics=False)[1].decode()
+    device = MemoryDevice(1 << 20)
+    with claimed(settings) as control:
+        async with Attachment.open(settings, control=control, device=device) as attachment:
+            done = attachment.front.statistics.by_command[Command.READ]
+            for us in (20, 20, 100, 1e9):
+                done.operations += 1
+                done.bytes += 4096
+                done.latency.add(us)
+            text = exposition(VolumeCollector(attachment.status()), as_openmetrics=False)[1].decode()
     samples = {
         (sample.name, sample.labels.get("command"), sample.labels.get("le")): sample.value
         for family in text_string_to_metric_families(text)

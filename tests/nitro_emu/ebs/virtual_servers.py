@@ -157,6 +157,7 @@ class Link:
         self.server = server
         self.random = random
         self.is_cut = False
+        self.call_s = CALL_S
         self._writer = writer
 
     def heal(self) -> None:
@@ -167,13 +168,16 @@ class Link:
         await asyncio.sleep(self.random.expovariate(1 / 0.0003))
         return not self.is_cut
 
-    async def call(self, command: Command, *, buffer: link.Buffer | None = None) -> Reply:
+    def call(self, command: Command, *, buffer: link.Buffer | None = None) -> asyncio.Future[Reply]:
+        return asyncio.ensure_future(self._call(command, buffer))
+
+    async def _call(self, command: Command, buffer: link.Buffer | None) -> Reply:
         assert buffer is None or isinstance(buffer, Buffer)
         await self._writer.wait()
         done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         carrying = asyncio.ensure_future(self._carry(command, buffer, done))
         carrying.add_done_callback(lambda _: None)
-        await asyncio.wait([done], timeout=CALL_S)
+        await asyncio.wait([done], timeout=self.call_s)
         await self._writer.wait()
         if not done.done():
             done.cancel()
