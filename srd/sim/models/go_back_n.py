@@ -28,9 +28,10 @@ RETRIES: Final = 7
 class GoBackNSender(Sender):
     """The requester."""
 
-    def __init__(self, packets: int, *, rate: Rate, packet_bytes: int) -> None:
+    def __init__(self, packets: int, *, rate: Rate, packet_bytes: int, timeout_ns: int = TIMEOUT_NS) -> None:
         super().__init__(packets)
         self.rate = rate
+        self._timeout_ns = timeout_ns
         self._packet_bytes = packet_bytes
         self._next = self._highest = 0
         self._taken_at = -NEVER_NS
@@ -57,7 +58,7 @@ class GoBackNSender(Sender):
             self.resent += 1
         self._highest = max(self._highest, self._next)
         if self.timeout_at == NEVER_NS:
-            self.timeout_at = now_ns + TIMEOUT_NS
+            self.timeout_at = now_ns + self._timeout_ns
         return psn
 
     def handle(self, reply: Reply, now_ns: int) -> None:
@@ -69,7 +70,7 @@ class GoBackNSender(Sender):
             self.acknowledged = reply.cumulative
             self._next = max(self._next, reply.cumulative)
             self._retries = 0
-            self.timeout_at = NEVER_NS if self.acknowledged == self._highest else now_ns + TIMEOUT_NS
+            self.timeout_at = NEVER_NS if self.acknowledged == self._highest else now_ns + self._timeout_ns
         if reply.kind is ReplyKind.NAK and reply.cumulative == self.acknowledged:
             self._next = reply.cumulative
 
@@ -78,7 +79,7 @@ class GoBackNSender(Sender):
         self._retries += 1
         self._next = self.acknowledged
         self.has_failed = self._retries > RETRIES
-        self.timeout_at = NEVER_NS if self.has_failed else now_ns + TIMEOUT_NS
+        self.timeout_at = NEVER_NS if self.has_failed else now_ns + self._timeout_ns
 
 
 class GoBackNReceiver(Receiver):

@@ -25,9 +25,12 @@ RTO_HIGH_NS: Final = 320_000
 class IrnSender(Sender):
     """The requester."""
 
-    def __init__(self, packets: int, *, window_packets: int) -> None:
+    def __init__(
+        self, packets: int, *, window_packets: int, rto_low_ns: int = RTO_LOW_NS, rto_high_ns: int = RTO_HIGH_NS
+    ) -> None:
         """`window_packets`: the bandwidth-delay product of the path."""
         super().__init__(packets)
+        self._rto_low_ns, self._rto_high_ns = rto_low_ns, rto_high_ns
         self.window_packets = window_packets
         self._next = 0
         self._arrived: set[int] = set()  # beyond the cumulative acknowledgement
@@ -70,7 +73,7 @@ class IrnSender(Sender):
 
     def _set_timeout(self, now_ns: int) -> None:
         flying = self._next - self.acknowledged - len(self._arrived)
-        self.timeout_at = now_ns + (RTO_LOW_NS if flying <= RTO_LOW_PACKETS else RTO_HIGH_NS)
+        self.timeout_at = now_ns + (self._rto_low_ns if flying <= RTO_LOW_PACKETS else self._rto_high_ns)
 
     def handle(self, reply: Reply, now_ns: int) -> None:
         """Take an acknowledgement; a NACK begins the recovery."""

@@ -34,9 +34,10 @@ class _Sent(NamedTuple):
 class TcpSender(Sender):
     """`delivered` counts transmissions that were acknowledged, `lost` those taken for lost."""
 
-    def __init__(self, packets: int, *, controller: TcpController) -> None:
+    def __init__(self, packets: int, *, controller: TcpController, min_rto_s: float = MIN_RTO_S) -> None:
         super().__init__(packets)
         self.controller = controller
+        self._min_rto_s = min_rto_s
         self.delivered = self.lost = 0
         self._next = 0
         self._again: deque[int] = deque()
@@ -124,7 +125,7 @@ class TcpSender(Sender):
         if not self._inflight or self.is_done:
             self.timeout_at = NEVER_NS
             return
-        after_s = max(self._srtt_s + 4 * self._rttvar_s, MIN_RTO_S) if self._srtt_s else 1.0
+        after_s = max(self._srtt_s + 4 * self._rttvar_s, self._min_rto_s) if self._srtt_s else 1.0
         after_s *= 1 << min(self._backoff, 6)
         if self._srtt_s and not self._is_probing and self._highest >= self._recovery_until:
             after_s = min(after_s, 2 * self._srtt_s + PROBE_SLACK_S)

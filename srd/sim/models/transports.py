@@ -28,10 +28,10 @@ from srd.sim.models.dcqcn import (
     Notifications,
 )
 from srd.sim.models.flow import NS_PER_S, Rate, Receiver, Sender
-from srd.sim.models.go_back_n import GoBackNReceiver, GoBackNSender
-from srd.sim.models.irn import IrnSender
+from srd.sim.models.go_back_n import TIMEOUT_EXPONENT, GoBackNReceiver, GoBackNSender
+from srd.sim.models.irn import RTO_HIGH_NS, RTO_LOW_NS, IrnSender
 from srd.sim.models.nic import Flow, Framing
-from srd.sim.models.tcp import TcpSender
+from srd.sim.models.tcp import MIN_RTO_S, TcpSender
 from srd.sim.simulation import Simulation
 from srd.sim.transport import Done, Transport
 
@@ -50,16 +50,23 @@ LOSSY_ALPHA: Final = LOSSLESS_ALPHA
 """Of a queue: so all transports meet the same threshold."""
 DCTCP_MARK_BYTES_PER_GBPS: Final = 3000
 """30 kB at 10 Gbit/s, as in the runs of HPCC (SIGCOMM 2019); RFC 8257 wants more than a seventh of the round trip."""
-DCQCN_LOW_BYTES: Final = 5_000
-DCQCN_HIGH_BYTES: Final = 200_000
-DCQCN_MOST: Final = 0.01
+PAPER_MARKING: Final = RedProfile(5_000, 200_000, 0.01)
 """Kmin, Kmax and Pmax of the paper (section 5.2), at 40 Gbit/s; the two lengths are scaled with the rate."""
+FIRMWARE_MARKING: Final = RedProfile(100_000, 400_000, 0.2)
+"""Of HPCC's runs, at 25 Gbit/s."""
+PAPER_CONFIG: Final = DcqcnConfig()
+FIRMWARE_CONFIG: Final = FirmwareConfig()
 
 
 def fastest_bps(topology: Topology) -> int:
     """Return the rate of the fastest link; 0 if none has one."""
     shapes = chain.from_iterable((link.shape_ab, link.shape_ba) for link in topology.links)
     return max((shape.rate_bps for shape in shapes if shape is not None), default=0)
+
+
+def scaled(marking: RedProfile, factor: float) -> RedProfile:
+    """Return a marking whose lengths are multiplied."""
+    return RedProfile(round(marking.low_bytes * factor), round(marking.high_bytes * factor), marking.most)
 
 
 def roce_framing(*, mtu: int, priority: int, extra_bytes: int = 0) -> Framing:
@@ -77,11 +84,17 @@ def tcp_framing(*, mtu: int) -> Framing:
 
 
 class ModelTransport(Transport):
-    """What the models have in common. Their connections are open."""
+    """What the models have in common. Their connections are open. Settings are published ones unless others are given.
+
+    `alpha`: of the dynamic threshold of the switches.
+    """
+
+    def __init__(self, *, alpha: float = LOSSY_ALPHA) -> None:
+        self.alpha = alpha
 
     def switches(self, topology: Topology) -> SwitchProfile:
         """Return the switches that it is meant for."""
-        return SwitchProfile(classes={LOSSY: ClassProfile(alpha=LOSSY_ALPHA)}, seed=topology.seed)
+        return SwitchProfile(classes={LOSSY: ClassProfile(alpha=self.alpha)}, seed=topology.seed)
 
     def simulation(self, topology: Topology, *, config: ProtocolConfig, seed: int) -> Simulation:
         """Return a simulation with such switches. Raises ShapeError if a link has no rate."""
@@ -135,9 +148,13 @@ class ModelTransport(Transport):
 class Roce(ModelTransport):
     """RoCEv2 on switches that pause: go-back-N, line rate."""
 
+    def __init__(self, *, alpha: float = LOSSLESS_ALPHA, timeout_exponent: int = TIMEOUT_EXPONENT) -> None:
+        super().__init__(alpha=alpha)
+        self.timeout_ns = 4096 << timeout_exponent
+
     def switches(self, topology: Topology) -> SwitchProfile:
         """Return switches with one lossless class, which may mark."""
-        profile = ClassProfile(lossless=True, alpha=LOSSLESS_ALPHA, red=self.red(fastest_bps(topology)))
+        profile = ClassProfile(lossless=True, alpha=self.alpha, red=self.red(fastest_bps(topology)))
         return SwitchProfile(classes={LOSSY: ClassProfile(), LOSSLESS: profile}, seed=topology.seed)
 
     def red(self, rate_bps: int) -> RedProfile | None:
@@ -151,7 +168,12 @@ class Roce(ModelTransport):
 
     def equip(self, flow: Flow, *, packets: int) -> None:
         """Go-back-N at both ends."""
-        flow.sender = GoBackNSender(packets, rate=self.rate(line_bps(flow)), packet_bytes=flow.length_bytes(0))
+        flow.sender = GoBackNSender(
+            packets,
+            rate=self.rate(line_bps(flow)),
+            packet_bytes=flow.length_bytes(0),
+            timeout_ns=self.timeout_ns,
+        )
         flow.receiver = GoBackNReceiver(packets)
 
     def rate(self, rate_bps: int) -> Rate:
@@ -160,16 +182,26 @@ class Roce(ModelTransport):
 
 
 class Dcqcn(Roce):
-    """RoCEv2 with DCQCN, the paper's settings, on switches that pause and mark."""
+    """RoCEv2 with DCQCN, the paper's settings, on switches that pause and mark. `marking`: at PAPER_BPS."""
+
+    def __init__(
+        self,
+        *,
+        alpha: float = LOSSLESS_ALPHA,
+        config: DcqcnConfig = PAPER_CONFIG,
+        marking: RedProfile = PAPER_MARKING,
+    ) -> None:
+        super().__init__(alpha=alpha)
+        self.config = config
+        self.marking = marking
 
     def interval_us(self) -> float:
         """Return the shortest time between two notifications of a flow."""
-        return DcqcnConfig().notification_interval_us
+        return self.config.notification_interval_us
 
     def red(self, rate_bps: int) -> RedProfile | None:
-        """Return the paper's marking."""
-        scale = rate_bps / PAPER_BPS
-        return RedProfile(round(DCQCN_LOW_BYTES * scale), round(DCQCN_HIGH_BYTES * scale), DCQCN_MOST)
+        """Return the marking."""
+        return scaled(self.marking, rate_bps / PAPER_BPS)
 
     def equip(self, flow: Flow, *, packets: int) -> None:
         """Notify of marks, too."""
@@ -178,28 +210,43 @@ class Dcqcn(Roce):
 
     def rate(self, rate_bps: int) -> Rate:
         """Return DCQCN's."""
-        return DcqcnRate(rate_bps)
+        return DcqcnRate(rate_bps, self.config)
 
 
 class DcqcnFirmware(Dcqcn):
-    """The same with the defaults of network cards, and the marking of HPCC's runs."""
+    """The same with the defaults of network cards, and the marking of HPCC's runs. `marking`: at FIRMWARE_BPS."""
+
+    def __init__(
+        self,
+        *,
+        alpha: float = LOSSLESS_ALPHA,
+        firmware: FirmwareConfig = FIRMWARE_CONFIG,
+        marking: RedProfile = FIRMWARE_MARKING,
+    ) -> None:
+        super().__init__(alpha=alpha, marking=marking)
+        self.firmware = firmware
 
     def interval_us(self) -> float:
         """Return that of the cards."""
-        return FirmwareConfig().notification_interval_us
+        return self.firmware.notification_interval_us
 
     def red(self, rate_bps: int) -> RedProfile | None:
-        """Return 100 and 400 kB at 25 Gbit/s, and a fifth."""
-        scale = rate_bps / FIRMWARE_BPS
-        return RedProfile(round(100_000 * scale), round(400_000 * scale), 0.2)
+        """Return the marking."""
+        return scaled(self.marking, rate_bps / FIRMWARE_BPS)
 
     def rate(self, rate_bps: int) -> Rate:
         """Return the cards'."""
-        return FirmwareRate(rate_bps)
+        return FirmwareRate(rate_bps, self.firmware)
 
 
 class Irn(ModelTransport):
     """IRN on switches that drop."""
+
+    def __init__(
+        self, *, alpha: float = LOSSY_ALPHA, rto_low_ns: int = RTO_LOW_NS, rto_high_ns: int = RTO_HIGH_NS
+    ) -> None:
+        super().__init__(alpha=alpha)
+        self.rto_low_ns, self.rto_high_ns = rto_low_ns, rto_high_ns
 
     def framing(self, topology: Topology) -> Framing:
         """Return RoCEv2's with IRN's larger header."""
@@ -209,11 +256,17 @@ class Irn(ModelTransport):
         """The window is what the path holds."""
         length = flow.length_bytes(0)
         window = -(-path_bdp_bytes(flow) // length)
-        flow.sender = IrnSender(packets, window_packets=max(window, 1))
+        flow.sender = IrnSender(
+            packets, window_packets=max(window, 1), rto_low_ns=self.rto_low_ns, rto_high_ns=self.rto_high_ns
+        )
 
 
 class Cubic(ModelTransport):
     """TCP CUBIC on switches that drop."""
+
+    def __init__(self, *, alpha: float = LOSSY_ALPHA, min_rto_s: float = MIN_RTO_S) -> None:
+        super().__init__(alpha=alpha)
+        self.min_rto_s = min_rto_s
 
     def framing(self, topology: Topology) -> Framing:
         """Return TCP's."""
@@ -221,7 +274,7 @@ class Cubic(ModelTransport):
 
     def equip(self, flow: Flow, *, packets: int) -> None:
         """Each flow has a controller of its own."""
-        flow.sender = TcpSender(packets, controller=self.controller())
+        flow.sender = TcpSender(packets, controller=self.controller(), min_rto_s=self.min_rto_s)
 
     def controller(self) -> TcpController:
         """Return the controller of a flow."""
@@ -231,10 +284,20 @@ class Cubic(ModelTransport):
 class Dctcp(Cubic):
     """DCTCP on switches that mark, and drop."""
 
+    def __init__(
+        self,
+        *,
+        alpha: float = LOSSY_ALPHA,
+        min_rto_s: float = MIN_RTO_S,
+        mark_bytes_per_gbps: int = DCTCP_MARK_BYTES_PER_GBPS,
+    ) -> None:
+        super().__init__(alpha=alpha, min_rto_s=min_rto_s)
+        self.mark_bytes_per_gbps = mark_bytes_per_gbps
+
     def switches(self, topology: Topology) -> SwitchProfile:
         """Return switches that mark all packets that leave a queue longer than K."""
-        mark = round(fastest_bps(topology) / 1e9 * DCTCP_MARK_BYTES_PER_GBPS)
-        profile = ClassProfile(alpha=LOSSY_ALPHA, red=RedProfile(mark, mark))
+        mark = round(fastest_bps(topology) / 1e9 * self.mark_bytes_per_gbps)
+        profile = ClassProfile(alpha=self.alpha, red=RedProfile(mark, mark))
         return SwitchProfile(classes={LOSSY: profile}, seed=topology.seed)
 
     def controller(self) -> TcpController:

@@ -43,6 +43,8 @@ class Contender:
     switches: ModelTransport
     """Whose switches."""
     watchdog: WatchdogProfile | None = None
+    config: ProtocolConfig = CONFIG
+    """Settings of SRD's cores."""
 
 
 CONTENDERS: Final[dict[str, Contender]] = {
@@ -128,7 +130,7 @@ def prepare(
     """Return the stage. `buffers`: of switches that have another one."""
     changes: dict[str, Any] = {"watchdog": contender.watchdog, "buffers": buffers or {}}
     profile = replace(contender.switches.switches(topology), **changes)
-    simulation = Simulation(topology, config=CONFIG, seed=seed, switches=profile)
+    simulation = Simulation(topology, config=contender.config, seed=seed, switches=profile)
     contender.transport.prepare(simulation, pairs)
     return Stage(contender, simulation, simulation.now_ns)
 
