@@ -50,27 +50,27 @@ demo:
 demo-card:
 	@scripts/require-root "make demo-card" "builds network namespaces"
 	@$(SETUP) --extras cli,lab,card $(PROGRAMS)
-	@$(BIN)/python scripts/demo_card.py $(DEMO_FLAGS)
+	@$(BIN)/python scripts/demo card $(DEMO_FLAGS)
 
 demo-volume:
 	@scripts/require-root "make demo-volume" "builds network namespaces"
 	@$(SETUP) --extras cli,lab,card $(PROGRAMS) $(VOLUME_PROGRAMS)
-	@$(BIN)/python scripts/demo_volume.py $(DEMO_FLAGS)
+	@$(BIN)/python scripts/demo volume $(DEMO_FLAGS)
 
 demo-governance:
 	@scripts/require-root "make demo-governance" "builds network namespaces"
 	@$(SETUP) --extras cli,lab $(PROGRAMS)
-	@$(BIN)/python scripts/demo_governance.py
+	@$(BIN)/python scripts/demo governance
 
 demo-roce:
 	@$(SETUP) --extras cli,lab,report
-	@$(BIN)/python scripts/demo_roce.py $(DEMO_FLAGS)
+	@$(BIN)/python scripts/demo roce $(DEMO_FLAGS)
 
 demo-training:
 	@scripts/require-root "make demo-training" "builds network namespaces"
 	@$(SETUP) --extras cli,lab,report $(PROGRAMS)
 	@scripts/setup-torch
-	@$(BIN)/python scripts/demo_training.py $(DEMO_FLAGS)
+	@$(BIN)/python scripts/demo training $(DEMO_FLAGS)
 
 quick:
 	@$(SETUP) --dependencies

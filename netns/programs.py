@@ -11,6 +11,7 @@ import ctypes
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Sequence
 from typing import Final
 
@@ -37,6 +38,8 @@ _PACKAGES: Final = {
 """Debian's packages."""
 
 
+WITHIN_S: Final = 10.0
+"""Of a program that changes or tells what the kernel has."""
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
@@ -53,6 +56,21 @@ def end_with(parent_pid: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it has ended before the call
         os._exit(1)
+
+
+def output_of(command: Sequence[str], *, called: str) -> str:
+    """Run a command to its end, and return what it prints on stdout.
+
+    Raises BackendError if it fails or takes too long, with what it is `called`, and why.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BackendError(f"{called}: {error}") from None
+    if done.returncode != 0:
+        complaint = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
+        raise BackendError(f"{called}: {complaint}")
+    return done.stdout
 
 
 def tool(name: str) -> str:

@@ -18,14 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from netns.errors import LabError
 from netns.examples import file_named
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import level_named
 from netns.lab.lab import Lab
 from netns.programs import ending_with_us
-from netns.signals import signals_raise
 from netns.topology.file import read_topology
+from scripts.harness.demo import demo
+from scripts.harness.errors import BenchError
 
 TIMEOUT_S: Final = 100.0
 STEPS: Final = 60
@@ -79,10 +79,6 @@ CLUSTER: Final = (
 )
 
 
-class DemoError(Exception):
-    """It did not go as it should."""
-
-
 class _Demo:
     def __init__(self, directory: Path, lab: Lab) -> None:
         self._directory, self._lab = directory, lab
@@ -92,11 +88,11 @@ class _Demo:
         self._leaf_of = {node.name: node.labels[level_named("3")] for node in nodes_of(lab.topology)}
 
     def queue(self, *words: str) -> str:
-        """Run `srd-lab queue` and return what it prints. Raises DemoError."""
+        """Run `srd-lab queue` and return what it prints. Raises BenchError."""
         command = [sys.executable, "-m", "netns", "queue", *words]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise DemoError(f"srd-lab queue {' '.join(words)}: {done.stderr.strip()}")
+            raise BenchError(f"srd-lab queue {' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
 
     def jobs(self) -> dict[str, Any]:
@@ -106,17 +102,17 @@ class _Demo:
     def until(
         self, what: str, condition: Callable[[dict[str, Any]], bool], server: subprocess.Popen[str]
     ) -> dict[str, Any]:
-        """Wait until the records are so. Raises DemoError."""
+        """Wait until the records are so. Raises BenchError."""
         give_up_at = time.monotonic() + TIMEOUT_S
         while time.monotonic() < give_up_at and server.poll() is None:
             found = self.jobs()
             if condition(found):
                 return found
             time.sleep(STEP_S)
-        raise DemoError(f"not so within {TIMEOUT_S:g} s: {what}: {json.dumps(self.jobs())}")
+        raise BenchError(f"not so within {TIMEOUT_S:g} s: {what}: {json.dumps(self.jobs())}")
 
     def play(self) -> None:
-        """Play it. Raises DemoError."""
+        """Play it. Raises BenchError."""
         command = ["-m", "netns", "queue", "run", str(self._directory / "cluster.yaml"), "--lab", self._lab.name]
         server = subprocess.Popen(
             ending_with_us([sys.executable, *command]), env=self._environment, stdout=None, text=True
@@ -151,18 +147,14 @@ class _Demo:
 
 def _expect(condition: bool, what: str) -> None:  # noqa: FBT001 - an assertion
     if not condition:
-        raise DemoError(f"not so: {what}")
+        raise BenchError(f"not so: {what}")
 
 
-def main() -> int:
-    """Build the lab, play, and remove it."""
+@demo("demo-governance")
+def command() -> None:
+    """Let two teams share a lab of 16 hosts: one lends, the other borrows, and gives back."""
     started_at = time.monotonic()
-    try:
-        topology = read_topology(file_named("cluster"))
-        with tempfile.TemporaryDirectory() as directory, signals_raise(), Lab.up(topology) as lab:
-            _Demo(Path(directory), lab).play()
-    except (DemoError, LabError) as error:
-        print(f"demo-governance: {error}", file=sys.stderr)
-        return 1
+    topology = read_topology(file_named("cluster"))
+    with tempfile.TemporaryDirectory() as directory, Lab.up(topology) as lab:
+        _Demo(Path(directory), lab).play()
     print(f"all as it should be, in {time.monotonic() - started_at:.0f} s")
-    return 0

@@ -71,8 +71,7 @@ def test_sdist__has_what_readme_uses(checkout: Path, tmp_path: Path) -> None:
     for package in ("netns", "nitro_emu"):
         wanted |= {path.relative_to(ROOT) for path in (ROOT / package / "examples").glob("*.yaml")}
     wanted |= {
-        Path(name)
-        for name in ("Makefile", "scripts/setup", "scripts/demo_card.py", "tests/conftest.py", "CITATION.cff")
+        Path(name) for name in ("Makefile", "scripts/setup", "scripts/demo", "tests/conftest.py", "CITATION.cff")
     }
     assert {path for path in wanted if (ROOT / path).is_file()} <= inside
     with tarfile.open(archive) as opened:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 from netns.base.addresses import host_port_text
+from netns.base.tasks import Tasks
 
 MAX_REQUEST_BYTES: Final = 8 << 10
 MAX_CLIENTS: Final = 16
@@ -62,23 +63,18 @@ class Clients:
 
     def __init__(self, routes: Mapping[str, Handler]) -> None:
         self._routes = routes
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one client, unless there are too many."""
         if len(self._tasks) >= MAX_CLIENTS:
             writer.transport.abort()
             return
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._serve(reader, writer))
 
     async def close(self) -> None:
         """End all connections."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.end()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -122,6 +122,18 @@ class Rate(_Amount[int]):
         return f"{amount / 1e6:.10g}mbit" if amount else "0"
 
 
+interval_option: Final = click.option(
+    "-i",
+    "--interval",
+    "interval_s",
+    type=Duration(least_s=0.1, most_s=86400.0),
+    default="1s",
+    show_default=True,
+    help="Time between samples.",
+)
+"""Of a live view."""
+
+
 class HostPort(click.ParamType[tuple[str, int]]):
     """HOST[:PORT], with an IPv6 address in brackets if a port follows."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.table import Table
 
 PIPE_COLUMNS: Final = 1_000_000
@@ -35,6 +36,20 @@ def console() -> Console:
 def print_table(made: RenderableType) -> None:
     """Print a table, or several."""
     console().print(made)
+
+
+def show_screens(screens: Iterable[RenderableType], *, terminal: Console, is_lasting: bool = True) -> None:
+    """Show each in place of the one before on a terminal; elsewhere print each.
+
+    `is_lasting`: what the terminal showed comes back at the end; else the last one stays.
+    """
+    if not terminal.is_terminal:
+        for screen in screens:
+            terminal.print(screen)
+        return
+    with Live(console=terminal, auto_refresh=False, screen=is_lasting) as live:
+        for screen in screens:
+            live.update(screen, refresh=True)
 
 
 def count(things: Sequence[object], one: str, many: str | None = None) -> str:

@@ -11,27 +11,18 @@ from typing import Any
 
 import click
 from rich.console import Group
-from rich.live import Live
 from rich.text import Text
 
 from netns.backends.choice import require_root
-from netns.base.options import Duration, json_lines_option
-from netns.base.tables import console, print_table, table
+from netns.base.options import interval_option, json_lines_option
+from netns.base.tables import console, show_screens, table
 from netns.cli.commands import LAB_OPTION, lab_named
 from netns.lab.lab import Lab, LinkCounters
 
 
 @click.command()
 @LAB_OPTION
-@click.option(
-    "-i",
-    "--interval",
-    "interval_s",
-    type=Duration(least_s=0.1, most_s=86400),
-    default="1s",
-    show_default=True,
-    help="Time between samples.",
-)
+@interval_option
 @click.option("--count", type=click.IntRange(min=1), help="Stop after so many samples; default: on Ctrl-C.")
 @click.option("--busy", is_flag=True, help="Only links with traffic, drops or a queue.")
 @json_lines_option
@@ -54,13 +45,8 @@ def _show(lab: Lab, seen: Iterator[list[LinkRates]], *, lasting: bool, busy: boo
         for found in seen:
             click.echo(json.dumps({"lab": lab.name, "links": [asdict(each) for each in _shown(found, busy=busy)]}))
         return
-    if not (terminal := console()).is_terminal:
-        for found in seen:
-            print_table(_screen(lab, _shown(found, busy=busy)))
-        return
-    with Live(console=terminal, auto_refresh=False, screen=lasting) as live:
-        for found in seen:
-            live.update(_screen(lab, _shown(found, busy=busy)), refresh=True)
+    screens = (_screen(lab, _shown(found, busy=busy)) for found in seen)
+    show_screens(screens, terminal=console(), is_lasting=lasting)
 
 
 def _samples(lab: Lab, *, interval_s: float, count: int | None) -> Iterator[list[LinkRates]]:

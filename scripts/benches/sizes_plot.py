@@ -7,8 +7,6 @@ smallest and the largest.
 
 from __future__ import annotations
 
-import io
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,31 +15,14 @@ from typing import Any, Final
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-import click
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scripts.benches.cases.latency import name_of
 from scripts.benches.cases.sizes import SIZES
+from scripts.benches.picture import COLOURS, picture_command, styled, svg_of
 
-COLOURS: Final = {"SRD": "#0072b2", "TCP": "#d55e00"}
 LABELLED_SIZES: Final = SIZES[::2]
-
-
-@click.command()
-@click.argument("outcome", type=click.File())
-@click.argument("picture", type=click.Path(dir_okay=False, path_type=Path))
-def main(outcome: Any, picture: Path) -> None:
-    """Draw OUTCOME, the JSON of `scripts/bench sizes --json` (-: stdin), into the file PICTURE."""
-    try:
-        series = series_of(json.load(outcome))
-    except (ValueError, KeyError, TypeError) as error:
-        raise click.ClickException(f"{outcome.name}: not the JSON of scripts/bench sizes ({error!r})") from None
-    try:
-        picture.write_text(svg(series))
-    except OSError as error:
-        raise click.ClickException(f"{picture}: {error.strerror}") from None
 
 
 def series_of(outcome: Mapping[str, Any]) -> dict[str, list[list[float]]]:
@@ -61,9 +42,7 @@ def series_of(outcome: Mapping[str, Any]) -> dict[str, list[list[float]]]:
 
 def svg(series: Mapping[str, Sequence[Sequence[float]]]) -> str:
     """Return the picture."""
-    with mpl.rc_context(
-        {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10, "svg.hashsalt": "sizes"}
-    ):
+    with styled():
         figure = Figure(figsize=(7.6, 4.2), layout="constrained", facecolor="white")
         axes = figure.subplots()
         for name, rounds in series.items():
@@ -75,9 +54,7 @@ def svg(series: Mapping[str, Sequence[Sequence[float]]]) -> str:
         axes.set_ylabel("round trip, p50, us")
         axes.grid(visible=True, which="both", alpha=0.2, linewidth=0.6)
         axes.legend(frameon=False)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+        return svg_of(figure)
 
 
 def _draw(axes: Axes, name: str, rounds: Sequence[Sequence[float]]) -> None:
@@ -93,6 +70,8 @@ def _label(size: int) -> str:
             return f"{size >> shift} {unit}"
     return f"{size} B"
 
+
+main = picture_command("sizes", series_of=series_of, svg=svg)
 
 if __name__ == "__main__":
     main()

@@ -7,38 +7,18 @@ axes logarithmic; the median of the rounds.
 
 from __future__ import annotations
 
-import io
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-import click
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from scripts.benches.picture import COLOURS, picture_command, styled, svg_of
 from scripts.benches.volume.measure import BINS_US, fraction_name
-
-COLOURS: Final = {"SRD": "#0072b2", "TCP": "#d55e00"}
-
-
-@click.command()
-@click.argument("outcome", type=click.File())
-@click.argument("picture", type=click.Path(dir_okay=False, path_type=Path))
-def main(outcome: Any, picture: Path) -> None:
-    """Draw OUTCOME, the JSON of `scripts/bench volume --json` (-: stdin), into the file PICTURE."""
-    try:
-        series = series_of(json.load(outcome))
-    except (ValueError, KeyError, TypeError) as error:
-        raise click.ClickException(f"{outcome.name}: not the JSON of scripts/bench volume ({error!r})") from None
-    try:
-        picture.write_text(svg(series))
-    except OSError as error:
-        raise click.ClickException(f"{picture}: {error.strerror}") from None
 
 
 def series_of(outcome: Mapping[str, Any]) -> dict[str, list[float]]:
@@ -52,7 +32,7 @@ def series_of(outcome: Mapping[str, Any]) -> dict[str, list[float]]:
 
 def svg(series: Mapping[str, list[float]]) -> str:
     """Return the picture."""
-    with mpl.rc_context({"svg.hashsalt": "open-srd", "font.size": 10}):
+    with styled():
         figure = Figure(figsize=(7, 3.6), layout="constrained")
         axes = figure.add_subplot()
         for offset, (name, fractions) in zip((-0.2, 0.2), series.items(), strict=True):
@@ -65,10 +45,10 @@ def svg(series: Mapping[str, list[float]]) -> str:
         axes.set_title("16 KiB reads of a volume, 1 % loss at each of four spines", fontsize=10)
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None})
-    return drawn.getvalue()
+        return svg_of(figure)
 
+
+main = picture_command("volume", series_of=series_of, svg=svg)
 
 if __name__ == "__main__":
     main()

@@ -9,8 +9,6 @@ passes a link meanwhile is captured, and searched for their data. The last part 
 from __future__ import annotations
 
 import shutil
-import signal
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,24 +19,22 @@ from typing import Any, Final
 
 import click
 
-from netns.errors import LabError
 from netns.lab.lab import Lab
 from netns.topology.model import Topology, reference
 from nitro_emu.card.control import ask
-from nitro_emu.errors import NitroError
 from scripts.card_demo import tables
 from scripts.card_demo.checks import Check, attestation, denials, tampering
 from scripts.card_demo.pattern import WORD_BYTES, data
 from scripts.card_demo.stage import CHIPS, INTERFACES, Interface, Stage
 from scripts.card_demo.wire import Capture, captured
 from scripts.harness.client_server import python
+from scripts.harness.demo import demo
 from scripts.harness.efa_perf import commands
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ProcessGroup
 from scripts.harness.two_hosts import LOOPBACK
 from srd.compare.fabric import conditioned
 from srd.compare.grid import Condition
-from srd.errors import SrdError
 from srd.perf.figures import MB
 from srd.perf.sweep.plan import Operation, Sweep
 
@@ -75,7 +71,7 @@ WORKS: Final = (
 )
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@demo("demo-card")
 @click.option("--loss", "loss_percent", default=1.0, show_default=True, help="Loss on every spine, in per cent.")
 @click.option("--share", default=1.0, show_default=True, help="Share of the usual number of messages and writes.")
 def command(*, loss_percent: float, share: float) -> None:
@@ -180,17 +176,3 @@ def _send_plainly(stage: Stage) -> None:
     send = python("srd", "send", str(source), f"{address}:{port}", *both)
     sender = stage.processes.start("srd send", stage.lab.command("h1", send))
     stage.wait_for(sender, "sent")
-
-
-def main() -> int:
-    """Run the demonstration; one line and status 1 when it cannot be done."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        command(standalone_mode=False)
-    except (BenchError, LabError, NitroError, SrdError, click.ClickException) as error:
-        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        print(f"demo-card: {message}", file=sys.stderr)
-        return 2 if isinstance(error, click.UsageError) else 1
-    except (KeyboardInterrupt, click.Abort):
-        return 130
-    return 0

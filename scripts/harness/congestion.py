@@ -5,15 +5,14 @@ Not the namespace's default, which may only be one that unprivileged users may h
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable
 
 from netns.lab.lab import Lab
-from scripts.harness.errors import BenchError
+from netns.programs import output_of
 
 
 def set_algorithm(lab: Lab, hosts: Iterable[str], *, name: str) -> None:
-    """Have new TCP connections of these hosts through the fabric use an algorithm. Raises BenchError if they cannot."""
+    """Have new TCP connections of these hosts through the fabric use an algorithm. Raises LabError if they cannot."""
     for host in hosts:
         route = _ip(lab, host, "show", "default").split(" congctl ")[0]
         _ip(lab, host, "replace", *route.split(), "congctl", name)
@@ -21,7 +20,4 @@ def set_algorithm(lab: Lab, hosts: Iterable[str], *, name: str) -> None:
 
 def _ip(lab: Lab, host: str, *arguments: str) -> str:
     command = lab.command(host, ["ip", "route", *arguments])
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BenchError(f"{host}: ip route {' '.join(arguments)}: {done.stderr.strip()}")
-    return done.stdout.strip()
+    return output_of(command, called=f"{host}: ip route {' '.join(arguments)}").strip()

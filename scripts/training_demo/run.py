@@ -9,8 +9,6 @@ stopped. gloo is TCP, here with Linux's default congestion control, cubic.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Final
 import click
 
 from netns.base.tables import print_table, table
-from netns.errors import LabError
+from scripts.harness.demo import demo
 from scripts.harness.errors import BenchError
 from scripts.training_demo.jobs import Plan, Training, train
 from scripts.training_demo.plots import draw
@@ -27,7 +25,7 @@ from scripts.training_demo.plots import draw
 BACKENDS: Final = ("srd", "gloo")
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@demo("demo-training")
 @click.option("--steps", default=300, show_default=True, type=click.IntRange(6), help="Steps of each training.")
 @click.option("--limit", "limit_s", default=45.0, show_default=True, help="Seconds until a training is stopped.")
 @click.option(
@@ -77,17 +75,3 @@ def _print(trainings: Sequence[Training]) -> None:
             training.error or "done",
         )
     print_table(made)
-
-
-def main() -> int:
-    """Run the demonstration; one line and status 1 when it cannot be done."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        command(standalone_mode=False)
-    except (BenchError, LabError, click.ClickException) as error:
-        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        print(f"demo-training: {message}", file=sys.stderr)
-        return 2 if isinstance(error, click.UsageError) else 1
-    except (KeyboardInterrupt, click.Abort):
-        return 130
-    return 0

@@ -9,8 +9,6 @@ again on its disk, and a spine drops everything without a word. At the end the s
 from __future__ import annotations
 
 import shutil
-import signal
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -19,16 +17,14 @@ from typing import Final
 
 import click
 
-from netns.errors import LabError
 from netns.faults import faults
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
-from nitro_emu.errors import NitroError
+from scripts.harness.demo import demo
 from scripts.harness.errors import BenchError
 from scripts.harness.fio import Fio, Job, Result
 from scripts.harness.process import ProcessGroup
 from scripts.harness.volume import VolumeLab, fabric, volume_lab
-from srd.errors import SrdError
 
 LAB_NAME: Final = "volume-demo"
 LINK: Final = Shape(delay_us=100, rate_bps=1_000_000_000)
@@ -43,7 +39,7 @@ REPAIR_S: Final = 40.0
 """For the replica that was away to get all that it lacks."""
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@demo("demo-volume")
 def command() -> None:
     """Write and verify an encrypted volume on three servers while one is killed and a spine dies."""
     with ExitStack() as stack:
@@ -105,17 +101,3 @@ def _show(volume: VolumeLab, result: Result) -> None:
     volume.await_repair(within_s=REPAIR_S)
     click.echo(volume.status_text())
     click.echo(volume.scrub())
-
-
-def main() -> int:
-    """Run the demonstration; one line and status 1 when it cannot be done."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        command(standalone_mode=False)
-    except (BenchError, LabError, NitroError, SrdError, click.ClickException) as error:
-        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        print(f"demo-volume: {message}", file=sys.stderr)
-        return 2 if isinstance(error, click.UsageError) else 1
-    except (KeyboardInterrupt, click.Abort):
-        return 130
-    return 0

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
 from devmem import RegionError
 from netns.base.addresses import host_port_text
 from netns.base.output import emit
 from netns.base.printable import printable
 from netns.base.standard_streams import is_output_error
+from netns.base.tasks import Tasks
 from srd.cli.progress import ProgressWatch
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
@@ -74,8 +75,8 @@ class Daemon:
         self.transfers = 0  # sessions that are not done
         self.failures = 0
         self._resumable = 0  # files lost by their senders, which may go on with them
-        self._tasks: set[asyncio.Task[None]] = set()  # one per peer, and one per leftover partial file
         self.outcomes: asyncio.Queue[SessionEnd | BaseException] = asyncio.Queue()  # of sessions, or a fatal error
+        self._tasks = Tasks(self.outcomes.put_nowait)  # one per peer, and one per leftover partial file
 
     async def serve(self, source: OpenListener, *, once: bool) -> int:
         """Listen until cancelled, or with `once` until one sender is done; return the exit status then."""
@@ -84,9 +85,9 @@ class Daemon:
             self.figures = opened.figures
             try:
                 self._say_listening(opened)
-                self._spawn(self._accept(opened.listener))
+                self._tasks.start(self._accept(opened.listener))
                 for leftover in left:
-                    self._spawn(self._expire(leftover, counts=False))
+                    self._tasks.start(self._expire(leftover, counts=False))
                 return await self._outcome(once=once)
             except asyncio.CancelledError:
                 if self.transfers:
@@ -94,9 +95,7 @@ class Daemon:
                 raise
             finally:
                 self.inbox.stop()
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self._tasks.end()
                 await opened.listener.close()
                 with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
                     self.inbox.close()
@@ -139,21 +138,9 @@ class Daemon:
                 return 1 if self.failures or outcome is SessionEnd.FAILED else 0
             within_s = NEXT_FILE_WITHIN_S if once else None
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task in the background; an exception of it ends the daemon."""
-
-        def ended(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                self.outcomes.put_nowait(error)
-
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(ended)
-
     async def _accept(self, listener: Endpoint) -> None:
         while True:
-            self._spawn(self._serve_peer(await listener.accept()))
+            self._tasks.start(self._serve_peer(await listener.accept()))
 
     async def _serve_peer(self, peer: Peer) -> None:
         """Receive files from a peer until it closes. Errors are logged and affect no other peer."""
@@ -178,7 +165,7 @@ class Daemon:
         """Keep what there is of a file for its sender to go on, as long as that tries."""
         self._resumable += 1
         leftover = Leftover(offer.transfer, offer.name, offer.retry_for_s + GRACE_S)
-        self._spawn(self._expire(leftover, counts=True))
+        self._tasks.start(self._expire(leftover, counts=True))
 
     async def _expire(self, leftover: Leftover, *, counts: bool) -> None:
         """Remove the leftover of a lost sender that did not retry in time. `counts`: the file then counts as failed."""

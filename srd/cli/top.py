@@ -8,15 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import click
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from netns.base.addresses import host_port_text
-from netns.base.options import Duration, json_lines_option
+from netns.base.options import interval_option, json_lines_option
 from netns.base.printable import printable
-from netns.base.tables import console, table
+from netns.base.tables import console, show_screens, table
 from srd.cli.metrics import EndedError, ask
 from srd.cli.options import metrics_argument
 from srd.cli.progress import rate_text
@@ -33,15 +32,7 @@ _ADDRESS: Final = 21
 
 @click.command()
 @metrics_argument
-@click.option(
-    "-i",
-    "--interval",
-    "interval_s",
-    type=Duration(least_s=0.1, most_s=86400.0),
-    default="1s",
-    show_default=True,
-    help="Time between samples.",
-)
+@interval_option
 @click.option(
     "--count", type=click.IntRange(min=1), help="Stop after so many samples.  [default: 1 without a terminal]"
 )
@@ -60,7 +51,9 @@ def top(*, address: tuple[str, int], interval_s: float, count: int | None, with_
         if as_json:
             _print_json(address, interval_s=interval_s, count=count)
         else:
-            _show(terminal, _pairs(address, interval_s=interval_s, count=count), with_paths=with_paths)
+            pairs = _pairs(address, interval_s=interval_s, count=count)
+            shown = (screen(*pair, with_paths=with_paths, columns=terminal.width) for pair in pairs)
+            show_screens(shown, terminal=terminal)
     except EndedAfterwardsError:
         click.echo(f"srd top: {host_port_text(*address)}: has ended", err=True)
     except KeyboardInterrupt:
@@ -99,17 +92,6 @@ def _pairs(address: tuple[str, int], *, interval_s: float, count: int | None) ->
         if before is not None:
             yield before, sample
         before = sample
-
-
-def _show(terminal: Console, pairs: Iterator[tuple[Sample, Sample]], *, with_paths: bool) -> None:
-    if not terminal.is_terminal:
-        for before, now in pairs:
-            terminal.print(screen(before, now, with_paths=with_paths, columns=terminal.width))
-        return
-    with Live(console=terminal, auto_refresh=False, screen=True) as live:
-        for before, now in pairs:
-            shown = screen(before, now, with_paths=with_paths, columns=terminal.width)
-            live.update(shown, refresh=True)
 
 
 def screen(before: Sample, now: Sample, *, with_paths: bool, columns: int) -> Group:

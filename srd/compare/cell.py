@@ -5,13 +5,13 @@ A transport that fails or hangs makes an outcome, never an exception: only what 
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from netns.errors import BackendError
 from netns.lab.lab import Lab
-from netns.programs import tool
+from netns.programs import output_of, tool
 from srd.compare.counters import Reading
 from srd.compare.errors import CellError
 from srd.compare.fabric import Ideal
@@ -236,7 +236,7 @@ def lacking(lab: Lab, counts: Sequence[int]) -> str | None:
 
 def _ip(lab: Lab, host: str, *arguments: str) -> None:
     """Run ip(8) on `host`, as pyroute2 lacks support for the path manager of MPTCP."""
-    done = subprocess.run(lab.command(host, [tool("ip"), *arguments]), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise CellError(f"ip {' '.join(arguments)}: {reason}")
+    try:
+        output_of(lab.command(host, [tool("ip"), *arguments]), called=f"ip {' '.join(arguments)}")
+    except BackendError as error:
+        raise CellError(str(error)) from None

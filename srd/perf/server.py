@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import Final
 
 from netns.base.addresses import host_port_text
 from netns.base.standard_streams import is_output_error
+from netns.base.tasks import Tasks
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.peer import Peer
@@ -57,15 +57,15 @@ class Server:
         self._endpoint = endpoint
         self._printer, self._note = Printer(write, as_json, interval_s), note
         self._session: TestSession | None = None
-        self._tasks: set[asyncio.Task[None]] = set()  # one accepts, the others have a peer each
         self._outcomes: asyncio.Queue[int | BaseException] = asyncio.Queue()  # per test, or a fatal error
+        self._tasks = Tasks(self._outcomes.put_nowait)  # one accepts, the others have a peer each
 
     async def serve(self, *, one_off: bool = False) -> int:
         """Serve until cancelled; with `one_off` until one test has ended. Return 0 if it has succeeded, else 1.
 
         Raises SrdError when the endpoint fails, and whatever `write` raises.
         """
-        self._spawn(self._accept())
+        self._tasks.start(self._accept())
         try:
             while True:
                 outcome = await self._outcomes.get()
@@ -74,25 +74,11 @@ class Server:
                 if one_off:
                     return outcome
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task in the background; an exception of it ends the server."""
-
-        def ended(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                self._outcomes.put_nowait(error)
-
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(ended)
+            await self._tasks.end()
 
     async def _accept(self) -> None:
         while True:
-            self._spawn(self._welcome(await self._endpoint.accept()))
+            self._tasks.start(self._welcome(await self._endpoint.accept()))
 
     async def _welcome(self, peer: Peer) -> None:
         """Find out what a peer is for; serve its test, or give it to the running one."""

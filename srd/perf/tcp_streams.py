@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from netns.base.tasks import Tasks
 from srd.perf.errors import PerfError, UnavailableError
 from srd.perf.parameters import TCP_BLOCK_BYTES, Protocol
 from srd.perf.payload import Source
@@ -91,8 +92,7 @@ class Acceptor:
             self._listener = _socket(parameters, host=address[0])
         except UnavailableError as error:
             raise UnavailableError(f"at the server: {error}") from error
-        self._greeters: set[asyncio.Task[None]] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()  # one accepts, the others have a connection each that has not said what it is for
         self._sockets: dict[int, socket.socket] = {}
         self._count = parameters.count
         self._complete = asyncio.Event()
@@ -109,7 +109,7 @@ class Acceptor:
 
     def start(self) -> None:
         """Begin to accept."""
-        self._task = asyncio.ensure_future(self._accept())
+        self._tasks.start(self._accept())
 
     async def sockets(self) -> list[socket.socket]:
         """Return the connections of all streams once they are there; whoever gets them closes them."""
@@ -121,12 +121,10 @@ class Acceptor:
         loop = asyncio.get_running_loop()
         while True:
             sock, _ = await loop.sock_accept(self._listener)
-            if len(self._greeters) >= MAX_GREETERS:
+            if len(self._tasks) > MAX_GREETERS:
                 sock.close()
                 continue
-            task = asyncio.ensure_future(self._greet(sock))
-            self._greeters.add(task)
-            task.add_done_callback(self._greeters.discard)
+            self._tasks.start(self._greet(sock))
 
     async def _greet(self, sock: socket.socket) -> None:
         """Take a connection that knows the cookie; close any other."""
@@ -160,9 +158,7 @@ class Acceptor:
 
     def close(self) -> None:
         """Listen no more, and close what nobody has taken."""
-        for task in (self._task, *self._greeters):
-            if task is not None:
-                task.cancel()
+        self._tasks.cancel()
         self._listener.close()
         for sock in self._sockets.values():
             sock.close()

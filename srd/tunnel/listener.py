@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from netns.base.addresses import host_port_text
+from netns.base.tasks import Tasks
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.log_limit import RateLimit
@@ -72,7 +73,7 @@ class Listener:
         self._newest_wins = peers is not None
         self._newcomers: dict[Member, asyncio.TimerHandle] = {}  # that have not said what they want
         self._waiting: set[Member] = set()  # for an address
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         if falls_back:
             host, port = endpoint.address
             routing.encapsulation = Encapsulation.listen(
@@ -96,7 +97,7 @@ class Listener:
         """Accept peers until the endpoint is closed. Raises SrdError if it fails."""
         async for peer in self._endpoint:
             if len(self._newcomers) + len(self._waiting) >= MAX_NEWCOMERS:
-                self._later(peer.close())
+                self._tasks.start(peer.close())
                 continue
             member = self._gateway.add(peer)
             self._newcomers[member] = asyncio.get_running_loop().call_later(
@@ -115,7 +116,7 @@ class Listener:
             self._refuse(member, networks)
             return
         self._waiting.add(member)
-        self._later(self._let_in(member, networks))
+        self._tasks.start(self._let_in(member, networks))
 
     async def _let_in(self, member: Member, networks: Sequence[Network]) -> None:
         """Let a client join once nobody else has its networks, or refuse it."""
@@ -177,7 +178,7 @@ class Listener:
     def _refuse(self, member: Member, reason: str) -> None:
         self._gateway.counters.refused += 1
         _log.warning("%s: refused: %s", host_port_text(*member.peer.address), reason)
-        self._later(self._say_and_close(member, refusal(reason)))
+        self._tasks.start(self._say_and_close(member, refusal(reason)))
 
     async def _say_and_close(self, member: Member, message: bytes) -> None:
         await send_control(member.peer, message)
@@ -187,7 +188,7 @@ class Listener:
         self._newcomers.pop(member, None)
         _log.warning("%s: closed: %s", host_port_text(*member.peer.address), reason)
         self._routing.allowed.remove(member)
-        self._later(member.peer.close())
+        self._tasks.start(member.peer.close())
 
     def on_left(self, member: Member) -> None:
         """Take note of a client's end."""
@@ -198,8 +199,3 @@ class Listener:
 
     def _send_kept(self) -> None:
         self._gateway.send_again(self._routing.take_kept(now=self._gateway.now))
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

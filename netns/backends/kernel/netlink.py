@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
@@ -52,7 +51,7 @@ from netns.lab.operations import (
     SetUp,
     SyncCarrier,
 )
-from netns.programs import tool
+from netns.programs import output_of, tool
 
 T = TypeVar("T")
 
@@ -60,7 +59,6 @@ NUD_PERMANENT: Final = 0x80  # linux/neighbour.h
 IFF_NOARP, IFF_MULTICAST = 0x80, 0x1000  # linux/if.h
 FR_ACT_TO_TABLE: Final = 1  # linux/fib_rules.h
 RULE_PRIORITY: Final = 1000  # before the main table's 32766
-TOOL_SECONDS: Final = 10
 
 
 def in_namespace(netns: str, work: Callable[[], T]) -> T:
@@ -123,15 +121,7 @@ def netem_statistics(netns: str) -> Mapping[str, dict[str, int]]:
 
 def run_tool(name: str, *arguments: str) -> str:
     """Return the output of a tool, ip or tc for instance, run in the caller's namespace; BackendError if it fails."""
-    command = [tool(name), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BackendError(f"{name} {' '.join(arguments)}: {error}") from None
-    if done.returncode != 0:
-        complaint = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
-        raise BackendError(f"{name} {' '.join(arguments)}: {complaint}")
-    return done.stdout
+    return output_of([tool(name), *arguments], called=f"{name} {' '.join(arguments)}")
 
 
 class _Session:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from scripts.harness.errors import BenchError
+from netns.programs import output_of
 from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts, veth_pair
 
 MTU: Final = 9000
@@ -24,7 +23,7 @@ _MODERATION: Final = "echo 2 > napi_defer_hard_irqs; echo 200000 > gro_flush_tim
 
 @contextmanager
 def shaped_veth_pair(*, name: str) -> Iterator[TwoHosts]:
-    """Build the pair, and always remove it afterwards. Raises LabError, and BenchError if it cannot be shaped."""
+    """Build the pair, and always remove it afterwards. Raises LabError."""
     with veth_pair(mtu=MTU, offload=True, name=name) as two:
         for node, neighbour in ((SENDER, RECEIVER), (RECEIVER, SENDER)):
             bucket = ("rate", str(RATE_BPS), "burst", str(_BURST_BYTES), "limit", str(_LIMIT_BYTES))
@@ -35,6 +34,4 @@ def shaped_veth_pair(*, name: str) -> Iterator[TwoHosts]:
 
 
 def _run(two: TwoHosts, node: str, *arguments: str) -> None:
-    done = subprocess.run(two.command(node, arguments), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BenchError(f"{' '.join(arguments)}: {(done.stderr.strip() or 'failed').splitlines()[-1]}")
+    output_of(two.command(node, arguments), called=" ".join(arguments))

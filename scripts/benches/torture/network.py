@@ -7,7 +7,6 @@ two spines with shaped links. Host 0 receives, the next ones send, and the last 
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from netns.lab.lab import Lab
 from netns.lab.operations import SetOffloads
 from netns.lab.state import Failure
 from netns.netem.shape import Shape
+from netns.programs import output_of
 from netns.topology.model import Link, Switch, Topology
 from scripts.benches.torture.plans import Event, FaultKind, Net, NetworkPlan
 from scripts.harness.errors import BenchError
@@ -113,9 +113,7 @@ class LabNetwork:
         switch = self.lab.topology.switch_of(name)
         for node, neighbour in ((name, switch), (switch, name)):
             command = ["ip", "link", "set", "dev", neighbour, "mtu", str(mtu)]
-            done = subprocess.run(self.lab.command(node, command), capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise BenchError(f"MTU {mtu} of {node}: {done.stderr.strip() or 'refused'}")
+            output_of(self.lab.command(node, command), called=f"MTU {mtu} of {node}")
 
     def set_offloads(self, host: int, *, on: bool) -> None:
         """Switch a host's offloads."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from netns.programs import output_of
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.two_hosts import RECEIVER, SENDER, TwoHosts
@@ -49,15 +49,13 @@ def tunnel(pair: TwoHosts, *, mtu: int) -> Iterator[TwoHosts]:
                 f"endpoint={outer[other]}:{_PORT}\n"
                 f"allowed_ip={_ADDRESSES[other]}/32\n",
             )
-            _ip(pair, node, "address", "add", f"{_ADDRESSES[node]}/24", "dev", name)
-            _ip(pair, node, "link", "set", name, "mtu", str(mtu - OVERHEAD_BYTES), "up")
+            mtu_bytes = str(mtu - OVERHEAD_BYTES)
+            for command in (
+                ["ip", "address", "add", f"{_ADDRESSES[node]}/24", "dev", name],
+                ["ip", "link", "set", name, "mtu", mtu_bytes, "up"],
+            ):
+                output_of(pair.command(node, command), called=" ".join(command))
         yield replace(pair, sender=_ADDRESSES[SENDER], receiver=_ADDRESSES[RECEIVER])
-
-
-def _ip(pair: TwoHosts, node: str, *arguments: str) -> None:
-    done = subprocess.run(pair.command(node, ["ip", *arguments]), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BenchError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
 
 
 def _configure(group: ProcessGroup, process: Process, path: Path, settings: str) -> None:

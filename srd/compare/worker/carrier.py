@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from netns.base.tasks import Tasks
 from srd.compare.worker.plan import Address, PlannedFlow
 from srd.perf.running import Failure
 
@@ -51,19 +51,12 @@ class Background:
     """Tasks of a carrier that run until it is closed; the first error of any ends the workload."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
         self._failure = Failure()
+        self._tasks = Tasks(self.fail)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work`."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(error)
+        self._tasks.start(work)
 
     def fail(self, error: BaseException) -> None:
         """End the workload."""
@@ -75,7 +68,5 @@ class Background:
 
     async def close(self) -> None:
         """End all tasks."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.end()
         self._failure.close()

@@ -1,4 +1,4 @@
-"""scripts/demo_card.py as a process, as a user runs it: a lab, cards with chips, a control plane, tenants."""
+"""scripts/demo card as a process, as a user runs it: a lab, cards with chips, a control plane, tenants."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ from tests.patience import PATIENCE_S
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PROGRAM: Final = """
-import signal, sys
+import sys
 from scripts.card_demo import run
-signal.signal(signal.SIGINT, signal.default_int_handler)
 run.LAB_NAME = sys.argv.pop(1)  # a user's demonstration may be running under the default name
-sys.exit(run.main())
+run.command()
 """
 CHECKS: Final = {
     "transfers within a VPC": (

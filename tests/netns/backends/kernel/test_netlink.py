@@ -14,7 +14,7 @@ from types import FrameType
 
 import pytest
 
-import netns.backends.kernel.netlink
+import netns.programs
 from netns.backends.kernel.netlink import (
     add_namespace,
     apply,
@@ -186,6 +186,6 @@ def test_apply__works_under_a_running_loop(two: tuple[str, str]) -> None:
 
 
 def test_run_tool__a_hung_tool_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(netns.backends.kernel.netlink, "TOOL_SECONDS", 0.05)
+    monkeypatch.setattr(netns.programs, "WITHIN_S", 0.05)
     with pytest.raises(BackendError, match="timed out"):
         run_tool("sleep", "5")
