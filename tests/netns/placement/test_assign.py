@@ -176,6 +176,13 @@ def test_assign__without_the_gate_inner_slices_do_not_count() -> None:
     assert counts(found) == {"x1": 3, "x2": 1}
 
 
+def test_assign__no_levels_bad_flow() -> None:
+    assert (
+        str(assign(RACKS, usage=[], request=Request(), levels=()))
+        == "levels: none given; a topology needs at least one"
+    )
+
+
 def test_assign__nodes_without_labels_unready_or_cordoned_are_no_part_of_it() -> None:
     nodes = [
         replace(RACKS[0], ready=False),

@@ -5,17 +5,13 @@ Each test compares all of the receiver's memory with what must be in it: a guard
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import nitro_emu
 from nitro_emu.efa.abi.io import UNKNOWN_AH
 from nitro_emu.efa.verbs import (
     Access,
@@ -35,7 +31,6 @@ from nitro_emu.efa.verbs import (
 from tests.nitro_emu.cards import ALL_ACCESS, GUARD, OPTIONS, QKEY, Card, Tenant, card, tenants
 from tests.nitro_emu.pattern import Bytes, pattern
 from tests.patience import PATIENCE_S
-from tests.programs import run_to_end
 
 pytestmark = pytest.mark.compiled  # cards as processes
 
@@ -296,27 +291,6 @@ def test_a_program_that_waits_is_woken_for_each_message(both: list[Tenant]) -> N
         left.send(ah, right.qp.number, left.sge(8))
         assert right.channel.get_event(timeout_s=PATIENCE_S) is right.cq
         assert (right.completion().wr_id, left.completion().vendor_error) == (number, OK)
-
-
-PYVERBS = """
-import pyverbs.device, pyverbs.pd, pyverbs.cq, pyverbs.qp
-from pyverbs.libibverbs_enums import ibv_qp_attr_mask, ibv_qp_type
-from pyverbs.providers.efa.efadv import SRDQP
-with pyverbs.device.Context(name="efa_0") as context:
-    pd, cq = pyverbs.pd.PD(context), pyverbs.cq.CQ(context, 10)
-    cap = pyverbs.qp.QPCap(max_send_wr=5, max_recv_wr=9)
-    qp = SRDQP(pd, pyverbs.qp.QPInitAttr(qp_type=ibv_qp_type.IBV_QPT_DRIVER, scq=cq, rcq=cq, cap=cap))
-    attr, init = qp.query(ibv_qp_attr_mask.IBV_QP_CAP)
-    print(attr.cap.max_send_wr, attr.cap.max_recv_wr)
-"""
-
-
-def test_pyverbs_query_returns_the_rings_not_what_was_asked_for(cards: tuple[Card, Card]) -> None:
-    package = Path(nitro_emu.__file__).parent
-    path = os.pathsep.join((str(package / "efa/pyverbs"), str(package.parent)))
-    environment = {**os.environ, "PYTHONPATH": path, "NITRO_CARD_DIR": str(cards[0].run_dir)}
-    done = run_to_end([sys.executable, "-c", PYVERBS], env=environment)
-    assert done.stdout.split() == ["8", "16"], done.stderr
 
 
 def test_an_unsolicited_write_takes_no_receive_request(cards: tuple[Card, Card]) -> None:
