@@ -18,9 +18,9 @@ from srd.handler import PeerHandler
 from srd.inbox import Inbox, end_use
 from srd.io.addresses import host_text
 from srd.message import Message, WriteNotification
+from srd.proto.base.security import SecurityMode
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.paths.path import Path, PathCounters, PathState
-from srd.proto.peer import PeerCore
-from srd.proto.security import SecurityMode
 from srd.proto.wire.data import Address, Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from srd.proto.peer import PeerCore
+from srd.proto.endpoint.peer import PeerCore
 
 
 @dataclass(frozen=True, slots=True)

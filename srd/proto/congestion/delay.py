@@ -59,11 +59,10 @@ import math
 from typing import Final, NamedTuple
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.base import Controller
 from srd.proto.congestion.competition import Competition
-from srd.proto.congestion.pacer import LONG_RTT_S
 from srd.proto.congestion.rate import DeliveryRate
-from srd.proto.paths.rtt import WindowedMin
+from srd.proto.controller import Controller
+from srd.proto.paths.rtt import LONG_RTT_S, WindowedMin
 
 ADDITIVE_PACKETS: Final = 1.0
 """Growth per round trip near the target, in packets (Swift's ai)."""

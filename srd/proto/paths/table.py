@@ -28,9 +28,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from srd.proto.base.errors import PacketError
+from srd.proto.base.pacer import Pacer
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.pacer import Pacer
-from srd.proto.errors import PacketError
 from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, Path, PathEvent, PathState
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.peer_trace import PeerTrace
@@ -250,7 +250,7 @@ class PathTable:
 
     def _trace_state(self, path: Path, *, old: PathState, now: float) -> None:
         if self._trace is not None:
-            self._trace.path_state(path, old=old, now=now)
+            self._trace.path_state(path.index, old=old.name, new=path.state.name, now=now)
 
 
 def _probe_at(path: Path) -> float:

@@ -24,10 +24,10 @@ pulls and UET's RCCC are of the same kind. Each sender has a window of its own b
    pulled again before its sender has noticed that, and asks.
 6. Messages that arrive in turns are all incomplete for long, and pin memory. So only so many senders take turns that
    what they have asked for fits into two receive windows, the least that an endpoint has, less the longest message,
-   which `recv.admission` keeps free; the others wait until one of them is done. A sender that has asked for more than
-   `SHIFT_FRACTION` of a receive window waits again after that.
+   which `endpoint.admission` keeps free; the others wait until one of them is done. A sender that has asked for more
+   than `SHIFT_FRACTION` of a receive window waits again after that.
 7. A sender whose data was refused for lack of memory all the same is free: its back-off limits it, and when its turn
-   for the memory comes (see `recv.admission`) it must not wait for others that would be refused.
+   for the memory comes (see `endpoint.admission`) it must not wait for others that would be refused.
 8. The PULL that tells a peer to ask first may be lost, and its sender, which has no limit yet, does not ask. So a burst
    of more than `UNSOLICITED_BYTES`, beyond all that was pulled, is noted; another one a timeout (5) or more after that
    makes the PULL due again. In between the first PULL is on its way. Nothing asks a peer that sends small messages.

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from srd.proto.security import PacketProtection
+from srd.proto.base.security import PacketProtection
 
 VERSION: Final = 6
 PREFIX_BYTES: Final = 16

@@ -82,7 +82,7 @@ def test_select__of_nothing_is_the_architecture() -> None:
 
 def test_select__of_this_checkout_are_files_of_tests() -> None:
     texts = texts_of_tests(ROOT)
-    chosen = select(["srd/proto/core.py", "tests/patience.py", "README.md", "tests/conftest.py"], texts)
+    chosen = select(["srd/proto/endpoint/core.py", "tests/patience.py", "README.md", "tests/conftest.py"], texts)
     assert all((ROOT / name).is_file() for name in chosen)
     assert set(chosen) == {name for name in texts if name.rpartition("/")[2].startswith("test_")}
 
