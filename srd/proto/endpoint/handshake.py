@@ -1,28 +1,16 @@
-"""Opening a peer: a cookie before any state, and a datagram size that the network was shown to carry.
+"""Opening a peer: a cookie before any state, and a datagram size that the network was shown to carry (PROTOCOL.md, 3).
 
-    initiator                                responder
-    HELLO (padded to the size it proposes) -->            stores nothing; the answer is as long as the HELLO
-                                     <-- RETRY (cookie, padded as much)
-    HELLO (with the cookie)  -->                          the address is validated: the peer is made
-                                     <-- ACCEPT (context, datagram size, credit)
-
-1. The cookie is a MAC over the initiator's address and context and a coarse time, under a key that only this endpoint
-   knows. A sender that returns it receives at that address (as in DTLS 1.3 and QUIC Retry). It opens one peer: a HELLO
-   that is replayed after that peer has ended opens none.
+1. A sender that returns the cookie receives at its address (as in DTLS 1.3 and QUIC Retry). A cookie opens one peer: a
+   HELLO that is replayed after that peer has ended opens none.
 2. HELLO and RETRY are sent with "do not fragment" and padded: a RETRY that arrives shows that datagrams of that size
    pass in both directions. Each HELLO goes over another path until one is answered, and the answers over as many
-   others, since single links may be dead or have a smaller MTU. The initiator proposes the largest size first, and a
-   smaller one after a few HELLOs without an answer. A router that drops a HELLO for its size may say which size it
-   passes (ICMP "packet too big"): that one is tried, too.
-3. A HELLO whose peer exists is answered with the same ACCEPT again, whatever size it proposes by now: both ends use the
-   size that the ACCEPT has. The initiator believes none that is larger than it has proposed.
-4. With a `Security` the RETRY has the responder's credential (public key or certificate), the HELLO with the cookie and
-   the ACCEPT each have a handshake message (see `srd.secure.handshake`), and nothing costs the responder a public-key
-   operation before the cookie is valid. An answer that is not authentic, or has a wrong credential, may be anybody's:
-   it is ignored, and named when the attempt ends.
-5. The HELLO has a digest of the address that it is sent from, as the initiator knows it: where it differs from that of
-   the address that it comes from, a NAT is on the way (as in IKEv2, RFC 7296, section 2.23). A NAT admits packets from
-   the address only that the initiator has contacted, so all answers are sent from there. The ACCEPT says so.
+   others, since single links may be dead or have a smaller MTU.
+3. A repeated HELLO gets the same ACCEPT, so both ends use one size. The initiator believes no size above what
+   it has proposed.
+4. With a `Security` nothing costs the responder a public-key operation before the cookie is valid. An answer that is
+   not authentic, or has a wrong credential, may be anybody's: it is ignored, and named when the attempt ends.
+5. A NAT on the way shows in the digest of the initiator's address; all answers are then sent from the address that it
+   has contacted, the only one that a NAT admits.
 """
 
 from __future__ import annotations

@@ -1,17 +1,9 @@
-"""Credit granted by the receiver, and RNR ("receiver not ready") with its retry budget.
+"""Credit granted by the receiver, and RNR ("receiver not ready") with its retry budget (PROTOCOL.md, section 10).
 
-A send needs memory of the receiver, so it starts only when all of it is granted: its bytes, and one message, since each
-message costs memory besides its bytes, an empty one too. A write with immediate needs no bytes, but its notification
-waits for the application as a message does, so it takes the credit of one message. While the first of these waits for
-credit, the peer is probed with exponential back-off; an answer that grants nothing is one RNR. A request that got RNR
-`rnr_retry` times and once more ends with REMOTE_ERROR_RNR; 7 means without limit, as in InfiniBand and EFA. A grant,
-however small, restarts the count: the receiver makes progress.
-
-A receiver may also have granted more memory than it has, to several peers together. It then drops packets, and reports
-that in its acks (NOT_READY). That is an RNR too: nothing is sent until the back-off has passed, and the RNR counts for
-the sends that were started. A newly acknowledged packet restarts the count, as a grant does.
-
-Credit is counted in bytes and in messages from the opening of the peer, and only ever grows.
+A send takes credit for its bytes, and for one message, since each costs memory besides, an empty one too. A write with
+immediate takes that of one message: its notification waits for the application. An answer to a probe for credit that
+grants nothing is an RNR; so is NOT_READY, when a receiver has granted more memory than it has, to several peers. A
+grant, however small, or a newly acknowledged packet restarts the count: the receiver makes progress.
 """
 
 from __future__ import annotations

@@ -1,21 +1,13 @@
-"""Loss detection: RACK (RFC 8985) on each path, evidence from other paths, and a timeout as the last resort.
+"""Loss detection (PROTOCOL.md, section 7): RACK (RFC 8985) on each path, answers of others, timeouts at last.
 
-1. Reordering on the path. A path is FIFO as long as the switches' hashing is stable. Once the peer has reported path
-   sequence H, every unacknowledged packet that this path sent before H is lost, except that a little reordering is
-   tolerated: a packet is lost only when a round trip and a reordering window have passed since it was sent. The window
-   is a quarter of the smallest round trip, and grows by as much with every round trip in which the peer reported
-   retransmitted packets as duplicates (RFC 8985, section 6.2.1). No threshold in packets is needed, however unequal the
-   paths are.
-2. Answers from other paths. No packet follows the last one of a path, and nothing is reported from a dead path. But the
-   peer answers on other paths: a packet is lost when it was not acknowledged within its path's probe timeout, while a
-   packet sent a whole round trip later was reported from any path. A host that was stopped for a while does not trigger
-   this rule, since it answers on no path meanwhile.
-3. Timeout. With no answer from any path a packet is lost after its path's timeout, which is long. To make that rare, a
-   path that has not answered within its probe timeout is sent a tail loss probe (RFC 8985). Its answer is what rule 1
-   needs on that path, and rule 2 on all others.
-4. MTU black holes (`paths.black_hole`). A path may carry short packets and drop longer ones, when its MTU is less
-   than what was agreed. Short probes are answered there, so that no timeout occurs. After several such losses without a
-   delivery the path is handled as one that timed out, and is probed at full size until it answers.
+1. Reordering on the path. A path is FIFO as long as the switches' hashing is stable, so what was sent before a packet
+   that was reported is lost, but for a little reordering. No threshold in packets is needed, however unequal the paths.
+2. Answers from other paths. No packet follows the last one of a path, and nothing is reported from a dead path; but the
+   peer answers on others. A host that was stopped for a while does not trigger this rule: it answers on no path.
+3. Timeout. To make it rare, a path that has not answered within its probe timeout is sent a tail loss probe. Its answer
+   is what rule 1 needs on that path, and rule 2 on all others.
+4. MTU black holes (`paths.black_hole`). A path may carry short packets and drop longer ones, so that probes are
+   answered and nothing times out. After several such losses it is handled as one that timed out.
 """
 
 from __future__ import annotations
