@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sized
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Final, Self, SupportsIndex
 
 from devmem.region import Region
@@ -499,9 +498,7 @@ class Peer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _ended_within(self, timeout_s: float) -> bool:
