@@ -15,7 +15,7 @@ from srd.errors import PeerError, RequestError, SrdError, UsageError
 from srd.message import Message, WriteNotification
 from srd.peer import PathStats, Peer
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.base import Controller
+from srd.proto.controller import Controller
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.qlog.writer import TraceWriter

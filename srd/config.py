@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from srd.io.allowance import Allowance
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.io.rx_memory import SLOTS
+from srd.proto.base.errors import UsageError
 from srd.proto.config import ProtocolConfig
-from srd.proto.errors import UsageError
 from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES
 from srd.secure.config import Keys, SecurityConfig
 from srd.streams.wire import INITIAL_WINDOW_BYTES, MAX_AHEAD

@@ -35,11 +35,11 @@ from srd.io.driver import Driver
 from srd.io.socket import IP_UDP_BYTES, is_wildcard, open_socket, route_to, socket_id
 from srd.io.syscalls import Address
 from srd.names import MAPPED
-from srd.proto.core import EndpointCore
+from srd.proto.base.security import CredentialCheck
+from srd.proto.endpoint.core import EndpointCore
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.events import Event, Extent, MessageAborted, PeerEnded, PeerOpened
 from srd.proto.memory import Inbox, Memory
-from srd.proto.peer import PeerCore
-from srd.proto.security import CredentialCheck
 from srd.proto.trace import PortBound, Trace
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES
 from srd.proto.wire.status import Status

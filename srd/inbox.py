@@ -8,7 +8,7 @@ from srd.batch import MessageBatch
 from srd.handler import PeerHandler
 from srd.message import Message, WriteNotification
 from srd.notify import Notify
-from srd.proto.lazy_deque import LazyDeque
+from srd.proto.base.lazy_deque import LazyDeque
 from srd.proto.wire.status import Status
 from srd.request import Request
 

@@ -9,7 +9,6 @@ It is a coroutine, so that tasks, task groups and timeouts take it, too.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 
@@ -51,8 +50,6 @@ class Opening(Coroutine[Any, Any, Opened], Generic[Opened]):
         self._opened = await self._coroutine
         return self._opened
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._opened is not None:
             await self._opened.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sized
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Final, Self, SupportsIndex
 
 from devmem.region import Region
@@ -18,9 +17,9 @@ from srd.handler import PeerHandler
 from srd.inbox import Inbox, end_use
 from srd.io.addresses import host_text
 from srd.message import Message, WriteNotification
+from srd.proto.base.security import SecurityMode
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.paths.path import Path, PathCounters, PathState
-from srd.proto.peer import PeerCore
-from srd.proto.security import SecurityMode
 from srd.proto.wire.data import Address, Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
@@ -309,9 +308,7 @@ class Peer:
         self._next_request = request + 1
         return request
 
-    def write(
-        self, address: int, *, length: int, key: int, target_offset: int, immediate: int | None = None
-    ) -> int:
+    def write(self, address: int, *, length: int, key: int, target_offset: int, immediate: int | None = None) -> int:
         """Write memory of this process to the peer's registration, as `post_write` does; otherwise as `post`."""
         self._check_open()
         request = self._next_request
@@ -526,9 +523,7 @@ class Peer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _ended_within(self, timeout_s: float) -> bool:

@@ -31,8 +31,8 @@ from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.io.rx_memory import SLOTS, RxMemory
 from srd.io.secure_rx import SecureRxRing
 from srd.io.steering import Rule, Steered, Steering
+from srd.proto.base.security import PacketProtection
 from srd.proto.events import OFFSET_MASK, REGION_SHIFT, Extent
-from srd.proto.security import PacketProtection
 
 MAX_QUEUES: Final = (1 << 15) - 1
 """Queues beside the first that an endpoint has in its life: a region offset has their number in its upper 16 bits."""

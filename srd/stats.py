@@ -6,14 +6,14 @@ What EFA's driver counts has EFA's name (`rdma statistic`, /sys/class/infiniband
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
-from srd.proto.peer import PeerCore
+from srd.proto.endpoint.peer import PeerCore
 
 
 @dataclass(frozen=True, slots=True)
-class PeerStats:
-    """A peer's counters, since it was opened. Packets are data packets; bytes of packets include their headers."""
+class PeerTotals:
+    """What an endpoint adds up of its peers. Packets are data packets; bytes of packets include their headers."""
 
     tx_pkts: int = 0
     """Packets sent, retransmissions too."""
@@ -35,6 +35,12 @@ class PeerStats:
     """Timeouts of a path."""
     impaired_remote_conn_events: int = 0
     """Times that a path was quarantined."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStats(PeerTotals):
+    """A peer's counters, since it was opened."""
+
     ecn_ce_pkts: int = 0
     """Packets that arrived there with a congestion mark (ECN CE)."""
     copied_bytes: int = 0
@@ -50,21 +56,11 @@ class PeerStats:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointStats:
+class EndpointStats(PeerTotals):
     """An endpoint's counters, since it was opened: those of its peers added up, also of peers that have ended."""
 
     peers: int = 0
     """Peers that are open now."""
-    tx_pkts: int = 0
-    tx_bytes: int = 0
-    rx_pkts: int = 0
-    rx_bytes: int = 0
-    rx_duplicates: int = 0
-    recv_bytes: int = 0
-    retrans_pkts: int = 0
-    retrans_bytes: int = 0
-    retrans_timeout_events: int = 0
-    impaired_remote_conn_events: int = 0
     unresponsive_remote_events: int = 0
     """Peers that stopped answering."""
     rx_drops: int = 0
@@ -77,18 +73,7 @@ class EndpointStats:
     """Receive memory that is free now, of `EndpointConfig.receive_region_bytes`."""
 
 
-TOTALS = (
-    "tx_pkts",
-    "tx_bytes",
-    "rx_pkts",
-    "rx_bytes",
-    "rx_duplicates",
-    "recv_bytes",
-    "retrans_pkts",
-    "retrans_bytes",
-    "retrans_timeout_events",
-    "impaired_remote_conn_events",
-)
+TOTALS = tuple(field.name for field in fields(PeerTotals))
 """The counters that an endpoint adds up."""
 
 

@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from netns.netem.queue import Netem
 from netns.netem.shape import Shape
+from srd.proto.base.security import Security
 from srd.proto.config import ProtocolConfig
-from srd.proto.core import EndpointCore
+from srd.proto.endpoint.core import EndpointCore
 from srd.proto.events import Completion, Event, Extent, MessageAborted, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.memory import Inbox, Memory
-from srd.proto.security import Security
 from srd.proto.trace import Trace
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import (

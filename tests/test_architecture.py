@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
@@ -30,13 +31,15 @@ def block_of(name: str) -> list[str]:
     return text.splitlines()
 
 
-def arrows() -> dict[str, set[str]]:
+def arrows(block: str) -> dict[str, set[str]]:
     """What each package may import of this project's own code, besides itself. The longest matching prefix decides."""
-    lines = [line.split("->") for line in block_of("imports")]
+    lines = [line.split("->") for line in block_of(block)]
     return {name.strip(): set(re.findall(r"[a-z_.]+", targets)) for name, targets in lines}
 
 
-MAY_IMPORT = arrows()
+MAY_IMPORT = arrows("imports")
+IN_CORE = arrows("core")
+"""The same between the folders of the core, the lowest one first."""
 
 # The core is sans-I/O: no clock, no random numbers of its own, no sockets, no blocking, no event loop.
 PROTO_MAY_IMPORT = {
@@ -88,8 +91,8 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def package_of(module: str) -> str:
-    return max((name for name in MAY_IMPORT if module == name or module.startswith(name + ".")), key=len)
+def package_of(module: str, *, table: Collection[str] = tuple(MAY_IMPORT)) -> str:
+    return max((name for name in table if module == name or module.startswith(name + ".")), key=len)
 
 
 @cache
@@ -147,6 +150,30 @@ def test_every_arrow_is_used() -> None:
     }
     drawn = {(package, target) for package, targets in MAY_IMPORT.items() for target in targets}
     assert not drawn - used
+
+
+def arrows_in_core() -> dict[tuple[str, str], str]:
+    """Each arrow between folders of the core that there is, with a module that draws it."""
+    core = [path for path in SOURCES if module_of(path).startswith("srd.proto")]
+    arrows_of = (
+        (package_of(module_of(path), table=IN_CORE), package_of(imported, table=IN_CORE), module_of(path))
+        for path in core
+        for imported in imports_of(path)
+        if imported.startswith("srd.proto")
+    )
+    return {(package, target): module for package, target, module in arrows_of if package != target}
+
+
+def test_folders_of_the_core_are_layers() -> None:
+    """Each imports what the table says, and that is above it, so there is no cycle."""
+    assert {package_of(module_of(path), table=IN_CORE) for path in SOURCES if "proto" in path.parts} == IN_CORE.keys()
+    order = list(IN_CORE)
+    for package, targets in IN_CORE.items():
+        assert targets <= set(order[: order.index(package)]), package
+    found = arrows_in_core()
+    drawn = {(package, target) for package, targets in IN_CORE.items() for target in targets}
+    assert not {arrow: module for arrow, module in found.items() if arrow not in drawn}
+    assert not drawn - found.keys()
 
 
 def test_the_list_of_folders_is_the_trees() -> None:

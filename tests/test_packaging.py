@@ -99,7 +99,7 @@ def test_wheel__is_compiled_in_an_environment_of_its_own(checkout: Path, tmp_pat
     (wheel,) = tmp_path.glob("*.whl")
     assert "none-any" not in wheel.name
     with zipfile.ZipFile(wheel) as opened:
-        assert any(re.fullmatch(r"srd/proto/core\..*\.so", name) for name in opened.namelist())
+        assert any(re.fullmatch(r"srd/proto/endpoint/core\..*\.so", name) for name in opened.namelist())
 
 
 def check_metadata(metadata: Message) -> None:

@@ -20,7 +20,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from netns.backends.choice import Wanted, choose_backend, require_root
@@ -329,9 +328,7 @@ class Lab:
         self._directory.write(self._state)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     def _reshape(self, link: Link, direction: Direction, shape: Shape) -> None:

@@ -18,7 +18,6 @@ import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from netns.errors import BackendError
@@ -83,9 +82,7 @@ class PcapngFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     def _write(self, block: bytes) -> None:

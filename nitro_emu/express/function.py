@@ -38,8 +38,8 @@ from srd.batch import MessageBatch
 from srd.inbox import Inbox
 from srd.message import Message
 from srd.peer import Peer
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.events import Completion, Event, MessageReceived, MessagesReceived, PeerEnded, PeerOpened
-from srd.proto.peer import PeerCore
 from srd.proto.wire.data import Address
 from srd.proto.wire.status import Status
 from srd.tunnel.config import TunnelConfig

@@ -34,9 +34,9 @@ from srd.engine import Engine
 from srd.errors import SrdError
 from srd.log_limit import RateLimit
 from srd.proto.config import ProtocolConfig
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.events import Completion, Event, PeerEnded, PeerOpened
 from srd.proto.memory import Inbox, Memory
-from srd.proto.peer import PeerCore
 from srd.proto.wire.status import Status
 
 MAX_DATAGRAM_BYTES: Final = 8972

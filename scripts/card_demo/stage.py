@@ -237,9 +237,9 @@ class Stage:
         """Start the security chip of a card."""
         return self._start(f"chip of {card}", [*_CHIP, "run", str(self.chip(card)), "--json-lines"], host=CARDS[card])
 
-    def start_card(self, card: str, *, settings: Path | None = None, before: Sequence[str] = ()) -> Process:
-        """Start a card, also with other settings, or with a command before its own (env)."""
-        argv = [*before, *_CARD, "run", str(settings or self.settings(card)), "--json-lines"]
+    def start_card(self, card: str, *, before: Sequence[str] = ()) -> Process:
+        """Start a card, also with a command before its own (env)."""
+        argv = [*before, *_CARD, "run", str(self.settings(card)), "--json-lines"]
         return self._start(card, argv, host=CARDS[card])
 
     def _start_control_plane(self) -> None:

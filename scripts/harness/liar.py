@@ -18,7 +18,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from scripts.harness.rogue import RoguePeer
-from srd.proto.errors import PacketError
+from srd.proto.base.errors import PacketError
 from srd.proto.wire.control import (
     Ack,
     Close,

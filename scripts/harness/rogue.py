@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, cast
 
-from srd.proto.errors import PacketError
-from srd.proto.security import Initiation
+from srd.proto.base.errors import PacketError
+from srd.proto.base.security import Initiation
 from srd.proto.wire.control import (
     Accept,
     Control,

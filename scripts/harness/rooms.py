@@ -29,13 +29,13 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "api": ("peer", "endpoint", "message", "inbox", "send_memory", "notify"),
     "engine": ("engine", "rx_queues"),
     "core": ("proto/",),
-    "send": ("proto/send/", "proto/work_request"),
+    "send": ("proto/send/", "proto/outgoing/", "proto/work_request"),
     "recv": ("proto/recv/",),
-    "paths": ("proto/paths/", "proto/recovery/"),
+    "paths": ("proto/paths/",),
     "congestion": ("proto/congestion/",),
     "wire": ("proto/wire/",),
     "io": ("io/",),
-    "secure": ("secure/", "proto/security"),
+    "secure": ("secure/", "proto/base/security"),
 }
 """Room -> how the paths of its modules begin, below srd/. The longest that fits counts."""
 _COMPILED: Final = re.compile(r"CPy(?:Def|Py|Gen)_(.+)")

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from netns.base.token_bucket import TokenBucket
-from srd.proto.errors import UsageError
+from srd.proto.base.errors import UsageError
 
 RESUME_S: Final = 0.001
 """How far a bucket is filled after a debt, as time at its rate: like `ProtocolConfig.pacing_depth_s`."""

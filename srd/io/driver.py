@@ -40,7 +40,7 @@ from srd.io.throttle import AllowanceThrottle, Throttle
 from srd.io.timer import TimerFd
 from srd.io.turn_policy import BULK_BYTES, POLLS_SOCKETS, DriverState, Turn, TurnPolicy
 from srd.io.tx import MAX_TRIES, Transmitter
-from srd.proto.core import EndpointCore
+from srd.proto.endpoint.core import EndpointCore
 from srd.proto.events import (
     BatchCompletion,
     Completion,

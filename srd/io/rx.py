@@ -84,7 +84,7 @@ class RxRing(RxMemory):
         """Create a queue that receives into `region`.
 
         `contexts` is a live view of the open peers' contexts; data of other contexts is dropped. While less than
-        `reserve_bytes` of memory is free, admission control applies (`recv.admission`).
+        `reserve_bytes` of memory is free, admission control applies (`endpoint.admission`).
         """
         super().__init__(region, chunk_bytes=chunk_bytes, reserve_bytes=reserve_bytes, number=number, slots=SLOTS)
         self._contexts = contexts

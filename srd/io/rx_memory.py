@@ -52,9 +52,9 @@ class RxMemory:
     """
 
     def __init__(self, region: Region, *, chunk_bytes: int, reserve_bytes: int, number: int, slots: int) -> None:
-        """Manage `region`; while less than `reserve_bytes` of it is free, admission control applies (`recv.admission`).
+        """Manage `region`. While less than `reserve_bytes` of it is free, admission control applies.
 
-        `slots`: how many messages of a system call land in it directly.
+        That is `endpoint.admission`. `slots`: how many messages of a system call land in it directly.
         """
         self.number = number
         self.region = region

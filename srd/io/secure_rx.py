@@ -29,8 +29,8 @@ from srd.io.recvmmsg import RecvmmsgResults
 from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
 from srd.io.syscalls import IOVEC, Address
+from srd.proto.base.security import PacketProtection
 from srd.proto.events import Extent
-from srd.proto.security import PacketProtection
 from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, PREFIX_BYTES, VERSION, GroDatagram, PacketType
 from srd.proto.wire.protected import TAG_BYTES
 from srd.secure.session import Session

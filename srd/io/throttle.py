@@ -13,7 +13,7 @@ import time
 from srd.io.allowance import MARK_AFTER_S, Allowance, AllowanceExceeded, DirectionLimit
 from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.rx_memory import RxBatch
-from srd.proto.core import EndpointCore
+from srd.proto.endpoint.core import EndpointCore
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, MAX_TRAIN_PACKETS, Burst
 

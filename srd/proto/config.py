@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from srd.proto.congestion.base import Controller, ControllerFactory
-from srd.proto.errors import UsageError
-from srd.proto.send.flow_control import RNR_FOR_EVER
+from srd.proto.base.errors import UsageError
+from srd.proto.controller import Controller, ControllerFactory
 from srd.proto.wire.control import MIN_PEER_WINDOW_PACKETS
 from srd.proto.wire.data import MAX_DATAGRAM_BYTES
 
@@ -26,6 +25,9 @@ MAX_PATH_NUMBERS: Final = 128
 """Path numbers: the primary paths (`MAX_PATHS` at most), and the reserve of standby paths."""
 
 
+RNR_FOR_EVER: Final = 7
+"""The `rnr_retry` without limit (InfiniBand's and EFA's)."""
+
 MAX_FLOWS: Final = 256
 """Flows of one peer that take turns (see `send.queue`): as many as an emulated card has queue pairs."""
 
@@ -42,12 +44,12 @@ class ProtocolConfig:
     window_packets: int = 32768
     """Packets from the lowest unacknowledged one to the highest that may be sent. It is sent to the other end, and the
     smaller of both ends' values applies. It is an upper bound: a sender uses at most the greater of `MIN_SPAN_PACKETS`
-    and four bandwidth-delay products (see `congestion.pacer`), and never more than the bitmap of an ACK has bits
+    and four bandwidth-delay products (see `congestion.limits`), and never more than the bitmap of an ACK has bits
     for."""
 
     min_inflight_limit_bytes: int = 8 << 20
     """Bytes in flight to a peer beyond which no burst is sent, whatever the window, unless twice the bandwidth-delay
-    product is more (see `InflightLimit` in `congestion.pacer`); peers with packets in flight share it. Twice the
+    product is more (see `InflightLimit` in `congestion.limits`); peers with packets in flight share it. Twice the
     bandwidth-delay product of 25 Gbit/s and 1 ms, and little enough for the receiver's socket, where all of it may
     wait, twice if it is retransmitted. More overflows the socket and delays small messages behind the queue; less slows
     bulk transfers down."""
@@ -92,7 +94,7 @@ class ProtocolConfig:
     milliseconds; `unresponsive_after_s` has the same length for the same reason."""
 
     controller: ControllerFactory | None = None
-    """The class of the congestion controller, a subclass of `congestion.base.Controller`, or a function that makes one
+    """The class of the congestion controller, a subclass of `controller.Controller`, or a function that makes one
     for each peer; None: `congestion.delay.MajorityDelay`."""
 
     initial_window_packets: int = 16
@@ -149,11 +151,11 @@ class ProtocolConfig:
 
     probe_after_s: float = 0.25
     """Time without a packet after which a peer is sent a keepalive probe, and interval of further probes; more on a
-    path with a long round trip (see `peer`)."""
+    path with a long round trip (see `endpoint.peer`)."""
 
     unresponsive_after_s: float = 1.0
     """Time without a packet after which a peer that left at least three keepalive probes unanswered is reported
-    unresponsive; more on a path with a long round trip (see `peer`)."""
+    unresponsive; more on a path with a long round trip (see `endpoint.peer`)."""
 
     nat_keepalive_s: float = 15.0
     """Interval in which a PROBE leaves from each path, where a NAT is between this end and a peer that it has opened:

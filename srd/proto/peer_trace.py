@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from srd.proto import trace
+from srd.proto.base.seqset import mask
 from srd.proto.events import (
     BatchCompletion,
     Completion,
@@ -16,14 +17,11 @@ from srd.proto.events import (
     PeerEnded,
     PeerOpened,
 )
-from srd.proto.paths.path import Path, PathState
-from srd.proto.send.inflight import InflightBurst
-from srd.proto.send.outgoing import OutgoingMessage
-from srd.proto.seqset import mask
 from srd.proto.trace import Trace, packet_number
 from srd.proto.wire.control import Ack
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Address, Burst, Opcode, ReceivedBurst
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 
 _KINDS: Final = tuple(opcode.name.lower() for opcode in sorted(Opcode))
 """Kind of a message, by its opcode."""
@@ -70,11 +68,10 @@ class PeerTrace:
 
     # -- sending ------------------------------------------------------------------------------------------------
 
-    def request_posted(self, message: OutgoingMessage, *, now: float) -> None:
-        """Record the first turn of a work request."""
-        self._posted_at[message.wr.request] = now
-        kind = _KINDS[message.opcode]
-        self._record(trace.RequestPosted(message.wr.request, kind, message.number, message.wr.length), now=now)
+    def request_posted(self, wr: WorkRequest, *, message: int, now: float) -> None:
+        """Record the first turn of a work request, and the number of its message."""
+        self._posted_at[wr.request] = now
+        self._record(trace.RequestPosted(wr.request, _KINDS[wr.opcode], message, wr.length), now=now)
 
     def burst_sent(self, burst: Burst, *, retransmission: bool, inflight_bytes: int, now: float) -> None:
         """Record a burst that is handed out to be sent."""
@@ -123,27 +120,25 @@ class PeerTrace:
         if self._sent.pop(number, None) is None:
             self._resent.pop(number, None)
 
-    def path_sampled(self, path: Path, *, ack_delay_us: int, now: float) -> None:
-        """Record the path's latest round trip."""
-        rtt = path.rtt
-        event = trace.PathSampled(
-            path.index, _us(rtt.latest_s), _us(rtt.smoothed_s), _us(rtt.min_s), ack_delay_us, path.counters.ecn_ce
-        )
+    def path_sampled(
+        self, path: int, *, latest_s: float, smoothed_s: float, min_s: float, ack_delay_us: int, ecn_ce: int, now: float
+    ) -> None:
+        """Record a path's latest round trip."""
+        event = trace.PathSampled(path, _us(latest_s), _us(smoothed_s), _us(min_s), ack_delay_us, ecn_ce)
         self._record(event, now=now)
 
-    def packets_lost(self, path: Path, *, lost: Iterable[tuple[InflightBurst, int]], now: float) -> None:
-        """Record bursts of the path that were just declared lost, each with its missing packets as bits."""
-        for burst, missing in lost:
-            trigger = "reordering" if burst.last_sequence <= path.reported_sequence else "timeout"
-            self._forget(packet_number(path.index, burst.path_sequence))
-            event = trace.PacketsLost(path.index, burst.path_sequence & _LOW, burst.first, missing.bit_count(), trigger)
-            self._record(event, now=now)
+    def packets_lost(
+        self, path: int, *, path_sequence: int, first_psn: int, packets: int, by_timeout: bool, now: float
+    ) -> None:
+        """Record a burst of a path that was just declared lost, from `first_psn` on; `packets` of it are missing."""
+        self._forget(packet_number(path, path_sequence))
+        trigger = "timeout" if by_timeout else "reordering"
+        self._record(trace.PacketsLost(path, path_sequence & _LOW, first_psn, packets, trigger), now=now)
 
-    def path_state(self, path: Path, *, old: PathState, now: float) -> None:
-        """Record the path's state, if it has changed."""
-        if path.state is not old:
-            event = trace.PathStateChanged(path.index, old.name.lower(), path.state.name.lower())
-            self._record(event, now=now)
+    def path_state(self, path: int, *, old: str, new: str, now: float) -> None:
+        """Record a path's state, if it has changed."""
+        if new != old:
+            self._record(trace.PathStateChanged(path, old.lower(), new.lower()), now=now)
 
     def metrics(self, window_bytes: float, *, inflight_bytes: int, rtt_s: float, trigger: str, now: float) -> None:
         """Record the sending half's state: after an ack, and if the window differs from the value recorded last."""
@@ -151,9 +146,9 @@ class PeerTrace:
             self._window_bytes = round(window_bytes)
             self._record(trace.MetricsUpdated(self._window_bytes, inflight_bytes, _us(rtt_s), trigger), now=now)
 
-    def probe_sent(self, path: Path, *, path_sequence: int, now: float) -> None:
+    def probe_sent(self, path: int, *, path_sequence: int, now: float) -> None:
         """Record a probe."""
-        self._record(trace.ProbeSent(path.index, path_sequence & _LOW), now=now)
+        self._record(trace.ProbeSent(path, path_sequence & _LOW), now=now)
 
     # -- receiving ----------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from srd.proto.base.errors import UsageError
 from srd.proto.config import MAX_MESSAGE_BYTES
-from srd.proto.errors import UsageError
 from srd.proto.memory import Memory
 from srd.proto.wire.data import Lanes, Opcode
 from srd.proto.wire.status import Status

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
-from srd.proto.errors import PacketError, UsageError
-from srd.proto.security import MAX_CREDENTIAL_BYTES
+from srd.proto.base.errors import PacketError, UsageError
+from srd.proto.base.security import MAX_CREDENTIAL_BYTES
 
 RESPONDER, INITIATOR = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 """What a certificate is for: it may name either use, both or none."""

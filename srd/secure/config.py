@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from srd.proto.errors import UsageError
-from srd.proto.security import CredentialCheck, SecurityMode
+from srd.proto.base.errors import UsageError
+from srd.proto.base.security import CredentialCheck, SecurityMode
 from srd.secure.certificates import (
     INITIATOR,
     RESPONDER,

@@ -27,8 +27,8 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from srd.proto.errors import PacketError
-from srd.proto.security import PUBLIC_KEY_BYTES, Secured, SecurityMode
+from srd.proto.base.errors import PacketError
+from srd.proto.base.security import PUBLIC_KEY_BYTES, Secured, SecurityMode
 from srd.secure.certificates import key_of_untrusted
 from srd.secure.noise import IKPSK2, HandshakeState, public_bytes
 from srd.secure.packets import Suite, derive
@@ -50,7 +50,7 @@ def preferred_suite(cpuinfo: Path = Path("/proc/cpuinfo")) -> Suite:
 
 
 class Handshakes:
-    """The handshakes of one endpoint; implements `srd.proto.security.Security`."""
+    """The handshakes of one endpoint; implements `srd.proto.base.security.Security`."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ def _split_untrusted(payload: bytes) -> tuple[int, bytes]:
 
 
 class NoiseInitiation:
-    """The initiator's part; implements `srd.proto.security.Initiation`."""
+    """The initiator's part; implements `srd.proto.base.security.Initiation`."""
 
     def __init__(self, owner: Handshakes, credential: bytes, *, transcript: bytes, context: int) -> None:
         self._owner, self._credential, self._transcript, self._context = owner, credential, transcript, context
@@ -171,7 +171,7 @@ class NoiseInitiation:
 
 
 class NoiseResponse:
-    """The responder's part; implements `srd.proto.security.Response`."""
+    """The responder's part; implements `srd.proto.base.security.Response`."""
 
     def __init__(self, owner: Handshakes, state: HandshakeState, *, payload: bytes) -> None:
         self._owner, self._state = owner, state

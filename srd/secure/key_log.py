@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from cryptography.exceptions import InvalidTag
 
-from srd.proto.errors import PacketError, UsageError
+from srd.proto.base.errors import PacketError, UsageError
 from srd.proto.wire.data import HEADER_BYTES, PREFIX_BYTES, PacketType, expand
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 from srd.secure.packets import CONTROL, DirectionKeys, Suite

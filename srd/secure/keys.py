@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from netns.base.files import write_whole
-from srd.proto.errors import UsageError
-from srd.proto.security import PUBLIC_KEY_BYTES
+from srd.proto.base.errors import UsageError
+from srd.proto.base.security import PUBLIC_KEY_BYTES
 
 PRIVATE_WORD, PUBLIC_WORD = "srd-x25519-private", "srd-x25519"
 PSK_BYTES: Final = 32

@@ -15,7 +15,7 @@ import ipaddress
 import os
 from pathlib import Path
 
-from srd.proto.errors import UsageError
+from srd.proto.base.errors import UsageError
 from srd.secure.keys import fingerprint, parse_public, public_text, trusted_lines
 
 

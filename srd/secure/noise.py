@@ -18,7 +18,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from srd.proto.errors import PacketError
+from srd.proto.base.errors import PacketError
 
 KEY_BYTES: Final = 32
 """Length of public keys, symmetric keys and hashes: DHLEN and HASHLEN."""

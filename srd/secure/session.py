@@ -24,9 +24,9 @@ from typing import Final
 
 from cryptography.exceptions import InvalidTag
 
+from srd.proto.base.errors import PacketError
+from srd.proto.base.seqset import mask
 from srd.proto.config import MAX_PATH_NUMBERS
-from srd.proto.errors import PacketError
-from srd.proto.seqset import mask
 from srd.proto.wire.data import PREFIX_BYTES, VERSION, PacketType, expand
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 from srd.secure.packets import CONTROL, DirectionKeys, Suite

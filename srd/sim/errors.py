@@ -1,6 +1,6 @@
 """The error of simulations."""
 
-from srd.proto.errors import SrdError
+from srd.proto.base.errors import SrdError
 
 
 class SimulationError(SrdError):

@@ -22,7 +22,7 @@ from mypy_extensions import mypyc_attr
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.virtual_link import Packet, PacketFlow
 from srd.proto.config import ProtocolConfig
-from srd.proto.core import EndpointCore
+from srd.proto.endpoint.core import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.memory import Memory
 from srd.proto.send.sender import Sender

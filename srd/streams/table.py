@@ -18,7 +18,7 @@ from typing import Any, Final
 from srd.errors import PacketError, PeerError
 from srd.message import Message
 from srd.notify import Notify
-from srd.proto.seqset import SequenceSet
+from srd.proto.base.seqset import SequenceSet
 from srd.proto.wire.status import Status
 from srd.streams.halves import Outgoing
 from srd.streams.stream import Stream

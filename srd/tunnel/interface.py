@@ -43,7 +43,6 @@ from srd.tunnel.errors import InterfaceGoneError, TunnelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
     from typing import Self
 
 T = TypeVar("T")
@@ -311,9 +310,7 @@ class _Notifications:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def drain(self) -> bool:

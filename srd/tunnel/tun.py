@@ -31,7 +31,6 @@ from srd.tunnel.errors import InterfaceGoneError, TunnelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import Self
 
 HEADER_BYTES: Final = 10
@@ -217,9 +216,7 @@ class Tun:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

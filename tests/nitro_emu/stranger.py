@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from scripts.harness.forge import Forge
 from scripts.harness.rogue import RogueInitiator, RoguePeer
-from srd.proto.errors import PacketError
-from srd.proto.security import SecurityMode
+from srd.proto.base.errors import PacketError
+from srd.proto.base.security import SecurityMode
 from srd.proto.wire.control import Hello, Retry, decode_untrusted
 from srd.proto.wire.data import PacketType
 from srd.secure.config import Keys

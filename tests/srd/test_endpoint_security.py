@@ -16,7 +16,7 @@ from devmem.registry import Access
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError, UsageError
-from srd.proto.security import SecurityMode
+from srd.proto.base.security import SecurityMode
 from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
 from srd.proto.wire.status import Status
 from srd.secure.certificates import Authorities

@@ -33,6 +33,7 @@ from nitro_emu.peers.introduction import INTRODUCTION_REQUEST
 from nitro_emu.peers.outgoing import Remote
 from nitro_emu.peers.vf_trust import VfTrust
 from srd.engine import Engine
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.events import (
     BatchCompletion,
     Completion,
@@ -41,7 +42,6 @@ from srd.proto.events import (
     PeerEnded,
     PeerOpened,
 )
-from srd.proto.peer import PeerCore
 from srd.proto.wire.data import HEADER_BYTES
 from srd.proto.wire.protected import TAG_BYTES
 from srd.proto.wire.status import Status

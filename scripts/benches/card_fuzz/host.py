@@ -390,9 +390,9 @@ class Fuzzer:
     def _valid_command(self, program: Program) -> None:
         self._raw(program, program.device.entry(self._forge.any_command()))
 
-    def _raw(self, program: Program, data: bytes, *, fds: Sequence[int] = ()) -> None:
+    def _raw(self, program: Program, data: bytes) -> None:
         self.entries += 1
-        reply, received = program.device.exchange(data, fds=fds)
+        reply, received = program.device.exchange(data)
         close_all(received)
         self.statuses[enums.AdminStatus(reply[2]).name] += 1
 

@@ -62,7 +62,7 @@ def capabilities() -> Capabilities:
 def _is_compiled() -> bool:
     """Whether the installed package is this checkout, compiled."""
     installed = STAMP.exists() and STAMP.read_text(encoding="ascii") == digest()
-    return installed and any(Path(ROOT, ".venv", "lib").glob("python*/site-packages/srd/proto/peer.*.so"))
+    return installed and any(Path(ROOT, ".venv", "lib").glob("python*/site-packages/srd/proto/endpoint/peer.*.so"))
 
 
 def rounds(request: Request) -> Iterator[Round]:

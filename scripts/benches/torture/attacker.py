@@ -33,7 +33,7 @@ from scripts.harness.forge import OpenPeer as Addressed
 from scripts.harness.liar import Fields, Liar, Overheard
 from scripts.harness.rogue import RogueInitiator, RoguePeer, open_rogue
 from srd.io.syscalls import SO_RCVBUFFORCE, UDP_SEGMENT
-from srd.proto.errors import PacketError
+from srd.proto.base.errors import PacketError
 from srd.proto.wire.control import Ack, Close, Closed, Hello, Nack, Probe, Reset
 from srd.proto.wire.data import HEADER_BYTES, MAX_DATAGRAM_BYTES
 

@@ -110,11 +110,11 @@ def expected(seed: int, *, owner: int, message: int, offset: int, length: int) -
     return lanes.view(np.uint8)[skipped : skipped + length]
 
 
-def fill(out: Bytes, seed: int, *, owner: int, message: int, offset: int = 0) -> None:
-    """Write a message, from `offset` of it, to all of `out`."""
+def fill(out: Bytes, seed: int, *, owner: int, message: int) -> None:
+    """Write a message to all of `out`."""
     for at in range(0, len(out), PIECE_BYTES):
         piece = out[at : at + PIECE_BYTES]
-        piece[:] = expected(seed, owner=owner, message=message, offset=offset + at, length=len(piece))
+        piece[:] = expected(seed, owner=owner, message=message, offset=at, length=len(piece))
 
 
 def check(found: Bytes, seed: int, *, owner: int, message: int, offset: int = 0) -> Mismatch | None:

@@ -14,8 +14,8 @@ from srd.io import rx
 from srd.io.rx import RxRing
 from srd.io.rx_buffers import RxBuffers
 from srd.peer import Peer
-from srd.proto.core import EndpointCore
-from srd.proto.peer_state import PeerState
+from srd.proto.endpoint.core import EndpointCore
+from srd.proto.endpoint.peer_state import PeerState
 from srd.proto.recv import receiver as proto_receiver
 from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.data import HEADER_BYTES

@@ -1,56 +1,30 @@
-"""Congestion control: how many bytes one peer may have in flight over all its paths.
+"""Congestion control: how many bytes one peer may have in flight over all its paths (PROTOCOL.md, section 9).
 
-Theory of operation. SRD's published rule is that a connection slows down only when the round trip rises on the
-*majority* of its paths, or when it delivers less than it sends. Traffic moves away from a single congested path; the
-connection does not slow down for it (Shalev et al., IEEE Micro 40(6), 2020). `MajorityDelay` implements this rule with
-Swift's AIMD (Kumar et al., SIGCOMM 2020) on an order statistic of recent samples of all paths, as arXiv:2509.07907
-proposes for Swift under packet spraying.
+SRD's published rule is that a connection slows down only when the round trip rises on the *majority* of its paths, or
+when it delivers less than it sends (Shalev et al., IEEE Micro 40(6), 2020). `MajorityDelay` implements it with Swift's
+AIMD (Kumar et al., SIGCOMM 2020) on an order statistic of recent samples of all paths, as arXiv:2509.07907 proposes for
+Swift under packet spraying. Why each rule is as it is:
 
-1. Each path report is one sample. The sample is the queueing delay (round trip, less the path's smallest round trip,
-   less the ack delay of the receiving host) over its target. Where paths are of unequal length it is the queueing delay
-   on the way there, over the target of the shortest path: a longer path has no longer queues (see `queueing`). A second
-   ratio is the smallest ack delay of the last 0.1 s over its own target; the sample is the larger of the two.
-   The second ratio counts only while the window is above the initial window: with a window of a few packets each of
-   them waits for the receiving process to be scheduled, and fewer packets would wait as long, so the window would
-   shrink to nothing. A sample above 1 votes for slowing down. In the first second the smallest round trip of all paths,
-   the handshake's included, stands for each path's own, but for those known to be much longer: with 64 paths and a few
-   packets in flight most paths have not seen an empty queue yet, and would take a standing queue for their base round
-   trip. Reports of probes are not samples: a probe is short, arrives sooner than data, and shows only the base round
-   trip. ECN marks (RFC 3168) show congestion before the delay does: a report of which the fraction m was marked is a
-   sample of at least 1 + m / 4 (DCTCP also shrinks by the marked fraction, RFC 8257).
-2. The target grows as the window falls, with the inverse of its square root (Swift's flow scaling, section 3.2). Of
-   flows that see the same queue the larger ones shrink while the smaller ones grow, so they converge. Many flows that
-   cannot do with less than a packet or two each are allowed the queue that these packets need. The deviation of round
-   trips is added. On long paths it is taken from what samples in a row differ by, since a queue swings slowly, and a
-   target that follows its swings fills every buffer, also one that a flow of TCP shares. There the target is large in
-   the start phase only, which overshoots it, and falls within some round trips after it: if it fell at once the
-   overshoot would count as congestion, and halve the window.
-3. The level is the lower quartile of the last H samples, H being about the number of packets in flight: three samples
-   in four must vote for slowing down. Delay noise only adds (a process that waits to be scheduled), so the median would
-   be too high.
-4. Below level 1 the window grows by one packet a round trip, plus 1/32 of itself times the distance to the target, so
-   that large windows recover as fast as small ones. Until the first decrease it doubles each round trip. The window
-   does not grow while something else is the limit, the application or a CPU: such a window has not been tested against
-   the network (RFC 7661).
-5. Above level 1 the window shrinks by beta x (level - 1) / level, at most by half, at most once a round trip. Above
-   level 4 it is set to what was acknowledged in the last round trip (UET's quick adapt).
-6. Loss alone is not a congestion signal: lost packets are sent again on other paths. But a buffer may overflow before
-   the delay reaches its target. While packets are lost, the window is therefore at most 1.25 times the bandwidth-delay
-   product plus what fills the delay target (SRD's "delivers less than it sends"), but it is not forced below the
-   initial window. The delay of this product is that of the paths in use plus the delay of packets and acks in both
-   hosts; without them the rate of a small window would confirm that window. Without loss there is no such bound: where
-   the hosts are the bottleneck it would keep a small window small.
-7. When more than half of what was in flight is lost within a round trip, by whatever rule of loss detection, and it is
-   at least a few packets, the window is set to what was delivered. If nothing was delivered since then, each further
-   loss of more than half, of however few packets, halves the window, as a retransmission timeout is doubled: a queue
-   that lets nothing through gives no delay samples, and what is retransmitted in one burst is lost again. Half is far
-   above the loss that occurs without congestion.
-8. A spurious loss is undone. When most of what was lost turns out to have arrived (the receiver reports duplicates; RFC
-   3708), or when packets sent before the timeout of all paths are acknowledged after it, the window is restored (Eifel,
-   RFC 4015).
-9. On long paths a flow that fills the queue, as TCP's do, is met with its own rules for as long as it is there: see
-   `competition`. A short path is left to it, since its delay may be that of busy hosts, and that of many flows like
-   this one.
+1. Samples. The delay of the receiving host counts above the initial window only: fewer packets would wait as long for
+   the process, so the window would shrink to nothing. A path may not have seen an empty queue in the first second, and
+   would take a standing queue for its base round trip, so that of all paths stands for it. A probe is short, arrives
+   sooner than data, and is no sample. ECN marks show congestion before the delay does (DCTCP, RFC 8257).
+2. Target. It grows as the window falls (Swift's flow scaling, section 3.2), so flows that see the same queue converge.
+   On long paths jitter is what samples in a row differ by: a queue swings slowly, and a target that follows its swings
+   fills every buffer. After the start phase it falls gradually, or the overshoot would count as congestion.
+3. Level. Noise of hosts only adds to delays, so the median would be too high; the lower quartile takes three of four.
+4. Growth is in part a fraction of the window, so that large ones recover as fast as small ones. What something else
+   limits does not grow: such a window has not been tested against the network (RFC 7661).
+5. Decrease: Swift's, and UET's quick adapt far above the target.
+6. Loss alone is not a signal: packets are sent again on other paths. But a buffer may overflow before the delay reaches
+   its target, so the window is bounded while packets are lost (SRD's "delivers less than it sends"). The delay of that
+   bound includes both hosts, or the rate of a small window would confirm that window; without loss there is no bound,
+   or slow hosts would keep a small window small.
+7. Collapse. A queue that lets nothing through gives no samples, and what is retransmitted in one burst is lost again:
+   so a loss of more than half, far above what occurs without congestion, sets the window to what was delivered.
+8. A spurious loss is undone (RFC 3708, Eifel, RFC 4015).
+9. A flow that fills the queue of a long path is met with its own rules: `competition`. A short path is left to it,
+   since its delay may be that of busy hosts, and that of many flows like this one.
 """
 
 from __future__ import annotations
@@ -59,11 +33,10 @@ import math
 from typing import Final, NamedTuple
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.base import Controller
 from srd.proto.congestion.competition import Competition
-from srd.proto.congestion.pacer import LONG_RTT_S
 from srd.proto.congestion.rate import DeliveryRate
-from srd.proto.paths.rtt import WindowedMin
+from srd.proto.controller import Controller
+from srd.proto.paths.rtt import LONG_RTT_S, WindowedMin
 
 ADDITIVE_PACKETS: Final = 1.0
 """Growth per round trip near the target, in packets (Swift's ai)."""

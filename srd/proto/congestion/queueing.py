@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from srd.proto.congestion.base import Controller
+from srd.proto.controller import Controller
 from srd.proto.paths.one_way import Clocks
 from srd.proto.paths.path import Path
 from srd.proto.paths.rtt import PeerRtt

@@ -1,1 +1,1 @@
-"""The paths to one peer: their state, their round trips, the choice of a path for each burst."""
+"""The paths to one peer: their state, their round trips, which packets they lose, the choice of one for each burst."""

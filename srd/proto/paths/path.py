@@ -1,7 +1,7 @@
 """One path of one peer: a local source port, and what is known of the route that it selects.
 
 The hash functions of the switches decide which links a port's packets take; this end sees only round trips and
-timeouts. A path is FIFO, so its own sequence numbers show what was lost (see `recovery.rack`).
+timeouts. A path is FIFO, so its own sequence numbers show what was lost (see `paths.rack`).
 
 A path that leaves a packet unanswered for its timeout becomes suspect: it carries no new data, and is probed at once. A
 second timeout quarantines it: it is probed with exponential back-off until it answers. `paths.table` holds all paths of
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from srd.proto.outgoing.inflight import InflightBurst
+from srd.proto.paths.black_hole import SizeLosses
 from srd.proto.paths.one_way import OneWayDelay
 from srd.proto.paths.rtt import RttEstimator
-from srd.proto.recovery.black_hole import SizeLosses
-from srd.proto.send.inflight import InflightBurst
 
 MAX_PROBE_INTERVAL_S: Final = 0.2
 """Largest probe interval, so that a repaired path is in use again well within a second."""

@@ -19,6 +19,9 @@ REFRESHES_PER_RTT: Final = 4
 a window that was shrunk because of it leaves the link idle for another one."""
 LEAST_REFRESH_S: Final = 0.005
 """Smallest time between them, but for shorter round trips, which have one each: there may be 64 paths."""
+LONG_RTT_S: Final = 0.01
+"""Smallest round trip from which a path counts as long. A shorter round trip may consist mostly of scheduling delay on
+busy hosts."""
 SHARED_MIN_S: Final = 1.0
 """How long every path is assumed to be as short as the shortest: a path opened into a standing queue would take the
 queue for its base round trip, while for ever a longer path's base round trip would count as a queue."""

@@ -1,26 +1,18 @@
-"""The paths to one peer: which carry data, which are probed, and which are standbys for paths that do not answer.
+"""The paths to one peer: which carry data, which are probed, and which are standbys (PROTOCOL.md, section 8).
 
-Theory of operation. Switches choose a link by a hash of the source port, among other fields. A port whose link died
-cannot reach the peer until routing has converged, which takes up to minutes; another port is hashed to another link
-with a good chance (PLB, SIGCOMM 2022, repaths flows for that reason). So:
+Switches choose a link by a hash of the source port, among other fields. A port whose link died cannot reach the peer
+until routing has converged, which takes up to minutes; another port is hashed to another link with a good chance (PLB,
+SIGCOMM 2022, repaths flows for that reason).
 
-1. There are as many slots as the configuration has paths. Path p is the primary path of slot p.
-2. A primary path that left several probes in a row unanswered gets a standby path out of the reserve: a path with
-   another port, which is probed first, and carries data once it has answered. A standby that does not answer is retired
-   to the end of the reserve, and the next one is opened.
-3. The primary path continues to be probed. With its first answer it takes its slot back and the standby is retired, so
-   that repaired links are used again, as evenly as before. Per slot at most one path carries data, and at most two are
-   probed.
-4. All probes of a peer together are bounded (a token bucket): `PROBE_BUDGET` at once, then one every
-   `MAX_PROBE_INTERVAL_S`, and `PROBES_PER_ANSWER` more for each path that answered. So a path that works is found as
-   fast as the path's own interval lets it, and once one has been found after a long outage the others follow. But where
-   nothing answers, because the host is slow or its buffer is full, half of the probes are answered in the long run: the
-   probes of many senders do not take the places of the data that the host waits for. The path that has been due for the
-   longest time is probed first.
-5. Paths are created when they are needed, since an endpoint may have 10,000 peers, most of them with little traffic.
+1. There are as many slots as the configuration has paths, path p is the primary path of slot p. Per slot at most one
+   path carries data, and at most two are probed.
+2. A primary path takes its slot back with its first answer, so that repaired links are used again, as evenly as before.
+3. Probes are bounded so that a path that works is found fast, and once one has been found after a long outage the
+   others follow; but where nothing answers, because the host is slow or its buffer is full, the probes of many senders
+   do not take the places of the data that the host waits for.
+4. Paths are created when they are needed, since an endpoint may have 10,000 peers, most of them with little traffic.
    All primary paths are created with the first burst that finds another one in flight; created one by one, the late
-   ones would take a standing queue for their base round trip. The ports of the reserve cost nothing until they are
-   opened. They stay open, since late acks arrive at them.
+   ones would take a standing queue for their base round trip. Ports of the reserve stay open: late acks arrive at them.
 """
 
 from __future__ import annotations
@@ -28,9 +20,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from srd.proto.base.errors import PacketError
+from srd.proto.base.pacer import Pacer
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.pacer import Pacer
-from srd.proto.errors import PacketError
 from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, Path, PathEvent, PathState
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.peer_trace import PeerTrace
@@ -250,7 +242,7 @@ class PathTable:
 
     def _trace_state(self, path: Path, *, old: PathState, now: float) -> None:
         if self._trace is not None:
-            self._trace.path_state(path, old=old, now=now)
+            self._trace.path_state(path.index, old=old.name, new=path.state.name, now=now)
 
 
 def _probe_at(path: Path) -> float:

@@ -1,29 +1,15 @@
-"""Address validation: whether the peer receives at an address that its packets come from (RFC 9000, 8.1 and 8.2).
+"""Address validation: whether the peer receives at an address that its packets come from (PROTOCOL.md, section 5).
 
 Without it, a sender that forges source addresses could direct a peer's answers, which are longer than the packets that
-they answer, at a victim.
+they answer, at a victim (RFC 9000, 8.1 and 8.2).
 
-1. `handshake_address` is valid: the address that returned a cookie, or that this end connected to. An address that is
-   valid for one path of the peer is valid for all.
-2. Any other address is sent at most three times the bytes that came from it, until it has returned an unguessable
-   token: PATH_CHALLENGE and PATH_RESPONSE.
-3. A challenge is sent with the first packet, and again, with back-off, for as long as packets arrive. There is no
-   timer: where no packets arrive, none need be sent.
-4. A path whose packets come from another address starts again from the beginning.
-5. A host may get another address: then packets come from there, and nothing is answered at the handshake address. The
-   valid address of another host is kept for that case, and what is sent to the peer goes there once nothing that was
-   sent to the handshake address was answered for some time (`proto.keepalive`). So whoever only sends copies of a
-   peer's packets from an address of his own, however soon, does not get what is sent to the peer (RFC 9000, 9.3.3).
-
-A peer behind a NAT (`on_nat`) is an initiator; its addresses are mappings of the NAT, one for each of its paths, which
-admit packets from the one address only that the initiator has contacted, and may be replaced at any time:
-
-6. Everything is sent to it from the port of path 0. Path n of this end leads to the address of the peer's path n,
-   modulo the number of its paths: ports of the destination take the place of ports of the source in the hash that
-   selects a link. Until that address is valid, the handshake address takes its place.
-7. A mapping that was replaced (rebinding) shows as another address of a path. When that is valid, the path of this end
-   leads there, and it is the handshake address from then on: the old one may have been replaced, too. Packets whose
-   source address is forged move nothing.
+1. A challenge has no timer: where no packets arrive, none need be sent.
+2. An address of another host is kept, and moves nothing until the handshake address has not answered for some time
+   (`endpoint.keepalive`). So whoever only sends copies of a peer's packets from an address of his own, however soon,
+   does not get what is sent to the peer (RFC 9000, 9.3.3).
+3. Towards an initiator behind a NAT (`on_nat`) ports of the destination take the place of ports of the source in the
+   hash that selects a link. A mapping that was replaced shows as another address of a path; once it is valid it is the
+   handshake address, too: the old one may have been replaced. Packets with a forged source address move nothing.
 """
 
 from __future__ import annotations

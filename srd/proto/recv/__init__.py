@@ -1,1 +1,1 @@
-"""The receiving half of a peer: reassembly, acknowledgements, admission to memory."""
+"""The receiving half of a peer: reassembly, acknowledgements, pulls, answers to requests."""

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from srd.proto.base.seqset import SequenceSet, mask
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.paths.validation import AddressValidation
-from srd.proto.seqset import SequenceSet, mask
 from srd.proto.wire.control import (
     NO_ACK_PATH,
     NO_PATH,

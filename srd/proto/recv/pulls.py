@@ -1,41 +1,27 @@
-"""Receiver-driven credit: which of many peers may send now. It spans the endpoint, as its peers share its last link.
+"""Receiver-driven credit: which of many peers may send now (PROTOCOL.md, section 10, Pulls). Peers share the last link.
 
-Theory of operation. A congestion window of less than a packet is slow to find and slow to change, and a thousand
-senders that each begin with a single packet overflow any switch port before the first of them has learned anything. So
-an endpoint with many peers lets them send in turns, as SIRD does (Prasopoulos et al., NSDI 2025); Homa's grants, NDP's
-pulls and UET's RCCC are of the same kind. Each sender has a window of its own besides, which follows the paths.
+A congestion window of less than a packet is slow to find and slow to change, and a thousand senders that each begin
+with a single packet overflow any switch port before the first of them has learned anything. So an endpoint with many
+peers lets them send in turns, as SIRD does (Prasopoulos et al., NSDI 2025); Homa's grants, NDP's pulls and UET's RCCC
+are of the same kind. Why each rule is as it is:
 
-1. An endpoint with no more than `incast_packets` peers sends no PULL at all. From then on every peer, and every new
-   one, is told to ask first for anything that is longer than `UNSOLICITED_BYTES`.
-2. A request says how much its sender has sent so far, and how much more it has. Senders take turns, a full packet
-   each; the next turn is that of the sender that has had the fewest. One that asks late may catch up by `HEAD_START`
-   turns: of a thousand requests at one instant most are lost at first. Each request is answered.
-3. What is pulled and has not arrived is at most the window: so many packets as may wait at once (`incast_packets`), or
-   `WINDOW_GAIN` times the best arrival rate times the shortest time from a pull to its data, whichever is more. The
-   last turn may exceed it, by a packet or by what it repeats (5). What arrives makes room for the next turn, so pulls
-   have the pace of the last link, and its queue stays short.
-4. A peer's first turn is one packet. When that has arrived, it has its share of the window outstanding; if few others
-   are active, it is free, which means that its own window is all that limits it, until it is idle.
-5. What was pulled and does not arrive in time is late: it no longer counts. The time is that of a retransmission
-   timeout (RFC 6298), measured from a pull to its data, so that it includes what the hosts at both ends take; it is
-   doubled whenever it expires. A host may just be slow, or the PULL was lost, so the sender keeps its place: its next
-   turn repeats the PULL, and pulls nothing more. Only after `LATE_TURNS` in a row it takes no more turns until it asks
-   again. So peers that ask and do not send take up a packet each, for a few round trips. Data that was lost is not
-   pulled again before its sender has noticed that, and asks.
-6. Messages that arrive in turns are all incomplete for long, and pin memory. So only so many senders take turns that
-   what they have asked for fits into two receive windows, the least that an endpoint has, less the longest message,
-   which `recv.admission` keeps free; the others wait until one of them is done. A sender that has asked for more than
-   `SHIFT_FRACTION` of a receive window waits again after that.
-7. A sender whose data was refused for lack of memory all the same is free: its back-off limits it, and when its turn
-   for the memory comes (see `recv.admission`) it must not wait for others that would be refused.
-8. The PULL that tells a peer to ask first may be lost, and its sender, which has no limit yet, does not ask. So a burst
-   of more than `UNSOLICITED_BYTES`, beyond all that was pulled, is noted; another one a timeout (5) or more after that
-   makes the PULL due again. In between the first PULL is on its way. Nothing asks a peer that sends small messages.
-9. All is counted in bytes of data packets with their headers, as their sender counts them, from the opening of the
-   peer. A request corrects this end's count by what was lost before.
+1. Few peers cost nothing: an endpoint with no more than `incast_packets` sends no PULL at all.
+2. A sender that asks late may catch up by `HEAD_START` turns: of a thousand requests at one instant most are lost.
+3. What arrives makes room for the next turn, so pulls have the pace of the last link, and its queue stays short.
+4. If few senders are active they are free: their own windows are enough.
+5. What was pulled and is late may only be slow, or the PULL was lost: its sender keeps its place, and its next turn
+   repeats the PULL. The timeout is measured from pull to data, so that it includes what both hosts take. Peers that ask
+   and do not send take up a packet each, for `LATE_TURNS` turns. Lost data is pulled again when its sender asks.
+6. Messages that arrive in turns pin memory, so not all take turns. The longest message is kept free for
+   `endpoint.admission`. A sender that has asked for more than `SHIFT_FRACTION` of a receive window waits again after
+   that much.
+7. A sender that was refused for lack of memory is free: its back-off limits it, and in its turn for the memory it must
+   not wait for others that would be refused.
+8. The PULL that tells a peer to ask may be lost, so a long burst that nobody asked for is noted, and another one a
+   timeout later makes it due again. Nothing asks a peer that sends small messages.
 
-There is one record for each peer that has asked, of constant size, until the peer ends; and a time for each that sends
-unasked.
+All is counted in bytes of data packets with their headers, from the opening of the peer. There is one record of
+constant size for each peer that has asked, until it ends, and a time for each that sends unasked.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from srd.proto.base.seqset import SequenceSet, mask, ranges
 from srd.proto.events import Extent
-from srd.proto.seqset import SequenceSet, mask, ranges
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst
 from srd.proto.wire.status import Status
 

@@ -21,11 +21,11 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from srd.proto.base.seqset import ranges
 from srd.proto.config import MAX_FLOWS, MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.events import Extent
 from srd.proto.recv.acks import Acks
 from srd.proto.recv.reassembly import Reassembly, new_parts
-from srd.proto.seqset import ranges
 from srd.proto.wire.data import HEADER_BYTES, MAX_DATAGRAM_BYTES, ReceivedBurst, takes_credit
 from srd.proto.wire.status import Status
 

@@ -36,9 +36,9 @@ from srd.proto.events import (
 )
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.receiver import Receiver
+from srd.proto.recv.shared import Shared
 from srd.proto.send.queue import SendQueue
 from srd.proto.send.uncredited import MAX_READS
-from srd.proto.shared import Shared
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst, single_packet, takes_credit
 from srd.proto.wire.status import Status, refusal_untrusted
 

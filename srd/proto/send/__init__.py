@@ -1,1 +1,1 @@
-"""The sending half of a peer: work requests, their order, credit, packets in flight."""
+"""The sending half of a peer: work requests, their order, what is sent next, and what is sent again."""

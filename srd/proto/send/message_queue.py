@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
-from srd.proto.lazy_deque import LazyDeque
-from srd.proto.send.outgoing import OutgoingMessage
+from srd.proto.base.lazy_deque import LazyDeque
+from srd.proto.outgoing.message import OutgoingMessage
 
 
 class MessageQueue(LazyDeque[OutgoingMessage]):

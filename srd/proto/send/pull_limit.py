@@ -1,17 +1,11 @@
-"""What a receiver with many peers allows its senders: the sender's half of receiver-driven credit (see `recv.pulls`).
+"""The sender's half of receiver-driven credit (PROTOCOL.md, section 10, Pulls; the other one is `recv.pulls`).
 
-1. At first a sender is free. A receiver with many peers sends it a PULL, which limits what it may send without asking:
-   `unsolicited_bytes` in flight, enough for small messages.
-2. What does not fit waits. The sender asks (PULL_REQUEST), and sends up to the limit that the PULLs give. The limit
-   counts everything that was sent, retransmissions too; so a packet that was lost needs another pull.
-3. A request, or its answer, may be lost: it is repeated with exponential back-off, at random times, since many senders
-   ask at the same instant. Once an answer has shown that this sender has its place among the others, it asks again
-   much later, at the earliest after twice the time that its last turn took to come; but at once after a loss, and for
-   more than it has asked for.
-4. A receiver that never grants anything cannot stall a sender for ever: with the `PATIENCE`-th request in a row that
-   brought nothing, and each one after it, the sender may send one packet, once their interval is the largest. Sooner,
-   all senders to a host that is slow for a moment would send unasked.
-5. A receiver that needs no pulls any more sets no limit. That holds until the sender is idle.
+1. The limit counts everything that was sent, retransmissions too: a packet that was lost needs another pull.
+2. Requests are repeated at random times, since many senders ask at the same instant; much later once an answer has
+   shown that this sender has its place among the others.
+3. A receiver that never grants anything cannot stall a sender for ever (`PATIENCE`). Sooner, all senders to a host that
+   is slow for a moment would send unasked.
+4. A receiver that needs no pulls any more sets no limit, until the sender is idle.
 
 A PULL only ever restricts: window and pacing apply as without it.
 """

@@ -27,10 +27,10 @@ from typing import Final
 
 from srd.proto.config import MAX_FLOWS
 from srd.proto.events import Completion, EventQueue
-from srd.proto.send.flow_control import Credit
-from srd.proto.send.inflight import Inflight, PsnRange
+from srd.proto.outgoing.flow_control import Credit
+from srd.proto.outgoing.inflight import Inflight, PsnRange
+from srd.proto.outgoing.message import OutgoingBatch, OutgoingMessage
 from srd.proto.send.message_queue import MessageQueue
-from srd.proto.send.outgoing import OutgoingBatch, OutgoingMessage
 from srd.proto.send.uncredited import Uncredited
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
@@ -251,7 +251,7 @@ class SendQueue:
             self._forget(message)
         if message.opcode != _RESPONSE:
             self._requests.pop(message.wr.request, None)
-        if not self._messages:  # nor any request: emptied dictionaries keep their tables (see `lazy_deque`)
+        if not self._messages:  # nor any request: emptied dictionaries keep their tables (see `base.lazy_deque`)
             self._messages.clear()
             self._requests.clear()
             self._by_key = self._batches = None

@@ -14,26 +14,27 @@ import math
 from random import Random
 from typing import Final
 
+from srd.proto.base.pacer import Pacer
+from srd.proto.base.security import PacketProtection
+from srd.proto.base.seqset import mask, ranges
 from srd.proto.config import MAX_FLOWS, ProtocolConfig
 from srd.proto.congestion.delay import MajorityDelay
-from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
+from srd.proto.congestion.limits import InflightLimit, SendLimit
 from srd.proto.congestion.queueing import Queueing
 from srd.proto.events import EventQueue
+from srd.proto.outgoing.flow_control import Credit
+from srd.proto.outgoing.inflight import Inflight, InflightBurst, LostRange, PsnRange
+from srd.proto.outgoing.message import OutgoingMessage, max_packets
 from srd.proto.paths.one_way import OneWayDelay
 from srd.proto.paths.path import Path, PathState
+from srd.proto.paths.rack import RackState, detect_losses, probe_timeout_s
 from srd.proto.paths.rtt import PeerRtt, RttEstimator, WindowedMin
 from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
 from srd.proto.paths.validation import AddressValidation
 from srd.proto.peer_trace import PeerTrace
-from srd.proto.recovery.rack import RackState, detect_losses, probe_timeout_s
-from srd.proto.security import PacketProtection
-from srd.proto.send.flow_control import Credit
-from srd.proto.send.inflight import Inflight, InflightBurst, LostRange, PsnRange
-from srd.proto.send.outgoing import OutgoingMessage, max_packets
 from srd.proto.send.pull_limit import PullLimit
 from srd.proto.send.queue import SendQueue
-from srd.proto.seqset import mask, ranges
 from srd.proto.wire.control import (
     NO_ACK_PATH,
     Ack,
@@ -291,8 +292,8 @@ class Sender:
                 self.controller.on_spurious_loss()
             if self._active:
                 self._all_timed_out_at = math.inf
-        if self._trace is not None:
-            self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
+        if self._trace is not None:  # not a call each for what nobody records
+            self._trace_sample(path, ack_delay_us=report.ack_delay_us, now=now)
         self.queueing.on_report(path, report, rtt_us=rtt_us, marked=marked, is_probe=probe, now=now)
 
     def _on_answer(self, path: Path, *, sequence: int, now: float) -> None:
@@ -381,7 +382,15 @@ class Sender:
             for first, count in ranges(missing):
                 self._lost.append(LostRange(transmission.psns, transmission.first + first, count, path.index))
         if self._trace is not None:
-            self._trace.packets_lost(path, lost=lost, now=now)
+            for burst, missing in lost:
+                self._trace.packets_lost(
+                    path.index,
+                    path_sequence=burst.path_sequence,
+                    first_psn=burst.first,
+                    packets=missing.bit_count(),
+                    by_timeout=burst.last_sequence > path.reported_sequence,
+                    now=now,
+                )
             self._trace_metrics("loss", now=now)
 
     def _on_path_timeout(self, path: Path, *, now: float) -> None:
@@ -404,6 +413,18 @@ class Sender:
         for path in self._active.copy():
             self._on_path_timeout(path, now=now)
         self._all_timed_out_at = since
+
+    def _trace_sample(self, path: Path, *, ack_delay_us: int, now: float) -> None:
+        if self._trace is not None:
+            self._trace.path_sampled(
+                path.index,
+                latest_s=path.rtt.latest_s,
+                smoothed_s=path.rtt.smoothed_s,
+                min_s=path.rtt.min_s,
+                ack_delay_us=ack_delay_us,
+                ecn_ce=path.counters.ecn_ce,
+                now=now,
+            )
 
     def _trace_metrics(self, trigger: str, *, now: float) -> None:
         if self._trace is not None:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final
 
+from srd.proto.outgoing.message import OutgoingMessage
 from srd.proto.send.message_queue import MessageQueue
-from srd.proto.send.outgoing import OutgoingMessage
 from srd.proto.wire.data import Opcode
 
 MAX_READS: Final = 128

@@ -14,8 +14,8 @@ import struct
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
-from srd.proto.errors import PacketError
-from srd.proto.security import MAX_CREDENTIAL_BYTES
+from srd.proto.base.errors import PacketError
+from srd.proto.base.security import MAX_CREDENTIAL_BYTES
 from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_BYTES, VERSION, Address, PacketType
 from srd.proto.wire.fields import BODIES
 from srd.proto.wire.status import RefuseReason

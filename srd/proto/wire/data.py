@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from srd.proto.security import PacketProtection
+from srd.proto.base.security import PacketProtection
 
 VERSION: Final = 6
 PREFIX_BYTES: Final = 16
@@ -180,7 +180,7 @@ class Burst:
     protection: PacketProtection | None
     """What the packets are encrypted with; None: plain text."""
     from_path: int | None
-    """The path from whose port it is sent; None: from its own (see `paths.validation`, rule 5)."""
+    """The path from whose port it is sent; None: from its own (PROTOCOL.md, section 5, initiators behind a NAT)."""
     ack: bytes | None
     """With WITH_ACK: what follows the payload."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from srd.proto.security import SecurityMode
+from srd.proto.base.security import SecurityMode
 from srd.proto.wire.data import ABORTED, IMMEDIATE, NOT_READY, OPCODE_BITS, WITH_ACK, Opcode, PacketType
 from srd.proto.wire.protected import KEY_PHASE
 from srd.proto.wire.status import RefuseReason, Status

@@ -21,8 +21,8 @@ from typing import Any, Final
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.faults.schedule import ScheduledEvent
 from netns.topology.model import Topology
+from srd.proto.base.errors import UsageError
 from srd.proto.config import ProtocolConfig
-from srd.proto.errors import UsageError
 from srd.proto.wire.status import Status
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.fabric import Bounds, settings

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from srd.proto.errors import SrdError
+from srd.proto.base.errors import SrdError
 from srd.sim.experiments import parquet
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.experiment import Experiment, run

@@ -6,24 +6,24 @@ import asyncio
 import gc
 
 from netns.base.tasks import Tasks
+from tests.patience import PATIENCE_S
 
 
 async def test_start__keeps_a_task_that_nobody_else_refers_to_until_its_end() -> None:
     tasks, done = Tasks(), asyncio.Event()
 
     async def wait() -> None:
-        # Nothing else refers to this future: the event loop does not know it.
-        await asyncio.shield(waiting.pop())
+        await future
         done.set()
 
     future = asyncio.get_running_loop().create_future()
-    waiting = [future]
     tasks.start(wait())
     await asyncio.sleep(0)
     gc.collect()
     assert len(tasks) == 1
     future.set_result(None)
-    await done.wait()
+    async with asyncio.timeout(PATIENCE_S):
+        await done.wait()
     await asyncio.sleep(0)
     assert len(tasks) == 0
 
@@ -40,7 +40,8 @@ async def test_on_error__gets_what_a_task_raises_and_no_cancellation() -> None:
 
     tasks.start(wait())
     tasks.start(fail())
-    assert str(await errors.get()) == "wrong"
+    async with asyncio.timeout(PATIENCE_S):
+        assert str(await errors.get()) == "wrong"
     await tasks.end()
     assert errors.empty()
 

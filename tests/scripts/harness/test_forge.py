@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from scripts.harness.forge import Forge, OpenPeer
-from srd.proto.errors import PacketError
+from srd.proto.base.errors import PacketError
 from srd.proto.wire.control import decode_untrusted
 from srd.proto.wire.data import VERSION, PacketType
 

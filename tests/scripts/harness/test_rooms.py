@@ -18,7 +18,7 @@ from scripts.harness.rooms import INTERPRETER, KERNEL, OTHER, ROOMS, modules, ro
         ("CPyDict_GetItem", "/x/5b1e__mypyc.cpython-311-x86_64-linux-gnu.so", INTERPRETER),
         ("CPyDef_tx___Transmitter___flush", "/x/5b1e__mypyc.so", "io"),
         ("CPyPy_send___queue___SendQueue___post", "/x/5b1e__mypyc.so", "send"),
-        ("CPyDef_proto___peer___PeerCore___handle_ack", "/x/5b1e__mypyc.so", "core"),
+        ("CPyDef_endpoint___peer___PeerCore___handle_ack", "/x/5b1e__mypyc.so", "core"),
         ("CPyDef_srd___peer___Peer____post", "/x/5b1e__mypyc.so", "api"),
         ("CPyDef_members___Members___find", "/x/5b1e__mypyc.so", OTHER),
         ("uv__io_poll", "/x/uvloop/loop.so", OTHER),
@@ -34,7 +34,7 @@ def test_rooms__each_has_modules() -> None:
 
 def test_room_of__the_longest_beginning_counts() -> None:
     assert room_of("proto/send/sender") == "send"
-    assert room_of("proto/core") == "core"
+    assert room_of("proto/endpoint/core") == "core"
     assert room_of("tunnel/gateway") == OTHER
 
 

@@ -49,7 +49,7 @@ TOP = ["tests/test_packaging.py"]
         ("srd/endpoint.py", SRD[:2], [SRD[2], *CORE]),
         ("srd/end.py", [], [*SRD, *CORE]),
         ("srd/io/driver.py", ["tests/srd/io/test_driver.py"], CORE),
-        ("srd/proto/core.py", [CORE[1]], [CORE[2], CORE[0]]),
+        ("srd/proto/endpoint/core.py", [CORE[1]], [CORE[2], CORE[0]]),
         ("srd/proto/recv/receiver.py", [CORE[0]], CORE[1:]),
         ("srd/cli/send.py", ["tests/srd/cli/test_send.py"], []),
         ("scripts/setup", ["tests/scripts/test_setup.py"], []),
@@ -72,7 +72,7 @@ def test_select(changed: str, nearest: list[str], then: list[str]) -> None:
 
 
 def test_select__what_is_near_to_one_comes_before_what_is_far_from_another() -> None:
-    chosen = select(["srd/proto/core.py", "netns/lab/plan.py", "tests/srd/proto/test_peer.py"], TEXTS)
+    chosen = select(["srd/proto/endpoint/core.py", "netns/lab/plan.py", "tests/srd/proto/test_peer.py"], TEXTS)
     assert chosen == [*CORE[1:], ALWAYS, "tests/netns/lab/test_lab.py", CORE[0]]
 
 
@@ -82,7 +82,7 @@ def test_select__of_nothing_is_the_architecture() -> None:
 
 def test_select__of_this_checkout_are_files_of_tests() -> None:
     texts = texts_of_tests(ROOT)
-    chosen = select(["srd/proto/core.py", "tests/patience.py", "README.md", "tests/conftest.py"], texts)
+    chosen = select(["srd/proto/endpoint/core.py", "tests/patience.py", "README.md", "tests/conftest.py"], texts)
     assert all((ROOT / name).is_file() for name in chosen)
     assert set(chosen) == {name for name in texts if name.rpartition("/")[2].startswith("test_")}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from srd.proto.errors import PacketError
-from srd.proto.security import MAX_CREDENTIAL_BYTES
+from srd.proto.base.errors import PacketError
+from srd.proto.base.security import MAX_CREDENTIAL_BYTES
 from srd.proto.wire.control import MAX_COOKIE_BYTES, decode_untrusted
 from srd.proto.wire.data import HEADER_BYTES, MIN_DATAGRAM_BYTES, PREFIX_BYTES, VERSION, PacketType
 from srd.proto.wire.fields import BODIES, PREFIX, Field

@@ -21,8 +21,8 @@ from srd.io.secure_tx import SecureTransmitter
 from srd.io.socket import open_socket
 from srd.io.syscalls import UDP_GRO, UDP_SEGMENT, Address
 from srd.io.tx import Transmitter
+from srd.proto.base.security import PacketProtection
 from srd.proto.events import Extent, ReceiveResult, TargetCopy
-from srd.proto.security import PacketProtection
 from srd.proto.wire.data import Burst, ReceivedBurst, received_bursts_untrusted
 from srd.secure.session import Session
 from tests.patience import PATIENCE_S

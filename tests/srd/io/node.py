@@ -15,7 +15,7 @@ from srd.io.driver import Driver
 from srd.io.socket import open_socket
 from srd.io.syscalls import Address
 from srd.proto.config import ProtocolConfig
-from srd.proto.core import EndpointCore
+from srd.proto.endpoint.core import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.work_request import WorkRequest
 from tests.patience import PATIENCE_S

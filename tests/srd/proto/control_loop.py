@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.base import Controller
 from srd.proto.congestion.delay import MajorityDelay
+from srd.proto.controller import Controller
 
 PACKET_BYTES = 9000
 RTT_S = 0.002

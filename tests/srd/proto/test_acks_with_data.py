@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from netns.netem.shape import Shape
+from srd.proto.base.security import Security, SecurityMode
 from srd.proto.events import MessageReceived
-from srd.proto.security import Security, SecurityMode
 from srd.proto.wire.control import NO_PATH, Ack, Close, Datagram, Probe, decode_untrusted
 from srd.proto.wire.data import (
     ABORTED,

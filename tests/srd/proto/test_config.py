@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from srd.proto.base.errors import UsageError
 from srd.proto.config import MAX_PATHS, ProtocolConfig
-from srd.proto.congestion.base import Controller
 from srd.proto.congestion.delay import MajorityDelay
-from srd.proto.errors import UsageError
-from srd.proto.recv.admission import TURN_MEMORY_S
+from srd.proto.controller import Controller
+from srd.proto.endpoint.admission import TURN_MEMORY_S
 
 
 def with_setting(field: str, value: int) -> ProtocolConfig:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from srd.proto.endpoint.peer import PeerCore
+from srd.proto.endpoint.peer_state import PeerState
 from srd.proto.events import PeerEnded, PeerOpened
-from srd.proto.peer import PeerCore
-from srd.proto.peer_state import PeerState
 from srd.proto.wire.control import Close, Closed, Control, Datagram, Probe, Reset, decode_untrusted
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from srd.proto.config import MAX_MESSAGE_BYTES, ProtocolConfig
-from srd.proto.core import EndpointCore
+from srd.proto.endpoint.core import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, PeerOpened, WriteReceived
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, Opcode, write_headers

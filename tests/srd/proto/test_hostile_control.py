@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
+from srd.proto.base.errors import UsageError
 from srd.proto.config import ProtocolConfig
-from srd.proto.errors import UsageError
+from srd.proto.endpoint.handshake import CookieJar
+from srd.proto.endpoint.peer import PeerCore
+from srd.proto.endpoint.peer_state import PeerState
 from srd.proto.events import Event, PeerEnded, PeerOpened
-from srd.proto.handshake import CookieJar
-from srd.proto.peer import PeerCore
-from srd.proto.peer_state import PeerState
 from srd.proto.wire.control import (
     Accept,
     Ack,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.events import TargetCopy
-from srd.proto.peer import PeerCore
 from srd.proto.wire.control import Ack, Nack
 from srd.proto.wire.data import ABORTED, HEADER_BYTES, GroDatagram, Opcode
 from srd.proto.wire.status import Status

@@ -8,8 +8,8 @@ import pytest
 
 from netns.netem.shape import Shape
 from srd.proto import trace
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.events import Extent, PeerOpened
-from srd.proto.peer import PeerCore
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status

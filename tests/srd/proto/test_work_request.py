@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from srd.proto.base.errors import UsageError
 from srd.proto.config import MAX_MESSAGE_BYTES
-from srd.proto.errors import UsageError
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest

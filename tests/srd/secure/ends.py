@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
+from srd.proto.base.security import CredentialCheck, SecurityMode
 from srd.proto.config import ProtocolConfig
-from srd.proto.core import EndpointCore
+from srd.proto.endpoint.core import EndpointCore
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.events import PeerEnded, PeerOpened
-from srd.proto.peer import PeerCore
-from srd.proto.security import CredentialCheck, SecurityMode
 from srd.proto.wire.control import Datagram
 from srd.secure.certificates import INITIATOR, RESPONDER, Authorities
 from srd.secure.handshake import Handshakes

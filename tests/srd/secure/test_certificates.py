@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.errors import PacketError, UsageError
+from srd.proto.base.errors import PacketError, UsageError
 from srd.secure.certificates import (
     INITIATOR,
     RESPONDER,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from srd.proto.errors import UsageError
-from srd.proto.security import SecurityMode
+from srd.proto.base.errors import UsageError
+from srd.proto.base.security import SecurityMode
 from srd.secure import config as module
 from srd.secure.config import Cert, Identity, Keys, Plain, Psk, SecurityConfig
 from srd.secure.keys import fingerprint, user_key_path

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from srd.proto.base.errors import PacketError
+from srd.proto.base.security import Initiation, SecurityMode
 from srd.proto.config import ProtocolConfig
-from srd.proto.core import EndpointCore
-from srd.proto.errors import PacketError
-from srd.proto.peer import PeerCore
-from srd.proto.security import Initiation, SecurityMode
+from srd.proto.endpoint.core import EndpointCore
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.wire.control import (
     Accept,
     Control,

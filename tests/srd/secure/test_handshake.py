@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.errors import PacketError
-from srd.proto.security import SecurityMode
+from srd.proto.base.errors import PacketError
+from srd.proto.base.security import SecurityMode
 from srd.proto.wire.control import (
     Accept,
     Close,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.errors import PacketError, UsageError
+from srd.proto.base.errors import PacketError, UsageError
 from srd.proto.wire.control import Close
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, VERSION, PacketType
 from srd.secure.key_log import KeyLog, secret_log

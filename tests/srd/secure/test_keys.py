@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from srd.proto.errors import UsageError
+from srd.proto.base.errors import UsageError
 from srd.secure import keys
 from srd.secure.config import Keys, Psk
 from srd.secure.keys import (

@@ -8,8 +8,8 @@ import pytest
 
 from scripts.harness.liar import Liar, Lie, Overheard
 from scripts.harness.rogue import RogueInitiator, RoguePeer
+from srd.proto.endpoint.peer_state import PeerState
 from srd.proto.events import PeerOpened
-from srd.proto.peer_state import PeerState
 from srd.proto.wire.control import Datagram, Hello, Probe
 from srd.proto.wire.data import HEADER_BYTES, PacketType
 from srd.secure.config import Keys

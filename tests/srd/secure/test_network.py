@@ -8,9 +8,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from netns.netem.shape import Shape
+from srd.proto.base.security import SecurityMode
+from srd.proto.endpoint.peer import CONFIRM_S
 from srd.proto.events import PeerOpened
-from srd.proto.peer import CONFIRM_S
-from srd.proto.security import SecurityMode
 from srd.proto.wire.data import Opcode, PacketType
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest

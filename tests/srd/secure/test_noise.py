@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from srd.proto.errors import PacketError
+from srd.proto.base.errors import PacketError
 from srd.secure.noise import IKPSK2, HandshakeState, Pattern, agree_untrusted, public_bytes
 
 FILE = json.loads((Path(__file__).parent / "cacophony.json").read_text())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.errors import PacketError
+from srd.proto.base.errors import PacketError
 from srd.proto.wire.control import Close
 from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.errors import UsageError
-from srd.proto.security import SecurityMode
+from srd.proto.base.security import SecurityMode
 from srd.secure.config import Identity
 from srd.secure.keys import public_text
 from srd.tunnel.allowed import Admission, AllowedAddresses, host_network, is_within, read_peers

@@ -18,7 +18,7 @@ from scripts.benches.veth.worker.bulk import PSK
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain, Status
-from srd.proto.security import SecurityMode
+from srd.proto.base.security import SecurityMode
 from srd.proto.wire.control import Hello
 
 AT_A_TIME: Final = 8

@@ -15,9 +15,9 @@ from scripts.benches.chaos import host as host_module
 from scripts.benches.chaos.run import Run, run_scenario
 from scripts.benches.chaos.scenario import Flaw, Kind, Outage, Restart, Withdrawal
 from scripts.benches.chaos.target import Bytes, Keys
+from srd.proto.base.seqset import SequenceSet, mask
 from srd.proto.congestion.delay import MajorityDelay
-from srd.proto.send.inflight import Inflight
-from srd.proto.seqset import SequenceSet, mask
+from srd.proto.outgoing.inflight import Inflight
 from srd.proto.wire.status import Status
 from tests.scripts.benches.chaos.test_host import FAULT_FREE
 

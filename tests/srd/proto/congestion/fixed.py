@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.base import Controller
+from srd.proto.controller import Controller
 
 
 class Fixed(Controller):

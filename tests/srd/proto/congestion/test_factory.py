@@ -6,8 +6,8 @@ import pytest
 
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.base import ControllerFactory
 from srd.proto.congestion.delay import MajorityDelay
+from srd.proto.controller import ControllerFactory
 from srd.proto.events import Completion
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from netns.netem.shape import Shape
+from srd.proto.base.security import SecurityMode
 from srd.proto.config import ProtocolConfig
 from srd.proto.paths.validation import AddressValidation
-from srd.proto.security import SecurityMode
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import Burst, PacketType
 from srd.proto.wire.status import Status

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
-from srd.proto.peer import PeerCore
+from srd.proto.endpoint.peer import PeerCore
 from srd.proto.wire.control import PathChallenge, PathResponse, Probe, decode_untrusted
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status

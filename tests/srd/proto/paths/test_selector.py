@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
+from srd.proto.outgoing.inflight import InflightBurst, PsnRange
+from srd.proto.outgoing.message import OutgoingMessage
 from srd.proto.paths.one_way import Clocks, OneWayDelay
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.paths.selector import PathSelector, expected_rtt_s
-from srd.proto.send.inflight import InflightBurst, PsnRange
-from srd.proto.send.outgoing import OutgoingMessage
 from srd.proto.work_request import WorkRequest
 
 NOW = 10.0

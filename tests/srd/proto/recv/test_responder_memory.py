@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netns.netem.shape import Shape
+from srd.proto.base.errors import UsageError
 from srd.proto.config import ProtocolConfig
-from srd.proto.core import EndpointCore
-from srd.proto.errors import UsageError
+from srd.proto.endpoint.core import EndpointCore
 from srd.proto.send.uncredited import MAX_READS
 from srd.proto.wire.data import HEADER_BYTES, Opcode
 from srd.proto.wire.status import Status

@@ -7,9 +7,9 @@ from collections import deque
 import numpy as np
 
 from srd.proto.events import Event
-from srd.proto.send.flow_control import Credit
-from srd.proto.send.inflight import Inflight
-from srd.proto.send.outgoing import OutgoingMessage
+from srd.proto.outgoing.flow_control import Credit
+from srd.proto.outgoing.inflight import Inflight
+from srd.proto.outgoing.message import OutgoingMessage
 from srd.proto.send.queue import SendQueue
 from srd.proto.wire.data import Opcode
 from srd.proto.work_request import BatchRequest, WorkRequest

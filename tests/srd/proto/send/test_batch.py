@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from netns.netem.shape import Shape
+from srd.proto.base.errors import UsageError
 from srd.proto.config import ProtocolConfig
-from srd.proto.errors import UsageError
 from srd.proto.events import BatchCompletion, Completion, Event, MessageReceived
-from srd.proto.send.inflight import Inflight
-from srd.proto.send.outgoing import OutgoingBatch, max_packets
+from srd.proto.outgoing.inflight import Inflight
+from srd.proto.outgoing.message import OutgoingBatch, max_packets
 from srd.proto.wire.control import Nack
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from netns.netem.shape import Shape
-from srd.proto.send.outgoing import OutgoingMessage
+from srd.proto.outgoing.message import OutgoingMessage
 from srd.proto.send.sender import WINDOW_PER_FLOWS, Sender
 from srd.proto.wire.data import Opcode, PacketType
 from srd.proto.wire.status import Status

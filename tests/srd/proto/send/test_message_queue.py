@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from srd.proto.outgoing.message import OutgoingMessage
 from srd.proto.send.message_queue import MessageQueue
-from srd.proto.send.outgoing import OutgoingMessage
 from srd.proto.work_request import WorkRequest
 
 MANY = 10_000

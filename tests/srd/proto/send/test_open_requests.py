@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srd.proto.send.outgoing import OutgoingMessage
+from srd.proto.outgoing.message import OutgoingMessage
 from srd.proto.send.queue import MAX_ENDED
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from netns.netem.shape import Shape
-from srd.proto.send.inflight import LostRange
+from srd.proto.outgoing.inflight import LostRange
 from srd.proto.wire.control import Nack
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status

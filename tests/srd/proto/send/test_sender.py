@@ -10,7 +10,7 @@ import pytest
 
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.pacer import CWND_LIMITED_RTTS
+from srd.proto.congestion.limits import CWND_LIMITED_RTTS
 from srd.proto.paths.path import PathState
 from srd.proto.send.sender import Sender
 from srd.proto.wire.control import Ack, Datagram, PathReport

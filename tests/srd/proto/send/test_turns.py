@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from srd.proto.send.flow_control import Credit
+from srd.proto.outgoing.flow_control import Credit
 from srd.proto.send.uncredited import MAX_READS
 from srd.proto.wire.data import HEADER_BYTES, Opcode
 from srd.proto.wire.status import Status

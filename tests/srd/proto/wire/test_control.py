@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from srd.proto.errors import PacketError
-from srd.proto.security import MAX_CREDENTIAL_BYTES
+from srd.proto.base.errors import PacketError
+from srd.proto.base.security import MAX_CREDENTIAL_BYTES
 from srd.proto.wire.control import (
     MAX_COOKIE_BYTES,
     MIN_PEER_WINDOW_PACKETS,

@@ -1,1 +1,0 @@
-"""Loss detection: RACK on each path, tail loss probes, timeouts."""
