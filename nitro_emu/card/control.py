@@ -44,7 +44,7 @@ from typing import Any, Final
 
 from netns.base.unix_sockets import BACKLOG, LineClient, listen, peer_credentials
 from nitro_emu.card.control_calls import MAX_WAIT_S, Calls, ControlledCard
-from nitro_emu.card.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller, Gate, RequestError
+from nitro_emu.card.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, BadRequestError, Caller, Gate
 from nitro_emu.closing import Closing
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
@@ -53,7 +53,7 @@ from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.policy import Principal, is_allowed, principal_of
 
-__all__ = ["MAX_WAIT_S", "ControlClient", "ControlServer", "ControlledCard", "ask"]
+__all__ = ["MAX_WAIT_S", "CardControlServer", "ControlClient", "ControlledCard", "ask"]
 
 MAX_CLIENTS: Final[Mapping[Principal, int]] = {
     Principal.ROOT: 32,
@@ -95,7 +95,7 @@ class _Client:
     """Whether its task has begun, which closes the connection; one that is cancelled before never does."""
 
 
-class ControlServer:
+class CardControlServer:
     """Serves the control socket of one card, on the running event loop."""
 
     def __init__(
@@ -220,7 +220,7 @@ class ControlServer:
                 return
             while await _within(self._timeout_s(client), self._serve_request(reader, writer, client=client)):
                 pass
-        except RequestError as error:
+        except BadRequestError as error:
             with suppress(OSError):  # it has gone
                 await _send(writer, {"error": str(error)})
         except (OSError, TimeoutError):
@@ -239,7 +239,7 @@ class ControlServer:
     async def _serve_request(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, client: _Client
     ) -> bool:
-        """Answer one request; return whether there was one. Raises RequestError, OSError."""
+        """Answer one request; return whether there was one. Raises BadRequestError, OSError."""
         if not (line := await _line(reader)):
             return False
         reply = await self._reply(client.caller, line)
@@ -302,11 +302,11 @@ def _caller_over_tcp(client: socket.socket) -> Caller:
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
-    """Return the next line; nothing at the end. Raises RequestError for one that is too long."""
+    """Return the next line; nothing at the end. Raises BadRequestError for one that is too long."""
     try:
         line = await reader.readline()
     except ValueError:
-        raise RequestError(
+        raise BadRequestError(
             f"a request has at most {MAX_REQUEST_BYTES} bytes, or {MAX_MAP_BYTES} for a map, in one line"
         ) from None
     return line if line.endswith(b"\n") else b""
