@@ -62,7 +62,7 @@ _NEVER_SUMMARISED: Final = CHANGES - {Call.MAP}
 Answers = Mapping[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]]
 
 
-class BadRequestError(NitroError):
+class RequestError(NitroError):
     """A request is malformed, or asks for what there is not; the client gets the message."""
 
 
@@ -196,27 +196,25 @@ class Gate:
 
 
 def request_untrusted(line: bytes) -> dict[str, Any]:
-    """Return a request as an object. Raises BadRequestError."""
+    """Return a request as an object. Raises RequestError."""
     if len(line) > MAX_REQUEST_BYTES:
         if (found := _BIG_MAP.fullmatch(line)) is None:
-            raise BadRequestError(
-                f"a request has at most {MAX_REQUEST_BYTES} bytes, unless it is a map of the usual form"
-            )
+            raise RequestError(f"a request has at most {MAX_REQUEST_BYTES} bytes, unless it is a map of the usual form")
         return {"command": "map", "document": found.group(1).decode("ascii")}
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadRequestError(f"not JSON: {error!s:.200}") from None
+        raise RequestError(f"not JSON: {error!s:.200}") from None
     if not isinstance(request, dict):
-        raise BadRequestError("a request is a JSON object")
+        raise RequestError("a request is a JSON object")
     return request
 
 
 def _call_untrusted(request: dict[str, Any], *, calls: Answers) -> str:
-    """Take the name of the call out of a request. Raises BadRequestError if there is no such call."""
+    """Take the name of the call out of a request. Raises RequestError if there is no such call."""
     command = request.pop("command", None)
     if not isinstance(command, str) or command not in calls:
-        raise BadRequestError(f"no command {command!r:.100}; there are {', '.join(calls)}")
+        raise RequestError(f"no command {command!r:.100}; there are {', '.join(calls)}")
     return command
 
 

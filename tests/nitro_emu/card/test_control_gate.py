@@ -21,10 +21,10 @@ from nitro_emu.card.control_gate import (
     MAX_REQUEST_BYTES,
     RATES,
     TCP_RATE,
-    BadRequestError,
     Caller,
     Gate,
     RefusedRequestError,
+    RequestError,
     request_untrusted,
 )
 from nitro_emu.errors import NitroError, TrustError
@@ -160,7 +160,7 @@ async def test_audit_tells_the_head(bench: Bench) -> None:
 async def test_malformed_arguments_change_nothing_and_are_recorded(
     bench: Bench, request_: dict[str, Any], error: str
 ) -> None:
-    with pytest.raises(BadRequestError, match=error) as caught:
+    with pytest.raises(RequestError, match=error) as caught:
         await bench.ask(ROOT, json.dumps(request_).encode())
     assert len(str(caught.value)) < 300
     assert not bench.card.maps
@@ -209,7 +209,7 @@ async def test_each_call_that_changes_the_card_reserves_its_record(
 
 async def test_card_without_an_audit_log_says_how_to_get_one(bench: Bench) -> None:
     calls = Calls(bench.card, log=LogRing(), audit=None, image="").answers
-    with pytest.raises(BadRequestError, match="this card keeps no audit log; set audit_log in its settings"):
+    with pytest.raises(RequestError, match="this card keeps no audit log; set audit_log in its settings"):
         await calls["audit"]({})
     assert "audit_log" in CardConfig.model_fields
 
@@ -232,7 +232,7 @@ async def test_who_asks_too_often_is_told_so_and_others_are_served(bench: Bench,
         for _ in range(count):
             try:
                 await bench.call(caller, "no such call")
-            except BadRequestError:
+            except RequestError:
                 done += 1
             except RefusedRequestError as error:
                 assert str(error).endswith(f"asks more often than {per_s:g} times a second; wait")  # noqa: PT017
@@ -352,5 +352,5 @@ def test_big_request_is_a_map_of_the_usual_form_or_none() -> None:
         "[" * (MAX_REQUEST_BYTES + 1),
         " " * (MAX_REQUEST_BYTES + 1) + "{}",
     ):
-        with pytest.raises(BadRequestError, match="a request has at most 65536 bytes, unless it is a map"):
+        with pytest.raises(RequestError, match="a request has at most 65536 bytes, unless it is a map"):
             request_untrusted(line.encode())
