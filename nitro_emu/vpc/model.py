@@ -29,10 +29,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netns.base.yaml_file import MAX_FILE_BYTES, mapping_of, validated
+from netns.base.yaml_file import MAX_FILE_BYTES, Strict, mapping_of, validated
 from nitro_emu.errors import AbiError, VpcError
 from nitro_emu.gid import IPV6_PORT, gid_of
-from nitro_emu.vpc.fields import Address, Cidr, GroupReference, Name, Network, Ports, PublicKey, Push, Strict
+from nitro_emu.vpc.fields import Address, Cidr, GroupReference, Name, Network, Ports, PublicKey, Push
 
 MAX_CARDS: Final = 1024
 MAX_VPCS: Final = 256

@@ -26,6 +26,7 @@ from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.efa.card.device import EfaDevice
 from nitro_emu.efa.card.mapped_memory import MappedMemory
 from nitro_emu.efa.card.objects import CardAddressHandle, CardProtectionDomain
+from nitro_emu.errors import CardError
 from nitro_emu.gid import gid_of
 from nitro_emu.log_ring import LogRing
 from nitro_emu.peers.vf_config import SecurityFields
@@ -53,6 +54,17 @@ async def started(directory: Path) -> AsyncIterator[Card]:
         yield card
     finally:
         card.close()
+
+
+async def test_a_card_of_which_one_function_cannot_be_had_has_none(tmp_path: Path) -> None:
+    address, plain = loopback_address(), SecurityFields(mode="plain")
+    vfs = tuple(EfaConfig(name=name, address=address, port=port, security=plain) for port, name in enumerate(NAMES, 1))
+    card = Card(CardConfig(name="card", run_dir=tmp_path, vfs=vfs, confine=False, audit_log=tmp_path / "audit"))
+    (tmp_path / f"{NAMES[1]}.sock").mkdir()
+    with pytest.raises(CardError, match="cannot listen"):
+        await card.start()
+    assert not card._functions
+    assert not (tmp_path / f"{NAMES[0]}.sock").exists()
 
 
 def opened(card: Card, name: str) -> RawDevice:
