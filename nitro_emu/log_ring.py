@@ -20,7 +20,7 @@ MAX_MESSAGE: Final = 2000
 """Characters of a message that are kept."""
 
 
-class Record(TypedDict):
+class LogRecord(TypedDict):
     """A record of the log, as JSON has it."""
 
     number: int
@@ -37,7 +37,7 @@ class LogRing(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._records: deque[Record] = deque(maxlen=MAX_RECORDS)
+        self._records: deque[LogRecord] = deque(maxlen=MAX_RECORDS)
         self._count = 0
         self._guard = threading.Lock()
         self._waiters: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
@@ -51,12 +51,12 @@ class LogRing(logging.Handler):
         for loop, event in waiters:
             loop.call_soon_threadsafe(event.set)
 
-    def after(self, number: int) -> list[Record]:
+    def after(self, number: int) -> list[LogRecord]:
         """Return the records with numbers greater than `number`."""
         with self._guard:
             return [record for record in self._records if record["number"] > number]
 
-    async def newer(self, number: int, *, timeout_s: float) -> list[Record]:
+    async def newer(self, number: int, *, timeout_s: float) -> list[LogRecord]:
         """Return the records with numbers greater than `number`; wait for one, but not longer than `timeout_s`."""
         waiter = asyncio.get_running_loop(), asyncio.Event()
         with self._guard:
@@ -74,9 +74,9 @@ class LogRing(logging.Handler):
                 self._waiters.discard(waiter)
 
 
-def record_of(record: logging.LogRecord, *, number: int = 0) -> Record:
+def record_of(record: logging.LogRecord, *, number: int = 0) -> LogRecord:
     """Return a log record in this module's form, with the exception's last line if it has one."""
-    return Record(
+    return LogRecord(
         number=number,
         time_s=round(record.created, 6),
         level=record.levelname.lower(),
@@ -85,7 +85,7 @@ def record_of(record: logging.LogRecord, *, number: int = 0) -> Record:
     )
 
 
-def text_of(record: Record) -> str:
+def text_of(record: LogRecord) -> str:
     """Return a record as one line for people."""
     at = datetime.fromtimestamp(record["time_s"], UTC).isoformat(timespec="milliseconds")
     return printable(f"{at} {record['level']:7} {record['logger']}: {record['message']}")

@@ -53,7 +53,7 @@ LIMIT_S: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CaseRun:
     """One seed of one case: its figures, or the reason why there are none."""
 
     case: str
@@ -74,18 +74,18 @@ class Run:
         ]
 
 
-def measure(name: str, seed: int) -> Run:
+def measure(name: str, seed: int) -> CaseRun:
     """Run one seed of a case."""
     signal.alarm(LIMIT_S)
     try:
         (round_,) = CASES[name].rounds(Request(seed=seed))
     except BenchError as error:
-        return Run(name, seed, {}, str(error))
+        return CaseRun(name, seed, {}, str(error))
     except Exception as error:  # noqa: BLE001 - an exception is a result, too; the other runs go on
-        return Run(name, seed, {}, f"{type(error).__name__}: {error}")
+        return CaseRun(name, seed, {}, f"{type(error).__name__}: {error}")
     finally:
         signal.alarm(0)
-    return Run(name, seed, round_.ours)
+    return CaseRun(name, seed, round_.ours)
 
 
 def _begin(parent_pid: int) -> None:
@@ -95,7 +95,7 @@ def _begin(parent_pid: int) -> None:
     faulthandler.register(signal.SIGALRM, file=2, chain=True)
 
 
-def measure_all(jobs: Sequence[tuple[str, int]]) -> list[Run]:
+def measure_all(jobs: Sequence[tuple[str, int]]) -> list[CaseRun]:
     """Run all jobs, one process per CPU at a time."""
     context = multiprocessing.get_context("fork")  # nothing here has threads
     workers = min(os.cpu_count() or 1, len(jobs))
@@ -103,7 +103,7 @@ def measure_all(jobs: Sequence[tuple[str, int]]) -> list[Run]:
         return list(pool.map(measure, *zip(*jobs, strict=True)))
 
 
-def report(name: str, runs: Sequence[Run]) -> str:
+def report(name: str, runs: Sequence[CaseRun]) -> str:
     """Return a line with a case's worst values over its seeds."""
     rounds = tuple(Round(run.seed, run.figures) for run in runs if not run.error)
     if not rounds:

@@ -23,7 +23,7 @@ from srd.config import EndpointConfig
 from srd.engine import Engine
 from srd.errors import NoRouteError, PacketError, PeerError, SrdError
 from srd.first_answer import first_answer
-from srd.inbox import Inbox
+from srd.inbox import PeerInbox
 from srd.io.syscalls import Address
 from srd.message import Message, WriteNotification
 from srd.names import reachable, resolve
@@ -89,7 +89,7 @@ class Endpoint:
         self._closing = self._closed = False
         self._closed_now = Notify()
         self._peers: dict[int, Peer] = {}
-        self._inboxes: dict[int, Inbox] = {}  # of these peers
+        self._inboxes: dict[int, PeerInbox] = {}  # of these peers
         self._engine.queues.compact(self._untouched)
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self._first_use: dict[int, str] = {}  # of these: host and port, where the key may be a new one
@@ -327,7 +327,7 @@ class Endpoint:
                 if not inbox.complete(event.request, status=event.status):  # posted in a batch
                     self.completions.push(WorkCompletion(self._peers[event.peer], event.request, 1, event.status))
 
-    def _on_batch(self, event: MessagesReceived, inbox: Inbox | None) -> None:
+    def _on_batch(self, event: MessagesReceived, inbox: PeerInbox | None) -> None:
         batch = MessageBatch(event, queues=self._engine.queues, release=self._engine.release)
         if inbox is not None and not event.key:
             inbox.deliver(batch)
@@ -343,7 +343,7 @@ class Endpoint:
             self._engine.fail_peer(event.peer, reason=str(error))
 
     def _on_opened(self, event: PeerOpened) -> None:
-        inbox = self._inboxes[event.peer] = Inbox()
+        inbox = self._inboxes[event.peer] = PeerInbox()
         peer = self._peers[event.peer] = Peer(
             self._engine,
             number=event.peer,

@@ -20,7 +20,7 @@ def end_use(request: Request) -> None:
         request.view = None
 
 
-class Inbox:
+class PeerInbox:
     """Filled by the endpoint, emptied by its `Peer`; `changed` is notified after every change."""
 
     __slots__ = ("_requests", "_writes", "changed", "closing", "ended", "handler", "messages", "on_write")

@@ -14,7 +14,7 @@ from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.engine import Engine
 from srd.errors import PeerError, RequestError, UsageError
 from srd.handler import PeerHandler
-from srd.inbox import Inbox, end_use
+from srd.inbox import PeerInbox, end_use
 from srd.io.addresses import host_text
 from srd.message import Message, WriteNotification
 from srd.proto.base.security import SecurityMode
@@ -86,7 +86,7 @@ class Peer:
         number: int,
         address: Address,
         core: PeerCore | None,
-        inbox: Inbox,
+        inbox: PeerInbox,
         incoming: bool,
         key: int = 0,
     ) -> None:

@@ -7,7 +7,9 @@ unit, as iperf3 has it: seconds, bytes, bit/s. `LEGEND` says so in the help of e
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
 import click
@@ -15,6 +17,7 @@ import click
 from netns.base.addresses import parse_target
 from netns.base.units import UnitError, parse_duration_us, parse_rate_bps, parse_size
 
+F = TypeVar("F", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
 
 _BARE_PREFIX: Final = re.compile(r"[0-9.]\s*[kmgt]\Z", re.IGNORECASE)
@@ -33,6 +36,19 @@ LEGEND: Final = {
     "RATE": "RATE: 250mbit, 1.5gbit, 10MBps; 250M is 250mbit; a bare number is bit/s.",
 }
 """The name of an amount's type, and how it is written."""
+
+
+def place_option(flag: str, *, variable: str, default: Path, help_text: str) -> Callable[[F], F]:
+    """Return the option of a file or a directory whose place an environment variable may change."""
+    return click.option(
+        flag,
+        type=click.Path(path_type=Path),
+        envvar=variable,
+        default=default,
+        show_default=True,
+        show_envvar=True,
+        help=help_text,
+    )
 
 
 class _Amount(click.ParamType[N]):

@@ -38,7 +38,7 @@ M = TypeVar("M", bound=BaseModel)
 class Strict(BaseModel):
     """A part of a file: without conversions, and without other keys."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def load_mapping(path: Path, *, error: type[Exception], wanted: str) -> dict[Hashable, Any]:

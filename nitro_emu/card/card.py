@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from nitro_emu.card.config import CardConfig
-from nitro_emu.card.kinds import Function, Slot, function_of
+from nitro_emu.card.kinds import Function, Provided, function_of
 from nitro_emu.card.shares import shared_out
 from nitro_emu.card.trust import CardTrust
 from nitro_emu.efa.card.poller import Poller
@@ -55,8 +55,8 @@ class Card:
             self._poller = Poller(poll_s=self.config.poll_s, busy_poll=self.config.busy_poll)
             kept = take_interfaces(self.config.vfs)
             for config in shared_out(self.config.vfs):
-                slot = self._slot(config, poller=self._poller, kept=kept.get(config.name))
-                function = self._functions[config.name] = function_of(config, slot)
+                given = self._provided(config, poller=self._poller, kept=kept.get(config.name))
+                function = self._functions[config.name] = function_of(config, given)
                 function.start()
             opened.pop_all()
         if self.trust.network is not None:
@@ -75,13 +75,13 @@ class Card:
         """What its owner must know."""
         return self.trust.alarms
 
-    def _slot(self, config: VfConfig, *, poller: Poller, kept: KeptInterface | None) -> Slot:
+    def _provided(self, config: VfConfig, *, poller: Poller, kept: KeptInterface | None) -> Provided:
         name = config.name
         try:
             trust = self.trust.of(config)
         except UsageError as error:
             raise CardError(f"{name}: {error}") from error
-        return Slot(
+        return Provided(
             trust=trust,
             poller=poller,
             socket=self.config.run_dir / f"{name}.sock",

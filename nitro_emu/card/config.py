@@ -40,12 +40,11 @@ from pydantic import (
 )
 
 from netns.base.addresses import parse_host_port
-from netns.base.yaml_file import MAX_FILE_BYTES, mapping_of, validated
+from netns.base.yaml_file import MAX_FILE_BYTES, Strict, mapping_of, validated
 from nitro_emu.card.kinds import AnyVfConfig
 from nitro_emu.errors import ConfigError
 from nitro_emu.fields import Directory, File, Name, Pcr, Pem
 from nitro_emu.peers.vf_config import VfConfig
-from nitro_emu.vpc.fields import Strict
 from srd.errors import UsageError
 from srd.secure.config import SecurityConfig
 from srd.secure.keys import create, directory

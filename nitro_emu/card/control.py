@@ -53,7 +53,7 @@ from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.policy import Principal, is_allowed, principal_of
 
-__all__ = ["MAX_WAIT_S", "ControlClient", "ControlServer", "ControlledCard", "ask"]
+__all__ = ["MAX_WAIT_S", "CardControlServer", "ControlClient", "ControlledCard", "ask"]
 
 MAX_CLIENTS: Final[Mapping[Principal, int]] = {
     Principal.ROOT: 32,
@@ -95,7 +95,7 @@ class _Client:
     """Whether its task has begun, which closes the connection; one that is cancelled before never does."""
 
 
-class ControlServer:
+class CardControlServer:
     """Serves the control socket of one card, on the running event loop."""
 
     def __init__(

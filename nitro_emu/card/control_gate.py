@@ -66,7 +66,7 @@ class RequestError(NitroError):
     """A request is malformed, or asks for what there is not; the client gets the message."""
 
 
-class RefusedError(NitroError):
+class RefusedRequestError(NitroError):
     """The policy, or a limit, refuses a request; the client gets the message."""
 
 
@@ -122,7 +122,7 @@ class Gate:
             if call in CHANGES and self._audit is not None:
                 self._audit.reserve()
             reply = await calls[call](request)
-        except RefusedError as error:
+        except RefusedRequestError as error:
             self._record(caller, call=call, arguments=arguments, outcome="refused", reason=str(error))
             raise
         except asyncio.CancelledError:  # the client has gone, or the card ends: that goes on, recorded or not
@@ -146,20 +146,22 @@ class Gate:
         self._record(caller, call="connect", arguments=b"", outcome="refused", reason=reason)
 
     def _check_rate(self, caller: Caller) -> None:
-        """Raise RefusedError if a caller asks too often."""
+        """Raise RefusedRequestError if a caller asks too often."""
         if not self._bucket(caller).take(now=self._clock()):
-            raise RefusedError(f"{caller} asks more often than {RATES[caller.principal][0]:g} times a second; wait")
+            raise RefusedRequestError(
+                f"{caller} asks more often than {RATES[caller.principal][0]:g} times a second; wait"
+            )
         if caller.host and not self.is_proved(caller) and not self._tcp_bucket.take(now=self._clock()):
-            raise RefusedError(f"all hosts together ask more often than {TCP_RATE[0]:g} times a second; wait")
+            raise RefusedRequestError(f"all hosts together ask more often than {TCP_RATE[0]:g} times a second; wait")
 
     def _check(self, caller: Caller, call: str) -> None:
-        """Raise RefusedError unless the policy allows the call."""
+        """Raise RefusedRequestError unless the policy allows the call."""
         if is_allowed(caller.principal, call=call):
             return
         allowed = ", ".join(sorted(POLICY[caller.principal])) or "nothing"
         reason = f"{caller} may not ask for {call}, only for {allowed}; ask as root, or as the card's user"
         self._alarms.raise_alarm("control", reason)
-        raise RefusedError(reason)
+        raise RefusedRequestError(reason)
 
     def _bucket(self, caller: Caller) -> TokenBucket:
         key: object = caller.key

@@ -25,7 +25,7 @@ from netns.base.addresses import host_port_text
 from netns.base.collector import tune_collector
 from netns.base.http_server import HttpServer
 from nitro_emu.card.config import CardConfig
-from nitro_emu.card.control import ControlledCard, ControlServer
+from nitro_emu.card.control import CardControlServer, ControlledCard
 from nitro_emu.card.metrics import handler
 from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
 from nitro_emu.errors import CardError, NitroError
@@ -188,7 +188,7 @@ async def _open_doors(card: RunningCard, *, ring: LogRing, audit: AuditLog, open
     """Start the control socket, and the metrics if they are configured."""
     config = card.config
     vf_uids = frozenset(vf.uid for vf in config.vfs if vf.uid is not None)
-    control = ControlServer(card, log=ring, audit=audit, vf_uids=vf_uids, alarms=card.alarms)
+    control = CardControlServer(card, log=ring, audit=audit, vf_uids=vf_uids, alarms=card.alarms)
     opened.push_async_callback(control.close)
     await control.start()
     if config.control_plane is not None and (address := config.control_plane.listen_address) is not None:

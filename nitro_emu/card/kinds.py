@@ -54,7 +54,7 @@ class Function(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class Provided:
     """What a card gives a virtual function, of which each kind takes what it needs."""
 
     trust: VfTrust
@@ -69,17 +69,21 @@ class Slot:
     """Is called with the reason when it has failed by an internal error."""
 
 
-def _efa(config: EfaConfig, slot: Slot) -> Function:
+def _efa(config: EfaConfig, given: Provided) -> Function:
     from nitro_emu.efa.card.device import EfaDevice  # noqa: PLC0415 - slow to load, and settings need none
 
-    return EfaDevice(config, trust=slot.trust, poller=slot.poller, path=slot.socket, on_failure=slot.on_failure)
+    return EfaDevice(config, trust=given.trust, poller=given.poller, path=given.socket, on_failure=given.on_failure)
 
 
-def _express(config: ExpressConfig, slot: Slot) -> Function:
+def _express(config: ExpressConfig, given: Provided) -> Function:
     from nitro_emu.express.function import ExpressFunction  # noqa: PLC0415 - likewise
 
     return ExpressFunction(
-        config, trust=slot.trust, is_shared=slot.has_neighbours, kept=slot.kept, on_failure=slot.on_failure
+        config,
+        trust=given.trust,
+        is_shared=given.has_neighbours,
+        kept=given.kept,
+        on_failure=given.on_failure,
     )
 
 
@@ -90,9 +94,12 @@ def _with_kind(entry: object) -> object:
 AnyVfConfig = Annotated[EfaConfig | ExpressConfig, Field(discriminator="kind"), BeforeValidator(_with_kind)]
 """An entry of `vfs`: the settings of one of the kinds, of EFA if it names none."""
 
-_MAKERS: Final[Mapping[type[VfConfig], Callable[[Any, Slot], Function]]] = {EfaConfig: _efa, ExpressConfig: _express}
+_MAKERS: Final[Mapping[type[VfConfig], Callable[[Any, Provided], Function]]] = {
+    EfaConfig: _efa,
+    ExpressConfig: _express,
+}
 
 
-def function_of(config: VfConfig, slot: Slot) -> Function:
+def function_of(config: VfConfig, given: Provided) -> Function:
     """Return a virtual function with these settings, to be started. Raises CardError."""
-    return _MAKERS[type(config)](config, slot)
+    return _MAKERS[type(config)](config, given)

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from nitro_emu.chip.messages import SECRET_BYTES, one_line
 from nitro_emu.chip.nsm import Nsm, module_id
-from nitro_emu.chip.pcrs import MAX_DESCRIPTION, Event, replay
-from nitro_emu.chip.states import Machine, State, Step
-from nitro_emu.chip.store import Contents, Store
+from nitro_emu.chip.pcrs import MAX_DESCRIPTION, PcrEvent, replay
+from nitro_emu.chip.states import BootState, BootStep, Machine
+from nitro_emu.chip.store import ChipStore, Contents
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.manifest import (
     MAX_MANIFEST_BYTES,
@@ -87,7 +87,7 @@ class Chip:
 
     def __init__(
         self,
-        store: Store,
+        store: ChipStore,
         *,
         now: Callable[[], datetime] = utc_now,
         environment: Callable[[], Environment] = environment,
@@ -102,14 +102,14 @@ class Chip:
 
     def _forget(self) -> None:
         """Begin without anything of the last boot."""
-        self._events: list[Event] = []
+        self._events: list[PcrEvent] = []
         self._nsm: Nsm | None = None
         self._version = 0
         self._reason = ""
         self._booted_at: datetime | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> BootState:
         """Where the boot is."""
         return self._machine.state
 
@@ -119,7 +119,7 @@ class Chip:
         return self._reason
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[PcrEvent, ...]:
         """What the last boot measured, as far as it came."""
         return tuple(self._events)
 
@@ -156,7 +156,7 @@ class Chip:
 
     def reset(self) -> None:
         """Forget the card that was booted."""
-        self._machine.step(Step.RESET)
+        self._machine.step(BootStep.RESET)
         self._forget()
 
     def start(self) -> None:
@@ -179,7 +179,7 @@ class Chip:
             secret[:] = bytes(SECRET_BYTES)
             self._seal(error)
         self._keep_record()
-        return None if self.state is State.SEALED else secret
+        return None if self.state is BootState.SEALED else secret
 
     def check_update(self, files: CardFiles) -> int:
         """Return the version of a manifest that a boot with these files would accept. Raises TrustError."""
@@ -192,11 +192,11 @@ class Chip:
     # -- the steps ----------------------------------------------------------------------------------------------
 
     def _rom(self) -> Contents:
-        self._machine.step(Step.POWER_ON)
+        self._machine.step(BootStep.POWER_ON)
         self._contents = None
         contents = self._contents = self._store.load()
         _check_clock(self._now(), contents=contents)
-        self._machine.step(Step.STORE_SOUND)
+        self._machine.step(BootStep.STORE_SOUND)
         return contents
 
     def _measure(self, files: CardFiles, *, contents: Contents) -> _Measured:
@@ -206,7 +206,7 @@ class Chip:
         measured = _read(files)
         self._add(PCR_IMAGE, measured.image, f"the image, {len(measured.files)} files")
         self._add(PCR_CONFIGURATION, measured.configuration, f"the configuration {files.configuration.name}")
-        self._machine.step(Step.MEASURED)
+        self._machine.step(BootStep.MEASURED)
         return measured
 
     def _verify(self, measured: _Measured, *, files: CardFiles, contents: Contents, secret: bytearray) -> None:
@@ -218,17 +218,17 @@ class Chip:
         self._store.unseal_into(secret, contents=contents)
         self._nsm = Nsm(self.pcrs, contents=contents, now=self._now)
         self._version = manifest.version
-        self._machine.step(Step.AS_SIGNED)
+        self._machine.step(BootStep.AS_SIGNED)
         _log.info("card %s runs, version %d", manifest.name, manifest.version)
 
     def _add(self, index: int, digest: bytes, description: str) -> None:
-        self._events.append(Event(index, digest, one_line(description)[:MAX_DESCRIPTION]))
+        self._events.append(PcrEvent(index, digest, one_line(description)[:MAX_DESCRIPTION]))
 
     def _seal(self, error: Exception) -> None:
         if not isinstance(error, TrustError):
             _log.error("boot: internal error", exc_info=error)
             error = TrustError(f"internal error of the chip ({type(error).__name__}: {error}); see its log")
-        self._machine.step(Step.FAULT)
+        self._machine.step(BootStep.FAULT)
         self._nsm, self._version = None, 0
         self._reason = one_line(str(error))
         _log.warning("SEALED: %s", self._reason)

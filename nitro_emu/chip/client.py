@@ -32,12 +32,12 @@ from nitro_emu.chip.messages import (
     MAX_REQUEST_BYTES,
     MAX_RESPONSE_BYTES,
     SECRET_BYTES,
-    Message,
+    ChipMessage,
     decode_untrusted,
     encode,
     one_line,
 )
-from nitro_emu.chip.pcrs import BOOT_PCRS, MAX_EVENTS, Event, event_untrusted
+from nitro_emu.chip.pcrs import BOOT_PCRS, MAX_EVENTS, PcrEvent, event_untrusted
 from nitro_emu.closing import Closing
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.manifest import PCR_CONFIGURATION, PCR_IMAGE
@@ -71,7 +71,7 @@ class BootReport:
     version: int
     """The manifest's."""
 
-    events: tuple[Event, ...]
+    events: tuple[PcrEvent, ...]
     """What was added to the registers, in order."""
 
     @property
@@ -218,7 +218,7 @@ class ChipClient(Closing):
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def _ask(self, name: str, fields: Mapping[str, Any] | None, *, ends_at: float) -> Message:
+    def _ask(self, name: str, fields: Mapping[str, Any] | None, *, ends_at: float) -> ChipMessage:
         if self._turn.locked():
             raise TrustError(f"{name}: another call is under way on this connection; wait until it has ended")
         packet = self._request(name, fields)
@@ -231,7 +231,7 @@ class ChipClient(Closing):
             elif (answer := self._answer_untrusted(received, name=name)) is not None:
                 return answer
 
-    async def _ask_in_turn(self, name: str, fields: Mapping[str, Any], *, timeout_s: float) -> Message:
+    async def _ask_in_turn(self, name: str, fields: Mapping[str, Any], *, timeout_s: float) -> ChipMessage:
         async with self._in_turn(timeout_s=timeout_s):
             return await self._ask_on_loop(name, fields)
 
@@ -249,7 +249,7 @@ class ChipClient(Closing):
         finally:
             self._waiting -= 1
 
-    async def _ask_on_loop(self, name: str, fields: Mapping[str, Any]) -> Message:
+    async def _ask_on_loop(self, name: str, fields: Mapping[str, Any]) -> ChipMessage:
         packet = self._request(name, fields)
         while not self._try_send(packet):
             await self._ready(for_writing=True)
@@ -269,7 +269,7 @@ class ChipClient(Closing):
             raise TrustError(f"{name} has {len(packet)} bytes; the chip takes {MAX_REQUEST_BYTES}: shorten what it has")
         return packet
 
-    def _answer_untrusted(self, packet: bytes, *, name: str) -> Message | None:
+    def _answer_untrusted(self, packet: bytes, *, name: str) -> ChipMessage | None:
         """Return the answer to the last request; None for one that comes too late. Raises TrustError for a refusal."""
         answer = decode_untrusted(packet, name="the chip's answer", max_bytes=MAX_RESPONSE_BYTES)
         if answer.number not in {0, self._number}:

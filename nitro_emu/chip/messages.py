@@ -32,7 +32,7 @@ MAX_ID: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChipMessage:
     """A request or an answer."""
 
     number: int
@@ -49,7 +49,7 @@ def encode(number: int, name: str, fields: Mapping[str, Any] | str | None = None
     return dumps([number, name if fields is None else {name: fields if isinstance(fields, str) else dict(fields)}])
 
 
-def decode_untrusted(packet: bytes, *, name: str, max_bytes: int) -> Message:
+def decode_untrusted(packet: bytes, *, name: str, max_bytes: int) -> ChipMessage:
     """Return the message in a packet; `name` says in errors what it is. Raises TrustError."""
     item = loads_untrusted(packet, name=name, max_bytes=max_bytes)
     if not isinstance(item, list) or len(item) != 2:
@@ -58,17 +58,17 @@ def decode_untrusted(packet: bytes, *, name: str, max_bytes: int) -> Message:
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MAX_ID:
         raise TrustError(f"{name} has the number {number!r:.50}, which is none from 0 to {MAX_ID}")
     if isinstance(content, str):
-        return Message(number, content, {})
+        return ChipMessage(number, content, {})
     if not isinstance(content, dict) or len(content) != 1:
         raise TrustError(f"{name} has no single message")
     ((kind, fields),) = content.items()
     if not isinstance(kind, str):
         raise TrustError(f"{name} has the message {kind!r:.50}, which is no name")
     if isinstance(fields, str):
-        return Message(number, kind, {}, fields)
+        return ChipMessage(number, kind, {}, fields)
     if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
         raise TrustError(f"{name} has no fields by their names")
-    return Message(number, kind, fields)
+    return ChipMessage(number, kind, fields)
 
 
 def one_line(text: str) -> str:

@@ -18,7 +18,7 @@ MAX_DESCRIPTION: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PcrEvent:
     """One measurement of a boot."""
 
     index: int
@@ -34,7 +34,7 @@ class Event:
         return {"index": self.index, "digest": self.digest.hex(), "description": self.description}
 
 
-def replay(events: Iterable[Event]) -> dict[int, bytes]:
+def replay(events: Iterable[PcrEvent]) -> dict[int, bytes]:
     """Return the boot's registers, as the events make them."""
     values = [ZERO] * BOOT_PCRS
     for event in events:
@@ -42,7 +42,7 @@ def replay(events: Iterable[Event]) -> dict[int, bytes]:
     return dict(enumerate(values))
 
 
-def event_untrusted(fields: object) -> Event:
+def event_untrusted(fields: object) -> PcrEvent:
     """Return the event of a map, whose digest is in bytes or in hexadecimal. Raises TrustError."""
     if not isinstance(fields, dict):
         raise TrustError(f"{fields!r:.100} is no event of a boot; boot the card again")
@@ -58,4 +58,4 @@ def event_untrusted(fields: object) -> Event:
         raise TrustError(f"digest: {digest!r:.100} is no SHA-384; boot the card again")
     if not isinstance(description, str) or len(description) > MAX_DESCRIPTION:
         raise TrustError(f"description: {description!r:.100} is none; boot the card again")
-    return Event(index, digest, description)
+    return PcrEvent(index, digest, description)

@@ -22,7 +22,7 @@ from netns.base.files import locked_file
 from netns.base.unix_sockets import listen, peer_credentials
 from nitro_emu.chip.chip import Chip
 from nitro_emu.chip.messages import MAX_REQUEST_BYTES, encode
-from nitro_emu.chip.service import Client, Service
+from nitro_emu.chip.service import ChipUser, Service
 from nitro_emu.closing import Closing
 from nitro_emu.errors import TrustError
 
@@ -136,7 +136,7 @@ class ChipServer(Closing):
         self._service.end(client)
 
 
-class _Connection(Client):
+class _Connection(ChipUser):
     """A client's end of a socket."""
 
     def __init__(self, connection: socket.socket) -> None:

@@ -11,9 +11,16 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from nitro_emu.chip.chip import CardFiles, Chip
-from nitro_emu.chip.messages import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Message, decode_untrusted, encode, one_line
+from nitro_emu.chip.messages import (
+    MAX_REQUEST_BYTES,
+    MAX_RESPONSE_BYTES,
+    ChipMessage,
+    decode_untrusted,
+    encode,
+    one_line,
+)
 from nitro_emu.chip.nsm import Code, NsmError
-from nitro_emu.chip.states import ANSWERED, State
+from nitro_emu.chip.states import ANSWERED, BootState
 from nitro_emu.errors import TrustError
 
 MAX_PATH: Final = 4096
@@ -26,7 +33,7 @@ Packet = bytes | bytearray
 """A bytearray is a secret, which whoever sends it wipes."""
 
 
-class Client(Protocol):
+class ChipUser(Protocol):
     """One connection, as far as the service knows it."""
 
     def has_ended(self) -> bool:
@@ -38,16 +45,16 @@ class Service:
 
     def __init__(self, chip: Chip) -> None:
         self._chip = chip
-        self._card: Client | None = None
+        self._card: ChipUser | None = None
 
-    def end(self, client: Client) -> None:
+    def end(self, client: ChipUser) -> None:
         """A client's connection has ended; the chip is reset if the client had the card."""
         if client is self._card:
             self._card = None
             self._chip.reset()
             _log.info("the card has ended")
 
-    def answer_untrusted(self, packet: bytes, *, client: Client) -> Sequence[Packet]:
+    def answer_untrusted(self, packet: bytes, *, client: ChipUser) -> Sequence[Packet]:
         """Return the packets that answer a request, whatever it is."""
         if len(packet) > MAX_REQUEST_BYTES:
             return [_error(0, Code.INPUT_TOO_LARGE)]
@@ -69,8 +76,8 @@ class Service:
             return [_error(request.number, Code.BUFFER_TOO_SMALL)]
         return answer
 
-    def _answer(self, request: Message, *, client: Client) -> list[Packet]:
-        state = self._chip.state if client is self._card else State.RESET
+    def _answer(self, request: ChipMessage, *, client: ChipUser) -> list[Packet]:
+        state = self._chip.state if client is self._card else BootState.RESET
         if request.name not in ANSWERED[state]:
             raise NsmError(Code.INVALID_OPERATION)
         if request.text:
@@ -79,7 +86,7 @@ class Service:
             return self._boot(request, client=client)
         return [encode(request.number, request.name, self._fields(request))]
 
-    def _fields(self, request: Message) -> Mapping[str, Any] | None:
+    def _fields(self, request: ChipMessage) -> Mapping[str, Any] | None:
         if request.name == "Status":
             _only(request)
             return self._chip.status()
@@ -87,7 +94,7 @@ class Service:
             return {"version": self._chip.check_update(_files_untrusted(request))}
         return self._chip.nsm.attest_untrusted(request.fields)
 
-    def _boot(self, request: Message, *, client: Client) -> list[Packet]:
+    def _boot(self, request: ChipMessage, *, client: ChipUser) -> list[Packet]:
         files = _files_untrusted(request)
         if self._card not in {None, client}:
             self._free_card()
@@ -113,12 +120,12 @@ def _error(number: int, code: Code) -> bytes:
     return encode(number, "Error", code.value)
 
 
-def _only(request: Message, *known: str) -> None:
+def _only(request: ChipMessage, *known: str) -> None:
     if request.fields.keys() - set(known):
         raise NsmError(Code.INVALID_ARGUMENT)
 
 
-def _files_untrusted(request: Message) -> CardFiles:
+def _files_untrusted(request: ChipMessage) -> CardFiles:
     """Return the paths of a request. Raises NsmError if they are not absolute, or none."""
     _only(request, *_PATHS)
     for name in _PATHS:

@@ -16,7 +16,7 @@ from typing import Final
 from nitro_emu.errors import TrustError
 
 
-class State(Enum):
+class BootState(Enum):
     """Where the boot of the card is."""
 
     RESET = "RESET"
@@ -38,7 +38,7 @@ class State(Enum):
     """Something was not; the card gets nothing until a boot that succeeds."""
 
 
-class Step(Enum):
+class BootStep(Enum):
     """What moves the boot on."""
 
     POWER_ON = "power on"
@@ -49,22 +49,22 @@ class Step(Enum):
     RESET = "reset"
 
 
-TRANSITIONS: Final[Mapping[tuple[State, Step], State]] = {
-    (State.RESET, Step.POWER_ON): State.ROM,
-    (State.ROM, Step.STORE_SOUND): State.MEASURE,
-    (State.MEASURE, Step.MEASURED): State.VERIFY,
-    (State.VERIFY, Step.AS_SIGNED): State.RUN,
-    (State.ROM, Step.FAULT): State.SEALED,
-    (State.MEASURE, Step.FAULT): State.SEALED,
-    (State.VERIFY, Step.FAULT): State.SEALED,
-    **{(state, Step.RESET): State.RESET for state in State},
+TRANSITIONS: Final[Mapping[tuple[BootState, BootStep], BootState]] = {
+    (BootState.RESET, BootStep.POWER_ON): BootState.ROM,
+    (BootState.ROM, BootStep.STORE_SOUND): BootState.MEASURE,
+    (BootState.MEASURE, BootStep.MEASURED): BootState.VERIFY,
+    (BootState.VERIFY, BootStep.AS_SIGNED): BootState.RUN,
+    (BootState.ROM, BootStep.FAULT): BootState.SEALED,
+    (BootState.MEASURE, BootStep.FAULT): BootState.SEALED,
+    (BootState.VERIFY, BootStep.FAULT): BootState.SEALED,
+    **{(state, BootStep.RESET): BootState.RESET for state in BootState},
 }
 
 ALWAYS: Final = frozenset({"Boot", "Status"})
 
-ANSWERED: Final[Mapping[State, frozenset[str]]] = {
-    **dict.fromkeys(State, ALWAYS),
-    State.RUN: ALWAYS | {"Attestation", "CheckUpdate"},
+ANSWERED: Final[Mapping[BootState, frozenset[str]]] = {
+    **dict.fromkeys(BootState, ALWAYS),
+    BootState.RUN: ALWAYS | {"Attestation", "CheckUpdate"},
 }
 """Requests of the booted card that are answered, by state; those of others are in `ALWAYS`."""
 
@@ -75,9 +75,9 @@ class Machine:
     __slots__ = ("state",)
 
     def __init__(self) -> None:
-        self.state = State.RESET
+        self.state = BootState.RESET
 
-    def step(self, step: Step) -> State:
+    def step(self, step: BootStep) -> BootState:
         """Move on, and return the new state. Raises TrustError for a step that the table does not have."""
         after = TRANSITIONS.get((self.state, step))
         if after is None:

@@ -92,7 +92,7 @@ class Contents:
     """SHA-384 of the files, in hexadecimal."""
 
 
-class Store:
+class ChipStore:
     """A chip's directory, which `create` makes."""
 
     def __init__(self, path: Path) -> None:

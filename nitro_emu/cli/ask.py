@@ -19,7 +19,7 @@ from nitro_emu.card.control import MAX_WAIT_S, ControlClient, ask
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.cli.tables import print_fields, table_of
 from nitro_emu.errors import CardError
-from nitro_emu.log_ring import Record, text_of
+from nitro_emu.log_ring import LogRecord, text_of
 
 
 @click.command()
@@ -97,7 +97,7 @@ def _show_logs(run_dir: Path, *, follow: bool, as_json: bool) -> None:
     last, wait_s = 0, 0.0
     with ControlClient(run_dir) as client:
         while True:
-            records: list[Record] = client.ask("logs", after=last, wait_s=wait_s)["records"]
+            records: list[LogRecord] = client.ask("logs", after=last, wait_s=wait_s)["records"]
             for record in records:
                 click.echo(json.dumps(record) if as_json else text_of(record))
                 last = record["number"]

@@ -26,10 +26,10 @@ from netns.base.tables import count, print_table, table
 from nitro_emu.chip.chip import Chip, utc_now
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET
-from nitro_emu.chip.pcrs import Event, event_untrusted, replay
+from nitro_emu.chip.pcrs import PcrEvent, event_untrusted, replay
 from nitro_emu.chip.server import ChipServer, locked
-from nitro_emu.chip.states import State
-from nitro_emu.chip.store import Store
+from nitro_emu.chip.states import BootState
+from nitro_emu.chip.store import ChipStore
 from nitro_emu.cli.tables import print_fields
 from nitro_emu.command import STATUSES
 from nitro_emu.daemon_process import logging_to_stderr, say_ready
@@ -131,7 +131,7 @@ def _write_file(path: Path, content: bytes) -> None:
 @json_option
 def init(*, directory: Path, vendor_key: Path, card: str, as_json: bool) -> None:
     """Make a chip in DIR, which must be new or empty: its root certificate, and the card's key."""
-    store = Store.create(directory.absolute(), vendor=read_public_key(vendor_key), card=card, now=utc_now())
+    store = ChipStore.create(directory.absolute(), vendor=read_public_key(vendor_key), card=card, now=utc_now())
     key = base64.b64encode(store.load().public_key).decode()
     if as_json:
         print_json({"directory": str(directory), "card": card, "public_key": key})
@@ -162,7 +162,7 @@ def run(*, directory: Path, socket_file: Path | None, card_uid: int | None, is_c
     path = directory / CHIP_SOCKET if socket_file is None else socket_file.absolute()
     with logging_to_stderr(as_json=as_json), locked(directory):
         forbid_dumps()
-        chip = Chip(Store(directory))
+        chip = Chip(ChipStore(directory))
         with ChipServer(chip, path=path, card_uid=card_uid) as server, _stopped_by_signals(server):
             if is_confined:
                 for measure in confine(landlock_write=sorted({directory, path.parent})):
@@ -222,7 +222,7 @@ def _ask_status(directory: Path) -> dict[str, Any]:
 @json_option
 def root(*, directory: Path, as_json: bool) -> None:
     """Print the certificate of the chip's root in PEM, for nitro-verify --root."""
-    pem = certificate_pem(Store(directory).load().root.certificate).decode()
+    pem = certificate_pem(ChipStore(directory).load().root.certificate).decode()
     if as_json:
         print_json({"directory": str(directory), "certificate": pem})
     else:
@@ -234,7 +234,7 @@ def root(*, directory: Path, as_json: bool) -> None:
 @json_option
 def key(*, directory: Path, as_json: bool) -> None:
     """Print the card's public key (X25519) in base64, for the control plane's file."""
-    found = base64.b64encode(Store(directory).load().public_key).decode()
+    found = base64.b64encode(ChipStore(directory).load().public_key).decode()
     if as_json:
         print_json({"directory": str(directory), "public_key": found})
     else:
@@ -249,7 +249,7 @@ def log(*, directory: Path, as_json: bool) -> None:
 
     Fails if the registers of the running chip (or those kept with the log) are not what the log makes them.
     """
-    record = Store(directory).read_boot_untrusted()
+    record = ChipStore(directory).read_boot_untrusted()
     events = _events_untrusted(record)
     pcrs, source = _registers(directory, record)
     if as_json:
@@ -265,7 +265,7 @@ def log(*, directory: Path, as_json: bool) -> None:
         click.echo(f"\nthe registers of {source} are what the log makes them")
 
 
-def _events_untrusted(record: Mapping[str, Any]) -> list[Event]:
+def _events_untrusted(record: Mapping[str, Any]) -> list[PcrEvent]:
     events = record.get("events")
     if not isinstance(events, list):
         raise TrustError("the record of the last boot has no events; boot the card again")
@@ -277,14 +277,14 @@ def _registers(directory: Path, record: Mapping[str, Any]) -> tuple[Mapping[str,
     try:
         found = _ask_status(directory)
     except TrustError:
-        found = {"state": State.RESET.value}
-    if found["state"] in {State.RUN.value, State.SEALED.value}:
+        found = {"state": BootState.RESET.value}
+    if found["state"] in {BootState.RUN.value, BootState.SEALED.value}:
         return found["pcrs"], "the running chip"
     pcrs = record.get("pcrs")
     return pcrs if isinstance(pcrs, dict) else {}, "the log's own record"
 
 
-def _print_events(events: list[Event]) -> None:
+def _print_events(events: list[PcrEvent]) -> None:
     made = table("PCR", "measurement", "of")
     made.columns[2].justify = "left"
     for event in events:

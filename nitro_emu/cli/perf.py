@@ -19,7 +19,7 @@ from netns.base.tables import count
 from nitro_emu.cli.options import run_dir_option
 from nitro_emu.command import STATUSES
 from nitro_emu.efa.perf.carrier import Verb, operation_of
-from nitro_emu.efa.perf.end import End
+from nitro_emu.efa.perf.end import QueuePairEnd
 from nitro_emu.efa.perf.session import DEFAULT_PORT, run_client, run_server
 from nitro_emu.efa.verbs import Context, device_names
 from nitro_emu.gid import gid_text
@@ -129,7 +129,7 @@ def _measure(
 ) -> None:
     """Run one end, and print the table at the client. Raises NitroError, SrdError, click.UsageError."""
     name = _device(device, run_dir=run_dir)
-    opened = partial(End, device=name, run_dir=run_dir, events=events)
+    opened = partial(QueuePairEnd, device=name, run_dir=run_dir, events=events)
     if target is None:
         Context(name, directory=run_dir).close()  # what cannot be opened waits for nobody
         serving = run_server(
@@ -158,7 +158,7 @@ def _measure(
         if not as_json:
             click.echo(row.figures.row)
 
-    def start(end: End) -> None:
+    def start(end: QueuePairEnd) -> None:
         if not as_json:
             click.echo(f"{RULE}\n                    {verb.capitalize()} {'Latency' if latency else 'BW'} Test")
             _print_addresses(end)
@@ -184,6 +184,6 @@ def _print_listening(port: int) -> None:
     click.echo(f"waiting for a client at TCP port {port}")
 
 
-def _print_addresses(end: End) -> None:
+def _print_addresses(end: QueuePairEnd) -> None:
     for name, address in (("local", end.address), ("remote", end.remote)):
         click.echo(f" {name:6} address: GID {gid_text(address.gid)} QPN {address.qpn:#06x} RKey {address.rkey:#08x}")

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from nitro_emu.card.config import load
 from nitro_emu.chip.client import ChipClient
 from nitro_emu.chip.messages import SECRET_BYTES
-from nitro_emu.chip.store import Store
+from nitro_emu.chip.store import ChipStore
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.loaded import LoadGuard, without_bytecode
 from nitro_emu.trust.locked import LockedSecret
@@ -24,7 +24,7 @@ def public_key(card: Path) -> bytes:
     """Return the public key (X25519) of the card with these settings. Raises ConfigError, TrustError."""
     config = load(card)
     if config.chip is not None:
-        return Store(config.chip.directory).load().public_key
+        return ChipStore(config.chip.directory).load().public_key
     return config.card_key().public_key().public_bytes_raw()
 
 

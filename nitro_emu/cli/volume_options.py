@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from netns.base.names import NAME_RULE, is_name
-from netns.base.options import HostPort
+from netns.base.options import HostPort, place_option
 from nitro_emu.ebs.attachment import DEFAULT_RUN_DIR
 from nitro_emu.ebs.catalog import DEFAULT_PATH, ServerAddress
 from nitro_emu.ebs.remote import DEFAULT_PORT
@@ -16,23 +15,14 @@ from nitro_emu.ebs.remote import DEFAULT_PORT
 RUN_DIR_VARIABLE: Final = "NITRO_VOLUME_DIR"
 CATALOG_VARIABLE: Final = "NITRO_VOLUME_CATALOG"
 
-run_dir_option: Final = click.option(
+run_dir_option: Final = place_option(
     "--run-dir",
-    type=click.Path(path_type=Path),
-    envvar=RUN_DIR_VARIABLE,
+    variable=RUN_DIR_VARIABLE,
     default=DEFAULT_RUN_DIR,
-    show_default=True,
-    show_envvar=True,
-    help="Directory of the sockets of attached volumes.",
+    help_text="Directory of the sockets of attached volumes.",
 )
-catalog_option: Final = click.option(
-    "--catalog",
-    type=click.Path(path_type=Path),
-    envvar=CATALOG_VARIABLE,
-    default=DEFAULT_PATH,
-    show_default=True,
-    show_envvar=True,
-    help="File of the volumes that there are.",
+catalog_option: Final = place_option(
+    "--catalog", variable=CATALOG_VARIABLE, default=DEFAULT_PATH, help_text="File of the volumes that there are."
 )
 
 

@@ -27,9 +27,9 @@ from nitro_emu.errors import VpcError
 from nitro_emu.examples import file_named
 from nitro_emu.trust.key_files import make_key_files, read_private_key
 from nitro_emu.vpc.model import VpcMap, load
-from nitro_emu.vpc.push import State
-from nitro_emu.vpc.rules import Interface, Mapping
-from nitro_emu.vpc.server import PUSHES_PER_LIFETIME, ControlPlane, Report, Signer, push_once
+from nitro_emu.vpc.push import PushState
+from nitro_emu.vpc.rules import Mapping, VpcInterface
+from nitro_emu.vpc.server import PUSHES_PER_LIFETIME, ControlPlane, PushReport, Signer, push_once
 from srd.sd_notify import sd_notify
 
 MAX_PAIRS: Final = 10_000
@@ -99,7 +99,7 @@ def check(*, file: Path, source: str | None, destination: str | None, as_json: b
         _print_pairs(pairs)
 
 
-def _named(mapping: Mapping, name: str | None, *, option: str) -> Sequence[Interface]:
+def _named(mapping: Mapping, name: str | None, *, option: str) -> Sequence[VpcInterface]:
     """Return the interfaces that an option means: all without it, else one."""
     if name is None:
         return mapping.interfaces
@@ -112,7 +112,7 @@ def _named(mapping: Mapping, name: str | None, *, option: str) -> Sequence[Inter
     return found
 
 
-def _print_pairs(pairs: Sequence[tuple[Interface, Interface, str | None]]) -> None:
+def _print_pairs(pairs: Sequence[tuple[VpcInterface, VpcInterface, str | None]]) -> None:
     made = table("from", "to", "may talk", "reason")
     for a, b, reason in pairs:
         made.add_row(str(a), str(b), "yes" if reason is None else "no", printable(reason or ""))
@@ -123,7 +123,7 @@ def _print_pairs(pairs: Sequence[tuple[Interface, Interface, str | None]]) -> No
     click.echo(f"{allowed} of {len(pairs)} pairs may talk; traffic between cards is always encrypted")
 
 
-def _explain(mapping: Mapping, source: Interface, destination: Interface, *, as_json: bool) -> None:
+def _explain(mapping: Mapping, source: VpcInterface, destination: VpcInterface, *, as_json: bool) -> None:
     reason, grounds = mapping.refusal(source, destination), mapping.grounds(source, destination)
     ends = {"from": _described(source), "to": _described(destination)}
     if as_json:
@@ -135,7 +135,7 @@ def _explain(mapping: Mapping, source: Interface, destination: Interface, *, as_
         click.echo(f"  {printable(line)}")
 
 
-def _described(interface: Interface) -> dict[str, Any]:
+def _described(interface: VpcInterface) -> dict[str, Any]:
     return {
         "name": str(interface),
         "address": interface.address,
@@ -161,7 +161,7 @@ def push(*, file: Path, key_file: Path, as_json: bool) -> int:
     reports = asyncio.run(push_once(load(file), signer=signer))
     for report in reports:
         _print_report(report, as_json=as_json)
-    return int(any(report.outcome.state is not State.ACCEPTED for report in reports))
+    return int(any(report.outcome.state is not PushState.ACCEPTED for report in reports))
 
 
 @cli.command()
@@ -211,7 +211,7 @@ def _say_ready(vpc_map: VpcMap, *, file: Path, as_json: bool) -> None:
     say_ready(line, as_json=as_json, file=str(file), **counts, every_s=every_s)
 
 
-def _print_report(report: Report, *, as_json: bool) -> None:
+def _print_report(report: PushReport, *, as_json: bool) -> None:
     outcome = report.outcome
     if as_json:
         fields = {
@@ -225,7 +225,7 @@ def _print_report(report: Report, *, as_json: bool) -> None:
         emit("card", **fields)
         return
     line = f"nitro-vpc: {report.card}: {outcome.state.value}"
-    line += f" edition {report.edition} (version {outcome.version})" if outcome.state is State.ACCEPTED else ""
+    line += f" edition {report.edition} (version {outcome.version})" if outcome.state is PushState.ACCEPTED else ""
     print(line + (f": {printable(outcome.reason)}" if outcome.reason else ""), flush=True)
 
 

@@ -31,7 +31,7 @@ MOST: Final = 64
 RNR_FOR_EVER: Final = 7
 
 
-class End:
+class MessagesEnd:
     """What both ends make of a device; `stack` closes it."""
 
     def __init__(self, stack: ExitStack, device: str, *, run_dir: Path, qkey: int) -> None:
@@ -74,7 +74,7 @@ def receive(*, device: str, count: int, run_dir: Path) -> None:
     """Print an address, and COUNT messages that come to it."""
     qkey = secrets.randbits(31)  # the upper half is for privileged programs
     with ExitStack() as stack:
-        end = End(stack, device, run_dir=run_dir, qkey=qkey)
+        end = MessagesEnd(stack, device, run_dir=run_dir, qkey=qkey)
         end.qp.post_recv(*(verbs.RecvRequest(number, (end.sge(number),)) for number in range(count)))
         click.echo(f"{end.context.attributes.gid.hex()}/{end.qp.number}/{qkey}")
         for _ in range(count):
@@ -99,7 +99,7 @@ def send(*, device: str, address: str, messages: tuple[str, ...], run_dir: Path)
     if len(contents) > MOST or max(map(len, contents)) > MESSAGE_BYTES:
         raise click.UsageError(f"give up to {MOST} messages of up to {MESSAGE_BYTES} bytes")
     with ExitStack() as stack:
-        end = End(stack, device, run_dir=run_dir, qkey=to[2])
+        end = MessagesEnd(stack, device, run_dir=run_dir, qkey=to[2])
         handle = verbs.AddressHandle(end.pd, gid=to[0])
         requests = []
         for number, content in enumerate(contents):

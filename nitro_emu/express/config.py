@@ -8,9 +8,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from netns.base.yaml_file import Strict
 from nitro_emu.fields import Count, Name
 from nitro_emu.peers.vf_config import VfConfig
-from nitro_emu.vpc.fields import Cidr, Strict
+from nitro_emu.vpc.fields import Cidr
 from srd.tunnel.config import MAX_MTU, MIN_MTU
 from srd.tunnel.tun import MAX_NAME_BYTES
 

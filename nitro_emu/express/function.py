@@ -30,12 +30,12 @@ from nitro_emu.express.interface import adopt_interface, open_interface
 from nitro_emu.gid import IPV6_PORT, address_of_untrusted, gid_of
 from nitro_emu.peers.endpoint import VfEndpoint
 from nitro_emu.peers.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST
-from nitro_emu.peers.outgoing import Remote
+from nitro_emu.peers.outgoing import OutgoingPeer
 from nitro_emu.peers.tenancy import PacketTenancy
 from nitro_emu.peers.vf_trust import VfTrust
 from nitro_emu.vpc.flows import CONNTRACK_EXCEEDED, NO_VERSION, FlowTable, read_untrusted
 from srd.batch import MessageBatch
-from srd.inbox import Inbox
+from srd.inbox import PeerInbox
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.endpoint.peer import PeerCore
@@ -85,9 +85,9 @@ class ExpressFunction:
         self._address = _packed(self.tenancy.gid)
         self._tun: Tun | None = None
         self._gateway: Gateway | None = None
-        self._remotes: dict[bytes, Remote] = {}  # by address
+        self._remotes: dict[bytes, OutgoingPeer] = {}  # by address
         self._members: dict[int, Member] = {}  # by number of the peer
-        self._inboxes: dict[int, Inbox] = {}  # likewise
+        self._inboxes: dict[int, PeerInbox] = {}  # likewise
         self.flows = FlowTable(limit=self._fields.max_flows, judge=self.tenancy.flow_refusal)
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class ExpressFunction:
         member = None if remote.peer is None else self._members.get(remote.peer)
         return "unreachable" if member is None else member
 
-    def _open(self, remote: Remote) -> None:
+    def _open(self, remote: OutgoingPeer) -> None:
         """Open a peer, if that may be; packets wait in its member until it is let in."""
         remote.post(self._on_let_in, fail=_ignore)
         if remote.peer is not None and (destination := remote.destination) is not None:
@@ -225,7 +225,7 @@ class ExpressFunction:
 
     def _add(self, number: int, *, address: Address, core: PeerCore | None) -> Member:
         """Make a member of a peer; `core`: None if this end opens it."""
-        inbox = self._inboxes[number] = Inbox()
+        inbox = self._inboxes[number] = PeerInbox()
         peer = Peer(
             self.endpoint.engine(),
             number=number,

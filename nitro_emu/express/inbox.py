@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nitro_emu.peers.incoming import Sources
+from nitro_emu.peers.incoming import IncomingPeers
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
 from srd.proto.wire.status import Status
 
@@ -15,7 +15,7 @@ PACKETS_KEY: Final = 1
 class ExpressInbox:
     """The `Inbox` and the `Memory` of the engine: there is no registered memory."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: IncomingPeers) -> None:
         self._sources = sources
 
     def admit(self, key: int, *, peer: int, length: int, count: int) -> Status | None:

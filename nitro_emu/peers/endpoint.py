@@ -23,10 +23,10 @@ from typing import Final
 
 from nitro_emu.counters import AllowanceCounters, SecurityCounters
 from nitro_emu.errors import CardError
-from nitro_emu.peers.incoming import Source, Sources
+from nitro_emu.peers.incoming import IncomingPeer, IncomingPeers
 from nitro_emu.peers.interface_mtu import interface_mtu
 from nitro_emu.peers.introduction import Proofs
-from nitro_emu.peers.outgoing import Remote, note_denied
+from nitro_emu.peers.outgoing import OutgoingPeer, note_denied
 from nitro_emu.peers.vf_config import VfConfig
 from nitro_emu.peers.vf_trust import VfTrust
 from srd.config import EndpointConfig
@@ -65,7 +65,7 @@ class VfEndpoint:
         self.log = logging.getLogger(f"nitro_emu.vf.{config.name}")
         self._log_limit = RateLimit()  # a tenant causes as many records as it likes
         self.log.addFilter(self._log_limit)
-        self.outgoing: dict[int, Remote] = {}
+        self.outgoing: dict[int, OutgoingPeer] = {}
         """By number of the peer that this end has opened."""
         self.cores: dict[int, PeerCore] = {}
         """Of all open peers, for their counters."""
@@ -74,7 +74,7 @@ class VfEndpoint:
         self._engine: Engine | None = None
         self._security = SecurityCounters()  # of the peers that have ended
         self._proofs = Proofs(engine=self.engine, attestation=trust.attestation, public_key=trust.public_key)
-        self.sources = Sources(
+        self.sources = IncomingPeers(
             engine=self.engine, trust=trust, proofs=self._proofs, outgoing=self.outgoing, log=self.log
         )
 
@@ -123,9 +123,9 @@ class VfEndpoint:
 
     # -- peers --------------------------------------------------------------------------------------------------------
 
-    def remote(self, gid: bytes) -> Remote:
+    def remote(self, gid: bytes) -> OutgoingPeer:
         """Return a new destination, whose peer is opened when the first request needs it."""
-        return Remote(
+        return OutgoingPeer(
             gid,
             engine=self.engine,
             trust=self._trust,
@@ -159,7 +159,7 @@ class VfEndpoint:
         if event.status is not Status.OK and (remote := self.outgoing.get(event.peer)) is not None:
             remote.on_refused_hello(event.status)
 
-    def on_ended(self, event: PeerEnded) -> Source | None:
+    def on_ended(self, event: PeerEnded) -> IncomingPeer | None:
         """Forget a peer; return the source that it was, None: this end had opened it."""
         if (core := self.cores.pop(event.peer, None)) is not None:  # it was open
             _add_security(self._security, core)

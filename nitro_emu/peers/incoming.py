@@ -24,12 +24,12 @@ from nitro_emu.peers.introduction import (
     INTRODUCTION_KEY,
     INTRODUCTION_REQUEST,
     MAX_INTRODUCTION_BYTES,
-    Hello,
     Proofs,
+    VfHello,
     hello_untrusted,
     pack_welcome,
 )
-from nitro_emu.peers.outgoing import Remote, RemoteState
+from nitro_emu.peers.outgoing import OutgoingPeer, RemoteState
 from nitro_emu.peers.tenancy import ForgeryError, OtherMappingError
 from nitro_emu.peers.vf_trust import VfTrust
 from srd.engine import Engine
@@ -42,13 +42,13 @@ NAMING_S: Final = 5.0
 
 
 @dataclass(slots=True, eq=False)
-class Source:
+class IncomingPeer:
     """A peer that another card has opened."""
 
     host: str
     gid: bytes | None = None
     """None: it was not let in yet."""
-    hello: Hello | None = None
+    hello: VfHello | None = None
     """What it said when it named itself."""
     is_naming: bool = False
     """Whether its HELLO was admitted; there is one."""
@@ -58,8 +58,8 @@ class Source:
     """Numbers of those that have reserved receive requests for it."""
 
 
-class Sources:
-    """Sources by the peer's number."""
+class IncomingPeers:
+    """Incoming peers by the peer's number."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Sources:
         engine: Callable[[], Engine],
         trust: VfTrust,
         proofs: Proofs,
-        outgoing: Mapping[int, Remote],
+        outgoing: Mapping[int, OutgoingPeer],
         log: logging.Logger,
     ) -> None:
         """`outgoing`: the peers that this end has opened."""
@@ -77,7 +77,7 @@ class Sources:
         self._proofs = proofs
         self._log = log
         self._outgoing = outgoing
-        self._sources: dict[int, Source] = {}
+        self._sources: dict[int, IncomingPeer] = {}
 
     def admit_introduction(self, peer: int, *, length: int, count: int) -> Status | None:
         """Let a HELLO pass, once, and a WELCOME that this end waits for; return why not."""
@@ -91,14 +91,14 @@ class Sources:
         source.is_naming = True
         return None
 
-    def add(self, peer: int) -> Source:
+    def add(self, peer: int) -> IncomingPeer:
         """Return the source behind a peer, which is known from its first packet on, before its event was delivered.
 
         It has to name itself in time.
         """
         source = self._sources.get(peer)
         if source is None:
-            source = self._sources[peer] = Source(host_text(self._engine().peer(peer).address))
+            source = self._sources[peer] = IncomingPeer(host_text(self._engine().peer(peer).address))
             asyncio.get_running_loop().call_later(NAMING_S, self._expire, peer)
         return source
 
@@ -108,11 +108,11 @@ class Sources:
         if source is not None and source.gid is None:
             self._engine().close_peer(peer)
 
-    def get(self, peer: int) -> Source | None:
+    def get(self, peer: int) -> IncomingPeer | None:
         """Return the source behind a peer; None: this end has opened it, or it has ended."""
         return self._sources.get(peer)
 
-    def named(self, peer: int) -> Source | None:
+    def named(self, peer: int) -> IncomingPeer | None:
         """Return the source behind a peer that was let in."""
         source = self._sources.get(peer)
         return None if source is None or source.gid is None else source
@@ -129,10 +129,10 @@ class Sources:
         except (AbiError, VpcError, TrustError) as error:
             self._refuse(peer, error)
 
-    def _check(self, peer: int, source: Source, hello: Hello) -> None:
+    def _check(self, peer: int, source: IncomingPeer, hello: VfHello) -> None:
         self._tenancy.check_source(hello, host=source.host, public_key=self._proofs.key_of(peer))
 
-    def _let_in(self, peer: int, hello: Hello, document: bytes) -> None:
+    def _let_in(self, peer: int, hello: VfHello, document: bytes) -> None:
         """Let a peer in, if it still may: the mapping may have changed while the document was made."""
         if (source := self._sources.get(peer)) is None:
             return
@@ -175,6 +175,6 @@ class Sources:
     def __iter__(self) -> Iterator[int]:
         return iter(list(self._sources))
 
-    def remove(self, peer: int) -> Source | None:
+    def remove(self, peer: int) -> IncomingPeer | None:
         """Forget a peer that has ended; return what was known of it."""
         return self._sources.pop(peer, None)

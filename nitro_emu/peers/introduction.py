@@ -38,7 +38,7 @@ _WELCOME: Final = struct.Struct(">B3x")
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class VfHello:
     """Who sends over a peer, and to whom."""
 
     vpc_id: int
@@ -56,13 +56,13 @@ class Hello:
         return fixed + self.document
 
 
-def hello_untrusted(message: bytes) -> Hello:
+def hello_untrusted(message: bytes) -> VfHello:
     """Return the HELLO in a message. Raises AbiError."""
     if len(message) < _HELLO.size:
         raise AbiError(f"hello: {len(message)} bytes; it has at least {_HELLO.size}")
     version, vpc_id, map_version, source, destination = _HELLO.unpack_from(message)
     _check_version(version)
-    return Hello(vpc_id, source, destination, message[_HELLO.size :], map_version)
+    return VfHello(vpc_id, source, destination, message[_HELLO.size :], map_version)
 
 
 def pack_welcome(document: bytes) -> bytes:

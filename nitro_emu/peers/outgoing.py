@@ -30,8 +30,8 @@ import numpy.typing as npt
 from netns.base.addresses import host_port_text
 from nitro_emu.errors import AbiError, TrustError, VpcError
 from nitro_emu.gid import gid_text
-from nitro_emu.peers.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST, Hello, Proofs, welcome_untrusted
-from nitro_emu.peers.tenancy import Destination, Tenancy
+from nitro_emu.peers.introduction import INTRODUCTION_KEY, INTRODUCTION_REQUEST, Proofs, VfHello, welcome_untrusted
+from nitro_emu.peers.tenancy import Tenancy, VfAddress
 from nitro_emu.peers.vf_trust import VfTrust
 from srd.engine import Engine
 from srd.errors import SrdError
@@ -52,7 +52,7 @@ class RemoteState(Enum):
     OPEN = auto()
 
 
-class Remote:
+class OutgoingPeer:
     """One destination. `post` hands a request's posting to it: a call that takes the peer's number."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Remote:
         engine: Callable[[], Engine],
         trust: VfTrust,
         proofs: Proofs,
-        outgoing: dict[int, Remote],
+        outgoing: dict[int, OutgoingPeer],
         log: logging.Logger,
     ) -> None:
         """Prepare to send to a GID. `outgoing`: by number of the peer, to which its own are added."""
@@ -72,7 +72,7 @@ class Remote:
         self.state = RemoteState.IDLE
         self.peer: int | None = None
         self.name = gid_text(gid)
-        self.destination: Destination | None = None
+        self.destination: VfAddress | None = None
         """Where its peer is, or was the last time."""
         self._engine = engine
         self._trust = trust
@@ -115,7 +115,7 @@ class Remote:
         self.state = RemoteState.OPENING
         self._outgoing[self.peer] = self
 
-    def _connect(self, destination: Destination) -> int:
+    def _connect(self, destination: VfAddress) -> int:
         host, port = destination.host, destination.port
         self.destination, self.name = destination, host_port_text(host, port)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -135,11 +135,11 @@ class Remote:
         self.state = RemoteState.NAMING
         self._note_key(self.peer, self.destination)
         there = self.destination
-        hello = Hello(there.vpc_id, self._trust.tenancy.gid, self.gid, map_version=there.map_version)
+        hello = VfHello(there.vpc_id, self._trust.tenancy.gid, self.gid, map_version=there.map_version)
         self._proofs.with_document(partial(self._say, hello), peer=self.peer, initiates=True)
         asyncio.get_running_loop().call_later(WELCOME_S, self._on_no_welcome, self.peer)
 
-    def _say(self, hello: Hello, document: bytes) -> None:
+    def _say(self, hello: VfHello, document: bytes) -> None:
         if self.peer is None:
             return
         message = replace(hello, document=document).pack()
@@ -147,7 +147,7 @@ class Remote:
         request = WorkRequest(INTRODUCTION_REQUEST, len(message), int(self._hello.ctypes.data), key=INTRODUCTION_KEY)
         self._engine().post(self.peer, request)
 
-    def _note_key(self, peer: int, destination: Destination) -> None:
+    def _note_key(self, peer: int, destination: VfAddress) -> None:
         """Add a host's key to the known hosts, unless the mapping has it."""
         known_hosts = self._engine().trust.known_hosts
         if known_hosts is None or destination.public_key is not None:

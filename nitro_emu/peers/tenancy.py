@@ -15,10 +15,10 @@ from typing import NamedTuple, Protocol
 
 from nitro_emu.errors import AbiError, VpcError
 from nitro_emu.gid import IPV6_PORT, address_of_untrusted, gid_of, gid_text
-from nitro_emu.peers.introduction import Hello
+from nitro_emu.peers.introduction import VfHello
 from nitro_emu.peers.mapping import VpcNetwork
 from nitro_emu.vpc.flows import Begin
-from nitro_emu.vpc.rules import Direction, Interface, Mapping
+from nitro_emu.vpc.rules import Direction, Mapping, VpcInterface
 
 
 class OtherMappingError(VpcError):
@@ -29,7 +29,7 @@ class ForgeryError(VpcError):
     """A peer claims to be who it is not, which no card does whose tenants only use their queues."""
 
 
-class Destination(NamedTuple):
+class VfAddress(NamedTuple):
     """Where a GID is in the network between cards."""
 
     host: str
@@ -69,10 +69,10 @@ class Tenancy(Protocol):
     counters: TenancyCounters
     """What was refused."""
 
-    def destination(self, gid: bytes) -> Destination:
+    def destination(self, gid: bytes) -> VfAddress:
         """Return where a GID is. Raises VpcError if it is nowhere, or not allowed."""
 
-    def check_source(self, hello: Hello, *, host: str, public_key: bytes) -> None:
+    def check_source(self, hello: VfHello, *, host: str, public_key: bytes) -> None:
         """Raise VpcError unless the card at `host`, with this key, may send what the HELLO announces."""
 
 
@@ -85,7 +85,7 @@ class OpenTenancy:
         self.counters = TenancyCounters()
         self._is_ipv6 = ":" in address
 
-    def destination(self, gid: bytes) -> Destination:
+    def destination(self, gid: bytes) -> VfAddress:
         """Return the address that the GID is made of. Raises VpcError for another address family."""
         try:
             host, port = address_of_untrusted(gid)
@@ -93,9 +93,9 @@ class OpenTenancy:
             raise VpcError(str(error)) from None
         if (":" in host) is not self._is_ipv6:
             raise VpcError(f"gid: {host} is of another address family than this device")
-        return Destination(host, port)
+        return VfAddress(host, port)
 
-    def check_source(self, hello: Hello, *, host: str, public_key: bytes) -> None:
+    def check_source(self, hello: VfHello, *, host: str, public_key: bytes) -> None:
         """Raise VpcError unless the source's GID is of the host that its packets come from."""
         del public_key
         try:
@@ -119,7 +119,7 @@ class VpcTenancy:
         self._private_address = private_address
         self._port = port
 
-    def _own(self, mapping: Mapping) -> Interface:
+    def _own(self, mapping: Mapping) -> VpcInterface:
         own = mapping.find(self._vpc, self._private_address)
         if own is None:
             raise VpcError(f"{self._private_address} is no interface of VPC {self._vpc} in the mapping")
@@ -131,7 +131,7 @@ class VpcTenancy:
             )
         return own
 
-    def destination(self, gid: bytes) -> Destination:
+    def destination(self, gid: bytes) -> VfAddress:
         """Return where the mapping has the GID. Raises VpcError, also while there is no mapping that is valid."""
         mapping = self._network.mapping()
         own = self._own(mapping)
@@ -140,9 +140,9 @@ class VpcTenancy:
             raise VpcError(f"{gid_text(gid)} is no interface that {own} can reach")
         if (refusal := self._refusal(mapping, own, there)) is not None:
             raise VpcError(f"{own} to {there}: {refusal}")
-        return Destination(there.card.address, there.port, there.card.public_key, own.vpc_id, mapping.version)
+        return VfAddress(there.card.address, there.port, there.card.public_key, own.vpc_id, mapping.version)
 
-    def check_source(self, hello: Hello, *, host: str, public_key: bytes) -> None:
+    def check_source(self, hello: VfHello, *, host: str, public_key: bytes) -> None:
         """Raise ForgeryError unless the source is an interface of that card, VpcError if it may not send here.
 
         OtherMappingError instead of the former, if the peer's card goes by another mapping, as while one is pushed.
@@ -156,7 +156,7 @@ class VpcTenancy:
             text = f"{error} (by mapping {hello.map_version}; this card has {mapping.version})"
             raise OtherMappingError(text) from None
 
-    def _check_source(self, hello: Hello, *, mapping: Mapping, host: str, public_key: bytes) -> None:
+    def _check_source(self, hello: VfHello, *, mapping: Mapping, host: str, public_key: bytes) -> None:
         own = self._own(mapping)
         source = mapping.by_encapsulation(hello.vpc_id, hello.source)
         if source is None:
@@ -168,7 +168,7 @@ class VpcTenancy:
         if (refusal := self._refusal(mapping, source, own)) is not None:
             raise VpcError(f"{source} to {own}: {refusal}")
 
-    def _refusal(self, mapping: Mapping, source: Interface, destination: Interface) -> str | None:
+    def _refusal(self, mapping: Mapping, source: VpcInterface, destination: VpcInterface) -> str | None:
         """Return why there may be no peer."""
         return mapping.refusal(source, destination)
 
@@ -176,7 +176,7 @@ class VpcTenancy:
 class PacketTenancy(VpcTenancy):
     """An interface whose packets are judged by the rules, flow by flow; a peer only needs a way there."""
 
-    def _refusal(self, mapping: Mapping, source: Interface, destination: Interface) -> str | None:
+    def _refusal(self, mapping: Mapping, source: VpcInterface, destination: VpcInterface) -> str | None:
         return mapping.unreachable(source, destination)
 
     @property

@@ -8,11 +8,11 @@ from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from netns.base.yaml_file import Strict
 from nitro_emu.errors import AbiError, ConfigError
 from nitro_emu.fields import Count, File, Name, Rate, Size
 from nitro_emu.gid import IPV6_PORT, gid_of
 from nitro_emu.run_directory import CONTROL_SOCKET
-from nitro_emu.vpc.fields import Strict
 from srd.errors import UsageError
 from srd.io.allowance import MIN_BANDWIDTH_BPS, MIN_PACKETS_PER_SECOND, Allowance
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes

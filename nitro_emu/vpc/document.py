@@ -19,10 +19,9 @@ from typing import Any, Final, Literal
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 from pydantic import Field
 
-from netns.base.yaml_file import validated
+from netns.base.yaml_file import Strict, validated
 from nitro_emu.errors import TrustError, VpcError
 from nitro_emu.trust.cose import sign1, verify1_untrusted
-from nitro_emu.vpc.fields import Strict
 from nitro_emu.vpc.model import MAX_LIFETIME_S, VpcMap, checked_untrusted
 
 MAX_DOCUMENT_BYTES: Final = 1 << 20

@@ -8,7 +8,7 @@ import ipaddress
 import re
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BeforeValidator
 
 from netns.base.names import NAME, NAME_RULE, is_name
 from nitro_emu.errors import AbiError
@@ -119,9 +119,3 @@ Cidr = Annotated[str, AfterValidator(_network)]
 PublicKey = Annotated[str, AfterValidator(_public_key)]
 Push = Annotated[str, AfterValidator(_push)]
 Ports = Annotated[str, BeforeValidator(_ports_untrusted), AfterValidator(_ports)]
-
-
-class Strict(BaseModel):
-    """A part of a file: unknown keys and values of other types are refused, and it does not change."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)

@@ -29,10 +29,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netns.base.yaml_file import MAX_FILE_BYTES, mapping_of, validated
+from netns.base.yaml_file import MAX_FILE_BYTES, Strict, mapping_of, validated
 from nitro_emu.errors import AbiError, VpcError
 from nitro_emu.gid import IPV6_PORT, gid_of
-from nitro_emu.vpc.fields import Address, Cidr, GroupReference, Name, Network, Ports, PublicKey, Push, Strict
+from nitro_emu.vpc.fields import Address, Cidr, GroupReference, Name, Network, Ports, PublicKey, Push
 
 MAX_CARDS: Final = 1024
 MAX_VPCS: Final = 256
@@ -122,7 +122,7 @@ class GroupFields(Strict):
     egress: Rules = ()
 
 
-class InterfaceFields(Strict):
+class VpcInterfaceFields(Strict):
     """An interface: a virtual function of a card as its tenant sees it."""
 
     address: Address
@@ -145,7 +145,7 @@ class VpcFields(Strict):
 
     subnets: Mapping[Name, Cidr] = Field(min_length=1, max_length=MAX_SUBNETS)
     groups: Mapping[Name, GroupFields] = Field(default={}, max_length=MAX_GROUPS)
-    interfaces: Mapping[Name, InterfaceFields] = Field(default={}, max_length=MAX_INTERFACES)
+    interfaces: Mapping[Name, VpcInterfaceFields] = Field(default={}, max_length=MAX_INTERFACES)
 
 
 class VpcMap(Strict):
@@ -227,7 +227,7 @@ def _check_interfaces(found: VpcMap, vpc: VpcFields, *, key: str) -> None:
             raise ValueError(f"{here}.{error}") from None
 
 
-def _check_groups(interface: InterfaceFields, groups: Mapping[str, GroupFields], *, key: str) -> None:
+def _check_groups(interface: VpcInterfaceFields, groups: Mapping[str, GroupFields], *, key: str) -> None:
     for group in interface.groups:
         if group not in groups:
             raise ValueError(f"{key}.groups: {group}: {_no_such('group', groups)}")
@@ -256,7 +256,7 @@ def _check_places(found: VpcMap) -> None:
         raise ValueError(f"vpcs: {len(places)} interfaces; a map has at most {MAX_INTERFACES}: make two")
 
 
-def _all_interfaces(found: VpcMap) -> Iterator[tuple[str, str, InterfaceFields]]:
+def _all_interfaces(found: VpcMap) -> Iterator[tuple[str, str, VpcInterfaceFields]]:
     return ((vpc, name, each) for vpc, fields in found.vpcs.items() for name, each in fields.interfaces.items())
 
 

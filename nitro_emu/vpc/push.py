@@ -27,7 +27,7 @@ MAX_REASON: Final = 500
 """Characters of a card's reason that are kept."""
 
 
-class State(StrEnum):
+class PushState(StrEnum):
     """What became of a push."""
 
     ACCEPTED = "accepted"
@@ -38,10 +38,10 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PushOutcome:
     """What became of one push to one card."""
 
-    state: State
+    state: PushState
     version: int
     """Of the document that was sent; 0: none was, as nobody took the connection."""
     reason: str = ""
@@ -64,7 +64,7 @@ class CardLink:
         self._timeout_s = timeout_s
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def push(self, signed: Callable[[], Signed]) -> Outcome:
+    async def push(self, signed: Callable[[], Signed]) -> PushOutcome:
         """Send a document; return what became of it.
 
         `signed` is called when the card has accepted the connection, so that a card which is not there costs no
@@ -88,7 +88,7 @@ class CardLink:
         except OSError as error:
             reason = _reason(error)
         self.close()
-        return Outcome(state=State.UNREACHABLE, version=sent.version if sent else 0, reason=reason)
+        return PushOutcome(state=PushState.UNREACHABLE, version=sent.version if sent else 0, reason=reason)
 
     async def lost(self) -> None:
         """Return when the connection of the last push has ended."""
@@ -123,17 +123,17 @@ def _reason(error: OSError) -> str:
     return f"no card answers there ({text})"
 
 
-def _outcome_untrusted(line: bytes, *, version: int) -> Outcome:
+def _outcome_untrusted(line: bytes, *, version: int) -> PushOutcome:
     if not line.endswith(b"\n"):
         reason = "the card has closed the connection without an answer"
-        return Outcome(state=State.UNREACHABLE, version=version, reason=reason)
+        return PushOutcome(state=PushState.UNREACHABLE, version=version, reason=reason)
     reply: Any
     try:
         reply = json.loads(line)
     except (ValueError, RecursionError):
         reply = None
     if isinstance(reply, dict) and isinstance(reply.get("ok"), dict):
-        return Outcome(state=State.ACCEPTED, version=version)
+        return PushOutcome(state=PushState.ACCEPTED, version=version)
     error = reply.get("error") if isinstance(reply, dict) else None
     reason = error if isinstance(error, str) else "what answers there is no card"
-    return Outcome(state=State.REFUSED, version=version, reason=reason[:MAX_REASON])
+    return PushOutcome(state=PushState.REFUSED, version=version, reason=reason[:MAX_REASON])

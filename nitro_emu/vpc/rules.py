@@ -48,7 +48,7 @@ GroupName = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class MappedCard:
     """A card: its address between cards, and its public X25519 key (32 bytes)."""
 
     name: str
@@ -58,7 +58,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interface:
+class VpcInterface:
     """A tenant's interface: a private address in a VPC, and the card and UDP port at which it is."""
 
     name: str
@@ -66,7 +66,7 @@ class Interface:
     vpc_id: int
     address: str
     groups: tuple[str, ...]
-    card: Card
+    card: MappedCard
     port: int
     gid: bytes = field(init=False, compare=False, repr=False)
     """Of the private address, 16 bytes: what the tenant addresses it by. Its port is always IPV6_PORT."""
@@ -94,7 +94,7 @@ class _Rule:
         network = None if fields.cidr is None else ipaddress.ip_network(fields.cidr)
         return cls(protocol=fields.protocol, ports=fields.port_range, group=group, network=network)
 
-    def names(self, peer: Interface) -> bool:
+    def names(self, peer: VpcInterface) -> bool:
         if self.group is not None:
             return self.group[0] == peer.vpc and self.group[1] in peer.groups
         return self.network is not None and ipaddress.ip_address(peer.address) in self.network
@@ -149,7 +149,7 @@ class Mapping:
         self.rules_version = version
         """That it was first sent with, so what was judged by that one holds."""
         self.cards = {
-            name: Card(name=name, address=card.address, public_key=card.key, region=card.region)
+            name: MappedCard(name=name, address=card.address, public_key=card.key, region=card.region)
             for name, card in vpc_map.cards.items()
         }
         self.card_keys = frozenset(card.public_key for card in self.cards.values())
@@ -169,9 +169,9 @@ class Mapping:
         self._refusals: dict[tuple[int, bytes, int, bytes], str | None] = {}
         self._named: dict[tuple[str, str, Direction, str, str], tuple[_Rule, ...]] = {}  # by own, direction, and peer
 
-    def _interfaces_of(self, fields: VpcFields, *, vpc: str) -> Iterator[Interface]:
+    def _interfaces_of(self, fields: VpcFields, *, vpc: str) -> Iterator[VpcInterface]:
         for name, each in fields.interfaces.items():
-            yield Interface(
+            yield VpcInterface(
                 name=name,
                 vpc=vpc,
                 vpc_id=fields.id,
@@ -181,7 +181,7 @@ class Mapping:
                 port=each.port,
             )
 
-    def find(self, vpc: str, address: str) -> Interface | None:
+    def find(self, vpc: str, address: str) -> VpcInterface | None:
         """Return the interface with a private address in a VPC, or None."""
         found = self._by_address.get((vpc, address))
         if found is None and ":" in address:  # IPv6 addresses have several forms
@@ -191,7 +191,7 @@ class Mapping:
                 return None
         return found
 
-    def destination(self, source: Interface, gid: bytes) -> Interface | None:
+    def destination(self, source: VpcInterface, gid: bytes) -> VpcInterface | None:
         """Return the interface that a source means by a GID: of its own VPC, else of one that is peered, else None."""
         own = self._by_gid.get((source.vpc_id, gid))
         if own is not None:
@@ -201,11 +201,11 @@ class Mapping:
                 return found
         return None
 
-    def by_encapsulation(self, vpc_id: int, gid: bytes) -> Interface | None:
+    def by_encapsulation(self, vpc_id: int, gid: bytes) -> VpcInterface | None:
         """Return the interface that a frame between cards names by VPC id and GID, or None."""
         return self._by_gid.get((vpc_id, gid))
 
-    def refusal(self, source: Interface, destination: Interface) -> str | None:
+    def refusal(self, source: VpcInterface, destination: VpcInterface) -> str | None:
         """Return why EFA traffic from source to destination is refused; None: it is allowed.
 
         The text names interfaces and groups of both tenants: it is for the card's log, not for the other tenant.
@@ -224,7 +224,7 @@ class Mapping:
         return reason
 
     def permits(
-        self, own: Interface, direction: Direction, peer: Interface, *, protocol: str, port: int | None = None
+        self, own: VpcInterface, direction: Direction, peer: VpcInterface, *, protocol: str, port: int | None = None
     ) -> bool:
         """Whether a rule of `own` allows this traffic to (egress) or from (ingress) a peer; see `allows`.
 
@@ -239,7 +239,7 @@ class Mapping:
             )
         return any(rule.covers(protocol, port=port) for rule in rules)
 
-    def grounds(self, source: Interface, destination: Interface) -> tuple[str, ...]:
+    def grounds(self, source: VpcInterface, destination: VpcInterface) -> tuple[str, ...]:
         """Return by what EFA traffic that is allowed is allowed, as lines; none if it is refused."""
         if self.refusal(source, destination) is not None:
             return ()
@@ -251,7 +251,7 @@ class Mapping:
         )
         return (*(line for line in rules if line is not None), *selves)
 
-    def _reason(self, source: Interface, destination: Interface) -> str | None:
+    def _reason(self, source: VpcInterface, destination: VpcInterface) -> str | None:
         if (reason := self.unreachable(source, destination)) is not None:
             return reason
         if self._match(source, "egress", destination) is None:
@@ -263,7 +263,7 @@ class Mapping:
                 return f"EFA's rule: {each} needs a group that allows all to and from itself; it has {_listed(each)}"
         return None
 
-    def unreachable(self, source: Interface, destination: Interface) -> str | None:
+    def unreachable(self, source: VpcInterface, destination: VpcInterface) -> str | None:
         """Return why no traffic at all can be between two interfaces; None: it can."""
         here, there = source.card.region, destination.card.region
         if here != there:
@@ -272,7 +272,7 @@ class Mapping:
             return f"peering: {source.vpc} and {destination.vpc} are not peered"
         return None
 
-    def _match(self, own: Interface, direction: Direction, peer: Interface) -> str | None:
+    def _match(self, own: VpcInterface, direction: Direction, peer: VpcInterface) -> str | None:
         """Return the first rule of an interface that allows all to or from a peer, as text; None: no rule does."""
         for group in self._groups_of(own):
             for rule in group.rules(direction):
@@ -280,7 +280,7 @@ class Mapping:
                     return f"{direction} of {own}: group {group.name} allows {rule}"
         return None
 
-    def _groups_of(self, interface: Interface) -> Sequence[_Group]:
+    def _groups_of(self, interface: VpcInterface) -> Sequence[_Group]:
         return [group for name in interface.groups if (group := self._groups.get((interface.vpc, name))) is not None]
 
 
@@ -293,13 +293,13 @@ def _peered_ids(vpc_map: VpcMap) -> dict[int, tuple[int, ...]]:
     return peered
 
 
-def _listed(interface: Interface) -> str:
+def _listed(interface: VpcInterface) -> str:
     return ", ".join(interface.groups) or "none"
 
 
-def _groups_of(interface: Interface) -> str:
+def _groups_of(interface: VpcInterface) -> str:
     return f"{interface}'s groups ({_listed(interface)})"
 
 
-def _described(interface: Interface) -> str:
+def _described(interface: VpcInterface) -> str:
     return f"{interface} ({interface.address}, groups {_listed(interface)})"

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from nitro_emu.errors import VpcError
 from nitro_emu.vpc.document import sign_map
 from nitro_emu.vpc.model import VpcMap, parse
-from nitro_emu.vpc.push import PUSH_TIMEOUT_S, CardLink, Outcome, Signed, State
+from nitro_emu.vpc.push import PUSH_TIMEOUT_S, CardLink, PushOutcome, PushState, Signed
 from nitro_emu.vpc.watch import FileWatch, look, read
 
 WATCH_S: Final = 0.1
@@ -53,14 +53,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class PushReport:
     """What became of pushes to a card, when that has changed."""
 
     card: str
     address: str
     edition: int
     """Of the map: 1 is the file as it was at the start, each reload adds one."""
-    outcome: Outcome
+    outcome: PushOutcome
 
 
 class Signer:
@@ -79,15 +79,15 @@ class Signer:
         return Signed(version=self._version, document=document)
 
 
-async def push_once(vpc_map: VpcMap, *, signer: Signer, timeout_s: float = PUSH_TIMEOUT_S) -> list[Report]:
+async def push_once(vpc_map: VpcMap, *, signer: Signer, timeout_s: float = PUSH_TIMEOUT_S) -> list[PushReport]:
     """Push one document to every card at the same time; return what became of it. Raises VpcError (too large)."""
     signed = signer.sign(vpc_map)
 
-    async def to_card(name: str, address: str) -> Report:
+    async def to_card(name: str, address: str) -> PushReport:
         link = CardLink(address, timeout_s=timeout_s)
         outcome = await link.push(lambda: signed)
         link.close()
-        return Report(card=name, address=address, edition=1, outcome=outcome)
+        return PushReport(card=name, address=address, edition=1, outcome=outcome)
 
     return await asyncio.gather(*(to_card(name, card.push) for name, card in vpc_map.cards.items()))
 
@@ -122,7 +122,7 @@ class _Pusher:
     """Supplies one card. `retire` lets it end."""
 
     def __init__(
-        self, card: str, address: str, *, supply: _Supply, report: Callable[[Report], None], timeout_s: float
+        self, card: str, address: str, *, supply: _Supply, report: Callable[[PushReport], None], timeout_s: float
     ) -> None:
         self._card = card
         self._address = address
@@ -130,7 +130,7 @@ class _Pusher:
         self._report = report
         self._link = CardLink(address, timeout_s=timeout_s)
         self._due = asyncio.Event()
-        self._reported: tuple[int, State, str] | None = None
+        self._reported: tuple[int, PushState, str] | None = None
         self._edition = 0  # of the last map sent, or tried to
         self._version = 0  # of the last document sent
         self._refused = (0, 0)  # an edition, and how often in a row the card has refused it
@@ -163,15 +163,15 @@ class _Pusher:
         finally:
             self._link.close()
 
-    def _is_over(self, outcome: Outcome) -> bool:
+    def _is_over(self, outcome: PushOutcome) -> bool:
         if self._ends_at is None:
             return False
-        return outcome.state is State.ACCEPTED or asyncio.get_running_loop().time() >= self._ends_at
+        return outcome.state is PushState.ACCEPTED or asyncio.get_running_loop().time() >= self._ends_at
 
-    async def _wait(self, outcome: Outcome) -> None:
+    async def _wait(self, outcome: PushOutcome) -> None:
         """Wait until the next push is due: there is a new document, or the card did not take it, or is no longer."""
-        retry_s = None if outcome.state is State.ACCEPTED else retry_after_s(self._refused[1])
-        if outcome.state is not State.UNREACHABLE:
+        retry_s = None if outcome.state is PushState.ACCEPTED else retry_after_s(self._refused[1])
+        if outcome.state is not PushState.UNREACHABLE:
             loop = asyncio.get_running_loop()
             since = loop.time()
             if not await self._is_lost_first(timeout_s=retry_s):
@@ -194,16 +194,16 @@ class _Pusher:
             lost.cancel()
             await asyncio.gather(due, lost, return_exceptions=True)
 
-    async def _push(self) -> Outcome:
+    async def _push(self) -> PushOutcome:
         self._edition = self._supply.edition
         outcome = await self._link.push(self._next)
         edition, times = self._refused
         before = times if edition == self._edition else 0
-        self._refused = self._edition, before + 1 if outcome.state is State.REFUSED else 0
+        self._refused = self._edition, before + 1 if outcome.state is PushState.REFUSED else 0
         news = self._edition, outcome.state, re.sub(r"[0-9]+", "#", outcome.reason)  # not each second of a wrong clock
         if news != self._reported:
             self._reported = news
-            self._report(Report(card=self._card, address=self._address, edition=self._edition, outcome=outcome))
+            self._report(PushReport(card=self._card, address=self._address, edition=self._edition, outcome=outcome))
         return outcome
 
     def _next(self) -> Signed:
@@ -228,7 +228,7 @@ class ControlPlane:
         path: Path,
         *,
         signer: Signer,
-        report: Callable[[Report], None],
+        report: Callable[[PushReport], None],
         watch_s: float = WATCH_S,
         timeout_s: float = PUSH_TIMEOUT_S,
     ) -> None:

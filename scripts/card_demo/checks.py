@@ -20,7 +20,7 @@ from cryptography import x509
 
 from nitro_emu.card.control import ask
 from nitro_emu.efa import verbs
-from nitro_emu.efa.perf.end import Address, End, Room
+from nitro_emu.efa.perf.end import Address, QueuePairEnd, QueuePairRoom
 from nitro_emu.errors import TrustError, VerbsError
 from nitro_emu.trust.measure import MEASURED_PACKAGES, software_root
 from nitro_emu.trust.verify import Expectation, verify_untrusted
@@ -30,7 +30,7 @@ from srd.perf.errors import PerfError
 
 NONCE_BYTES: Final = 32
 MESSAGE_BYTES: Final = 64
-ROOM: Final = Room(sends=2, receives=1, message_bytes=MESSAGE_BYTES, slots=1)
+ROOM: Final = QueuePairRoom(sends=2, receives=1, message_bytes=MESSAGE_BYTES, slots=1)
 QUIET_S: Final = 240.0
 """Longest time without a completion."""
 _STATUS: Final = re.compile(r".*ended with status \d+, (\w+).*")
@@ -64,11 +64,11 @@ def denials(stage: Stage) -> list[Check]:
 
 
 @contextmanager
-def _end(stage: Stage, name: str) -> Iterator[End]:
+def _end(stage: Stage, name: str) -> Iterator[QueuePairEnd]:
     """Be a program of a tenant, at its interface."""
     there = stage.device(INTERFACES[name])
     with ExitStack() as stack:
-        yield End(stack, ROOM, device=there.name, run_dir=there.run_dir, events=False)
+        yield QueuePairEnd(stack, ROOM, device=there.name, run_dir=there.run_dir, events=False)
 
 
 def _address(interface: Interface) -> Address:
@@ -76,12 +76,12 @@ def _address(interface: Interface) -> Address:
     return Address(interface.gid, qpn=1, qkey=1, mtu_bytes=MESSAGE_BYTES, rkey=0)
 
 
-def _send(end: End, *, count: int) -> None:
+def _send(end: QueuePairEnd, *, count: int) -> None:
     """Post messages."""
     end.post(verbs.SendOp.SEND, np.zeros(count, np.uint64), length=MESSAGE_BYTES, memory=end.memory)
 
 
-def _await_open(end: End, count: int) -> str:
+def _await_open(end: QueuePairEnd, count: int) -> str:
     """Wait until no more than so many requests are open; return the name of the status of one that fails."""
     give_up_at = time.monotonic() + QUIET_S
     try:

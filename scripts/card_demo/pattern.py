@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 
 WORD_BYTES: Final = 8
 _BLOCK_BYTES: Final = 8 << 20
@@ -16,7 +16,7 @@ _LOW: Final = (1 << 24) - 1
 
 def data() -> bytes:
     """Return what `efa-bw` sends, whatever the size of its messages: all bytes but the number at the start of each."""
-    source = Source(1)
+    source = PayloadSource(1)
     try:
         return source.array.tobytes()
     finally:

@@ -18,7 +18,7 @@ import yaml
 
 from netns.lab.lab import Lab
 from nitro_emu.chip.chip import utc_now
-from nitro_emu.chip.store import Store
+from nitro_emu.chip.store import ChipStore
 from nitro_emu.gid import IPV6_PORT, gid_of
 from nitro_emu.trust.key_files import make_key_files, read_private_key, read_public_key
 from nitro_emu.trust.manifest import Manifest, make_manifest, sign_manifest
@@ -143,7 +143,7 @@ class Stage:
     def _make_identity(self, card: str) -> None:
         """Make a card's key: in its chip, or in a file."""
         if card in CHIPS:
-            store = Store.create(self.chip(card), vendor=self.vendor_public, card=card, now=utc_now())
+            store = ChipStore.create(self.chip(card), vendor=self.vendor_public, card=card, now=utc_now())
             contents = store.load()
             self._public_keys[card] = contents.public_key
             self.root(card).write_bytes(certificate_pem(contents.root.certificate))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nitro_emu.efa.perf.carrier import Verb
-from nitro_emu.efa.perf.end import End
+from nitro_emu.efa.perf.end import QueuePairEnd
 from nitro_emu.efa.perf.session import run_client, run_server
 from scripts.harness.events import emit
 from scripts.harness.worker import worker
@@ -41,7 +41,7 @@ def commands(
     """Return the server's command line, and what makes the client's of the server's host and port.
 
     The server's events are `listening {port}` and `served`, the client's `measured` with the figures of a row.
-    `events`: both sleep until the card has something for them, instead of polling. `naps`: as of `End`.
+    `events`: both sleep until the card has something for them, instead of polling. `naps`: as of `QueuePairEnd`.
     """
     waiting = {"events": events, "naps": naps}
     is_latency = sweep.operation is Operation.LATENCY
@@ -52,7 +52,7 @@ def commands(
 
 async def serve(*, run_dir: str, device: str, latency: bool, events: bool, naps: bool) -> int:
     """Serve one client."""
-    opened = partial(End, device=device, run_dir=Path(run_dir), events=events, naps=naps)
+    opened = partial(QueuePairEnd, device=device, run_dir=Path(run_dir), events=events, naps=naps)
     await run_server(("", 0), latency=latency, opened=opened, on_listening=_listening, on_start=_start)
     emit("served")
     return 0
@@ -64,7 +64,7 @@ async def measure(
     """Measure, and print the row."""
     plan = sweep_untrusted(sweep)
     verb = Verb.WRITE if plan.operation is Operation.WRITE else Verb.SEND
-    opened = partial(End, device=device, run_dir=Path(run_dir), events=events, naps=naps)
+    opened = partial(QueuePairEnd, device=device, run_dir=Path(run_dir), events=events, naps=naps)
     await run_client((host, port), plan, verb, opened=opened, on_start=_start, on_row=_measured)
     return 0
 
@@ -73,7 +73,7 @@ def _listening(port: int) -> None:
     emit("listening", port=port)
 
 
-def _start(_end: End) -> None:
+def _start(_end: QueuePairEnd) -> None:
     """Leave the objects of the start out of garbage collections."""
     gc.collect()
     gc.freeze()

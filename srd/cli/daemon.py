@@ -19,7 +19,7 @@ from netns.base.tasks import Tasks
 from srd.cli.progress import ProgressWatch
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
-from srd.file_transfer.inbox import Inbox, NotStartedError
+from srd.file_transfer.inbox import NotStartedError, TransferSessions
 from srd.file_transfer.leftovers import GRACE_S, Leftover
 from srd.file_transfer.protocol import Offer, Offers
 from srd.file_transfer.receiving import FileReceiver
@@ -68,7 +68,7 @@ class SessionEnd(Enum):
 class Daemon:
     """Serves any number of peers concurrently."""
 
-    def __init__(self, inbox: Inbox, *, as_json: bool) -> None:
+    def __init__(self, inbox: TransferSessions, *, as_json: bool) -> None:
         self.inbox = inbox
         self.as_json = as_json
         self.figures: Callable[[], dict[str, int]] = dict

@@ -28,7 +28,7 @@ from srd.cli.security import authorized_keys_option
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.directory import Directory
-from srd.file_transfer.inbox import MAX_TRANSFERS, Inbox
+from srd.file_transfer.inbox import MAX_TRANSFERS, TransferSessions
 from srd.file_transfer.protocol import STANDARD_STREAM
 from srd.file_transfer.standard_output import StandardOutput
 from srd.listening import listen_at
@@ -105,7 +105,7 @@ def recv(
         with logging_to_stderr("srd recv", level=level):
             return _to_standard_output(_notifying(source))
     place = Directory(_checked(output), overwrite=overwrite)
-    daemon = Daemon(Inbox(place, max_transfers=max_transfers), as_json=as_json)
+    daemon = Daemon(TransferSessions(place, max_transfers=max_transfers), as_json=as_json)
     with logging_to_stderr("srd recv", level=level):
         return run(daemon.serve(_notifying(source), once=once), as_json=as_json, is_daemon=not once)
 
@@ -115,7 +115,7 @@ def _to_standard_output(source: OpenListener) -> int:
         raise click.UsageError("--output -: standard output is closed")
     place = StandardOutput(sys.stdout.fileno())
     try:
-        return run(Daemon(Inbox(place, max_transfers=1), as_json=False).serve(source, once=True))
+        return run(Daemon(TransferSessions(place, max_transfers=1), as_json=False).serve(source, once=True))
     finally:
         place.close()
 

@@ -41,7 +41,7 @@ class TransferSession(Protocol):
         """Try again to open files, as there may be room."""
 
 
-class Inbox:
+class TransferSessions:
     """State shared by the sessions of a daemon."""
 
     def __init__(self, place: Place, *, max_transfers: int = MAX_TRANSFERS) -> None:

@@ -25,7 +25,7 @@ from netns.base.addresses import host_port_text
 from netns.base.standard_streams import is_output_error
 from srd.errors import PeerError
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.inbox import Inbox, NotStartedError
+from srd.file_transfer.inbox import NotStartedError, TransferSessions
 from srd.file_transfer.incoming import Announcement, Arrival, Hole, Incoming, finish_all
 from srd.file_transfer.protocol import (
     CONTROL_MESSAGE,
@@ -69,7 +69,7 @@ T = TypeVar("T")
 class FileReceiver:
     """Receives files from one peer until it has ended."""
 
-    def __init__(self, peer: Peer, *, inbox: Inbox, watcher: Watcher | None = None) -> None:
+    def __init__(self, peer: Peer, *, inbox: TransferSessions, watcher: Watcher | None = None) -> None:
         self.ended = asyncio.Event()
         self._peer = peer
         self._inbox = inbox

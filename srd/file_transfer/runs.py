@@ -22,7 +22,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ChunkRun:
     """Successive chunks of one kind."""
 
     kind: Kind
@@ -30,21 +30,21 @@ class Run:
     end: int
 
 
-def runs(chunks: int, *, holes: Sequence[Range], there: Sequence[Range]) -> Iterator[Run]:
+def runs(chunks: int, *, holes: Sequence[Range], there: Sequence[Range]) -> Iterator[ChunkRun]:
     """Yield the runs of a file of so many chunks. Ranges are in order and do not overlap; what is there goes first."""
     at = 0
     for first, count in there:
         yield from _with_holes(at, first, holes)
-        yield Run(Kind.THERE, first, at := first + count)
+        yield ChunkRun(Kind.THERE, first, at := first + count)
     yield from _with_holes(at, chunks, holes)
 
 
-def _with_holes(at: int, end: int, holes: Sequence[Range]) -> Iterator[Run]:
+def _with_holes(at: int, end: int, holes: Sequence[Range]) -> Iterator[ChunkRun]:
     for first, count in holes:
         hole, hole_end = max(first, at), min(first + count, end)
         if hole < hole_end:
             if at < hole:
-                yield Run(Kind.DATA, at, hole)
-            yield Run(Kind.HOLE, hole, at := hole_end)
+                yield ChunkRun(Kind.DATA, at, hole)
+            yield ChunkRun(Kind.HOLE, hole, at := hole_end)
     if at < end:
-        yield Run(Kind.DATA, at, end)
+        yield ChunkRun(Kind.DATA, at, end)

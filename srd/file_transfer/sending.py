@@ -50,7 +50,7 @@ from srd.file_transfer.protocol import (
     refusal,
 )
 from srd.file_transfer.read_ahead import SLOTS, Chunk, ChunkSource, ReadAhead
-from srd.file_transfer.runs import Kind, Range, Run, runs
+from srd.file_transfer.runs import ChunkRun, Kind, Range, runs
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.source_file import SourceFile
 from srd.file_transfer.worker import start_worker
@@ -441,7 +441,7 @@ class FileSender:
             if offered.has_ended:
                 return
 
-    async def _hash_to(self, offered: _Offered, source: SourceFile, run: Run) -> None:
+    async def _hash_to(self, offered: _Offered, source: SourceFile, run: ChunkRun) -> None:
         """Hash what was not read to be sent, unless an earlier attempt has."""
         while source.hashed_chunks < run.end and not offered.has_ended:
             self._check_chunks()
@@ -451,7 +451,7 @@ class FileSender:
         """Hash a file once more that may have been changed. Raises TransferError if it was."""
         sent = source.digest.hexdigest()
         source.hash_again()
-        await self._hash_to(offered, source, Run(Kind.DATA, 0, source.chunks))
+        await self._hash_to(offered, source, ChunkRun(Kind.DATA, 0, source.chunks))
         if not offered.has_ended and source.digest.hexdigest() != sent:
             raise source.changed()
 

@@ -25,7 +25,7 @@ MAX_AGE_S: Final = 0.25
 OPTION: Final = "--metrics"
 
 
-class Source:
+class SnapshotSource:
     """Makes the answers, of one snapshot for all who ask at about the same time."""
 
     def __init__(
@@ -95,7 +95,7 @@ async def serving(
         from srd.metrics.exposition import exposition  # noqa: PLC0415 - only if it is asked for
     except ModuleNotFoundError as error:
         raise SrdError(f"{OPTION}: needs {error.name}; install it, in the checkout: pip install '.[cli]'") from error
-    source = Source(endpoint, title=title, render=exposition, families=families)
+    source = SnapshotSource(endpoint, title=title, render=exposition, families=families)
     try:
         routes = {METRICS: source.metrics, PEERS: source.peers}
         server = await HttpServer.listen(address, routes=routes, option=OPTION, error=SrdError)

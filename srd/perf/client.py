@@ -19,7 +19,7 @@ from srd.perf.errors import PerfError
 from srd.perf.meter import Interval
 from srd.perf.opening import Connections, Opening, is_tcp, local_host, own_results
 from srd.perf.parameters import Parameters, encode
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 from srd.perf.results import Report, Start, results_untrusted
 from srd.perf.running import Failure, Running, first
 from srd.perf.stream import shown_host
@@ -103,7 +103,7 @@ class Client:
         """Run a test. Raises SrdError with one line."""
         async with AsyncExitStack() as stack:
             peer, control = await self.meet(stack)
-            source = Source(parameters.block_bytes)
+            source = PayloadSource(parameters.block_bytes)
             stack.callback(source.close)
             failure = Failure()
             stack.callback(failure.close)

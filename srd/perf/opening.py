@@ -13,7 +13,7 @@ from srd.peer import Peer
 from srd.perf.errors import PerfError
 from srd.perf.meter import Meter
 from srd.perf.parameters import Parameters, Protocol
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 from srd.perf.results import Results, Start
 from srd.perf.srd_streams import SrdReceiver, SrdSender
 from srd.perf.stream import Address, Budget, Fail, Stream, Work, pace, shown
@@ -32,7 +32,7 @@ class Opening:
 
     parameters: Parameters
     is_client: bool
-    source: Source
+    source: PayloadSource
     local: Address
     """SRD's own address."""
     fail: Fail

@@ -27,7 +27,7 @@ NUMBERS: Final = 1 << 32
 Number = TypeVar("Number", int, npt.NDArray[np.int64])
 
 
-class Source:
+class PayloadSource:
     """The memory of one end."""
 
     def __init__(self, block_bytes: int) -> None:
@@ -72,7 +72,7 @@ class Source:
         self.region.close()
 
 
-class Shifted(Source):
+class Shifted(PayloadSource):
     """Blocks that begin a little further each: for messages one at a time, which take no more cache than one buffer.
 
     Random bytes are others everywhere when they are shifted, so that what is left of the message before is wrong.

@@ -24,7 +24,7 @@ from srd.perf.iperf_json import document
 from srd.perf.meter import Interval
 from srd.perf.opening import Opening, local_host, own_results
 from srd.perf.parameters import Parameters, parameters_untrusted
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 from srd.perf.results import Report, Start, describe, sendable_output
 from srd.perf.running import Failure, Running, first
 from srd.perf.session import GOODBYE_WITHIN_S, GRACE_S, WATCH_S, Printer, Test, TestSession, Write, heard_fields
@@ -208,7 +208,7 @@ class StreamTest(Test):
         parameters = self._parameters
         failure = Failure()
         stack.callback(failure.close)
-        source = Source(parameters.block_bytes)
+        source = PayloadSource(parameters.block_bytes)
         stack.callback(source.close)
         connections = await self._open(heard, stack)
         opening = Opening(

@@ -18,7 +18,7 @@ from srd.errors import PeerError, SrdError
 from srd.message import Message
 from srd.peer import Peer
 from srd.perf.errors import PerfError
-from srd.perf.payload import NUMBERS, Source
+from srd.perf.payload import NUMBERS, PayloadSource
 from srd.perf.stream import Address, Fail, Snapshot, Stream, Work
 from srd.proto.wire.status import Status
 
@@ -166,7 +166,7 @@ class SrdReceiver(Stream):
 
     sends = False
 
-    def __init__(self, number: int, *, peer: Peer, local: Address, source: Source | None, fail: Fail) -> None:
+    def __init__(self, number: int, *, peer: Peer, local: Address, source: PayloadSource | None, fail: Fail) -> None:
         """Compare what arrives with `source` if there is one."""
         super().__init__(number)
         self._peer, self._local, self._source, self._fail = peer, local, source, fail
@@ -191,7 +191,7 @@ class SrdReceiver(Stream):
         except (PeerError, PerfError) as error:
             self._fail(error)
 
-    def _compare(self, message: Message, source: Source) -> None:
+    def _compare(self, message: Message, source: PayloadSource) -> None:
         """Raise PerfError for a byte that is not the one that was sent."""
         at, base = 0, source.offset(message.immediate or 0)
         for view in message.views():

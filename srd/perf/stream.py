@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from netns.base.token_bucket import TokenBucket
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 
 BURST_S: Final = 0.1
 """What idle time is worth at most: a stream that was stopped does not send all at once what it has missed."""
@@ -78,7 +78,7 @@ class Snapshot:
 class Work:
     """What a sender is to send."""
 
-    source: Source
+    source: PayloadSource
     block_bytes: int
     budget: Budget
     pace: TokenBucket | None

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from netns.base.tasks import Tasks
 from srd.perf.errors import PerfError, UnavailableError
 from srd.perf.parameters import TCP_BLOCK_BYTES, Protocol
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 from srd.perf.stream import Address, Fail, Snapshot, Stream, Work
 from srd.perf.tcp_socket import flows_of, make_socket
 
@@ -300,7 +300,7 @@ class TcpReceiver(TcpStream):
 
     sends = False
 
-    def __init__(self, number: int, *, sock: socket.socket, source: Source | None, fail: Fail) -> None:
+    def __init__(self, number: int, *, sock: socket.socket, source: PayloadSource | None, fail: Fail) -> None:
         """Compare what arrives with `source` if there is one."""
         super().__init__(number, sock=sock, fail=fail)
         self._source = source
@@ -313,7 +313,7 @@ class TcpReceiver(TcpStream):
                 self._compare(array[:count], self._source)
             self.size_bytes += count
 
-    def _compare(self, arrived: npt.NDArray[np.uint8], source: Source) -> None:
+    def _compare(self, arrived: npt.NDArray[np.uint8], source: PayloadSource) -> None:
         """Raise PerfError for a byte that is not the one that was sent."""
         at = self.size_bytes % source.size_bytes
         first = min(len(arrived), source.size_bytes - at)

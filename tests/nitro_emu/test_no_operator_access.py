@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from nitro_emu.card.control import ControlServer, ask
+from nitro_emu.card.control import CardControlServer, ask
 from nitro_emu.card.control_calls import Calls
 from nitro_emu.card.control_gate import Caller, Gate
 from nitro_emu.card.metrics import metrics_text
@@ -121,7 +121,7 @@ async def test_no_answer_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture
 async def test_no_name_of_a_call_leads_elsewhere(tmp_path: Path) -> None:
     """What a card is made of cannot be named: the socket answers the calls of the policy and no others."""
     card = SecretCard(tmp_path)
-    server = ControlServer(card, log=LogRing(), image="ab" * 48)
+    server = CardControlServer(card, log=LogRing(), image="ab" * 48)
     await server.start()
     try:
         for name in [*dir(card), *vars(card), "__class__", "read", "memory", "dump", "key", "debug", "eval", "exec"]:

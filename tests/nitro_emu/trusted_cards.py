@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, EllipticCurv
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from nitro_emu.chip.client import ChipClient
-from nitro_emu.chip.store import Store
+from nitro_emu.chip.store import ChipStore
 from nitro_emu.gid import IPV6_PORT
 from nitro_emu.trust.manifest import make_manifest, sign_manifest
 from nitro_emu.trust.measure import software_root
@@ -41,7 +41,7 @@ class Site:
         self.addresses = {name: loopback_address() for name in self.vfs}
         for name, vf in self.vfs.items():
             vendor = self.vendor.public_key()
-            store = Store.create(self.chip(name), vendor=vendor, card=name, now=datetime.now(UTC))
+            store = ChipStore.create(self.chip(name), vendor=vendor, card=name, now=datetime.now(UTC))
             self.control_plane.add(
                 name,
                 address=self.addresses[name],
@@ -65,7 +65,7 @@ class Site:
 
     def root(self, name: str) -> str:
         """The certificate of a chip's root, in PEM."""
-        return Store(self.chip(name)).load().root.certificate.public_bytes(Encoding.PEM).decode()
+        return ChipStore(self.chip(name)).load().root.certificate.public_bytes(Encoding.PEM).decode()
 
     def state(self, name: str) -> str:
         with ChipClient.connect(self.chip(name)) as client:

@@ -18,7 +18,7 @@ from devmem.registry import Access
 from srd.batch import MessageBatch
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
-from srd.inbox import Inbox
+from srd.inbox import PeerInbox
 from srd.message import Message
 from srd.notify import Notify
 from srd.peer import Peer
@@ -265,7 +265,7 @@ async def test_wait__cancelled(wait: Wait, end: Callable[[Awaitable[Any]], Await
         await wait.check(here, *await asyncio.gather(wait.call(here), wait.cause(here)))
 
 
-WAKERS = ((Notify, "notify"), (Inbox, "complete"), (asyncio.StreamReader, "_wakeup_waiter"),
+WAKERS = ((Notify, "notify"), (PeerInbox, "complete"), (asyncio.StreamReader, "_wakeup_waiter"),
           (asyncio.StreamReaderProtocol, "resume_writing"))  # fmt: skip
 
 

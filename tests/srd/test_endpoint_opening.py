@@ -14,7 +14,7 @@ import pytest
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
-from srd.inbox import Inbox
+from srd.inbox import PeerInbox
 from srd.proto.events import (
     BatchCompletion,
     Completion,
@@ -157,7 +157,7 @@ async def test_on_event__of_an_unknown_peer(event: Event) -> None:
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("broken", [Inbox.deliver, RxQueueTable.remove_peer], ids=lambda broken: broken.__name__)
+@pytest.mark.parametrize("broken", [PeerInbox.deliver, RxQueueTable.remove_peer], ids=lambda broken: broken.__name__)
 async def test_on_event__an_internal_error_ends_one_peer(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     problems: list[BaseException | None] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
@@ -169,7 +169,7 @@ async def test_on_event__an_internal_error_ends_one_peer(broken: Any, monkeypatc
                 raise ZeroDivisionError("a bug")
             broken(owner, *arguments)
 
-        owner = Inbox if broken is Inbox.deliver else RxQueueTable
+        owner = PeerInbox if broken is PeerInbox.deliver else RxQueueTable
         monkeypatch.setattr(owner, broken.__name__, fail_once)
         await send(here, b"the last message")
         if owner is RxQueueTable:

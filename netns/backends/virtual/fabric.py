@@ -30,7 +30,7 @@ from netns.backends.virtual.lossless.egress_port import EgressPort
 from netns.backends.virtual.lossless.profile import SwitchProfile
 from netns.backends.virtual.lossless.switch import Switch
 from netns.backends.virtual.lossless.watchdog import Watchdog
-from netns.backends.virtual.virtual_link import Inbox, Packet, PacketEvent, PacketFlow, VirtualLink
+from netns.backends.virtual.virtual_link import HostArrivals, Packet, PacketEvent, PacketFlow, VirtualLink
 from netns.errors import BackendError
 from netns.faults.schedule import ScheduledEvent
 from netns.lab.plan import shape_seed
@@ -71,8 +71,8 @@ class VirtualFabric:
         self._events = EventQueue()
         self._events.remaining = self._deliver
         self._forwarding = Forwarding(topology)
-        self._filled: list[Inbox] = []
-        self._inboxes = {host: Inbox(self._filled) for host in topology.hosts}
+        self._filled: list[HostArrivals] = []
+        self._inboxes = {host: HostArrivals(self._filled) for host in topology.hosts}
         self._flows: dict[tuple[str, int, str, int], PacketFlow] = {}
         self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
         self._sent = 0

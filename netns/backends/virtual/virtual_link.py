@@ -68,7 +68,7 @@ class PacketFlow:
     destination: str
     destination_port: int
     links: tuple[VirtualLink, ...] = ()
-    inbox: Inbox = field(default_factory=lambda: Inbox([]))
+    inbox: HostArrivals = field(default_factory=lambda: HostArrivals([]))
     """Where its packets are collected on arrival: the inbox of the destination host."""
     priority: int = 0
     """The class (802.1p) of its packets: only switches with a shared buffer heed it (lossless/)."""
@@ -77,12 +77,12 @@ class PacketFlow:
         return f"{self.source}:{self.source_port}>{self.destination}:{self.destination_port}"
 
 
-class Inbox:
+class HostArrivals:
     """The packets that arrived at one host at the current time. It is in `filled`, the fabric's list, unless empty."""
 
     __slots__ = ("corrupted", "filled", "packets", "receive")
 
-    def __init__(self, filled: list[Inbox]) -> None:
+    def __init__(self, filled: list[HostArrivals]) -> None:
         self.filled = filled
         self.packets: list[Packet] = []
         self.corrupted = 0

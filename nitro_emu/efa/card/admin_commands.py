@@ -22,14 +22,14 @@ from nitro_emu.efa.abi.memory import (
     rq_offset,
     sq_doorbell_offset,
 )
-from nitro_emu.efa.card.completion_queue import CompletionQueue
+from nitro_emu.efa.card.completion_queue import CardCompletionQueue
 from nitro_emu.efa.card.event_ring import CQ_OVERRUN, SUPPORTED_GROUPS
 from nitro_emu.efa.card.features import SUB_CQS, feature, stats
-from nitro_emu.efa.card.memory_region import MemoryRegion, map_untrusted, new_rkey
-from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain
-from nitro_emu.efa.card.queue_pair import QueuePair
-from nitro_emu.efa.card.recv_queue import RecvQueue
-from nitro_emu.efa.card.send_queue import SendQueue
+from nitro_emu.efa.card.memory_region import CardMemoryRegion, map_untrusted, new_rkey
+from nitro_emu.efa.card.objects import CardAddressHandle, CardProtectionDomain
+from nitro_emu.efa.card.queue_pair import CardQueuePair
+from nitro_emu.efa.card.recv_queue import CardRecvQueue
+from nitro_emu.efa.card.send_queue import CardSendQueue
 from nitro_emu.efa.card.shared import EventSender, shared_region
 from nitro_emu.efa.card.user_context import UAR, UserContext
 from nitro_emu.errors import AdminError, VpcError
@@ -130,7 +130,7 @@ class AdminCommands:
 
     def _alloc_pd(self, _command: commands.AllocPd, _descriptors: list[int]) -> Answer:
         number = self._tables.domains.reserve()
-        self._context.add(self._tables.domains, number, ProtectionDomain(number))
+        self._context.add(self._tables.domains, number, CardProtectionDomain(number))
         return replies.AllocPdReply(number), ()
 
     def _dealloc_pd(self, command: commands.DeallocPd, _descriptors: list[int]) -> Answer:
@@ -140,7 +140,7 @@ class AdminCommands:
         self._context.destroy(domain)
         return replies.EmptyReply(), ()
 
-    def _domain(self, number: int) -> ProtectionDomain:
+    def _domain(self, number: int) -> CardProtectionDomain:
         return self._context.own(self._tables.domains, number, name="pd")
 
     # -- memory -------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class AdminCommands:
             length=command.iova % PAGE_BYTES + command.mr_length,
             permissions=command.permissions,
         )
-        memory = MemoryRegion(
+        memory = CardMemoryRegion(
             region, pd=domain, iova=command.iova, length=command.mr_length, permissions=command.permissions,
             lkey=lkey, rkey=new_rkey(tables.by_rkey), on_unused=vf.on_unused,
         )  # fmt: skip
@@ -193,7 +193,7 @@ class AdminCommands:
         offset = cq_doorbell_offset(slot, max_qp=self._vf.config.max_qps)
         doorbells, poller = uar.doorbells, self._vf.poller
         try:
-            cq = CompletionQueue(
+            cq = CardCompletionQueue(
                 number,
                 slot=slot,
                 depth=depth,
@@ -222,7 +222,7 @@ class AdminCommands:
         reply = replies.CreateCqReply(number, depth, offset, enums.CqReplyFlag.DB_VALID)
         return reply, (read_only,) if events is None else (read_only, events.program_fd)
 
-    def _on_overrun(self, cq: CompletionQueue) -> None:
+    def _on_overrun(self, cq: CardCompletionQueue) -> None:
         self._context.warn(syndrome=CQ_OVERRUN, number=cq.number)
         for qp in self._context.queue_pairs_of(cq):
             self._vf.break_queue_pair(qp, f"completion queue {cq.number} was overrun")
@@ -249,14 +249,14 @@ class AdminCommands:
         sq = rq = None
         ring, doorbells = memoryview(region), uar.doorbells
         if sq_depth:
-            sq = SendQueue(ring[:], depth=sq_depth, wqe_bytes=wqe_bytes, doorbell=doorbells.word(sq_at))
+            sq = CardSendQueue(ring[:], depth=sq_depth, wqe_bytes=wqe_bytes, doorbell=doorbells.word(sq_at))
         if rq_depth:
-            rq = RecvQueue(
+            rq = CardRecvQueue(
                 ring[rq_offset(sq_depth, wqe_bytes=wqe_bytes) :], depth=rq_depth, doorbell=doorbells.word(rq_at)
             )
         ring.release()
         unsolicited = bool(command.flags & enums.CreateQpFlag.UNSOLICITED_WRITE_RECV)
-        qp = QueuePair(number, self._context, slot, domain, send_cq, recv_cq, region, sq, rq, unsolicited)
+        qp = CardQueuePair(number, self._context, slot, domain, send_cq, recv_cq, region, sq, rq, unsolicited)
         domain.users += 1
         send_cq.users += 1
         recv_cq.users += 1
@@ -299,7 +299,7 @@ class AdminCommands:
             self._vf.endpoint.on_denied(str(error))
             raise _illegal(f"gid: {gid_text(command.dest_addr)} cannot be reached") from None
         number = self._tables.handles.reserve()
-        handle = AddressHandle(number, domain, command.dest_addr, self._vf.remote(command.dest_addr))
+        handle = CardAddressHandle(number, domain, command.dest_addr, self._vf.remote(command.dest_addr))
         self._context.add(self._tables.handles, number, handle)
         domain.by_gid.setdefault(handle.gid, {})[number] = None
         domain.users += 1

@@ -28,7 +28,7 @@ FEW: Final = 4
 """Up to so many entries are stored one by one, more by NumPy."""
 
 
-class CompletionQueue:
+class CardCompletionQueue:
     """Stores completions. `lanes` of an entry are its bytes as little-endian 64-bit words, without the phase bit."""
 
     def __init__(
@@ -41,7 +41,7 @@ class CompletionQueue:
         doorbell: Callable[[], int],
         events: EventSender | None,
         on_completion: Callable[[], None],
-        on_overrun: Callable[[CompletionQueue], None],
+        on_overrun: Callable[[CardCompletionQueue], None],
     ) -> None:
         """`slot`: of its doorbell, whose word `doorbell` reads; `events`: None: the queue is only polled."""
         self.number = number

@@ -35,10 +35,12 @@ DESTROY_SHARE_S: Final = 1e-3
 _Message = tuple[bytes, tuple[int, ...]]
 
 
-class Connection:
+class ProgramConnection:
     """Serves one program until it ends or is `close`d. Its internal errors end the virtual function."""
 
-    def __init__(self, sock: socket.socket, context: UserContext, *, on_closed: Callable[[Connection], None]) -> None:
+    def __init__(
+        self, sock: socket.socket, context: UserContext, *, on_closed: Callable[[ProgramConnection], None]
+    ) -> None:
         """Start to serve `sock`, a non-blocking SOCK_SEQPACKET socket; `on_closed` is called once."""
         self.context = context
         self._sock = sock

@@ -15,7 +15,7 @@ from netns.base.unix_sockets import listen, peer_credentials
 from nitro_emu.efa.abi.enums import AenqGroup
 from nitro_emu.efa.abi.memory import CardState
 from nitro_emu.efa.card.config import EfaConfig
-from nitro_emu.efa.card.connection import Connection
+from nitro_emu.efa.card.connection import ProgramConnection
 from nitro_emu.efa.card.function import EfaFunction
 from nitro_emu.efa.card.poller import Poller
 from nitro_emu.efa.card.user_context import UserContext
@@ -32,7 +32,7 @@ class EfaDevice:
         """`path`: of the socket; `on_failure` is called with the reason when it has failed by an internal error."""
         self.vf = EfaFunction(config, trust=trust, poller=poller, on_failure=on_failure)
         self.path = path
-        self.connections: set[Connection] = set()
+        self.connections: set[ProgramConnection] = set()
         self._allowed = {0, os.getuid() if config.uid is None else config.uid}
         self._sock: socket.socket | None = None
 
@@ -66,7 +66,7 @@ class EfaDevice:
             self.vf.closer.close_untrusted(sock.detach())
             return
         self.vf.log.info("pid %d has opened the device", pid)
-        connection = Connection(sock, UserContext(self.vf, pid), on_closed=self._on_closed)
+        connection = ProgramConnection(sock, UserContext(self.vf, pid), on_closed=self._on_closed)
         self.connections.add(connection)
 
     def _pause(self, reason: str | None, *, listener: socket.socket) -> None:
@@ -80,7 +80,7 @@ class EfaDevice:
         if (sock := self._sock) is not None:
             asyncio.get_running_loop().add_reader(sock.fileno(), self._on_connecting, sock)
 
-    def _on_closed(self, connection: Connection) -> None:
+    def _on_closed(self, connection: ProgramConnection) -> None:
         self.connections.discard(connection)
         self.vf.log.info("pid %d has closed the device", connection.context.pid)
 

@@ -20,17 +20,17 @@ from nitro_emu.efa.abi.limits import MAX_RQ_DEPTH
 from nitro_emu.efa.card.closer import RETRY_S, Closer
 from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.efa.card.event_ring import QP_ERROR
-from nitro_emu.efa.card.memory_region import MemoryRegion
-from nitro_emu.efa.card.objects import AddressHandle
+from nitro_emu.efa.card.memory_region import CardMemoryRegion
+from nitro_emu.efa.card.objects import CardAddressHandle
 from nitro_emu.efa.card.poller import Poller
-from nitro_emu.efa.card.queue_pair import QueuePair
-from nitro_emu.efa.card.requester import Requester
-from nitro_emu.efa.card.responder import Responder
+from nitro_emu.efa.card.queue_pair import CardQueuePair
+from nitro_emu.efa.card.requester import CardRequester
+from nitro_emu.efa.card.responder import CardResponder
 from nitro_emu.efa.card.vf import Tables
 from nitro_emu.errors import AbiError
 from nitro_emu.peers.endpoint import VfEndpoint, datagram_bytes
 from nitro_emu.peers.introduction import INTRODUCTION_REQUEST
-from nitro_emu.peers.outgoing import Remote
+from nitro_emu.peers.outgoing import OutgoingPeer
 from nitro_emu.peers.vf_trust import VfTrust
 from srd.engine import Engine
 from srd.proto.endpoint.peer import PeerCore
@@ -77,16 +77,16 @@ class EfaFunction:
         self.log = self.endpoint.log
         self.closer = Closer()
         self._security = trust.security
-        self._remotes: dict[bytes, Remote] = {}  # by GID
+        self._remotes: dict[bytes, OutgoingPeer] = {}  # by GID
         self.mtu_bytes = datagram_bytes(config) - HEADER_BYTES - TAG_BYTES * (not isinstance(self._security, Plain))
-        self.requester = Requester(self)
-        self.responder = Responder(self)
+        self.requester = CardRequester(self)
+        self.responder = CardResponder(self)
         self._on_failure = on_failure
         self._has_failed = False
         self._sq_share = SQ_SHARE
         self._admin_at = 0.0  # when the next admin command may be carried out, by time.monotonic()
-        self._breaking: deque[QueuePair] = deque()  # whose error state is being entered
-        self._waiting: dict[QueuePair, None] = {}  # whose send queues are looked at in the next pass
+        self._breaking: deque[CardQueuePair] = deque()  # whose error state is being entered
+        self._waiting: dict[CardQueuePair, None] = {}  # whose send queues are looked at in the next pass
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class EfaFunction:
 
     # -- queue pairs ------------------------------------------------------------------------------------------------
 
-    def run_later(self, qp: QueuePair) -> None:
+    def run_later(self, qp: CardQueuePair) -> None:
         """Look at a send queue in the next pass."""
         self._waiting[qp] = None
         self.run_soon(self._run_waiting)
@@ -180,7 +180,7 @@ class EfaFunction:
             if not qp.is_destroyed:
                 self.on_send_doorbell(qp)
 
-    def on_send_doorbell(self, qp: QueuePair) -> None:
+    def on_send_doorbell(self, qp: CardQueuePair) -> None:
         """Carry out what a program has posted, one share at a time."""
         if qp.sq is None or qp.state not in _FETCHING:
             return
@@ -199,7 +199,7 @@ class EfaFunction:
         except AbiError as error:
             self.break_queue_pair(qp, str(error))
 
-    def on_recv_doorbell(self, qp: QueuePair) -> None:
+    def on_recv_doorbell(self, qp: CardQueuePair) -> None:
         """Take the receive requests that a program has posted."""
         if qp.rq is None:
             return
@@ -211,7 +211,7 @@ class EfaFunction:
         if qp.state is _ERR:
             self.responder.flush(qp)
 
-    def break_queue_pair(self, qp: QueuePair, reason: str) -> None:
+    def break_queue_pair(self, qp: CardQueuePair, reason: str) -> None:
         """Put a queue pair whose program broke the rules of a ring into the error state."""
         if qp.state is _ERR:
             return
@@ -228,7 +228,7 @@ class EfaFunction:
             finally:
                 self._breaking.popleft()
 
-    def flush(self, qp: QueuePair) -> None:
+    def flush(self, qp: CardQueuePair) -> None:
         """End all requests of a queue pair with FLUSHED."""
         self.requester.cancel(qp.open_requests)
         if qp.rq is not None:
@@ -237,7 +237,7 @@ class EfaFunction:
         self.responder.flush(qp)
         self.run_later(qp)
 
-    def reset(self, qp: QueuePair) -> None:
+    def reset(self, qp: CardQueuePair) -> None:
         """Drop all requests of a queue pair without a completion.
 
         Peers of whose messages it has only a part are ended: what is left of these must not be taken for new ones.
@@ -246,7 +246,7 @@ class EfaFunction:
         qp.reset()
         self.requester.cancel(qp.open_requests)
 
-    def remove_queue_pair(self, qp: QueuePair) -> None:
+    def remove_queue_pair(self, qp: CardQueuePair) -> None:
         """Destroy a queue pair: its requests end without a completion; others hear REMOTE_ERROR_BAD_DEST_QPN."""
         self.tables.queue_pairs.remove(qp.number)
         qp.epoch += 1
@@ -255,7 +255,7 @@ class EfaFunction:
 
     # -- address handles --------------------------------------------------------------------------------------------
 
-    def remote(self, gid: bytes) -> Remote:
+    def remote(self, gid: bytes) -> OutgoingPeer:
         """Return the destination of a GID, which gets one more user."""
         remote = self._remotes.get(gid)
         if remote is None:
@@ -263,7 +263,7 @@ class EfaFunction:
         remote.users += 1
         return remote
 
-    def drop_handle(self, handle: AddressHandle) -> None:
+    def drop_handle(self, handle: CardAddressHandle) -> None:
         """Remove an address handle; its requests end with FLUSHED, a share in each pass."""
         self.tables.handles.remove(handle.number)
         same = handle.pd.by_gid[handle.gid]
@@ -273,7 +273,7 @@ class EfaFunction:
         handle.pd.users -= 1
         self._cancel_share(handle, iter(list(handle.open_requests)))
 
-    def _cancel_share(self, handle: AddressHandle, numbers: Iterator[int]) -> None:
+    def _cancel_share(self, handle: CardAddressHandle, numbers: Iterator[int]) -> None:
         self.requester.cancel(share := list(islice(numbers, CANCEL_SHARE)))
         if len(share) == CANCEL_SHARE:
             self.run_soon(partial(self._cancel_share, handle, numbers))
@@ -285,7 +285,7 @@ class EfaFunction:
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
-    def drop_memory(self, memory: MemoryRegion) -> None:
+    def drop_memory(self, memory: CardMemoryRegion) -> None:
         """Deregister memory: requests of others that use it end in error."""
         tables = self.tables
         tables.memory.remove(memory.lkey)
@@ -296,7 +296,7 @@ class EfaFunction:
         self.engine().on_deregistered(lambda key: key == lkey or key >> 32 == rkey)
         memory.deregister()
 
-    def on_unused(self, memory: MemoryRegion) -> None:
+    def on_unused(self, memory: CardMemoryRegion) -> None:
         """Unmap memory that was deregistered, and that nothing uses any more."""
         self.closer.run(memory.unmap)
         self.tables.lingering -= 1

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.efa.card.recv_queue import RecvRequest
+from nitro_emu.efa.card.recv_queue import PostedReceive
 
 Place = Callable[[int, int, int], int | None]
 """Returns where a buffer (address, length, lkey) lies in this process; None: it is not registered for that."""
@@ -24,7 +24,7 @@ class Piece(NamedTuple):
     length: int
 
 
-def land_message(pieces: Sequence[Piece], request: RecvRequest, *, length: int, place: Place) -> bool:
+def land_message(pieces: Sequence[Piece], request: PostedReceive, *, length: int, place: Place) -> bool:
     """Copy a message of `length` bytes to the buffers of its request; return whether these are valid, and enough."""
     targets = []
     left = length
@@ -61,7 +61,7 @@ def _copy(sources: list[Piece], targets: list[Piece]) -> None:
                 source_at = 0
 
 
-def land_batch(source: int, requests: list[RecvRequest], *, length: int, place: Place) -> list[bool]:
+def land_batch(source: int, requests: list[PostedReceive], *, length: int, place: Place) -> list[bool]:
     """Copy messages of `length` bytes, back to back at `source`, each to its request; return which of them landed."""
     if len(requests) > FEW and length and _land_equally_spaced(source, requests, length=length, place=place):
         return [True] * len(requests)
@@ -71,7 +71,7 @@ def land_batch(source: int, requests: list[RecvRequest], *, length: int, place: 
     ]
 
 
-def _land_equally_spaced(source: int, requests: list[RecvRequest], *, length: int, place: Place) -> bool:
+def _land_equally_spaced(source: int, requests: list[PostedReceive], *, length: int, place: Place) -> bool:
     """Copy all at once if their first buffers are long enough, of one memory region, and equally far apart."""
     firsts = [request.buffers[0] for request in requests]
     low, _, lkey = firsts[0]

@@ -2,7 +2,7 @@
 
 1. A program registers a part of a memfd, sealed against shrinking: the card maps it, and would be killed by an access
    beyond its end (SIGBUS). The card never allocates its pages: they belong to the program.
-2. An address in a work request is the program's own. `MemoryRegion.place` translates it to an address of the card.
+2. An address in a work request is the program's own. `CardMemoryRegion.place` translates it to an address of the card.
 3. Packets of writes and reads carry the rkey, the queue pair and the program's address. A region is open to them only
    through a queue pair of its own protection domain.
 4. A region that is deregistered is closed to everything at once, and unmapped after the last request that uses it.
@@ -19,11 +19,11 @@ from devmem.registry import Access
 from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.abi.memory import PAGE_BYTES
 from nitro_emu.efa.card.mapped_memory import MappedMemory
-from nitro_emu.efa.card.objects import ProtectionDomain
+from nitro_emu.efa.card.objects import CardProtectionDomain
 from nitro_emu.errors import AdminError
 
 
-class MemoryRegion:
+class CardMemoryRegion:
     """A registered range. `uses` counts the requests in flight that read or write it."""
 
     __slots__ = (
@@ -45,13 +45,13 @@ class MemoryRegion:
         self,
         region: MappedMemory,
         *,
-        pd: ProtectionDomain,
+        pd: CardProtectionDomain,
         iova: int,
         length: int,
         permissions: int,
         lkey: int,
         rkey: int,
-        on_unused: Callable[[MemoryRegion], None],
+        on_unused: Callable[[CardMemoryRegion], None],
     ) -> None:
         """`on_unused` is called when it was deregistered and nothing uses it any more; it calls `unmap`."""
         in_page = iova % PAGE_BYTES  # a page of the program begins where one of the memfd does
@@ -124,7 +124,7 @@ def map_untrusted(fd: int, *, offset: int, length: int, permissions: int) -> Map
         raise AdminError(AdminStatus.RESOURCE_ALLOCATION_FAILURE, f"memory: {error.strerror}") from error
 
 
-def new_rkey(taken: dict[int, MemoryRegion]) -> int:
+def new_rkey(taken: dict[int, CardMemoryRegion]) -> int:
     """Return an rkey that cannot be guessed and is not 0: 32 bits are all that EFA's descriptors have."""
     rkey = 0
     while rkey == 0 or rkey in taken:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nitro_emu.peers.outgoing import Remote
+from nitro_emu.peers.outgoing import OutgoingPeer
 
 
-class Owner(Protocol):
+class ObjectOwner(Protocol):
     """The program that has made an object."""
 
     def warn(self, *, syndrome: int, number: int) -> None:
@@ -16,7 +16,7 @@ class Owner(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class ProtectionDomain:
+class CardProtectionDomain:
     """What its queue pairs, memory regions and address handles may use of each other."""
 
     number: int
@@ -27,12 +27,12 @@ class ProtectionDomain:
 
 
 @dataclass(slots=True, eq=False)
-class AddressHandle:
+class CardAddressHandle:
     """A destination."""
 
     number: int
-    pd: ProtectionDomain
+    pd: CardProtectionDomain
     gid: bytes
-    remote: Remote
+    remote: OutgoingPeer
     open_requests: dict[int, None] = field(default_factory=dict)
     """The numbers of the requests to it that have not ended (`requester`)."""

@@ -16,10 +16,10 @@ from devmem.region import Region
 from nitro_emu.efa.abi.commands import ModifyQp
 from nitro_emu.efa.abi.enums import NEXT_STATES, AdminStatus, ModifyMask, QpState
 from nitro_emu.efa.abi.limits import RNR_RETRY_FOREVER
-from nitro_emu.efa.card.completion_queue import CompletionQueue
-from nitro_emu.efa.card.objects import Owner, ProtectionDomain
-from nitro_emu.efa.card.recv_queue import RecvQueue, RecvRequest
-from nitro_emu.efa.card.send_queue import SendQueue
+from nitro_emu.efa.card.completion_queue import CardCompletionQueue
+from nitro_emu.efa.card.objects import CardProtectionDomain, ObjectOwner
+from nitro_emu.efa.card.recv_queue import CardRecvQueue, PostedReceive
+from nitro_emu.efa.card.send_queue import CardSendQueue
 from nitro_emu.errors import AdminError
 
 RECEIVING: Final = frozenset((QpState.RTR, QpState.RTS, QpState.SQD))
@@ -32,24 +32,24 @@ class Reservation:
 
     length: int
     """Of each message."""
-    requests: list[RecvRequest]
+    requests: list[PostedReceive]
 
 
 @dataclass(slots=True, eq=False)
-class QueuePair:
+class CardQueuePair:
     """One queue pair. Its rings are None for a depth of 0."""
 
     number: int
-    owner: Owner
+    owner: ObjectOwner
     slot: int
     """Of its doorbells."""
-    pd: ProtectionDomain
-    send_cq: CompletionQueue
-    recv_cq: CompletionQueue
+    pd: CardProtectionDomain
+    send_cq: CardCompletionQueue
+    recv_cq: CardCompletionQueue
     region: Region
     """The rings."""
-    sq: SendQueue | None
-    rq: RecvQueue | None
+    sq: CardSendQueue | None
+    rq: CardRecvQueue | None
     is_unsolicited: bool
     """Whether a write with an immediate takes no receive request."""
     epoch: int = 0
@@ -66,7 +66,7 @@ class QueuePair:
     """The numbers of its requests that have not ended (`requester`)."""
     sends: dict[int, deque[Reservation]] = field(default_factory=dict)
     """Reservations for sends, by peer."""
-    writes: dict[int, deque[RecvRequest]] = field(default_factory=dict)
+    writes: dict[int, deque[PostedReceive]] = field(default_factory=dict)
     """Reservations for writes with an immediate, by peer."""
 
     @property
@@ -102,15 +102,15 @@ class QueuePair:
             raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"qp_state: {state.name} does not follow {self.state.name}")
         return state
 
-    def reserve_send(self, peer: int, *, length: int, requests: list[RecvRequest]) -> None:
+    def reserve_send(self, peer: int, *, length: int, requests: list[PostedReceive]) -> None:
         """Note that sends of a peer were admitted."""
         self.sends.setdefault(peer, deque()).append(Reservation(length, requests))
 
-    def reserve_write(self, peer: int, request: RecvRequest) -> None:
+    def reserve_write(self, peer: int, request: PostedReceive) -> None:
         """Note that the notification of a peer's write was admitted."""
         self.writes.setdefault(peer, deque()).append(request)
 
-    def take_send(self, peer: int, *, length: int, count: int) -> list[RecvRequest]:
+    def take_send(self, peer: int, *, length: int, count: int) -> list[PostedReceive]:
         """Return the requests reserved for `count` sends of this length, at most as many; none: there are none."""
         reservations = self.sends.get(peer, ())
         for found in reservations:
@@ -121,7 +121,7 @@ class QueuePair:
                 return taken
         return []
 
-    def take_write(self, peer: int) -> list[RecvRequest]:
+    def take_write(self, peer: int) -> list[PostedReceive]:
         """Return the request reserved for a write with an immediate; none: there is none."""
         reserved = self.writes.get(peer)
         return [reserved.popleft()] if reserved else []

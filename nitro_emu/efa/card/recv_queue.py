@@ -26,7 +26,7 @@ Buffer = tuple[int, int, int]
 _WHOLE: Final = RX_FIRST | RX_LAST
 
 
-class RecvRequest(NamedTuple):
+class PostedReceive(NamedTuple):
     """A receive request."""
 
     req_id: int
@@ -35,7 +35,7 @@ class RecvRequest(NamedTuple):
     buffers: tuple[Buffer, ...]
 
 
-class RecvQueue:
+class CardRecvQueue:
     """`fetch` what was posted, `reserve` requests for messages that are admitted, `take` them when these arrive."""
 
     def __init__(self, ring: memoryview, *, depth: int, doorbell: Callable[[], int]) -> None:
@@ -48,7 +48,7 @@ class RecvQueue:
         self._held = 0  # of requests that were not taken
         self._partial: list[Buffer] = []  # of a request whose last descriptor was not posted yet
         self._partial_id = 0
-        self._posted: deque[RecvRequest] = deque()
+        self._posted: deque[PostedReceive] = deque()
 
     def reset(self) -> None:
         """Begin anew: nothing is posted. The doorbell has to be 0."""
@@ -96,7 +96,7 @@ class RecvQueue:
             if control & RX_RESERVED:
                 raise AbiError(f"lkey_ctrl: {control:#x} has reserved bits", field="lkey_ctrl")
             if control & _WHOLE == _WHOLE and not self._partial:
-                self._posted.append(RecvRequest(req_id, length, ((address, length, control & MAX_KEY),)))
+                self._posted.append(PostedReceive(req_id, length, ((address, length, control & MAX_KEY),)))
             else:
                 self._add_part(req_id, (address, length, control & MAX_KEY), control)
 
@@ -108,23 +108,23 @@ class RecvQueue:
         self._partial.append(buffer)
         if control & RX_LAST:
             room = sum(length for _, length, _ in self._partial)
-            self._posted.append(RecvRequest(self._partial_id, room, tuple(self._partial)))
+            self._posted.append(PostedReceive(self._partial_id, room, tuple(self._partial)))
             self._partial.clear()
 
-    def reserve(self, count: int) -> list[RecvRequest]:
+    def reserve(self, count: int) -> list[PostedReceive]:
         """Reserve the next `count` requests, of which there must be as many."""
         posted = self._posted
         return [posted.popleft() for _ in range(count)]
 
-    def give_back(self, requests: list[RecvRequest]) -> None:
+    def give_back(self, requests: list[PostedReceive]) -> None:
         """Give requests back that were reserved for messages that never arrived; they are the next to be reserved."""
         self._posted.extendleft(reversed(requests))
 
-    def take(self, requests: list[RecvRequest]) -> None:
+    def take(self, requests: list[PostedReceive]) -> None:
         """Note that reserved requests are consumed."""
         self._held -= sum([len(request.buffers) for request in requests])
 
-    def take_all(self) -> list[RecvRequest]:
+    def take_all(self) -> list[PostedReceive]:
         """Return all requests that are not reserved; they are consumed."""
         requests = self.reserve(len(self._posted))
         self.take(requests)

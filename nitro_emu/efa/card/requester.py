@@ -21,11 +21,11 @@ import numpy.typing as npt
 from devmem.registry import Access
 from nitro_emu.efa.abi import io
 from nitro_emu.efa.abi.limits import MAX_RDMA_BYTES, RNR_RETRY_FOREVER
-from nitro_emu.efa.card.memory_region import MemoryRegion
-from nitro_emu.efa.card.objects import AddressHandle
-from nitro_emu.efa.card.queue_pair import QueuePair
+from nitro_emu.efa.card.memory_region import CardMemoryRegion
+from nitro_emu.efa.card.objects import CardAddressHandle
+from nitro_emu.efa.card.queue_pair import CardQueuePair
 from nitro_emu.efa.card.vf import Vf
-from nitro_emu.efa.card.wqe_runs import FEW, Run, runs
+from nitro_emu.efa.card.wqe_runs import FEW, WqeRun, runs
 from nitro_emu.errors import AbiError
 from srd.errors import UsageError
 from srd.proto.wire.data import Opcode
@@ -39,7 +39,7 @@ MAX_RNR_PAUSE_S: Final = 0.016
 RETRY_SHARE: Final = 32
 """Sends that one pass posts again."""
 INDEX_BITS: Final = 16
-"""Bits of the transport's request numbers below the number of a `Request`: its requests, by index."""
+"""Bits of the transport's request numbers below the number of a `CardRequest`: its requests, by index."""
 INDEX_MASK: Final = (1 << INDEX_BITS) - 1
 
 # Plain integers: an enum's member is looked up, combined and compared by functions in Python.
@@ -60,7 +60,7 @@ _OPCODES: Final = {
 }
 
 
-class RefusedError(Exception):
+class RefusedEntryError(Exception):
     """An entry that cannot be carried out; never leaves this module."""
 
     def __init__(self, status: Status) -> None:
@@ -68,7 +68,7 @@ class RefusedError(Exception):
         self.status = status
 
 
-class Request:
+class CardRequest:
     """One entry, or a run of equal ones.
 
     `memory`: what it reads or writes, each counting one use; `owner`: what its copy of the payload belongs to; `wr`: of
@@ -78,13 +78,13 @@ class Request:
 
     def __init__(  # no dataclass, whose constructor is not compiled: there is one of these for each message
         self,
-        qp: QueuePair,
-        handle: AddressHandle,
+        qp: CardQueuePair,
+        handle: CardAddressHandle,
         *,
         op: int,
         length: int,
         req_ids: list[int],
-        memory: tuple[MemoryRegion, ...],
+        memory: tuple[CardMemoryRegion, ...],
         owner: Any,
         wr: WorkRequest,
         attempts: int = 0,
@@ -106,7 +106,7 @@ class Request:
         self.is_cancelled = False
 
 
-class Requester:
+class CardRequester:
     """The requests of all queue pairs of a virtual function."""
 
     def __init__(self, vf: Vf) -> None:
@@ -116,13 +116,13 @@ class Requester:
         self.idle = asyncio.Event()
         """Set while no request is in progress."""
         self.idle.set()
-        self._open: dict[int, Request] = {}
+        self._open: dict[int, CardRequest] = {}
         self._next = 1
-        self._due: deque[tuple[int, Request]] = deque()  # whose pause is over
+        self._due: deque[tuple[int, CardRequest]] = deque()  # whose pause is over
 
     # -- entries ------------------------------------------------------------------------------------------------
 
-    def process(self, qp: QueuePair, raw: bytes, *, phase: int) -> None:
+    def process(self, qp: CardQueuePair, raw: bytes, *, phase: int) -> None:
         """Carry out entries that were copied from a send queue, all of one phase."""
         if qp.sq is None:
             return
@@ -139,11 +139,11 @@ class Requester:
             else:
                 self._process_run(qp, raw, run, size=size, phase=phase)
 
-    def _process_one(self, qp: QueuePair, raw: bytes, *, phase: int) -> None:
+    def _process_one(self, qp: CardQueuePair, raw: bytes, *, phase: int) -> None:
         try:
             descriptor = self._decode_untrusted(raw, phase=phase)
             request = self._plan(qp, descriptor)
-        except RefusedError as refused:
+        except RefusedEntryError as refused:
             op = raw[2] & io.OP_MASK
             self._complete_entries(qp, [io.req_id_of(raw)], status=refused.status, op=op, length=0)
             return
@@ -153,34 +153,34 @@ class Requester:
         try:
             descriptor = io.unpack_wqe_untrusted(raw)
         except AbiError as error:
-            raise RefusedError(_STATUS_OF_FIELD.get(error.field, Status.LOCAL_ERROR_QP_INTERNAL_ERROR)) from None
+            raise RefusedEntryError(_STATUS_OF_FIELD.get(error.field, Status.LOCAL_ERROR_QP_INTERNAL_ERROR)) from None
         if descriptor.phase != phase:
-            raise RefusedError(Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
+            raise RefusedEntryError(Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
         return descriptor
 
-    def _handle(self, qp: QueuePair, number: int) -> AddressHandle:
+    def _handle(self, qp: CardQueuePair, number: int) -> CardAddressHandle:
         handle = self._tables.handles.get(number)
         if handle is None or handle.pd is not qp.pd:
-            raise RefusedError(Status.LOCAL_ERROR_INVALID_AH)
+            raise RefusedEntryError(Status.LOCAL_ERROR_INVALID_AH)
         return handle
 
-    def _place(self, qp: QueuePair, sge: io.Sge, *, writes: bool = False) -> tuple[int, MemoryRegion]:
+    def _place(self, qp: CardQueuePair, sge: io.Sge, *, writes: bool = False) -> tuple[int, CardMemoryRegion]:
         """Return where a buffer lies. `writes`: whether it is to be written."""
         memory = self._tables.memory.get(sge.lkey)
         if memory is None or memory.pd is not qp.pd or (writes and not memory.permissions & _LOCAL_WRITE):
-            raise RefusedError(Status.LOCAL_ERROR_INVALID_LKEY)
+            raise RefusedEntryError(Status.LOCAL_ERROR_INVALID_LKEY)
         address = memory.place(sge.address, length=sge.length)
         if address is None:
-            raise RefusedError(Status.LOCAL_ERROR_INVALID_LKEY)
+            raise RefusedEntryError(Status.LOCAL_ERROR_INVALID_LKEY)
         return address, memory
 
-    def _plan(self, qp: QueuePair, descriptor: io.SendDescriptor) -> Request:
-        """Return the request of an entry. Raises RefusedError."""
+    def _plan(self, qp: CardQueuePair, descriptor: io.SendDescriptor) -> CardRequest:
+        """Return the request of an entry. Raises RefusedEntryError."""
         handle = self._handle(qp, descriptor.ah)
         op, sges = descriptor.op, [sge for sge in descriptor.sges if sge.length]
         length = len(descriptor.data) if descriptor.inline else sum(sge.length for sge in sges)
         if length > (self._vf.mtu_bytes if op == _SEND else MAX_RDMA_BYTES):
-            raise RefusedError(Status.LOCAL_ERROR_BAD_LENGTH)
+            raise RefusedEntryError(Status.LOCAL_ERROR_BAD_LENGTH)
         placed = [self._place(qp, sge, writes=op == _READ) for sge in sges]
         wr = WorkRequest(
             0, length, opcode=_OPCODES[op], immediate=descriptor.immediate if descriptor.has_imm else None,
@@ -202,21 +202,23 @@ class Requester:
         else:
             self._aim(qp, wr, descriptor, descriptor.remote, sges)
         memory = tuple(memory for _, memory in placed)
-        return Request(qp, handle, op=op, length=length, req_ids=[descriptor.req_id], memory=memory, owner=owner, wr=wr)
+        return CardRequest(
+            qp, handle, op=op, length=length, req_ids=[descriptor.req_id], memory=memory, owner=owner, wr=wr
+        )
 
     def _aim(
         self,
-        qp: QueuePair,
+        qp: CardQueuePair,
         wr: WorkRequest,
         descriptor: io.SendDescriptor,
         remote: io.RemoteMemory,
         sges: list[io.Sge],
     ) -> None:
-        """Give a write or a read its range at the responder, and a read its own. Raises RefusedError."""
+        """Give a write or a read its range at the responder, and a read its own. Raises RefusedEntryError."""
         if remote.length != wr.length:
-            raise RefusedError(Status.LOCAL_ERROR_BAD_LENGTH)
+            raise RefusedEntryError(Status.LOCAL_ERROR_BAD_LENGTH)
         if remote.address + remote.length > 1 << 64:
-            raise RefusedError(Status.REMOTE_ERROR_BAD_ADDRESS)
+            raise RefusedEntryError(Status.REMOTE_ERROR_BAD_ADDRESS)
         wr.key = remote.rkey << 32 | descriptor.dest_qp_num << 16 | qp.number
         wr.offset = remote.address
         if descriptor.op == _READ:
@@ -224,12 +226,12 @@ class Requester:
             if sges:
                 wr.local_key, wr.local_offset = sges[0].lkey, sges[0].address
 
-    def _process_run(self, qp: QueuePair, raw: bytes, run: Run, *, size: int, phase: int) -> None:
+    def _process_run(self, qp: CardQueuePair, raw: bytes, run: WqeRun, *, size: int, phase: int) -> None:
         """Carry out a run of equal sends, entries of `size` bytes. What only some get wrong is found for each one."""
         first = raw[run.first * size : (run.first + 1) * size]
         try:
             request = self._plan(qp, self._decode_untrusted(first, phase=phase))
-        except RefusedError:
+        except RefusedEntryError:
             request = None
         addresses = None if request is None else self._run_addresses(request, raw, run)
         if request is None or addresses is None:
@@ -240,7 +242,7 @@ class Requester:
         request.addresses = addresses
         self._start(request)
 
-    def _run_addresses(self, request: Request, raw: bytes, run: Run) -> npt.NDArray[np.uint64] | None:
+    def _run_addresses(self, request: CardRequest, raw: bytes, run: WqeRun) -> npt.NDArray[np.uint64] | None:
         """Return where the payloads of a run lie; None: not all are valid, or they are of a kind that has no runs."""
         if request.op != _SEND or (not run.is_inline and len(request.memory) != 1):
             return None
@@ -255,13 +257,13 @@ class Requester:
 
     # -- posting ------------------------------------------------------------------------------------------------
 
-    def _start(self, request: Request) -> None:
+    def _start(self, request: CardRequest) -> None:
         request.left = len(request.req_ids)
         for memory in request.memory:
             memory.uses += 1
         self._post(self._add(request), request)
 
-    def _add(self, request: Request) -> int:
+    def _add(self, request: CardRequest) -> int:
         number = self._next
         self._next += 1
         self._open[number] = request
@@ -269,7 +271,7 @@ class Requester:
         self.idle.clear()
         return number
 
-    def _remove(self, number: int) -> Request | None:
+    def _remove(self, number: int) -> CardRequest | None:
         request = self._open.pop(number, None)
         if request is not None:
             del request.qp.open_requests[number], request.handle.open_requests[number]
@@ -277,7 +279,7 @@ class Requester:
             self.idle.set()
         return request
 
-    def _post(self, number: int, request: Request) -> None:
+    def _post(self, number: int, request: CardRequest) -> None:
         if request.is_cancelled:
             self._fail(number, request, Status.FLUSHED)
             return
@@ -290,7 +292,7 @@ class Requester:
                 fail=lambda status: self._fail(number, request, status),
             )
 
-    def _post_to(self, peer: int, number: int, request: Request) -> None:
+    def _post_to(self, peer: int, number: int, request: CardRequest) -> None:
         if request.is_cancelled:
             self._fail(number, request, Status.FLUSHED)
             return
@@ -311,13 +313,13 @@ class Requester:
         except UsageError:  # the peer is being closed
             self._fail(number, request, Status.REMOTE_ERROR_ABORT)
 
-    def _post_singly(self, peer: int, first: int, request: Request) -> None:
+    def _post_singly(self, peer: int, first: int, request: CardRequest) -> None:
         wr = request.wr
         for index, address in enumerate(request.addresses.tolist() if request.addresses is not None else ()):
             single = WorkRequest(first + index, wr.length, address, immediate=wr.immediate, key=wr.key, flow=wr.flow)
             self._engine().post(peer, single)
 
-    def _fail(self, number: int, request: Request, status: Status) -> None:
+    def _fail(self, number: int, request: CardRequest, status: Status) -> None:
         """End all of a request that was not posted, or whose peer takes nothing more."""
         if self._remove(number) is not None:
             if request.epoch == request.qp.epoch:
@@ -345,13 +347,13 @@ class Requester:
         if not found.left:
             self._remove(number)
 
-    def _release(self, request: Request, count: int) -> None:
+    def _release(self, request: CardRequest, count: int) -> None:
         request.left -= count
         if not request.left:
             for memory in request.memory:
                 memory.release()
 
-    def _complete_entries(self, qp: QueuePair, req_ids: list[int], *, status: Status, op: int, length: int) -> None:
+    def _complete_entries(self, qp: CardQueuePair, req_ids: list[int], *, status: Status, op: int, length: int) -> None:
         if qp.is_destroyed or qp.sq is None:
             return
         qp.sq.complete(len(req_ids))
@@ -385,20 +387,20 @@ class Requester:
 
     # -- receiver not ready ---------------------------------------------------------------------------------------
 
-    def _retries(self, request: Request) -> bool:
+    def _retries(self, request: CardRequest) -> bool:
         qp = request.qp
         if request.is_cancelled or qp.is_destroyed or request.epoch != qp.epoch:
             return False
         return qp.rnr_retry == RNR_RETRY_FOREVER or request.attempts < qp.rnr_retry
 
-    def _retry_later(self, request: Request, index: int) -> None:
+    def _retry_later(self, request: CardRequest, index: int) -> None:
         """Post one entry of a request again after a pause, as a request of its own."""
         wr = request.wr
         address = wr.payload_offset if request.addresses is None else int(request.addresses[index])
         single = WorkRequest(
             0, wr.length, address, wr.opcode, immediate=wr.immediate, key=wr.key, offset=wr.offset, flow=wr.flow
         )
-        again = Request(
+        again = CardRequest(
             request.qp, request.handle, op=request.op, length=request.length, req_ids=[request.req_ids[index]],
             memory=request.memory, owner=request.owner, wr=single, attempts=request.attempts + 1,
         )  # fmt: skip
@@ -409,7 +411,7 @@ class Requester:
         pause_s = min(RNR_PAUSE_S * (1 << min(request.attempts, 16)), MAX_RNR_PAUSE_S)
         again.timer = asyncio.get_running_loop().call_later(pause_s, self._retry, number, again)
 
-    def _retry(self, number: int, request: Request) -> None:
+    def _retry(self, number: int, request: CardRequest) -> None:
         request.timer = None
         self._due.append((number, request))
         self._vf.run_soon(self.post_due)
@@ -435,7 +437,7 @@ class Requester:
             elif request.peer is not None:
                 self._cancel_posted(number << INDEX_BITS, request)
 
-    def _cancel_posted(self, first: int, request: Request) -> None:
+    def _cancel_posted(self, first: int, request: CardRequest) -> None:
         engine = self._engine()
         if request.peer is None:
             return
@@ -445,7 +447,7 @@ class Requester:
             for index in range(1, len(request.req_ids)):
                 engine.cancel(request.peer, request=first + index)
 
-    def flush(self, qp: QueuePair, raw: bytes) -> None:
+    def flush(self, qp: CardQueuePair, raw: bytes) -> None:
         """Complete entries with FLUSHED: their queue pair is in the error state."""
         if qp.sq is None:
             return

@@ -20,11 +20,11 @@ import numpy as np
 from devmem.registry import Access
 from nitro_emu.efa.abi import io
 from nitro_emu.efa.card.landing import Piece, land_batch, land_message
-from nitro_emu.efa.card.queue_pair import QueuePair
-from nitro_emu.efa.card.recv_queue import Buffer, RecvQueue, RecvRequest
+from nitro_emu.efa.card.queue_pair import CardQueuePair
+from nitro_emu.efa.card.recv_queue import Buffer, CardRecvQueue, PostedReceive
 from nitro_emu.efa.card.vf import Vf
 from nitro_emu.errors import AbiError
-from nitro_emu.peers.incoming import Source
+from nitro_emu.peers.incoming import IncomingPeer
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
 from srd.proto.events import OFFSET_MASK, MessageAborted, MessageReceived, MessagesReceived, WriteReceived
 from srd.proto.wire.data import Opcode
@@ -41,7 +41,7 @@ FETCHED: Final = 64
 Arrival = MessageReceived | MessagesReceived | WriteReceived
 
 
-class Responder:
+class CardResponder:
     """The receiving direction of a virtual function; the `Inbox` and the `Memory` of its engine."""
 
     def __init__(self, vf: Vf) -> None:
@@ -105,7 +105,7 @@ class Responder:
         """Return the requester's queue pair: answers to different ones take turns."""
         return key & 0xFFFF
 
-    def _reserve(self, qp: QueuePair, count: int) -> list[RecvRequest]:
+    def _reserve(self, qp: CardQueuePair, count: int) -> list[PostedReceive]:
         """Reserve receive requests; none: there are not as many."""
         rq = qp.rq
         if rq is None:
@@ -119,7 +119,7 @@ class Responder:
         return rq.reserve(count) if rq.available >= count else []
 
     def _check_buffers(
-        self, qp: QueuePair, rq: RecvQueue, requests: list[RecvRequest], *, length: int
+        self, qp: CardQueuePair, rq: CardRecvQueue, requests: list[PostedReceive], *, length: int
     ) -> Status | None:
         """Return why messages of this length do not fit into the buffers of these requests, which are then not taken.
 
@@ -143,7 +143,7 @@ class Responder:
         qp.recv_cq.push(lane, io.rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
         return Status.REMOTE_ERROR_ABORT
 
-    def _landing(self, qp: QueuePair, address: int, length: int, lkey: int) -> int | None:
+    def _landing(self, qp: CardQueuePair, address: int, length: int, lkey: int) -> int | None:
         """Return where a buffer of a receive request lies; None: it is not registered for that."""
         memory = self._tables.memory.get(lkey)
         if memory is None or memory.pd is not qp.pd or not memory.permissions & _LOCAL_WRITE:
@@ -213,7 +213,7 @@ class Responder:
         finally:
             self._release(event)
 
-    def _source_lane(self, qp: QueuePair, gid: bytes, *, src_qp_num: int, immediate: int | None) -> int:
+    def _source_lane(self, qp: CardQueuePair, gid: bytes, *, src_qp_num: int, immediate: int | None) -> int:
         ah = next(iter(qp.pd.by_gid.get(gid, ())), io.UNKNOWN_AH)
         return io.rx_source_lane(ah, src_qp_num=src_qp_num, immediate=immediate or 0)
 
@@ -239,7 +239,7 @@ class Responder:
             left -= len(requests)
 
     def _land(
-        self, qp: QueuePair, event: MessageReceived | MessagesReceived, requests: list[RecvRequest], *, done: int
+        self, qp: CardQueuePair, event: MessageReceived | MessagesReceived, requests: list[PostedReceive], *, done: int
     ) -> list[bool]:
         """Copy messages, of which `done` were copied before; return which of them landed."""
         if not event.length:
@@ -255,7 +255,7 @@ class Responder:
 
     def _complete_receives(
         self,
-        qp: QueuePair,
+        qp: CardQueuePair,
         event: MessageReceived | MessagesReceived,
         gid: bytes,
         req_ids: list[int],
@@ -306,19 +306,19 @@ class Responder:
             qp.rq.give_back(qp.take_write(event.peer))
         self._flush_returned(qp)
 
-    def on_ended(self, peer: int, source: Source) -> None:
+    def on_ended(self, peer: int, source: IncomingPeer) -> None:
         """Give back what was reserved for a source that has ended."""
         for number in source.queue_pairs:
             if (qp := self._tables.queue_pairs.get(number)) is not None:
                 qp.forget(peer)
                 self._flush_returned(qp)
 
-    def _flush_returned(self, qp: QueuePair) -> None:
+    def _flush_returned(self, qp: CardQueuePair) -> None:
         """Complete receive requests that were given back to a queue pair that is in the error state by now."""
         if qp.state is qp.state.ERR:
             self.flush(qp)
 
-    def flush(self, qp: QueuePair) -> None:
+    def flush(self, qp: CardQueuePair) -> None:
         """Complete all posted receive requests of a queue pair in the error state with FLUSHED."""
         if qp.rq is None:
             return
@@ -329,7 +329,7 @@ class Responder:
             qp.recv_cq.push(lane, io.rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
 
 
-def _spans(requests: list[RecvRequest]) -> Iterator[Buffer]:
+def _spans(requests: list[PostedReceive]) -> Iterator[Buffer]:
     """Yield the memory of these requests: all of it as one span if it has one lkey, else each buffer.
 
     If a span is within a memory region, so are all the buffers in it.

@@ -12,7 +12,7 @@ from nitro_emu.efa.abi.memory import COUNTER_MASK
 from nitro_emu.errors import AbiError
 
 
-class SendQueue:
+class CardSendQueue:
     """`fetch` entries; `complete` them."""
 
     def __init__(self, ring: memoryview, *, depth: int, wqe_bytes: int, doorbell: Callable[[], int]) -> None:

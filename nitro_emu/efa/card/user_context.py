@@ -15,20 +15,20 @@ from typing import Final, TypeVar
 from devmem.region import Region
 from nitro_emu.efa.abi.enums import AdminStatus, AenqGroup
 from nitro_emu.efa.abi.memory import cq_doorbell_offset, rq_doorbell_offset, sq_doorbell_offset, uar_bytes
-from nitro_emu.efa.card.completion_queue import CompletionQueue
+from nitro_emu.efa.card.completion_queue import CardCompletionQueue
 from nitro_emu.efa.card.doorbells import Doorbells
 from nitro_emu.efa.card.event_ring import EventRing
 from nitro_emu.efa.card.function import EfaFunction
-from nitro_emu.efa.card.memory_region import MemoryRegion
-from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain
-from nitro_emu.efa.card.queue_pair import QueuePair
+from nitro_emu.efa.card.memory_region import CardMemoryRegion
+from nitro_emu.efa.card.objects import CardAddressHandle, CardProtectionDomain
+from nitro_emu.efa.card.queue_pair import CardQueuePair
 from nitro_emu.efa.card.shared import EventSender, new_eventfd, shared_region
 from nitro_emu.efa.card.tables import Table
 from nitro_emu.errors import AdminError
 
-Object = QueuePair | CompletionQueue | MemoryRegion | AddressHandle | ProtectionDomain
-T = TypeVar("T", QueuePair, CompletionQueue, MemoryRegion, AddressHandle, ProtectionDomain)
-_ORDER: Final = (QueuePair, CompletionQueue, MemoryRegion, AddressHandle, ProtectionDomain)
+Object = CardQueuePair | CardCompletionQueue | CardMemoryRegion | CardAddressHandle | CardProtectionDomain
+T = TypeVar("T", CardQueuePair, CardCompletionQueue, CardMemoryRegion, CardAddressHandle, CardProtectionDomain)
+_ORDER: Final = (CardQueuePair, CardCompletionQueue, CardMemoryRegion, CardAddressHandle, CardProtectionDomain)
 """Kinds of objects, each before those that it uses."""
 UAR: int = 1
 """The number of a connection's page of doorbells; it has one."""
@@ -111,7 +111,7 @@ class UserContext:
             stack.callback(uar.sender.close)
             stack.callback(os.close, uar.kick_fd)
 
-    def watch(self, qp: QueuePair) -> None:
+    def watch(self, qp: CardQueuePair) -> None:
         """Let a queue pair's doorbells begin at 0, and look at them."""
         doorbells = self.need_uar(UAR).doorbells
         doorbells.watch(sq_doorbell_offset(qp.slot), partial(self.vf.on_send_doorbell, qp))
@@ -123,20 +123,20 @@ class UserContext:
         """Destroy an object of this connection that none of its other objects uses."""
         del self.objects[item]
         match item:
-            case QueuePair():
+            case CardQueuePair():
                 offsets = sq_doorbell_offset(item.slot), rq_doorbell_offset(item.slot)
                 self._unwatch(offsets, slot=item.slot, free=lambda uar: uar.free_qp_slots)
                 self.vf.remove_queue_pair(item)
-            case CompletionQueue():
+            case CardCompletionQueue():
                 offset = cq_doorbell_offset(item.slot, max_qp=self.vf.config.max_qps)
                 self._unwatch((offset,), slot=item.slot, free=lambda uar: uar.free_cq_slots)
                 self.vf.tables.completion_queues.remove(item.number)
                 item.close()
-            case MemoryRegion():
+            case CardMemoryRegion():
                 self.vf.drop_memory(item)
-            case AddressHandle():
+            case CardAddressHandle():
                 self.vf.drop_handle(item)
-            case ProtectionDomain():
+            case CardProtectionDomain():
                 self.vf.tables.domains.remove(item.number)
 
     def _unwatch(self, offsets: Iterable[int], *, slot: int, free: Callable[[Uar], list[int]]) -> None:
@@ -166,10 +166,10 @@ class UserContext:
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def queue_pairs_of(self, cq: CompletionQueue) -> Iterator[QueuePair]:
+    def queue_pairs_of(self, cq: CardCompletionQueue) -> Iterator[CardQueuePair]:
         """Yield the queue pairs that complete into a queue."""
         for item in self.objects:
-            if isinstance(item, QueuePair) and cq in (item.send_cq, item.recv_cq):
+            if isinstance(item, CardQueuePair) and cq in (item.send_cq, item.recv_cq):
                 yield item
 
     def warn(self, *, syndrome: int, number: int) -> None:

@@ -8,11 +8,11 @@ from typing import Protocol
 
 from nitro_emu.counters import PortCounters
 from nitro_emu.efa.abi.limits import MAX_KEY
-from nitro_emu.efa.card.completion_queue import CompletionQueue
+from nitro_emu.efa.card.completion_queue import CardCompletionQueue
 from nitro_emu.efa.card.config import EfaConfig
-from nitro_emu.efa.card.memory_region import MemoryRegion
-from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain
-from nitro_emu.efa.card.queue_pair import QueuePair
+from nitro_emu.efa.card.memory_region import CardMemoryRegion
+from nitro_emu.efa.card.objects import CardAddressHandle, CardProtectionDomain
+from nitro_emu.efa.card.queue_pair import CardQueuePair
 from nitro_emu.efa.card.tables import Table
 from nitro_emu.peers.endpoint import VfEndpoint
 
@@ -21,13 +21,13 @@ from nitro_emu.peers.endpoint import VfEndpoint
 class Tables:
     """One table a kind."""
 
-    queue_pairs: Table[QueuePair]
-    completion_queues: Table[CompletionQueue]
-    domains: Table[ProtectionDomain]
-    handles: Table[AddressHandle]
-    memory: Table[MemoryRegion]
+    queue_pairs: Table[CardQueuePair]
+    completion_queues: Table[CardCompletionQueue]
+    domains: Table[CardProtectionDomain]
+    handles: Table[CardAddressHandle]
+    memory: Table[CardMemoryRegion]
     """By lkey."""
-    by_rkey: dict[int, MemoryRegion] = field(default_factory=dict)
+    by_rkey: dict[int, CardMemoryRegion] = field(default_factory=dict)
     registered_bytes: int = 0
     """Of all that is mapped, also of what was deregistered and is still in use."""
     lingering: int = 0
@@ -57,8 +57,8 @@ class Vf(Protocol):
     def run_soon(self, work: Callable[[], None]) -> None:
         """Call `work` in the next pass."""
 
-    def run_later(self, qp: QueuePair) -> None:
+    def run_later(self, qp: CardQueuePair) -> None:
         """Look at a send queue in the next pass."""
 
-    def break_queue_pair(self, qp: QueuePair, reason: str) -> None:
+    def break_queue_pair(self, qp: CardQueuePair, reason: str) -> None:
         """Put a queue pair whose program broke the rules of a ring into the error state."""

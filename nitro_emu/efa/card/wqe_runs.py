@@ -23,7 +23,7 @@ _MASK: Final = np.array([0xFFFF_FFFF_FFFF_0000, 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF_FF
 _SGE_WORD, _ADDRESS_WORD = 4, 5
 
 
-class Run(NamedTuple):
+class WqeRun(NamedTuple):
     """Consecutive entries, from `first` on."""
 
     first: int
@@ -34,7 +34,7 @@ class Run(NamedTuple):
     is_inline: bool
 
 
-def runs(raw: bytes, *, wqe_bytes: int) -> Iterator[Run]:
+def runs(raw: bytes, *, wqe_bytes: int) -> Iterator[WqeRun]:
     """Yield the runs of the entries in `raw`. Only the first entry of a run has to be examined."""
     count = len(raw) // wqe_bytes
     rows = np.frombuffer(raw, np.uint64).reshape(count, wqe_bytes // 8)
@@ -49,4 +49,4 @@ def runs(raw: bytes, *, wqe_bytes: int) -> Iterator[Run]:
     for first, end in pairwise(starts):
         addresses = offsets[first:end] if inline[first] else rows[first:end, _ADDRESS_WORD]
         req_ids = rows[first:end, 0] & np.uint64(0xFFFF)
-        yield Run(first, end - first, req_ids, addresses, bool(inline[first]))
+        yield WqeRun(first, end - first, req_ids, addresses, bool(inline[first]))

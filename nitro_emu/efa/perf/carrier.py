@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from devmem.registry import Access
-from nitro_emu.efa.perf.end import End, Room, U64Array
+from nitro_emu.efa.perf.end import QueuePairEnd, QueuePairRoom, U64Array
 from nitro_emu.efa.verbs import SendOp, SendRequest, byte_lengths
 from srd.perf.errors import PerfError
 from srd.perf.figures import LatencyFigures
-from srd.perf.payload import Shifted, Source
+from srd.perf.payload import PayloadSource, Shifted
 from srd.perf.stream import Fail
 from srd.perf.sweep.kernel import round_trips
 from srd.perf.sweep.measures import Check, Measure, Series, latency_of
@@ -56,16 +56,16 @@ def operation_of(verb: Verb, *, latency: bool) -> Operation:
     return Operation.LATENCY if latency else _OPERATIONS[verb]
 
 
-def room_of(sweep: Sweep, verb: Verb) -> Room:
+def room_of(sweep: Sweep, verb: Verb) -> QueuePairRoom:
     """Return what an end needs."""
     sizes = [min(size, MAX_SEND_BYTES) for size in sweep.sizes] if verb is Verb.SEND else sweep.sizes
     if sweep.operation is Operation.LATENCY:
-        return Room(LATENCY_DEPTH, LATENCY_DEPTH, message_bytes=max(sizes), slots=1)
+        return QueuePairRoom(LATENCY_DEPTH, LATENCY_DEPTH, message_bytes=max(sizes), slots=1)
     depth = max(map(sweep.depth, sizes))
     if sweep.operation is not Operation.RATE:
-        return Room(depth, 1, message_bytes=1, slots=1)
+        return QueuePairRoom(depth, 1, message_bytes=1, slots=1)
     slots = min(RECEIVE_DEPTH_FACTOR * depth, MAX_LANDING_BYTES // max(sizes))
-    return Room(depth, slots, message_bytes=max(sizes), slots=slots)
+    return QueuePairRoom(depth, slots, message_bytes=max(sizes), slots=slots)
 
 
 class QueuePairCarrier:
@@ -75,16 +75,16 @@ class QueuePairCarrier:
     dropped_packets = 0
     """Those are the card's, see nitro-card metrics."""
 
-    def __init__(self, sweep: Sweep, verb: Verb, end: End) -> None:
+    def __init__(self, sweep: Sweep, verb: Verb, end: QueuePairEnd) -> None:
         self._sweep, self._verb, self._end = sweep, verb, end
 
     def measure(self, size_bytes: int, *, number: int, keys: Sequence[int], check: Check) -> Measure:  # noqa: ARG002 - a number is of what has a connection for each size
         """Return what the client does for a size."""
         if self._sweep.operation is Operation.LATENCY:
-            return RoundTrips(self._sweep, self._verb, self._end, size_bytes=size_bytes, key=keys[0])
+            return VerbsRoundTrips(self._sweep, self._verb, self._end, size_bytes=size_bytes, key=keys[0])
         if self._verb is Verb.SEND:
-            return Sends(self._sweep, self._end, size_bytes=size_bytes)
-        return Accesses(self._sweep, self._verb, self._end, size_bytes=size_bytes, key=keys[0], check=check)
+            return VerbsSends(self._sweep, self._end, size_bytes=size_bytes)
+        return VerbsAccesses(self._sweep, self._verb, self._end, size_bytes=size_bytes, key=keys[0], check=check)
 
     def role(self, size_bytes: int, *, number: int, fail: Fail) -> Role:  # noqa: ARG002 - as above
         """Return what the server does for a size."""
@@ -92,9 +92,9 @@ class QueuePairCarrier:
         if self._verb is Verb.READ:
             return CardReadable(end, [None], size_bytes=size_bytes, fail=fail)
         if sweep.operation is Operation.LATENCY:
-            return Responder(self._verb, end, size_bytes=size_bytes, verify=verify, fail=fail)
+            return VerbsResponder(self._verb, end, size_bytes=size_bytes, verify=verify, fail=fail)
         if self._verb is Verb.SEND:
-            return Receiver(end, size_bytes=size_bytes, verify=verify, fail=fail)
+            return VerbsReceiver(end, size_bytes=size_bytes, verify=verify, fail=fail)
         depth = sweep.depth(size_bytes)
         return CardWritten(end, [None], size_bytes=size_bytes, depth=depth, verify=verify, fail=fail)
 
@@ -102,9 +102,9 @@ class QueuePairCarrier:
 class _Line:
     """Messages one at a time, with what both ends of a round trip do."""
 
-    def __init__(self, verb: Verb, end: End, *, size_bytes: int, key: int = 0) -> None:
+    def __init__(self, verb: Verb, end: QueuePairEnd, *, size_bytes: int, key: int = 0) -> None:
         """`key`: of what is read."""
-        self.source = Source(size_bytes) if verb is Verb.READ else Shifted(size_bytes)
+        self.source = PayloadSource(size_bytes) if verb is Verb.READ else Shifted(size_bytes)
         self._reads, self._op, self._end, self._size_bytes = verb is Verb.READ, _OPS[verb], end, size_bytes
         self._key = key if self._reads else end.remote.rkey
         self._immediate = 0 if verb is Verb.WRITE else None
@@ -163,10 +163,10 @@ class _Line:
         self.source.close()
 
 
-class RoundTrips(Measure):
+class VerbsRoundTrips(Measure):
     """A message and its answer, or a READ, one at a time."""
 
-    def __init__(self, sweep: Sweep, verb: Verb, end: End, *, size_bytes: int, key: int) -> None:
+    def __init__(self, sweep: Sweep, verb: Verb, end: QueuePairEnd, *, size_bytes: int, key: int) -> None:
         self._sweep, self._verb, self._end, self._size_bytes = sweep, verb, end, size_bytes
         self._line = _Line(verb, end, size_bytes=size_bytes, key=key)
 
@@ -191,10 +191,10 @@ class RoundTrips(Measure):
         self._line.close()
 
 
-class Sends(Series):
+class VerbsSends(Series):
     """SENDs, as many at a time as the depth allows. They say which they are (rows.py)."""
 
-    def __init__(self, sweep: Sweep, end: End, *, size_bytes: int) -> None:
+    def __init__(self, sweep: Sweep, end: QueuePairEnd, *, size_bytes: int) -> None:
         super().__init__(sweep, size_bytes=size_bytes)
         self._end, self._rows = end, Rows(size_bytes)
         self._memory = end.register(self._rows.region, access=Access.LOCAL_WRITE)
@@ -224,13 +224,13 @@ class Sends(Series):
         self._rows.close()
 
 
-class Accesses(Sends):
+class VerbsAccesses(VerbsSends):
     """WRITEs or READs: request k has block k of the source, and a slot (memory.py). Verified ones go in rounds."""
 
-    def __init__(self, sweep: Sweep, verb: Verb, end: End, *, size_bytes: int, key: int, check: Check) -> None:
+    def __init__(self, sweep: Sweep, verb: Verb, end: QueuePairEnd, *, size_bytes: int, key: int, check: Check) -> None:
         Series.__init__(self, sweep, size_bytes=size_bytes)
         self._reads, self._op, self._end, self._key, self._next = verb is Verb.READ, _OPS[verb], end, key, 0
-        self._source = Source(size_bytes)
+        self._source = PayloadSource(size_bytes)
         self._slots = Slots(self._source, size_bytes=size_bytes, depth=self._depth, peers=1)
         self._compare_there = check
         if self._reads and sweep.verify:
@@ -276,7 +276,7 @@ class Accesses(Sends):
 class _Waiting(Role):
     """A server's thread, which waits for messages."""
 
-    def __init__(self, end: End, *, size_bytes: int, fail: Fail) -> None:
+    def __init__(self, end: QueuePairEnd, *, size_bytes: int, fail: Fail) -> None:
         super().__init__(fail=fail)
         self._end, self._size_bytes, self._arrived = end, size_bytes, 0
 
@@ -290,10 +290,10 @@ class _Waiting(Role):
         await arrived(self, lambda: self._arrived, count)
 
 
-class Responder(_Waiting):
+class VerbsResponder(_Waiting):
     """Answers each message by one of the same length and number; compares it before, as the next one comes there."""
 
-    def __init__(self, verb: Verb, end: End, *, size_bytes: int, verify: bool, fail: Fail) -> None:
+    def __init__(self, verb: Verb, end: QueuePairEnd, *, size_bytes: int, verify: bool, fail: Fail) -> None:
         super().__init__(end, size_bytes=size_bytes, fail=fail)
         self._verify = verify
         self._line = _Line(verb, end, size_bytes=size_bytes)
@@ -314,10 +314,10 @@ class Responder(_Waiting):
         self._line.close()
 
 
-class Receiver(_Waiting):
+class VerbsReceiver(_Waiting):
     """Receives messages, and compares and counts them if they are verified."""
 
-    def __init__(self, end: End, *, size_bytes: int, verify: bool, fail: Fail) -> None:
+    def __init__(self, end: QueuePairEnd, *, size_bytes: int, verify: bool, fail: Fail) -> None:
         super().__init__(end, size_bytes=size_bytes, fail=fail)
         self._rows = Rows(size_bytes)
         self._tally = Tally(self._rows) if verify else None

@@ -82,7 +82,7 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class QueuePairRoom:
     """What an end needs."""
 
     sends: int
@@ -95,7 +95,7 @@ class Room:
     """Where messages land; those beyond land in the first one, one at a time."""
 
 
-class End:
+class QueuePairEnd:
     """A queue pair, in RTS once `connect` was called, and memory, which is addressed by offsets.
 
     A thread at a time uses it, by `run`.
@@ -104,7 +104,7 @@ class End:
     remote: Address
 
     def __init__(
-        self, stack: ExitStack, room: Room, *, device: str, run_dir: Path, events: bool, naps: bool = True
+        self, stack: ExitStack, room: QueuePairRoom, *, device: str, run_dir: Path, events: bool, naps: bool = True
     ) -> None:
         """Open a device; `stack` closes it. Raises VerbsError.
 

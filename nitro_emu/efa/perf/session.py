@@ -19,7 +19,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Final
 
 from nitro_emu.efa.perf.carrier import QueuePairCarrier, Verb, operation_of, room_of
-from nitro_emu.efa.perf.end import Address, End, Room
+from nitro_emu.efa.perf.end import Address, QueuePairEnd, QueuePairRoom
 from nitro_emu.errors import NitroError
 from srd.errors import SrdError
 from srd.perf.control import VERSION, Control, Fields, Kind
@@ -35,9 +35,9 @@ CONNECT_WITHIN_S: Final = 10.0
 FIRST_WITHIN_S: Final = 10.0
 """How long who has connected may send nothing; others wait meanwhile. A client begins at once."""
 
-Open = Callable[[ExitStack, Room], End]
+Open = Callable[[ExitStack, QueuePairRoom], QueuePairEnd]
 """Opens this end's device, which the stack closes."""
-OnStart = Callable[[End], None]
+OnStart = Callable[[QueuePairEnd], None]
 """Told this end when it is connected."""
 
 
@@ -110,7 +110,7 @@ async def _connect(host: str, port: int) -> Control:
         raise PerfError(f"{where}: {reason}; start the same command there without a host, or check --port") from error
 
 
-def _sizes(sweep: Sweep, verb: Verb, end: End) -> list[int]:
+def _sizes(sweep: Sweep, verb: Verb, end: QueuePairEnd) -> list[int]:
     """Return the sizes that the devices can send. Raises PerfError: there are none."""
     most_bytes = min(end.address.mtu_bytes, end.remote.mtu_bytes)
     if sizes := [size for size in sweep.sizes if verb is not Verb.SEND or size <= most_bytes]:

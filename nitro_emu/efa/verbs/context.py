@@ -19,7 +19,7 @@ from nitro_emu.closing import Closing
 from nitro_emu.efa.abi import commands, enums, replies
 from nitro_emu.efa.abi.admin import AenqEntry
 from nitro_emu.efa.abi.enums import DeviceCap
-from nitro_emu.efa.verbs.link import Answer, Link, expect
+from nitro_emu.efa.verbs.link import Answer, CardConnection, expect
 from nitro_emu.efa.verbs.recv_queue import RecvQueue
 from nitro_emu.efa.verbs.send_queue import SendQueue
 from nitro_emu.errors import VerbsError
@@ -94,7 +94,7 @@ class Context(Closing):
 
     def __init__(self, name: str, *, directory: Path | None = None) -> None:
         self.name = name
-        self.link = Link(socket_path(name, directory=directory))
+        self.link = CardConnection(socket_path(name, directory=directory))
         self._close = weakref.finalize(self, self.link.close)
         self.queues: dict[int, Queues] = {}
         self._generations = itertools.count(1)

@@ -27,7 +27,7 @@ from weakref import WeakSet
 
 from nitro_emu.efa.abi import admin, commands, enums, memory, replies
 from nitro_emu.efa.verbs.shared import map_shared, words_of
-from nitro_emu.efa.verbs.watcher import Watcher
+from nitro_emu.efa.verbs.watcher import DeviceWatcher
 from nitro_emu.errors import AbiError, VerbsError
 
 ADMIN_TIMEOUT_S: Final = 30.0
@@ -82,7 +82,7 @@ class Doorbell:
                 os.eventfd_write(self._kick_fd, 1)
 
 
-class Link:
+class CardConnection:
     """A connection. `uar` is the number of the page of doorbells; `death_fd` is readable once the card is dead."""
 
     def __init__(self, path: Path) -> None:
@@ -130,7 +130,7 @@ class Link:
         os.close(uar_fd)
         os.close(status_fd)
         _links.add(self)
-        self._watcher = Watcher(self._socket, event_fd, on_event=self._take_events, on_end=self._on_end)
+        self._watcher = DeviceWatcher(self._socket, event_fd, on_event=self._take_events, on_end=self._on_end)
 
     # -- commands ---------------------------------------------------------------------------------------------------
 
@@ -319,7 +319,7 @@ class Link:
             self._watcher.after_fork()
 
 
-_links: WeakSet[Link] = WeakSet()
+_links: WeakSet[CardConnection] = WeakSet()
 
 
 def _after_fork() -> None:

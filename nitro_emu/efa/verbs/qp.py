@@ -22,7 +22,7 @@ from nitro_emu.efa.verbs.recv_queue import RecvQueue
 from nitro_emu.efa.verbs.request_ids import Numbers, U64Array
 from nitro_emu.efa.verbs.resource import AddressHandle, ProtectionDomain, Resource
 from nitro_emu.efa.verbs.send_builder import SendBuilder
-from nitro_emu.efa.verbs.send_queue import Destination, SendQueue
+from nitro_emu.efa.verbs.send_queue import SendQueue, UdAddress
 from nitro_emu.efa.verbs.shared import map_shared
 from nitro_emu.efa.verbs.wr import RecvRequest, SendFlags, SendOps, SendRequest, WrOpcode
 from nitro_emu.errors import VerbsError
@@ -209,7 +209,7 @@ class QueuePair(Resource):
         if not is_inline and len(request.sges) > queue.max_sges:
             raise VerbsError(errno.EINVAL, f"{len(request.sges)} buffers, at most {queue.max_sges} are possible")
         draft = queue.reserve(request.wr_id)
-        draft.destination = Destination(request.ah.number, request.remote_qpn, request.remote_qkey)
+        draft.destination = UdAddress(request.ah.number, request.remote_qpn, request.remote_qkey)
         draft.immediate = request.immediate if with_immediate else None
         if is_inline:
             draft.data = b"".join(ctypes.string_at(sge.address, sge.length) for sge in request.sges)
@@ -279,7 +279,7 @@ class QueuePair(Resource):
         with self.send_queue.lock:
             self.send_queue.post_many(
                 op,
-                destination=Destination(ah.number, remote_qpn, remote_qkey),
+                destination=UdAddress(ah.number, remote_qpn, remote_qkey),
                 addresses=addresses,
                 lengths=lengths,
                 lkey=lkey,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nitro_emu.efa.abi.enums import NEXT_STATES, ModifyMask, QpState
-from nitro_emu.efa.verbs.link import Link
+from nitro_emu.efa.verbs.link import CardConnection
 from nitro_emu.efa.verbs.wr import SendFlags, SendOps
 from nitro_emu.errors import VerbsError
 
@@ -24,7 +24,7 @@ _FLAGS = int(SendFlags.SIGNALED | SendFlags.INLINE)
 class SendRules:
     """The state of a queue pair as far as it decides this. Shared by its ways of posting."""
 
-    link: Link
+    link: CardConnection
     signal_all: bool
     ops: SendOps
     state: QpState = QpState.RESET

@@ -19,14 +19,14 @@ from nitro_emu.efa.abi.io import Sge
 from nitro_emu.efa.abi.limits import MAX_KEY
 from nitro_emu.efa.abi.limits import MAX_RECV_SGE_BYTES as _MOST
 from nitro_emu.efa.verbs.link import Doorbell
-from nitro_emu.efa.verbs.request_ids import Numbers, Ring, U64Array, numbers
+from nitro_emu.efa.verbs.request_ids import Numbers, RequestRing, U64Array, numbers
 from nitro_emu.errors import AbiError, VerbsError
 
 _NO_BUFFER = (Sge(0, 0, 0),)
 _ONE_BUFFER = io.RX_FIRST | io.RX_LAST
 
 
-class RecvQueue(Ring):
+class RecvQueue(RequestRing):
     """Requests of up to `max_sges` buffers."""
 
     def __init__(

@@ -110,7 +110,7 @@ class RequestIds:
         self._free_array[self.in_flight : last] = req_ids
 
 
-class Ring:
+class RequestRing:
     """The requests of one queue in the card's ring memfd. `lock` is held by whoever changes it.
 
     Counters only grow; position in the ring, phase bit and doorbell follow from them.

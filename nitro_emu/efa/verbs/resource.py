@@ -7,13 +7,13 @@ import weakref
 from nitro_emu.closing import Closing
 from nitro_emu.efa.abi import commands, replies
 from nitro_emu.efa.verbs.context import Context
-from nitro_emu.efa.verbs.link import Link, expect
+from nitro_emu.efa.verbs.link import CardConnection, expect
 
 
 class Resource(Closing):
     """Base class. A context manager; closing twice is allowed."""
 
-    def __init__(self, link: Link, *, destroy: commands.Command) -> None:
+    def __init__(self, link: CardConnection, *, destroy: commands.Command) -> None:
         self._link = link
         self._destroy = destroy
         self._abandon = weakref.finalize(self, link.abandon, destroy)

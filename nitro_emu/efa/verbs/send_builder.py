@@ -20,7 +20,7 @@ from nitro_emu.efa.abi.io import ProcessingHint, SendOp, Sge
 from nitro_emu.efa.abi.limits import MAX_RDMA_SGES
 from nitro_emu.efa.verbs.qp_rules import SendRules
 from nitro_emu.efa.verbs.resource import AddressHandle
-from nitro_emu.efa.verbs.send_queue import Destination, Draft, SendQueue
+from nitro_emu.efa.verbs.send_queue import Draft, SendQueue, UdAddress
 from nitro_emu.efa.verbs.wr import SendFlags, SendOps
 from nitro_emu.errors import VerbsError
 
@@ -63,7 +63,7 @@ class SendBuilder:
     def set_ud_address(self, ah: AddressHandle, *, remote_qpn: int, remote_qkey: int) -> None:
         """Set where the request goes."""
         if (request := self._current()) is not None:
-            request.destination = Destination(ah.number, remote_qpn, remote_qkey)
+            request.destination = UdAddress(ah.number, remote_qpn, remote_qkey)
 
     def set_sge(self, sge: Sge) -> None:
         """Set the request's only buffer."""

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from nitro_emu.efa.abi import io, memory
 from nitro_emu.efa.abi.io import ProcessingHint, SendOp, Sge
 from nitro_emu.efa.verbs.link import Doorbell
-from nitro_emu.efa.verbs.request_ids import Numbers, Ring, U64Array, numbers
+from nitro_emu.efa.verbs.request_ids import Numbers, RequestRing, U64Array, numbers
 from nitro_emu.errors import AbiError, VerbsError
 
 
-class Destination(NamedTuple):
+class UdAddress(NamedTuple):
     """Where a request goes: numbers only."""
 
     ah: int
@@ -31,7 +31,7 @@ class Destination(NamedTuple):
     qkey: int
 
 
-_NOWHERE: Final = Destination(0, 0, 0)
+_NOWHERE: Final = UdAddress(0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Draft:
     immediate: int | None = None
     remote: tuple[int, int] | None = None
     """rkey and address."""
-    destination: Destination = _NOWHERE
+    destination: UdAddress = _NOWHERE
     sges: Sequence[Sge] = ()
     data: bytes | None = None
     """The payload, instead of `sges`."""
@@ -73,7 +73,7 @@ class Draft:
             raise VerbsError(errno.EINVAL, f"{error}") from error
 
 
-class SendQueue(Ring):
+class SendQueue(RequestRing):
     """Requests of up to `max_sges` buffers, or `max_inline_bytes` of inline data."""
 
     def __init__(
@@ -121,7 +121,7 @@ class SendQueue(Ring):
         self,
         op: SendOp,
         *,
-        destination: Destination,
+        destination: UdAddress,
         addresses: Numbers,
         lengths: Numbers,
         lkey: int,

@@ -18,7 +18,7 @@ from nitro_emu.efa.verbs.shared import take_events
 _END = select.POLLHUP | select.POLLRDHUP | select.POLLERR
 
 
-class Watcher:
+class DeviceWatcher:
     """Calls `on_event` for events, and `on_end` once when the connection ends, both in its thread.
 
     Takes over the socket and the descriptor of events: the thread closes them, when nothing waits on them any more.

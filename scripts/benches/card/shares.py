@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.efa.perf.end import Address, End, Room, U64Array
+from nitro_emu.efa.perf.end import Address, QueuePairEnd, QueuePairRoom, U64Array
 from nitro_emu.efa.verbs import SendOp
 from scripts.benches.card.cards import device
 from scripts.harness.errors import BenchError
@@ -29,7 +29,7 @@ WRITE_BYTES: Final = 64 << 10
 OUTSTANDING: Final = 4
 SETTLING_S: Final = 0.5
 """Time for the peers to open, and for their rates to settle."""
-ROOM: Final = Room(OUTSTANDING, 1, message_bytes=WRITE_BYTES, slots=OUTSTANDING)
+ROOM: Final = QueuePairRoom(OUTSTANDING, 1, message_bytes=WRITE_BYTES, slots=OUTSTANDING)
 
 
 def content(number: int) -> npt.NDArray[np.uint8]:
@@ -39,12 +39,12 @@ def content(number: int) -> npt.NDArray[np.uint8]:
 
 
 @contextmanager
-def _opened(run_dir: str, *, vfs: int) -> Iterator[list[End]]:
+def _opened(run_dir: str, *, vfs: int) -> Iterator[list[QueuePairEnd]]:
     with ExitStack() as stack:
-        yield [End(stack, ROOM, device=device(vf), run_dir=Path(run_dir), events=False) for vf in range(vfs)]
+        yield [QueuePairEnd(stack, ROOM, device=device(vf), run_dir=Path(run_dir), events=False) for vf in range(vfs)]
 
 
-def _connect(exchange: Connection, ends: list[End]) -> None:
+def _connect(exchange: Connection, ends: list[QueuePairEnd]) -> None:
     """Both ends are in RTS when this returns."""
     exchange.send([end.address.text for end in ends])
     for end, remote in zip(ends, exchange.recv(), strict=True):
@@ -78,7 +78,7 @@ def send(*, run_dir: str, host: str, port: int, vfs: int, seconds: float) -> Non
     emit("sent", bytes=[count * WRITE_BYTES for count in completed], seconds=took_s)
 
 
-def _write(ends: list[End], *, seconds: float) -> tuple[list[int], float]:
+def _write(ends: list[QueuePairEnd], *, seconds: float) -> tuple[list[int], float]:
     """Return the completed writes of each while it was measured, and for how long that was."""
     first = np.arange(OUTSTANDING, dtype=np.uint64) * np.uint64(WRITE_BYTES)
     for end in ends:
@@ -102,7 +102,7 @@ def _write(ends: list[End], *, seconds: float) -> tuple[list[int], float]:
     return completed, took_s
 
 
-def _post(end: End, offsets: U64Array) -> None:
+def _post(end: QueuePairEnd, offsets: U64Array) -> None:
     end.post(
         SendOp.RDMA_WRITE, offsets, length=WRITE_BYTES, memory=end.memory, remote_offsets=offsets, rkey=end.remote.rkey
     )

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nitro_emu.efa.perf.end import End, Room
+from nitro_emu.efa.perf.end import QueuePairEnd, QueuePairRoom
 from nitro_emu.efa.verbs import SendOp
 from scripts.harness.events import emit
 from srd.perf.errors import PerfError
@@ -33,7 +33,7 @@ LENGTHS: Final = (1, 64, 1000, 4096, 8900)
 BOUND_S: Final = 60.0
 FIRST, LANDING, WRITTEN, SOURCE = range(4)
 """Slots: where the first message lands, all others, what the other end writes, and what this one sends."""
-ROOM: Final = Room(sends=2, receives=1, message_bytes=64 << 10, slots=4)
+ROOM: Final = QueuePairRoom(sends=2, receives=1, message_bytes=64 << 10, slots=4)
 AT: Final = 16
 """Where in its slot a write begins."""
 
@@ -47,7 +47,7 @@ def pattern(number: int, *, length: int) -> npt.NDArray[np.uint8]:
 class Game:
     """The ping-pong; `step` plays one message there."""
 
-    def __init__(self, ends: tuple[End, End]) -> None:
+    def __init__(self, ends: tuple[QueuePairEnd, QueuePairEnd]) -> None:
         self._ends = ends
         self._number = 0
         self._expected = np.full((SOURCE, ROOM.message_bytes), GUARD, np.uint8)
@@ -69,7 +69,7 @@ class Game:
         self.totals["slowest_s"] = max(self.totals["slowest_s"], time.monotonic() - started)
 
     @staticmethod
-    async def _fails(end: End, work: Callable[[], None]) -> int:
+    async def _fails(end: QueuePairEnd, work: Callable[[], None]) -> int:
         """Return 1 if what an end waits for fails, or does not come in time."""
         try:
             await asyncio.wait_for(end.run(work), BOUND_S)
@@ -77,7 +77,7 @@ class Game:
             return 1
         return 0
 
-    def _receive(self, end: End, *, number: int, length: int) -> None:
+    def _receive(self, end: QueuePairEnd, *, number: int, length: int) -> None:
         """Receive a message; compare all memory with what must be in it, and reset it."""
         slot = end.received_one().wr_id
         self._expected[:] = GUARD
@@ -88,7 +88,7 @@ class Game:
         end.receive(np.array([LANDING], np.uint64))
 
 
-def _send(end: End, *, length: int) -> None:
+def _send(end: QueuePairEnd, *, length: int) -> None:
     """Send the source, and write it to the other end; wait for both."""
     source = np.array([SOURCE * ROOM.message_bytes], np.uint64)
     there = np.array([WRITTEN * ROOM.message_bytes + AT], np.uint64)
@@ -101,7 +101,7 @@ async def main() -> None:
     """Play until stdin ends."""
     directory, *names = sys.argv[1:]
     with ExitStack() as stack:
-        one, two = (End(stack, ROOM, device=name, run_dir=Path(directory), events=False) for name in names)
+        one, two = (QueuePairEnd(stack, ROOM, device=name, run_dir=Path(directory), events=False) for name in names)
         game = Game((one, two))
         await game.step()
         emit("ready")

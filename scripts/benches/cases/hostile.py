@@ -41,7 +41,7 @@ from scripts.benches.torture.plans import (
     SenderPlan,
 )
 from scripts.benches.torture.process import Worker
-from scripts.benches.torture.run import Run, completed
+from scripts.benches.torture.run import TortureRun, completed
 from scripts.benches.torture.scenario import LIE, with_region
 from scripts.harness.errors import BenchError
 from srd.proto.wire.status import Status
@@ -91,7 +91,7 @@ def scenario(packets: int, *, seed: int, secure: bool) -> Scenario:
     return Scenario(seed, seconds, NetworkPlan(Net.LOOPBACK), ReceiverPlan(endpoint), (sender,), (attacker,))
 
 
-def figures(run: Run) -> dict[str, float]:
+def figures(run: TortureRun) -> dict[str, float]:
     """Return the figures of a run. Raises BenchError if its attack was not completed."""
     attack = list(entries(run.directory / ATTACK))
     if not attack or attack[-1].kind != "end":

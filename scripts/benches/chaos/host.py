@@ -43,7 +43,7 @@ def internet_checksum(data: bytes) -> int:
     return total
 
 
-class Host(SimHost):
+class ChaosHost(SimHost):
     """One end of a chaos run. `on_delivery` gets the immediate and the bytes of each delivered message."""
 
     def __init__(

@@ -26,7 +26,7 @@ import numpy as np
 
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.netem.shape import Shape
-from scripts.benches.chaos.host import Host
+from scripts.benches.chaos.host import ChaosHost
 from scripts.benches.chaos.scenario import BOUND_S, FAULTS_END_S, HOSTS, Flaw, Kind, Message, Scenario, scenario
 from scripts.benches.chaos.target import READABLE_FROM, Bytes, Target
 from srd.proto.events import Completion, Event, MessageAborted, PeerEnded, WriteReceived
@@ -61,7 +61,7 @@ class Report:
     restarts: int = 0
 
 
-class Run:
+class ChaosRun:
     """Two hosts, and the state of all messages."""
 
     def __init__(self, what: Scenario) -> None:
@@ -78,8 +78,8 @@ class Run:
         self.initiator, self.responder = (self.hosts[name] for name in HOSTS)
         self._connecting = False
 
-    def _host(self, name: str) -> Host:
-        host = Host(self.fabric, name, scenario=self.what, noise=noise(), on_delivery=self._on_delivery)
+    def _host(self, name: str) -> ChaosHost:
+        host = ChaosHost(self.fabric, name, scenario=self.what, noise=noise(), on_delivery=self._on_delivery)
         host.on_event = partial(self._on_event, host)
         return host
 
@@ -147,7 +147,7 @@ class Run:
         remote = {"key": key, "offset": offset}
         return {"opcode": Opcode.WRITE, "payload_offset": message.payload_offset, "immediate": immediate, **remote}
 
-    def _cancel(self, host: Host, incarnation: int, peer: int, request: int, _now_ns: int) -> None:
+    def _cancel(self, host: ChaosHost, incarnation: int, peer: int, request: int, _now_ns: int) -> None:
         if host.incarnations == incarnation:
             host.core.cancel(peer, request=request, now=host.now)
             host.serve()
@@ -172,7 +172,7 @@ class Run:
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def _on_event(self, host: Host, event: Event) -> None:
+    def _on_event(self, host: ChaosHost, event: Event) -> None:
         match event:
             case Completion():
                 number = self.pending.pop((host.host, host.incarnations, event.request), None)
@@ -246,7 +246,7 @@ class Run:
 
 def run_scenario(seed: int) -> Report:
     """Run the scenario of a seed; an exception in the core is a violation."""
-    run = Run(scenario(seed, noise_bytes=NOISE_BYTES))
+    run = ChaosRun(scenario(seed, noise_bytes=NOISE_BYTES))
     try:
         return run.run()
     except Exception as error:  # noqa: BLE001 - any exception of the core is a violation

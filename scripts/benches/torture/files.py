@@ -17,7 +17,7 @@ from srd.endpoint import Endpoint
 from srd.errors import PeerError
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.inbox import Inbox
+from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.protocol import Offer
 from srd.file_transfer.receiving import OFFER_WITHIN_S, FileReceiver
 from srd.file_transfer.sending import FileSender, Sent
@@ -100,7 +100,7 @@ async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal
     received_directory(directory).mkdir()
     endpoint = await Endpoint.listen(host, port=0, config=config(plan))
     journal.note("listening", {"incarnation": 0, "port": endpoint.address[1], "keys": {}, "source": []})
-    inbox = Inbox(Directory(received_directory(directory), overwrite=True))
+    inbox = TransferSessions(Directory(received_directory(directory), overwrite=True))
     tasks: list[asyncio.Future[None]] = []
 
     async def accept() -> None:

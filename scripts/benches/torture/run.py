@@ -43,7 +43,7 @@ class _MemoryLimitError(Exception):
     """A worker exceeds PEAK_BYTES; the scenario ends at once."""
 
 
-class Run:
+class TortureRun:
     """The controller of a scenario."""
 
     def __init__(
@@ -293,7 +293,7 @@ class Run:
 
 
 @contextmanager
-def completed(scenario: Scenario, *, sabotage: str = "") -> Iterator[Run]:
+def completed(scenario: Scenario, *, sabotage: str = "") -> Iterator[TortureRun]:
     """Run a scenario; its journals are there until the end of the block. Raises BenchError."""
     with (
         tempfile.TemporaryDirectory(
@@ -302,7 +302,7 @@ def completed(scenario: Scenario, *, sabotage: str = "") -> Iterator[Run]:
         network(scenario.network, senders=len(scenario.senders), seed=scenario.seed) as net,
         ProcessGroup() as group,
     ):
-        run = Run(scenario, Path(directory), net, group=group, sabotage=sabotage)
+        run = TortureRun(scenario, Path(directory), net, group=group, sabotage=sabotage)
         run.run()
         yield run
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from srd.compare.worker.stalls import Stalls
 from srd.errors import SrdError
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 
 
 class WorkloadError(SrdError):
@@ -72,7 +72,7 @@ class Arrivals:
 class BlockArrivals(Arrivals):
     """Flows of the source's blocks."""
 
-    def __init__(self, source: Source, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: PayloadSource, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock=clock)
         self._source = source
 

@@ -18,7 +18,7 @@ from srd.compare.worker.srd_files import SrdFiles
 from srd.compare.worker.tcp_carrier import TcpCarrier
 from srd.errors import SrdError
 from srd.perf.errors import UnavailableError
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 from srd.perf.running import first
 from srd.perf.tcp_socket import BBR, CUBIC
 
@@ -41,7 +41,7 @@ class Worker:
 
     async def run(self) -> int:
         """Return the exit status."""
-        source = Source(BLOCK_BYTES)
+        source = PayloadSource(BLOCK_BYTES)
         arrivals = BlockArrivals(source) if self.copy is None else FileArrivals(self.copy)
         carrier = self._carrier(arrivals, source)
         lines = await _stdin()
@@ -56,7 +56,7 @@ class Worker:
             await carrier.close()
         return 0
 
-    def _carrier(self, arrivals: BlockArrivals | FileArrivals, source: Source) -> Carrier:
+    def _carrier(self, arrivals: BlockArrivals | FileArrivals, source: PayloadSource) -> Carrier:
         if self.transport != SRD:
             mptcp = self.transport == MPTCP
             algorithm = CUBIC if mptcp else self.transport

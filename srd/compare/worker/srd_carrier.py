@@ -22,7 +22,7 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.peer import Peer
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 from srd.proto.wire.status import Status
 from srd.secure.config import Plain
 
@@ -80,7 +80,7 @@ class SrdEndpoint(ABC):
 class SrdCarrier(SrdEndpoint):
     """An endpoint with its peers."""
 
-    def __init__(self, arrivals: Arrivals, source: Source) -> None:
+    def __init__(self, arrivals: Arrivals, source: PayloadSource) -> None:
         super().__init__(EndpointConfig(security=Plain()))
         self._arrivals, self._source = arrivals, source
         self._peers: dict[Address, Peer] = {}

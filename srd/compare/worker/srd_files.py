@@ -19,7 +19,7 @@ from srd.compare.worker.srd_carrier import SrdEndpoint
 from srd.config import EndpointConfig
 from srd.errors import SrdError
 from srd.file_transfer.directory import Directory
-from srd.file_transfer.inbox import Inbox
+from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.listing import list_all
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import Offer, Offers
@@ -40,7 +40,7 @@ class SrdFiles(SrdEndpoint, Watcher):
         security = Psk(bytes.fromhex(copy.sha256))
         super().__init__(EndpointConfig(security=security, adaptive_poll_s=0.0))  # the thread of the file wants the CPU
         self._arrivals, self._copy = arrivals, copy
-        self._inbox = Inbox(Directory(copy.into, overwrite=True))
+        self._inbox = TransferSessions(Directory(copy.into, overwrite=True))
         self._sender: FileSender | None = None
         self._peer: Peer | None = None
         """Who sends the file."""

@@ -19,7 +19,7 @@ from typing import Final
 from srd.compare.worker.arrivals import Arrivals, Copy, WorkloadError
 from srd.compare.worker.carrier import Account, Background
 from srd.compare.worker.plan import BLOCK_BYTES, Address, PlannedFlow
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 from srd.perf.tcp_socket import make_socket, sent_by
 
 READY_CONNECTIONS: Final = 8
@@ -36,7 +36,7 @@ class TcpCarrier:
     def __init__(
         self,
         arrivals: Arrivals,
-        source: Source,
+        source: PayloadSource,
         *,
         copy: Copy | None = None,
         algorithm: str,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srd.perf.errors import PerfError
-from srd.perf.payload import Shifted, Source
+from srd.perf.payload import PayloadSource, Shifted
 from srd.perf.stream import Fail
 from srd.perf.sweep.plan import Sweep
 from srd.perf.sweep.progress import POINTS_OF_A_SERIES, Progress, Quota, Span
@@ -78,7 +78,7 @@ def no_delay(sock: socket.socket) -> None:
 
 
 def round_trips(
-    exchange: Callable[[int], npt.NDArray[np.uint8]], source: Source, *, sweep: Sweep
+    exchange: Callable[[int], npt.NDArray[np.uint8]], source: PayloadSource, *, sweep: Sweep
 ) -> tuple[list[int], int]:
     """Return the times of the round trips that count, in nanoseconds, and how many there were. Raises PerfError.
 
@@ -99,7 +99,7 @@ def round_trips(
     return times, done
 
 
-def ping(sock: socket.socket, source: Source, *, size_bytes: int, sweep: Sweep) -> tuple[list[int], int]:
+def ping(sock: socket.socket, source: PayloadSource, *, size_bytes: int, sweep: Sweep) -> tuple[list[int], int]:
     """Measure round trips over a socket, as `round_trips` does; the other end has `answer`. Raises PerfError."""
     no_delay(sock)
     buffer = memoryview(bytearray(size_bytes))
@@ -120,7 +120,7 @@ def ping(sock: socket.socket, source: Source, *, size_bytes: int, sweep: Sweep) 
 class Pour:
     """Writes messages, one after the other, and knows how many were acknowledged."""
 
-    def __init__(self, sock: socket.socket, source: Source, *, size_bytes: int, depth: int) -> None:
+    def __init__(self, sock: socket.socket, source: PayloadSource, *, size_bytes: int, depth: int) -> None:
         self._socket, self._source, self._size_bytes = sock, source, size_bytes
         self._step = max(1, depth // POINTS_OF_A_SERIES)
         self.count = 0  # messages written
@@ -157,7 +157,7 @@ class Pour:
             raise PerfError(f"TCP: {self.count * self._size_bytes} bytes were sent, and {read_bytes} have arrived")
 
 
-def answer(sock: socket.socket, source: Source, *, size_bytes: int, check: PartCheck | None) -> Iterator[int]:
+def answer(sock: socket.socket, source: PayloadSource, *, size_bytes: int, check: PartCheck | None) -> Iterator[int]:
     """Answer messages until the connection ends; yield the length of each. Raises OSError, PerfError."""
     no_delay(sock)
     buffer, number = memoryview(bytearray(size_bytes)), 0
@@ -177,7 +177,7 @@ def answer(sock: socket.socket, source: Source, *, size_bytes: int, check: PartC
 class _Thread(Role):
     """A connection and its thread."""
 
-    _payload: type[Source] = Source
+    _payload: type[PayloadSource] = PayloadSource
 
     def __init__(self, sock: socket.socket, *, size_bytes: int, verify: bool, fail: Fail) -> None:
         super().__init__(fail=fail)

@@ -15,7 +15,7 @@ from srd.errors import SrdError
 from srd.peer import Peer
 from srd.perf.errors import PerfError
 from srd.perf.figures import BandwidthFigures, LatencyFigures
-from srd.perf.payload import NUMBERS, Shifted, Source
+from srd.perf.payload import NUMBERS, PayloadSource, Shifted
 from srd.perf.sweep.kernel import Pour, in_thread, ping
 from srd.perf.sweep.memory import Slots, number_of, share
 from srd.perf.sweep.plan import Sweep
@@ -62,7 +62,7 @@ def latency_of(times_ns: Sequence[int], *, size_bytes: int) -> LatencyFigures:
 class RoundTrips(Measure):
     """A message and its answer, one at a time."""
 
-    def __init__(self, sweep: Sweep, peer: Peer, *, size_bytes: int, source: Source | None = None) -> None:
+    def __init__(self, sweep: Sweep, peer: Peer, *, size_bytes: int, source: PayloadSource | None = None) -> None:
         """Messages are the beginnings of the blocks of `source`, by default of one with blocks of this size."""
         self._sweep, self._peer, self._size_bytes = sweep, peer, size_bytes
         self._source = source or Shifted(size_bytes)
@@ -173,7 +173,7 @@ class TcpSends(Series):
 
     def __init__(self, sweep: Sweep, sock: socket.socket, *, size_bytes: int) -> None:
         super().__init__(sweep, size_bytes=size_bytes)
-        self._socket, self._source = sock, Source(size_bytes)
+        self._socket, self._source = sock, PayloadSource(size_bytes)
         self._pour = Pour(sock, self._source, size_bytes=size_bytes, depth=self._depth)
         self._is_warm = False
 
@@ -331,7 +331,7 @@ class RemoteMemory(Singles):
         super().__init__(sweep, peers, size_bytes=size_bytes)
         self._keys = keys
         self._requests = [0] * len(peers)  # by peer: its next request
-        self._source = Source(size_bytes)
+        self._source = PayloadSource(size_bytes)
 
     def _post_at(self, peer: int, request: int) -> asyncio.Future[Status]:
         raise NotImplementedError

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from devmem.region import Region
 from srd.perf.errors import PerfError
-from srd.perf.payload import Number, Source
+from srd.perf.payload import Number, PayloadSource
 
 
 class Slots:
     """The memory of one end."""
 
-    def __init__(self, source: Source, *, size_bytes: int, depth: int, peers: int) -> None:
+    def __init__(self, source: PayloadSource, *, size_bytes: int, depth: int, peers: int) -> None:
         self._source, self._size_bytes = source, size_bytes
         self.depth, self._peers = depth, peers
         self.peer_bytes = depth * size_bytes

@@ -17,7 +17,7 @@ from srd.errors import SrdError
 from srd.message import Message
 from srd.peer import Peer
 from srd.perf.errors import PerfError
-from srd.perf.payload import Shifted, Source
+from srd.perf.payload import PayloadSource, Shifted
 from srd.perf.running import STALL_S
 from srd.perf.stream import Fail
 from srd.perf.sweep.memory import Slots
@@ -82,7 +82,7 @@ async def arrived(role: Role, has: Any, wanted: int) -> None:
 class PartCheck:
     """Compares a part of each message with the source, another part each time."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: PayloadSource) -> None:
         self._source = source
         self._count = 0
 
@@ -247,7 +247,7 @@ class Written(_Registered):
     ) -> None:
         super().__init__(registry, peers, fail=fail)
         self._verify = verify
-        self._source = Source(size_bytes)
+        self._source = PayloadSource(size_bytes)
         self._slots = Slots(self._source, size_bytes=size_bytes, depth=depth, peers=len(peers))
         if verify:
             self._slots.prepare(0)
@@ -282,7 +282,7 @@ class Readable(_Registered):
 
     def __init__(self, registry: Registry, peers: Sequence[Any], *, size_bytes: int, fail: Fail) -> None:
         super().__init__(registry, peers, fail=fail)
-        self._source = Source(size_bytes)
+        self._source = PayloadSource(size_bytes)
         self._registrations.append(
             registry.register(
                 self._source.region, offset=0, length=self._source.size_bytes, access=Access.REMOTE_READ, peers=peers

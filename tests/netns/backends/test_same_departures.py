@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from netns.backends.relay.relay_link import RelayLinkDirection
 from netns.backends.relay.tap import Tap
 from netns.backends.virtual.event_queue import EventQueue
-from netns.backends.virtual.virtual_link import Inbox, Packet, PacketFlow, VirtualLink
+from netns.backends.virtual.virtual_link import HostArrivals, Packet, PacketFlow, VirtualLink
 from netns.netem.shape import Shape
 from tests.netns.netem.test_queue_impairments import EVERYTHING
 
@@ -53,7 +53,7 @@ def by_virtual(shape: Shape, arrivals: list[tuple[int, int]], *, seed: int) -> l
     virtual_link.observe = lambda record: (
         left.append((record.at_ns, record.length_bytes)) if record.fate == "left" else None
     )
-    flow = PacketFlow("10.0.0.1", 1, "10.0.0.2", 2, links=(virtual_link,), inbox=Inbox([]))
+    flow = PacketFlow("10.0.0.1", 1, "10.0.0.2", 2, links=(virtual_link,), inbox=HostArrivals([]))
     for number, (gap, length) in enumerate(arrivals):
         now += gap
         packet = Packet(flow, number=number, length_bytes=length, content=None)

@@ -18,14 +18,15 @@ import uvloop
 
 from nitro_emu.card.card import Card
 from nitro_emu.card.config import CardConfig
-from nitro_emu.card.control import ControlServer
+from nitro_emu.card.control import CardControlServer
 from nitro_emu.efa.abi.commands import AllocPd, AllocUar, DeregMr, RegMr
 from nitro_emu.efa.abi.enums import AdminStatus
 from nitro_emu.efa.card.closer import THREAD
 from nitro_emu.efa.card.config import EfaConfig
 from nitro_emu.efa.card.device import EfaDevice
 from nitro_emu.efa.card.mapped_memory import MappedMemory
-from nitro_emu.efa.card.objects import AddressHandle, ProtectionDomain
+from nitro_emu.efa.card.objects import CardAddressHandle, CardProtectionDomain
+from nitro_emu.errors import CardError
 from nitro_emu.gid import gid_of
 from nitro_emu.log_ring import LogRing
 from nitro_emu.peers.vf_config import SecurityFields
@@ -53,6 +54,17 @@ async def started(directory: Path) -> AsyncIterator[Card]:
         yield card
     finally:
         card.close()
+
+
+async def test_a_card_of_which_one_function_cannot_be_had_has_none(tmp_path: Path) -> None:
+    address, plain = loopback_address(), SecurityFields(mode="plain")
+    vfs = tuple(EfaConfig(name=name, address=address, port=port, security=plain) for port, name in enumerate(NAMES, 1))
+    card = Card(CardConfig(name="card", run_dir=tmp_path, vfs=vfs, confine=False, audit_log=tmp_path / "audit"))
+    (tmp_path / f"{NAMES[1]}.sock").mkdir()
+    with pytest.raises(CardError, match="cannot listen"):
+        await card.start()
+    assert not card._functions
+    assert not (tmp_path / f"{NAMES[0]}.sock").exists()
 
 
 def opened(card: Card, name: str) -> RawDevice:
@@ -206,7 +218,7 @@ async def test_a_tenant_whose_descriptors_are_not_closed_yet_waits_alone(tmp_pat
 
 async def test_the_card_reads_no_descriptor_where_it_wants_none(tmp_path: Path) -> None:
     async with started(tmp_path) as card:
-        control = ControlServer(card, log=LogRing(), image="")
+        control = CardControlServer(card, log=LogRing(), image="")
         await control.start()
         with lingering(2) as made, RawDevice(tmp_path / "efa_0.sock") as device:
             fds = (await asyncio.to_thread(device.ask, AllocUar())).fds
@@ -268,9 +280,9 @@ async def test_requests_of_a_handle_that_is_destroyed_end_in_shares(
 ) -> None:
     monkeypatch.setattr("nitro_emu.efa.card.function.CANCEL_SHARE", 2)
     async with started(tmp_path) as card:
-        vf, pd = devices(card)[0].vf, ProtectionDomain(1)
+        vf, pd = devices(card)[0].vf, CardProtectionDomain(1)
         gid = gid_of("127.0.0.1", port=1)
-        handle = AddressHandle(1, pd, gid, vf.remote(gid), open_requests=dict.fromkeys(range(5)))
+        handle = CardAddressHandle(1, pd, gid, vf.remote(gid), open_requests=dict.fromkeys(range(5)))
         pd.by_gid[gid] = {1: None}
         shares: list[list[int]] = []
         monkeypatch.setattr(vf.requester, "cancel", shares.append)

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 import nitro_emu.card.control
 from nitro_emu.card.control import (
     MAX_CLIENTS,
+    CardControlServer,
     ControlClient,
     ControlledCard,
-    ControlServer,
     ask,
 )
 from nitro_emu.card.control_gate import MAX_MAP_BYTES, Caller
 from nitro_emu.errors import CardError
-from nitro_emu.log_ring import LogRing, Record
+from nitro_emu.log_ring import LogRecord, LogRing
 from nitro_emu.trust.policy import Principal
 from tests.nitro_emu.fake_card import BrokenCard, FakeCard, config_in
 from tests.patience import PATIENCE_S
@@ -41,7 +41,7 @@ class WatchedRing(LogRing):
         super().__init__()
         self.waiting = asyncio.Event()
 
-    async def newer(self, number: int, *, timeout_s: float) -> list[Record]:
+    async def newer(self, number: int, *, timeout_s: float) -> list[LogRecord]:
         self.waiting.set()
         return await super().newer(number, timeout_s=timeout_s)
 
@@ -50,7 +50,7 @@ class WatchedRing(LogRing):
 async def serving(
     run_dir: Path, *, card: ControlledCard | None = None, log: LogRing | None = None
 ) -> AsyncIterator[Path]:
-    server = ControlServer(card or FakeCard(config_in(run_dir)), log=log or LogRing(), image=IMAGE)
+    server = CardControlServer(card or FakeCard(config_in(run_dir)), log=log or LogRing(), image=IMAGE)
     await server.start()
     try:
         yield run_dir
@@ -197,7 +197,7 @@ async def test_close_ends_clients_that_wait(tmp_path: Path) -> None:
 
 async def test_server_that_cannot_listen_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "control.sock").write_text("")
-    server = ControlServer(FakeCard(config_in(tmp_path)), log=LogRing(), image=IMAGE)
+    server = CardControlServer(FakeCard(config_in(tmp_path)), log=LogRing(), image=IMAGE)
     with pytest.raises(CardError, match=r"control\.sock: cannot listen: it is no socket"):
         await server.start()
     await server.close()
@@ -247,7 +247,7 @@ async def test_client_that_leaves_before_it_is_told_what_is_wrong(
         raise BrokenPipeError
 
     monkeypatch.setattr(nitro_emu.card.control, "_send", gone)
-    server = ControlServer(FakeCard(config_in(tmp_path)), log=LogRing(), image=IMAGE)
+    server = CardControlServer(FakeCard(config_in(tmp_path)), log=LogRing(), image=IMAGE)
     theirs, ours = socket.socketpair(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     with theirs:
         server._take(ours, caller=Caller(principal=Principal.ROOT, uid=0))

@@ -23,7 +23,7 @@ from nitro_emu.card.control_gate import (
     TCP_RATE,
     Caller,
     Gate,
-    RefusedError,
+    RefusedRequestError,
     RequestError,
     request_untrusted,
 )
@@ -97,7 +97,7 @@ async def test_policy_decides_and_everything_is_recorded(bench: Bench, caller: C
         assert not bench.alarms.counts
     else:
         with pytest.raises(
-            RefusedError, match=f"may not ask for {call}, only for .*; ask as root, or as the card's user"
+            RefusedRequestError, match=f"may not ask for {call}, only for .*; ask as root, or as the card's user"
         ):
             await bench.call(caller, call, **arguments)
         assert bench.alarms.counts == {"control": 1}
@@ -234,7 +234,7 @@ async def test_who_asks_too_often_is_told_so_and_others_are_served(bench: Bench,
                 await bench.call(caller, "no such call")
             except RequestError:
                 done += 1
-            except RefusedError as error:
+            except RefusedRequestError as error:
                 assert str(error).endswith(f"asks more often than {per_s:g} times a second; wait")  # noqa: PT017
         return done
 
@@ -256,7 +256,7 @@ async def test_hosts_together_have_one_rate_that_binds_neither_the_control_plane
             stranger = Caller(principal=Principal.CONTROL_PLANE, host=f"10.1.{number // 250}.{number % 250}")
             try:
                 await bench.call(stranger, "map", document=base64.b64encode(b"forged").decode())
-            except RefusedError as error:
+            except RefusedRequestError as error:
                 assert str(error) == f"all hosts together ask more often than {per_s:g} times a second; wait"  # noqa: PT017
             except TrustError:
                 done += 1

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import nitro_emu.card.control
-from nitro_emu.card.control import MAX_CLIENTS, MAX_TCP_CLIENTS, ControlServer
+from nitro_emu.card.control import MAX_CLIENTS, MAX_TCP_CLIENTS, CardControlServer
 from nitro_emu.card.control_gate import Caller
 from nitro_emu.errors import CardError
 from nitro_emu.log_ring import LogRing
@@ -40,7 +40,7 @@ class Served:
         self.alarms = Alarms()
         self.audit = audit
         self.writers: list[asyncio.StreamWriter] = []
-        self.server = ControlServer(
+        self.server = CardControlServer(
             self.card, log=LogRing(), audit=audit, vf_uids=frozenset({TENANT}), alarms=self.alarms, image="ab" * 48
         )
 

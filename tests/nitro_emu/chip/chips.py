@@ -18,7 +18,7 @@ from nitro_emu.chip.chip import CardFiles, Chip
 from nitro_emu.chip.client import BootReport, ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET
 from nitro_emu.chip.server import ChipServer
-from nitro_emu.chip.store import Store
+from nitro_emu.chip.store import ChipStore
 from nitro_emu.trust.manifest import make_manifest, sign_manifest
 from nitro_emu.trust.measure import Environment
 from tests.patience import PATIENCE_S
@@ -56,7 +56,7 @@ class Rig:
         write_files(self.image, FILES)
         self.configuration.write_text("name: card-a\nvfs: []\n")
         self.sign()
-        self.store = Store.create(
+        self.store = ChipStore.create(
             self.chip_directory, vendor=self.vendor.public_key(), card="card-a", now=self.clock.time
         )
 
@@ -93,7 +93,7 @@ class Rig:
 
     def chip(self) -> Chip:
         """Return a chip as a process that starts has it: it knows what is in its directory."""
-        return Chip(Store(self.chip_directory), now=self.clock, environment=lambda: ENVIRONMENT)
+        return Chip(ChipStore(self.chip_directory), now=self.clock, environment=lambda: ENVIRONMENT)
 
     def boot(self, client: ChipClient, secret: bytearray | None = None) -> BootReport:
         files = self.files

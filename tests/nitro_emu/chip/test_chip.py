@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from nitro_emu.chip.chip import CardFiles, Chip
 from nitro_emu.chip.pcrs import event_untrusted, replay
-from nitro_emu.chip.states import State
-from nitro_emu.chip.store import BOOT, SEALED, Store
+from nitro_emu.chip.states import BootState
+from nitro_emu.chip.store import BOOT, SEALED, ChipStore
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.manifest import open_manifest_untrusted, sign_manifest
 from nitro_emu.trust.measure import extend, file_sha384, image_sha384
@@ -25,7 +25,7 @@ from tests.nitro_emu.chip.chips import ENVIRONMENT, START, Rig
 def assert_sealed(chip: Chip, files: CardFiles, *, reason: str) -> None:
     """A boot gives nothing, for this reason, in one line, and nothing can be asked of the chip afterwards."""
     assert chip.boot(files) is None
-    assert chip.state is State.SEALED
+    assert chip.state is BootState.SEALED
     assert reason in chip.reason
     assert "\n" not in chip.reason
     assert chip.version == 0
@@ -39,7 +39,7 @@ def test_what_is_as_signed_gets_its_key(rig: Rig) -> None:
     assert secret is not None
     public_key = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
     assert public_key == rig.store.load().public_key
-    assert (chip.state, chip.reason, chip.version) == (State.RUN, "", 1)
+    assert (chip.state, chip.reason, chip.version) == (BootState.RUN, "", 1)
 
 
 def test_registers_are_what_was_measured(rig: Rig) -> None:
@@ -200,21 +200,21 @@ def test_an_internal_error_seals(rig: Rig) -> None:
     def fail() -> None:
         raise ZeroDivisionError("division\nby zero")
 
-    chip = Chip(Store(rig.chip_directory), now=rig.clock, environment=fail)  # type: ignore[arg-type]
+    chip = Chip(ChipStore(rig.chip_directory), now=rig.clock, environment=fail)  # type: ignore[arg-type]
     assert_sealed(chip, rig.files, reason="internal error of the chip (ZeroDivisionError: division?by zero)")
 
 
 def test_a_failure_at_the_end_wipes_what_was_decrypted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytearray] = []
-    unseal = Store.unseal_into
+    unseal = ChipStore.unseal_into
 
-    def unseal_and_fail(store: Store, secret: bytearray, **arguments: object) -> None:
+    def unseal_and_fail(store: ChipStore, secret: bytearray, **arguments: object) -> None:
         unseal(store, secret, **arguments)  # type: ignore[arg-type]
         assert any(secret)
         seen.append(secret)
         raise TrustError("after all")
 
-    monkeypatch.setattr(Store, "unseal_into", unseal_and_fail)
+    monkeypatch.setattr(ChipStore, "unseal_into", unseal_and_fail)
     assert_sealed(rig.chip(), rig.files, reason="after all")
     assert seen == [bytearray(32)]
 
@@ -239,7 +239,7 @@ def test_a_reset_forgets_the_card(rig: Rig) -> None:
     chip = rig.chip()
     chip.boot(rig.files)
     chip.reset()
-    assert (chip.state, chip.version, chip.events) == (State.RESET, 0, ())
+    assert (chip.state, chip.version, chip.events) == (BootState.RESET, 0, ())
     assert not any(map(any, chip.pcrs.values()))
     with pytest.raises(TrustError, match="RESET; boot the card first"):
         _ = chip.nsm
@@ -338,7 +338,7 @@ def test_an_update_is_refused(rig: Rig, change: Callable[[Rig], None], reason: s
     change(rig)
     with pytest.raises(TrustError, match=reason):
         chip.check_update(rig.files)
-    assert (chip.state, chip.version) == (State.RUN, 1)
+    assert (chip.state, chip.version) == (BootState.RUN, 1)
 
 
 def test_an_update_to_an_older_version_is_refused(rig: Rig) -> None:

@@ -25,7 +25,7 @@ from nitro_emu.chip.client import MAX_WAITING, BootReport, ChipClient
 from nitro_emu.chip.messages import CHIP_SOCKET, MAX_REQUEST_BYTES, decode_untrusted, encode
 from nitro_emu.chip.pcrs import replay
 from nitro_emu.chip.server import MAX_CLIENTS, ChipServer, locked
-from nitro_emu.chip.states import State
+from nitro_emu.chip.states import BootState
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.measure import file_sha384, image_sha384
 from nitro_emu.trust.verify import Expectation, verify_untrusted
@@ -46,7 +46,7 @@ def chip(rig: Rig) -> Iterator[Chip]:
 
 @pytest.fixture
 def client(rig: Rig, chip: Chip) -> Iterator[ChipClient]:
-    assert chip.state is State.RESET
+    assert chip.state is BootState.RESET
     with ChipClient.connect(rig.chip_directory) as client:
         yield client
 
@@ -166,7 +166,7 @@ def test_the_end_of_a_card_resets_the_chip(rig: Rig, chip: Chip, client: ChipCli
     client.close()
     with ChipClient.connect(rig.chip_directory) as other:
         assert other.status()["state"] == "RESET"
-    assert chip.state is State.RESET
+    assert chip.state is BootState.RESET
 
 
 # -- attestation ------------------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nitro_emu.chip.messages import MAX_ID, MAX_REQUEST_BYTES, Message, decode_untrusted, encode, one_line
+from nitro_emu.chip.messages import MAX_ID, MAX_REQUEST_BYTES, ChipMessage, decode_untrusted, encode, one_line
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.cose import dumps
 
 
-def decoded(packet: bytes) -> Message:
+def decoded(packet: bytes) -> ChipMessage:
     return decode_untrusted(packet, name="the request", max_bytes=MAX_REQUEST_BYTES)
 
 
@@ -26,9 +26,9 @@ values = st.one_of(st.none(), st.booleans(), st.integers(-(1 << 62), 1 << 62), s
     st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), values, max_size=4),
 )
 def test_messages_survive(number: int, name: str, fields: dict[str, Any]) -> None:
-    assert decoded(encode(number, name, fields)) == Message(number, name, fields)
-    assert decoded(encode(number, name)) == Message(number, name, {})
-    assert decoded(encode(number, name, "text")) == Message(number, name, {}, "text")
+    assert decoded(encode(number, name, fields)) == ChipMessage(number, name, fields)
+    assert decoded(encode(number, name)) == ChipMessage(number, name, {})
+    assert decoded(encode(number, name, "text")) == ChipMessage(number, name, {}, "text")
 
 
 @given(st.binary(max_size=200))

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nitro_emu.chip.messages import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Message, decode_untrusted, encode
-from nitro_emu.chip.service import Client, Packet, Service
-from nitro_emu.chip.states import ANSWERED, State
+from nitro_emu.chip.messages import MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ChipMessage, decode_untrusted, encode
+from nitro_emu.chip.service import ChipUser, Packet, Service
+from nitro_emu.chip.states import ANSWERED, BootState
 from nitro_emu.trust.cose import dumps
 from tests.nitro_emu.chip.chips import Rig
 
 
-class FakeClient(Client):
+class FakeClient(ChipUser):
     def __init__(self) -> None:
         self.is_gone = False
 
@@ -33,11 +33,11 @@ def boot_fields(rig: Rig) -> dict[str, str]:
     }
 
 
-def message_of(packets: Sequence[Packet]) -> Message:
+def message_of(packets: Sequence[Packet]) -> ChipMessage:
     return decode_untrusted(bytes(packets[0]), name="answer", max_bytes=MAX_RESPONSE_BYTES)
 
 
-def ask(service: Service, client: Client, name: str, fields: dict[str, Any] | None = None) -> Message:
+def ask(service: Service, client: ChipUser, name: str, fields: dict[str, Any] | None = None) -> ChipMessage:
     return message_of(service.answer_untrusted(encode(7, name, fields), client=client))
 
 
@@ -55,10 +55,10 @@ def test_a_card_that_runs_is_answered(rig: Rig) -> None:
         found = ask(service, client, name, fields)
         assert (found.number, found.name) == (7, name), found
     assert ask(service, client, "CheckUpdate", boot_fields(rig)).fields == {"version": 1}
-    assert {*REQUESTS, "Boot", "CheckUpdate"} == ANSWERED[State.RUN]
+    assert {*REQUESTS, "Boot", "CheckUpdate"} == ANSWERED[BootState.RUN]
 
 
-def assert_only_status(service: Service, client: Client, rig: Rig) -> None:
+def assert_only_status(service: Service, client: ChipUser, rig: Rig) -> None:
     for name, fields in {**REQUESTS, "CheckUpdate": boot_fields(rig)}.items():
         answer = ask(service, client, name, fields)
         if name == "Status":
@@ -97,7 +97,7 @@ def test_a_card_that_has_ended_makes_room(rig: Rig) -> None:
     service, card, other = Service(chip), FakeClient(), FakeClient()
     ask(service, card, "Boot", boot_fields(rig))
     service.end(card)
-    assert chip.state is State.RESET
+    assert chip.state is BootState.RESET
     assert ask(service, other, "Boot", boot_fields(rig)).fields["reason"] is None
     other.is_gone = True  # which the server has not been told yet
     assert ask(service, card, "Boot", boot_fields(rig)).fields["reason"] is None

@@ -12,20 +12,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from nitro_emu.chip.store import INTERMEDIATE, ROOT, ROOT_KEY, SEALED, STATE, VENDOR, Store
+from nitro_emu.chip.store import INTERMEDIATE, ROOT, ROOT_KEY, SEALED, STATE, VENDOR, ChipStore
 from nitro_emu.errors import TrustError
 from nitro_emu.trust.pki import public_key_pem
 from tests.nitro_emu.chip.chips import START, Rig
 
 
-def unsealed(store: Store) -> bytearray:
+def unsealed(store: ChipStore) -> bytearray:
     secret = bytearray(32)
     store.unseal_into(secret, contents=store.load())
     return secret
 
 
 def test_a_store_is_as_it_was_made(rig: Rig) -> None:
-    contents = Store(rig.chip_directory).load()
+    contents = ChipStore(rig.chip_directory).load()
     assert (contents.card, contents.minimum_version) == ("card-a", 1)
     assert contents.vendor == rig.vendor.public_key()
     contents.intermediate.certificate.verify_directly_issued_by(contents.root.certificate)
@@ -47,7 +47,7 @@ def test_the_secret_is_in_no_file(rig: Rig) -> None:
 
 
 def test_two_chips_have_nothing_in_common(rig: Rig, tmp_path: Path) -> None:
-    other = Store.create(tmp_path / "other", vendor=rig.vendor.public_key(), card="card-a", now=START)
+    other = ChipStore.create(tmp_path / "other", vendor=rig.vendor.public_key(), card="card-a", now=START)
     assert unsealed(other) != unsealed(rig.store)
     assert other.load().root.certificate != rig.store.load().root.certificate
 
@@ -73,7 +73,7 @@ def test_a_missing_file_is_named(rig: Rig, name: str) -> None:
 
 @pytest.mark.parametrize("name", [ROOT_KEY, ROOT, INTERMEDIATE, VENDOR, SEALED, STATE])
 def test_a_file_of_another_chip_is_found(rig: Rig, tmp_path: Path, name: str) -> None:
-    other = Store.create(tmp_path / "other", vendor=rig.vendor.public_key(), card="card-a", now=START)
+    other = ChipStore.create(tmp_path / "other", vendor=rig.vendor.public_key(), card="card-a", now=START)
     other_vendor = public_key_pem(generate_private_key(SECP384R1()).public_key())
     content = other_vendor if name == VENDOR else (other.path / name).read_bytes()
     (rig.chip_directory / name).write_bytes(content)
@@ -128,27 +128,27 @@ def test_the_lowest_version_survives_and_never_falls(rig: Rig) -> None:
     contents = rig.store.set_minimum_version(rig.store.load(), version=5)
     assert contents.minimum_version == rig.store.load().minimum_version == 5
     assert rig.store.set_minimum_version(contents, version=4).minimum_version == 5
-    assert Store(rig.chip_directory).load().minimum_version == 5
+    assert ChipStore(rig.chip_directory).load().minimum_version == 5
     assert unsealed(rig.store)
 
 
 def test_what_has_files_is_not_made_a_chip(rig: Rig, tmp_path: Path) -> None:
     before = unsealed(rig.store)
     with pytest.raises(TrustError, match="it has files; name a new directory"):
-        Store.create(rig.chip_directory, vendor=rig.vendor.public_key(), card="card-a", now=START)
+        ChipStore.create(rig.chip_directory, vendor=rig.vendor.public_key(), card="card-a", now=START)
     assert unsealed(rig.store) == before
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".chip")]
     with pytest.raises(TrustError, match="no card's name"):
-        Store.create(tmp_path / "x", vendor=rig.vendor.public_key(), card="Card A", now=START)
+        ChipStore.create(tmp_path / "x", vendor=rig.vendor.public_key(), card="Card A", now=START)
 
 
 def test_an_empty_directory_becomes_a_chip(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir(mode=0o755)
-    Store.create(tmp_path / "empty", vendor=rig.vendor.public_key(), card="card-a", now=START).load()
+    ChipStore.create(tmp_path / "empty", vendor=rig.vendor.public_key(), card="card-a", now=START).load()
 
 
 def test_a_whole_older_copy_is_not_found(rig: Rig, tmp_path: Path) -> None:
     """The limit of files: see rule 4 of the module."""
     shutil.copytree(rig.chip_directory, tmp_path / "older")
     rig.store.set_minimum_version(rig.store.load(), version=5)
-    assert Store(tmp_path / "older").load().minimum_version == 1
+    assert ChipStore(tmp_path / "older").load().minimum_version == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nitro_emu.card.control import ControlServer
+from nitro_emu.card.control import CardControlServer
 from nitro_emu.errors import TrustError
 from nitro_emu.log_ring import LogRing
 from nitro_emu.trust.audit_log import AuditLog, verify_log_untrusted
@@ -33,7 +33,7 @@ def card(tmp_path: Path) -> Iterator[FakeCard]:
 
     async def serve() -> None:
         with AuditLog(tmp_path / "audit.log") as audit:
-            server = ControlServer(made, log=LogRing(), audit=audit, image="ab" * 48)
+            server = CardControlServer(made, log=LogRing(), audit=audit, image="ab" * 48)
             await server.start()
             ready.set()
             await end.wait()

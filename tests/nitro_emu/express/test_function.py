@@ -9,7 +9,7 @@ from nitro_emu.express.config import ExpressConfig, InterfaceFields
 from nitro_emu.express.function import ExpressFunction
 from nitro_emu.express.inbox import PACKETS_KEY, ExpressInbox
 from nitro_emu.peers.attestation import PeerAttestation
-from nitro_emu.peers.incoming import Source
+from nitro_emu.peers.incoming import IncomingPeer
 from nitro_emu.peers.introduction import INTRODUCTION_KEY
 from nitro_emu.peers.vf_trust import VfTrust
 from nitro_emu.trust.alarms import Alarms
@@ -26,9 +26,9 @@ SOURCE, STRANGER = 7, 8
 
 class FakeSources:
     def __init__(self) -> None:
-        self.known = {SOURCE: Source("10.0.1.1", gid=gid(RED))}
+        self.known = {SOURCE: IncomingPeer("10.0.1.1", gid=gid(RED))}
 
-    def named(self, peer: int) -> Source | None:
+    def named(self, peer: int) -> IncomingPeer | None:
         return self.known.get(peer)
 
     def admit_introduction(self, peer: int, *, length: int, count: int) -> Status | None:

@@ -14,9 +14,9 @@ from nitro_emu.errors import VpcError
 from nitro_emu.peers import outgoing
 from nitro_emu.peers.attestation import PEER_USER_DATA, PeerAttestation
 from nitro_emu.peers.endpoint import VfEndpoint
-from nitro_emu.peers.introduction import INTRODUCTION_REQUEST, Hello, pack_welcome
-from nitro_emu.peers.outgoing import Remote, RemoteState
-from nitro_emu.peers.tenancy import Destination, ForgeryError, OtherMappingError, TenancyCounters
+from nitro_emu.peers.introduction import INTRODUCTION_REQUEST, VfHello, pack_welcome
+from nitro_emu.peers.outgoing import OutgoingPeer, RemoteState
+from nitro_emu.peers.tenancy import ForgeryError, OtherMappingError, TenancyCounters, VfAddress
 from nitro_emu.peers.vf_trust import VfTrust
 from nitro_emu.trust.alarms import Alarms
 from srd.errors import UsageError
@@ -28,7 +28,7 @@ from tests.patience import until
 
 pytestmark = pytest.mark.sources  # gives a fake to a compiled module
 PEER = 7
-HELLO = Hello(1, b"s" * 16, b"d" * 16)
+HELLO = VfHello(1, b"s" * 16, b"d" * 16)
 
 
 class FakePeer:
@@ -77,10 +77,10 @@ class FakeTenancy:
         self.counters = TenancyCounters()
         self.refusal: VpcError | None = None
 
-    def destination(self, _gid: bytes) -> Destination:
-        return Destination("10.0.1.1", 19875, None, 1, 3)
+    def destination(self, _gid: bytes) -> VfAddress:
+        return VfAddress("10.0.1.1", 19875, None, 1, 3)
 
-    def check_source(self, hello: Hello, *, host: str, public_key: bytes) -> None:
+    def check_source(self, hello: VfHello, *, host: str, public_key: bytes) -> None:
         assert (hello, host, public_key) == (HELLO, "10.0.1.1", b"k" * 32)
         if self.refusal is not None:
             raise self.refusal
@@ -109,7 +109,7 @@ class Rig:
         self.endpoint.sources.add(PEER)
         self.endpoint.on_introduction_untrusted(PEER, HELLO.pack())
 
-    def says_hello(self) -> Remote:
+    def says_hello(self) -> OutgoingPeer:
         """Return the other end, which is to be let in by a WELCOME."""
         remote = self.endpoint.remote(b"r" * 16)
         remote.post(lambda _peer: None, fail=lambda _status: None)
@@ -187,7 +187,7 @@ async def test_initiator__that_is_never_let_in_gives_the_peer_up(monkeypatch: py
     monkeypatch.setattr(outgoing, "WELCOME_S", 0.0)
     rig = Rig(has_chip=False)
     rig.says_hello()
-    assert rig.engine.posted == [Hello(1, b"d" * 16, b"r" * 16, map_version=3).pack()]
+    assert rig.engine.posted == [VfHello(1, b"d" * 16, b"r" * 16, map_version=3).pack()]
     await until(lambda: rig.engine.closed)
     assert (rig.engine.closed, rig.engine.flushed) == ([PEER], [PEER])
     assert rig.tenancy.counters.tx_denied == 1

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_emu.errors import AbiError
-from nitro_emu.peers.introduction import Hello, binding, hello_untrusted, pack_welcome, welcome_untrusted
+from nitro_emu.peers.introduction import VfHello, binding, hello_untrusted, pack_welcome, welcome_untrusted
 
 GIDS = st.binary(min_size=16, max_size=16)
 HELLOS = st.builds(
-    Hello, st.integers(0, (1 << 32) - 1), GIDS, GIDS, st.binary(max_size=100), st.integers(0, (1 << 64) - 1)
+    VfHello, st.integers(0, (1 << 32) - 1), GIDS, GIDS, st.binary(max_size=100), st.integers(0, (1 << 64) - 1)
 )
 
 
 @given(HELLOS)
-def test_hello__round_trip(hello: Hello) -> None:
+def test_hello__round_trip(hello: VfHello) -> None:
     assert hello_untrusted(hello.pack()) == hello
 
 
@@ -39,12 +39,12 @@ def test_anything__is_a_message_or_an_abi_error(message: bytes) -> None:
 @pytest.mark.parametrize("cut", [0, 1, 47])
 def test_hello__cut_off_is_refused(cut: int) -> None:
     with pytest.raises(AbiError, match="hello"):
-        hello_untrusted(Hello(1, bytes(16), bytes(16)).pack()[:cut])
+        hello_untrusted(VfHello(1, bytes(16), bytes(16)).pack()[:cut])
 
 
 def test_version__another_one_is_refused() -> None:
     for message, parse in (
-        (Hello(1, bytes(16), bytes(16)).pack(), hello_untrusted),
+        (VfHello(1, bytes(16), bytes(16)).pack(), hello_untrusted),
         (pack_welcome(b""), welcome_untrusted),
     ):
         with pytest.raises(AbiError, match="version: 2 is not 1"):

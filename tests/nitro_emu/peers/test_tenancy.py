@@ -13,14 +13,14 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_pri
 
 from nitro_emu.errors import VpcError
 from nitro_emu.gid import IPV6_PORT, gid_of
-from nitro_emu.peers.introduction import Hello
+from nitro_emu.peers.introduction import VfHello
 from nitro_emu.peers.mapping import VpcNetwork
 from nitro_emu.peers.tenancy import (
-    Destination,
     ForgeryError,
     OpenTenancy,
     OtherMappingError,
     PacketTenancy,
+    VfAddress,
     VpcTenancy,
 )
 from nitro_emu.trust.alarms import Alarms
@@ -117,10 +117,10 @@ def without(*path: str, groups: list[Any] | None = None) -> dict[str, Any]:
 def test_destination__is_the_card_of_the_own_vpc() -> None:
     rig = Rig()
     rig.push(1)
-    assert rig.vf().destination(gid(RED)) == Destination("10.0.1.1", IPV6_PORT, KEY_A, 1, 1)
+    assert rig.vf().destination(gid(RED)) == VfAddress("10.0.1.1", IPV6_PORT, KEY_A, 1, 1)
     blue = rig.vf("blue", RED, port=IPV6_PORT + 1)
-    assert blue.destination(gid(BLUE)) == Destination("10.0.1.1", IPV6_PORT + 1, KEY_A, 2, 1)
-    assert blue.destination(gid(RED)) == Destination("10.0.1.2", IPV6_PORT + 1, KEY_B, 2, 1)
+    assert blue.destination(gid(BLUE)) == VfAddress("10.0.1.1", IPV6_PORT + 1, KEY_A, 2, 1)
+    assert blue.destination(gid(RED)) == VfAddress("10.0.1.2", IPV6_PORT + 1, KEY_B, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_own__that_the_mapping_does_not_have_here_reaches_nothing(
         rig.vf(vpc_name, address, port=port).destination(gid(RED))
 
 
-HELLO = Hello(1, gid(RED), gid(BLUE))
+HELLO = VfHello(1, gid(RED), gid(BLUE))
 
 
 def test_source__that_the_mapping_has_there_is_let_in() -> None:
@@ -163,19 +163,19 @@ def test_source__that_the_mapping_has_there_is_let_in() -> None:
 @pytest.mark.parametrize(
     ("hello", "host", "key", "reason"),
     [
-        (Hello(9, gid(RED), gid(BLUE)), "10.0.1.1", KEY_A, "no interface"),
-        (Hello(0, gid(RED), gid(BLUE)), "10.0.1.1", KEY_A, "no interface"),
-        (Hello(1, gid("172.31.0.7"), gid(BLUE)), "10.0.1.1", KEY_A, "no interface"),
-        (Hello(1, bytes(16), gid(BLUE)), "10.0.1.1", KEY_A, "no interface"),
+        (VfHello(9, gid(RED), gid(BLUE)), "10.0.1.1", KEY_A, "no interface"),
+        (VfHello(0, gid(RED), gid(BLUE)), "10.0.1.1", KEY_A, "no interface"),
+        (VfHello(1, gid("172.31.0.7"), gid(BLUE)), "10.0.1.1", KEY_A, "no interface"),
+        (VfHello(1, bytes(16), gid(BLUE)), "10.0.1.1", KEY_A, "no interface"),
         (HELLO, "10.0.1.1", KEY_B, "says that it is"),
         (HELLO, "10.0.1.1", b"", "says that it is"),
         (HELLO, "10.0.1.3", KEY_A, "says that it is"),
-        (Hello(1, gid(BLUE), gid(BLUE)), "10.0.1.1", KEY_A, "says that it is"),
-        (Hello(2, gid(RED), gid(BLUE)), "10.0.1.1", KEY_A, "says that it is"),
-        (Hello(1, gid(RED), gid(RED)), "10.0.1.1", KEY_A, "not at this port"),
+        (VfHello(1, gid(BLUE), gid(BLUE)), "10.0.1.1", KEY_A, "says that it is"),
+        (VfHello(2, gid(RED), gid(BLUE)), "10.0.1.1", KEY_A, "says that it is"),
+        (VfHello(1, gid(RED), gid(RED)), "10.0.1.1", KEY_A, "not at this port"),
     ],
 )
-def test_source__that_is_forged_is_refused(hello: Hello, host: str, key: bytes, reason: str) -> None:
+def test_source__that_is_forged_is_refused(hello: VfHello, host: str, key: bytes, reason: str) -> None:
     rig = Rig()
     rig.push(1)
     with pytest.raises(ForgeryError, match=reason):
@@ -186,7 +186,7 @@ def test_source__by_another_mapping_is_no_forgery() -> None:
     """While a new mapping is pushed, one card has it before the other."""
     rig = Rig()
     rig.push(5)
-    lie = Hello(1, gid("172.31.0.7"), gid(BLUE), b"", 6)
+    lie = VfHello(1, gid("172.31.0.7"), gid(BLUE), b"", 6)
     with pytest.raises(OtherMappingError, match="by mapping 6; this card has 5"):
         rig.vf().check_source(lie, host="10.0.1.1", public_key=KEY_A)
     with pytest.raises(ForgeryError):
@@ -205,7 +205,7 @@ def test_source__of_another_vpc_is_refused_though_it_does_not_lie() -> None:
     rig = Rig()
     rig.push(1)
     with pytest.raises(VpcError, match="not peered") as error:
-        rig.vf().check_source(Hello(2, gid(BLUE), gid(BLUE)), host="10.0.1.1", public_key=KEY_A)
+        rig.vf().check_source(VfHello(2, gid(BLUE), gid(BLUE)), host="10.0.1.1", public_key=KEY_A)
     assert not isinstance(error.value, ForgeryError)
 
 
@@ -221,12 +221,12 @@ def test_group__without_its_rule_refuses_both_directions(direction: str) -> None
 
 def test_open__takes_gids_for_addresses() -> None:
     tenancy = OpenTenancy("10.0.1.2", port=7000)
-    assert tenancy.destination(gid_of("10.0.1.1", port=7001)) == Destination("10.0.1.1", 7001)
-    tenancy.check_source(Hello(0, gid_of("10.0.1.1", port=7001), tenancy.gid), host="10.0.1.1", public_key=b"")
+    assert tenancy.destination(gid_of("10.0.1.1", port=7001)) == VfAddress("10.0.1.1", 7001)
+    tenancy.check_source(VfHello(0, gid_of("10.0.1.1", port=7001), tenancy.gid), host="10.0.1.1", public_key=b"")
     for hello, host in (
-        (Hello(0, gid_of("10.0.1.1", port=7001), tenancy.gid), "10.0.1.3"),
-        (Hello(1, gid_of("10.0.1.1", port=7001), tenancy.gid), "10.0.1.1"),
-        (Hello(0, bytes(16), tenancy.gid), "10.0.1.1"),
+        (VfHello(0, gid_of("10.0.1.1", port=7001), tenancy.gid), "10.0.1.3"),
+        (VfHello(1, gid_of("10.0.1.1", port=7001), tenancy.gid), "10.0.1.1"),
+        (VfHello(0, bytes(16), tenancy.gid), "10.0.1.1"),
     ):
         with pytest.raises(ForgeryError):
             tenancy.check_source(hello, host=host, public_key=b"")
@@ -365,7 +365,7 @@ def test_packets__a_peer_needs_no_rule_and_a_flow_does() -> None:
     assert vf.rules_version == 7
     with pytest.raises(VpcError):
         rig.vf().destination(gid(RED))
-    assert vf.destination(gid(RED)) == Destination("10.0.1.1", IPV6_PORT, KEY_A, 1, 7)
+    assert vf.destination(gid(RED)) == VfAddress("10.0.1.1", IPV6_PORT, KEY_A, 1, 7)
     vf.check_source(HELLO, host="10.0.1.1", public_key=KEY_A)
     with pytest.raises(ForgeryError):
         vf.check_source(HELLO, host="10.0.1.1", public_key=KEY_B)

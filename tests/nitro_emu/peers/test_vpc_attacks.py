@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from nitro_emu.card.control import ask
 from nitro_emu.efa.abi import io
 from nitro_emu.efa.verbs import AddressHandle, CompStatus, SendOp, VerbsError
-from nitro_emu.efa.verbs.send_queue import Destination
+from nitro_emu.efa.verbs.send_queue import UdAddress
 from nitro_emu.gid import address_of_untrusted, gid_of
-from nitro_emu.peers.introduction import MAX_INTRODUCTION_BYTES, Hello
+from nitro_emu.peers.introduction import MAX_INTRODUCTION_BYTES, VfHello
 from nitro_emu.trust.alarms import ALARM_BURST, ALARMS_PER_S
 from scripts.harness.client_server import python
 from scripts.harness.process import ProcessGroup
@@ -57,7 +57,7 @@ pytestmark = pytest.mark.compiled  # cards as processes
 
 FRAMES: Final = 100_000
 RED, BLUE, UNKNOWN_VPC = 1, 2, 9
-TRUE_SELF: Final = Hello(BLUE, gid(MALLORY), gid(LOW))
+TRUE_SELF: Final = VfHello(BLUE, gid(MALLORY), gid(LOW))
 LINES_BEFORE_LIMIT, LINES_PER_S = 200, 25
 """Of a card's log: what the limits of its tenants and of its alarms let pass, twice."""
 
@@ -143,11 +143,11 @@ def assert_log_is_bounded(card: Card, *, since: float) -> None:
 
 # More of each kind: test_tenancy, test_introduction.
 FORGED: Final = {
-    "another tenant of the VPC": Hello(BLUE, gid(HIGH), gid(LOW)),
-    "the other VPC's tenant": Hello(RED, gid(HIGH), gid(LOW)),
-    "an unknown VPC": Hello(UNKNOWN_VPC, gid(MALLORY), gid(LOW)),
-    "an unknown address": Hello(BLUE, gid("172.31.9.9"), gid(LOW)),
-    "a destination elsewhere": Hello(BLUE, gid(MALLORY), gid(HIGH)),
+    "another tenant of the VPC": VfHello(BLUE, gid(HIGH), gid(LOW)),
+    "the other VPC's tenant": VfHello(RED, gid(HIGH), gid(LOW)),
+    "an unknown VPC": VfHello(UNKNOWN_VPC, gid(MALLORY), gid(LOW)),
+    "an unknown address": VfHello(BLUE, gid("172.31.9.9"), gid(LOW)),
+    "a destination elsewhere": VfHello(BLUE, gid(MALLORY), gid(HIGH)),
 }
 MALFORMED: Final = {
     "empty": b"",
@@ -172,7 +172,7 @@ def test_hello__that_lies_closes_the_peer_with_an_alarm(cards: Stage, lie: str) 
 
 def test_hello__of_what_no_rule_allows_is_denied_without_an_alarm(cards: Stage) -> None:
     evil, before = cards.evil, (cards.vpc_counters("efa_0"), alarms(cards.target))
-    for hello in (Hello(RED, gid(OUTCAST), gid(HIGH)), Hello(BLUE, gid(MALLORY), gid(HIGH))):
+    for hello in (VfHello(RED, gid(OUTCAST), gid(HIGH)), VfHello(BLUE, gid(MALLORY), gid(HIGH))):
         peer = evil.do(evil.open(cards.host, RED_PORT))
         assert not evil.do(evil.say(peer, hello.pack())).is_welcome
         evil.do(evil.ended(peer))
@@ -189,7 +189,7 @@ def test_hello__with_a_cards_key_from_another_cards_address_is_forged(
     before = cards.vpc_counters("efa_1")["rx_forged"]
     with HostileCard(cards.address("card-a"), key=cards.evil.key, home=tmp_path) as thief:
         peer = thief.do(thief.open(cards.host, BLUE_PORT))
-        assert not thief.do(thief.say(peer, Hello(BLUE, gid(source), gid(LOW)).pack())).is_welcome
+        assert not thief.do(thief.say(peer, VfHello(BLUE, gid(source), gid(LOW)).pack())).is_welcome
         thief.do(thief.ended(peer))
     assert cards.vpc_counters("efa_1")["rx_forged"] == before + 1
 
@@ -207,7 +207,7 @@ def test_hello__twice_or_too_long_is_refused_and_harms_nothing(cards: Stage) -> 
     peer = evil.do(evil.open(cards.host, BLUE_PORT))
     assert evil.do(evil.say(peer, bytes(MAX_INTRODUCTION_BYTES + 1))).status is Status.REMOTE_ERROR_BAD_LENGTH
     assert evil.do(evil.say(peer, TRUE_SELF.pack())).is_welcome
-    for again in (TRUE_SELF, Hello(BLUE, gid(HIGH), gid(LOW)), Hello(RED, gid(HIGH), gid(LOW))):
+    for again in (TRUE_SELF, VfHello(BLUE, gid(HIGH), gid(LOW)), VfHello(RED, gid(HIGH), gid(LOW))):
         assert evil.do(evil.say(peer, again.pack())).status is Status.REMOTE_ERROR_ABORT
     victim = cards.tenant("card-b", "efa_1")
     victim.receive(7, victim.sge(8))
@@ -349,7 +349,7 @@ def test_requests__of_a_tenant_with_random_numbers_reach_nobody(cards: Stage) ->
     for number in range(500):
         for index in range(evil.qp.send_queue.depth):
             is_foreign_ah = index % 2 == 1
-            destination = Destination(
+            destination = UdAddress(
                 rng.getrandbits(16) | 1 << 14 if is_foreign_ah else ah.number,
                 rng.choice((*qp_nums, rng.getrandbits(16))),
                 rng.getrandbits(32) & ~1,

@@ -28,7 +28,7 @@ from nitro_emu.card.config import load
 from nitro_emu.card.control import ask
 from nitro_emu.efa.verbs import AddressHandle, CompStatus, SendOp, VerbsError
 from nitro_emu.errors import CardError
-from nitro_emu.peers.introduction import Hello
+from nitro_emu.peers.introduction import VfHello
 from nitro_emu.trust import landlock
 from srd.secure.key_log import VARIABLE as KEY_LOG
 from srd.secure.keys import create
@@ -336,7 +336,7 @@ def test_secrets__are_in_nothing_that_a_card_says(tmp_path: Path) -> None:
         for tenant in (red.left, red.right):
             tenant.bytes[:32] = np.frombuffer(planted, np.uint8)
         peer = on.evil.do(on.evil.open(on.host, BLUE_PORT))
-        assert on.evil.do(on.evil.say(peer, Hello(2, gid(MALLORY), gid(LOW)).pack())).is_welcome
+        assert on.evil.do(on.evil.say(peer, VfHello(2, gid(MALLORY), gid(LOW)).pack())).is_welcome
         red.left.send(red.ahs[0], 0xFFF, red.left.sge(32))  # an error with the planted payload
         red.left.completion()
         private = load_key(tmp_path / "card-b" / "card.key").private_bytes_raw()

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from nitro_emu.vpc.model import VpcMap, checked_untrusted
-from nitro_emu.vpc.rules import Interface, Mapping
+from nitro_emu.vpc.rules import Mapping, VpcInterface
 
 ALL_WITH_EFA = {"protocol": "all", "group": "efa"}
 
@@ -69,7 +69,7 @@ def mapping_of(content: dict[str, Any], *, version: int = 1) -> Mapping:
     return Mapping(map_of(content), version=version)
 
 
-def interface_of(mapping: Mapping, name: str) -> Interface:
+def interface_of(mapping: Mapping, name: str) -> VpcInterface:
     return next(each for each in mapping.interfaces if each.name == name)
 
 
@@ -95,7 +95,7 @@ EVERY_KEY = _every_key()
 
 
 def allows(
-    mapping: Mapping, source: Interface, destination: Interface, *, protocol: str, port: int | None = None
+    mapping: Mapping, source: VpcInterface, destination: VpcInterface, *, protocol: str, port: int | None = None
 ) -> bool:
     """Whether IP traffic that source begins is allowed."""
     return (

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 
-from nitro_emu.card.control import ControlServer
+from nitro_emu.card.control import CardControlServer
 from nitro_emu.log_ring import LogRing
 from nitro_emu.vpc.document import open_map_untrusted, sign_map
 from nitro_emu.vpc.model import MAX_INTERFACES
-from nitro_emu.vpc.push import CardLink, Outcome, Signed, State
+from nitro_emu.vpc.push import CardLink, PushOutcome, PushState, Signed
 from tests.nitro_emu.fake_card import FakeCard, config_in
 from tests.nitro_emu.vpc.maps import interface, map_of, two_vpcs
 from tests.patience import PATIENCE_S
@@ -38,7 +38,7 @@ def largest() -> dict[str, Any]:
 @asynccontextmanager
 async def card_at(directory: Path, *, over: str) -> AsyncIterator[tuple[FakeCard, str]]:
     card = FakeCard(config_in(directory))
-    server = ControlServer(card, log=LogRing(), image="ab" * 48)
+    server = CardControlServer(card, log=LogRing(), image="ab" * 48)
     await server.start()
     try:
         port = await server.serve_tcp(("127.0.0.1", 0))
@@ -53,7 +53,7 @@ async def test_card_takes_maps(tmp_path: Path, over: str, content: dict[str, Any
     signed = Signed(version=7, document=sign_map(map_of(content), version=7, issued_at_s=NOW_S, key=KEY))
     async with card_at(tmp_path, over=over) as (card, address):
         link = CardLink(address, timeout_s=PATIENCE_S)
-        assert await link.push(lambda: signed) == Outcome(state=State.ACCEPTED, version=7)
+        assert await link.push(lambda: signed) == PushOutcome(state=PushState.ACCEPTED, version=7)
         link.close()
         (document,) = card.maps
     assert open_map_untrusted(document, key=KEY.public_key(), now_s=NOW_S).map == map_of(content)
@@ -64,4 +64,4 @@ async def test_cards_reason_is_what_the_control_plane_reports(tmp_path: Path) ->
         link = CardLink(address, timeout_s=PATIENCE_S)
         outcome = await link.push(lambda: Signed(version=7, document=b"forged"))
         link.close()
-    assert outcome == Outcome(state=State.REFUSED, version=7, reason="the signature does not hold")
+    assert outcome == PushOutcome(state=PushState.REFUSED, version=7, reason="the signature does not hold")

@@ -18,8 +18,8 @@ from netns.base.files import write_whole
 from nitro_emu.errors import VpcError
 from nitro_emu.vpc import server
 from nitro_emu.vpc.document import open_map_untrusted
-from nitro_emu.vpc.push import State
-from nitro_emu.vpc.server import ControlPlane, Report, Signer, push_once
+from nitro_emu.vpc.push import PushState
+from nitro_emu.vpc.server import ControlPlane, PushReport, Signer, push_once
 from nitro_emu.vpc.watch import Status, look
 from tests.nitro_emu.vpc.fake_card import Answer, FakeCard, ok
 from tests.nitro_emu.vpc.maps import card, map_of, two_vpcs
@@ -43,7 +43,7 @@ class Plane:
 
     def __init__(self, directory: Path, *, lifetime_s: float = LONG_S) -> None:
         self.path = directory / "vpc.yaml"
-        self.reports: asyncio.Queue[Report] = asyncio.Queue()
+        self.reports: asyncio.Queue[PushReport] = asyncio.Queue()
         self.content = two_vpcs()
         self.content["lifetime_s"] = lifetime_s
         for name in ("card-1", "card-2"):
@@ -80,7 +80,7 @@ class Plane:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def report(self, card: str) -> Report:
+    async def report(self, card: str) -> PushReport:
         """Return the next report of a card; skip other cards'."""
         async with asyncio.timeout(PATIENCE_S):
             while (found := await self.reports.get()).card != card:
@@ -151,7 +151,7 @@ async def test_cards_get_the_map_at_the_start(plane: Plane) -> None:
         assert [document.map for document in documents] == [map_of(plane.content)] * 2
         assert documents[0].version == documents[1].version
         reports = {(report := await plane.reports.get()).card: report for _ in range(2)}
-        assert {report.outcome.state for report in reports.values()} == {State.ACCEPTED}
+        assert {report.outcome.state for report in reports.values()} == {PushState.ACCEPTED}
         assert reports["card-2"].edition == 1
 
 
@@ -159,7 +159,7 @@ async def test_card_that_hangs_does_not_delay_another(plane: Plane) -> None:
     async with plane.card("card-1", answer=lambda _: None) as one, plane.card("card-2") as two, plane.run():
         await one.next()
         await two.next()
-        assert (await plane.report("card-2")).outcome.state is State.ACCEPTED
+        assert (await plane.report("card-2")).outcome.state is PushState.ACCEPTED
 
 
 async def test_map_is_renewed_before_it_expires(plane: Plane) -> None:
@@ -171,7 +171,7 @@ async def test_map_is_renewed_before_it_expires(plane: Plane) -> None:
         assert versions == sorted(set(versions))
         issued = [document.issued_at_s for document in documents]
         assert issued == sorted(set(issued))
-        assert (await plane.report("card-1")).outcome.state is State.ACCEPTED
+        assert (await plane.report("card-1")).outcome.state is PushState.ACCEPTED
     reports = [plane.reports.get_nowait() for _ in range(plane.reports.qsize())]
     assert [report for report in reports if report.card == "card-1"] == []  # nothing has changed
 
@@ -179,11 +179,11 @@ async def test_map_is_renewed_before_it_expires(plane: Plane) -> None:
 async def test_card_that_is_not_there_is_tried_again(plane: Plane) -> None:
     async with plane.run():
         report = await plane.report("card-1")
-        assert report.outcome.state is State.UNREACHABLE
+        assert report.outcome.state is PushState.UNREACHABLE
         assert "No such file or directory" in report.outcome.reason
         async with plane.card("card-1") as one:
             await one.next()
-            assert (await plane.report("card-1")).outcome.state is State.ACCEPTED
+            assert (await plane.report("card-1")).outcome.state is PushState.ACCEPTED
 
 
 async def test_card_that_comes_late_gets_a_document_that_is_not_old(plane: Plane) -> None:
@@ -216,9 +216,9 @@ async def served(plane: Plane) -> int:
     """Be card-1 until it has the map and the control plane has said so; return the version."""
     async with plane.card("card-1") as one:
         version = (await one.next()).version
-        while (await plane.report("card-1")).outcome.state is not State.ACCEPTED:
+        while (await plane.report("card-1")).outcome.state is not PushState.ACCEPTED:
             pass
-    assert (await plane.report("card-1")).outcome.state is State.UNREACHABLE
+    assert (await plane.report("card-1")).outcome.state is PushState.UNREACHABLE
     return version
 
 
@@ -249,9 +249,9 @@ async def test_refusal_is_reported_once_whatever_its_numbers(plane: Plane) -> No
         for _ in range(3):
             await one.next()
         report = await plane.report("card-1")
-        assert (report.outcome.state, report.outcome.reason) == (State.REFUSED, "map: expired 1 s ago")
+        assert (report.outcome.state, report.outcome.reason) == (PushState.REFUSED, "map: expired 1 s ago")
         one.answer = ok
-        assert (await plane.report("card-1")).outcome.state is State.ACCEPTED
+        assert (await plane.report("card-1")).outcome.state is PushState.ACCEPTED
 
 
 async def test_refused_map_is_sent_again_until_the_card_takes_it(plane: Plane) -> None:
@@ -259,9 +259,9 @@ async def test_refused_map_is_sent_again_until_the_card_takes_it(plane: Plane) -
     async with plane.card("card-1", answer=lambda _: b'{"error": "map: a clock is wrong"}\n') as one, plane.run():
         versions = [(await one.next()).version for _ in range(4)]
         assert versions == sorted(set(versions))  # a card that keeps the last one would refuse it
-        assert (await plane.report("card-1")).outcome.state is State.REFUSED
+        assert (await plane.report("card-1")).outcome.state is PushState.REFUSED
         one.answer = ok
-        assert (await plane.report("card-1")).outcome.state is State.ACCEPTED
+        assert (await plane.report("card-1")).outcome.state is PushState.ACCEPTED
 
 
 async def test_refused_map_is_sent_again_also_if_the_card_closes_each_connection(
@@ -476,8 +476,8 @@ async def test_push_once_sends_to_all_at_the_same_time(plane: Plane) -> None:
             await both.wait()  # each waits for the other, and so would a push after the other
         reports = await pushing
         assert [(report.card, report.outcome.state) for report in reports] == [
-            ("card-1", State.ACCEPTED),
-            ("card-2", State.ACCEPTED),
+            ("card-1", PushState.ACCEPTED),
+            ("card-2", PushState.ACCEPTED),
         ]
         assert reports[0].outcome.version == reports[1].outcome.version
 
@@ -485,4 +485,4 @@ async def test_push_once_sends_to_all_at_the_same_time(plane: Plane) -> None:
 async def test_push_once_says_what_became_of_each(plane: Plane) -> None:
     async with plane.card("card-1", answer=lambda _: b'{"error": "no"}\n'):
         reports = await push_once(map_of(plane.content), signer=make_signer(), timeout_s=PATIENCE_S)
-    assert [report.outcome.state for report in reports] == [State.REFUSED, State.UNREACHABLE]
+    assert [report.outcome.state for report in reports] == [PushState.REFUSED, PushState.UNREACHABLE]

@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from srd.file_transfer.digests import chunk_digest
 from srd.file_transfer.directory import Directory
-from srd.file_transfer.inbox import Inbox
+from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, Offer, decode_untrusted, encode
 from srd.file_transfer.receiving import FileReceiver
 from srd.file_transfer.sending import FileSender
@@ -92,7 +92,7 @@ async def ends(
     """Give a sender and the record of the receiver; when it ends, the receiver has ended, too."""
     async with pair(config=PLAIN if mapped else SMALL) as (_, _, here, there):
         sender = FileSender(here, mapped=mapped, retry_for_s=retry_for_s)
-        inbox = Inbox(Directory(output, overwrite=overwrite))
+        inbox = TransferSessions(Directory(output, overwrite=overwrite))
         record = Record(on_resume=on_resume)
         receiving = asyncio.ensure_future(FileReceiver(there, inbox=inbox, watcher=record).receive())
         try:

@@ -16,7 +16,7 @@ import pytest
 from srd.errors import PeerError
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.inbox import Inbox
+from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.pipe_source import PipeSource
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_PIPE_CHUNKS, PIPE_WINDOW, Offer
@@ -123,7 +123,7 @@ def outgoing(payload: bytes | None = None, *, name: str = "-") -> Iterator[tuple
 
 
 @asynccontextmanager
-async def session(inbox: Inbox, *, retry_for_s: int = 0) -> AsyncIterator[tuple[FileSender, Record]]:
+async def session(inbox: TransferSessions, *, retry_for_s: int = 0) -> AsyncIterator[tuple[FileSender, Record]]:
     async with pair() as (_, _, here, there):
         sender, record = FileSender(here, retry_for_s=retry_for_s, sender="5" * 32), Record()
         receiving = asyncio.ensure_future(FileReceiver(there, inbox=inbox, watcher=record).receive())
@@ -153,7 +153,7 @@ async def send(sender: FileSender, *files: Outgoing) -> list[FileEnd]:
 
 
 @asynccontextmanager
-async def scripted(inbox: Inbox) -> AsyncIterator[tuple[Peer, Record]]:
+async def scripted(inbox: TransferSessions) -> AsyncIterator[tuple[Peer, Record]]:
     """Give a scripted sender's peer."""
     async with pair() as (_, _, here, there):
         record = Record()
@@ -193,7 +193,7 @@ async def last_answer(sender: Peer) -> dict[str, Any]:
 @pytest.mark.parametrize("size_bytes", [0, 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 7, (PIPE_WINDOW + 9) * CHUNK_BYTES])
 async def test_pipe__into_a_directory(output: Path, size_bytes: int) -> None:
     payload = content(size_bytes, seed=1)
-    inbox = Inbox(Directory(output, overwrite=False))
+    inbox = TransferSessions(Directory(output, overwrite=False))
     async with session(inbox) as (sender, record):
         with outgoing(payload, name="sub/a.tar") as (file, _):
             assert await send(sender, file) == [Sent("sub/a.tar", size_bytes, "blake3", digest_of(payload))]
@@ -209,7 +209,7 @@ async def test_pipe__into_a_directory(output: Path, size_bytes: int) -> None:
 async def test_standard_output__takes_a_pipe_or_a_file(tmp_path: Path, size_bytes: int, *, is_pipe: bool) -> None:
     payload = content(size_bytes, seed=1)
     with standard_output() as (place, reader):
-        inbox = Inbox(place)
+        inbox = TransferSessions(place)
         async with session(inbox) as (sender, record):
             if is_pipe:
                 with outgoing(payload) as (file, _):
@@ -224,7 +224,7 @@ async def test_standard_output__takes_a_pipe_or_a_file(tmp_path: Path, size_byte
 
 async def test_pipe__is_sent_after_files_and_directories(tmp_path: Path, output: Path) -> None:
     path = file_of(tmp_path, 2 * CHUNK_BYTES + 1)
-    inbox = Inbox(Directory(output, overwrite=False))
+    inbox = TransferSessions(Directory(output, overwrite=False))
     async with session(inbox) as (sender, record):
         with outgoing(b"abc", name="b") as (pipe, _):
             file, directory = Outgoing(path, "d/a.bin", transfer="1" * 32), Outgoing(tmp_path, "d")
@@ -238,7 +238,7 @@ async def test_pipe__is_sent_after_files_and_directories(tmp_path: Path, output:
 async def test_pipe__a_line_arrives_while_it_is_open() -> None:
     """Nothing waits for a full chunk."""
     with standard_output() as (place, reader), outgoing() as (file, write):
-        inbox = Inbox(place)
+        inbox = TransferSessions(place)
         async with session(inbox) as (sender, _):
             sending = asyncio.ensure_future(send(sender, file))
             for number in range(1, 4):
@@ -265,7 +265,7 @@ async def test_standard_output__a_reader_that_pauses_holds_the_sender_up(monkeyp
     monkeypatch.setattr(FileSender, "_post", watched)
     payload = content(2 * PIPE_WINDOW * CHUNK_BYTES, seed=2)
     with standard_output(is_open=False) as (place, reader), outgoing(payload) as (file, _):
-        inbox = Inbox(place)
+        inbox = TransferSessions(place)
         async with session(inbox) as (sender, _):
             sending = asyncio.ensure_future(send(sender, file))
             await until(lambda: read_chunks(file) > PIPE_WINDOW + BATCHES)
@@ -282,7 +282,7 @@ async def test_standard_output__a_reader_that_leaves_bad_flow() -> None:
     reading, writing = os.pipe()
     place = StandardOutput(writing)
     os.close(reading)
-    inbox = Inbox(place)
+    inbox = TransferSessions(place)
     async with session(inbox, retry_for_s=60) as (sender, record):
         with outgoing(b"abc") as (file, _):
             (outcome,) = await send(sender, file)
@@ -309,7 +309,7 @@ async def test_pipe__the_next_attempt_resumes(output: Path, *, has_directory: bo
     """What was taken is not sent again; what was read and not taken is."""
     payload = content(9 * CHUNK_BYTES + 5, seed=4)
     with standard_output() as (out, reader), outgoing(name="a.tar") as (file, write):
-        inbox = Inbox(Directory(output, overwrite=False) if has_directory else out)
+        inbox = TransferSessions(Directory(output, overwrite=False) if has_directory else out)
         async with session(inbox, retry_for_s=60) as (sender, record):
             sending = asyncio.ensure_future(send(sender, file))
             write(payload[: 5 * CHUNK_BYTES])
@@ -329,7 +329,7 @@ async def test_pipe__the_next_attempt_resumes(output: Path, *, has_directory: bo
 async def test_pipe__a_restarted_receiver_has_lost_it_bad_flow(output: Path) -> None:
     with outgoing(name="a.tar") as (file, write):
         for number in range(2):
-            inbox = Inbox(Directory(output, overwrite=False))
+            inbox = TransferSessions(Directory(output, overwrite=False))
             async with session(inbox, retry_for_s=60) as (sender, _):
                 sending = asyncio.ensure_future(send(sender, file))
                 if number:
@@ -349,7 +349,7 @@ async def test_pipe__a_restarted_receiver_has_lost_it_bad_flow(output: Path) -> 
 
 async def test_pipe__a_received_one_is_confirmed_again(output: Path) -> None:
     """The sender lost its peer before the answer."""
-    inbox = Inbox(Directory(output, overwrite=False))
+    inbox = TransferSessions(Directory(output, overwrite=False))
     for chunks_there in (0, 5):
         async with pair() as (_, _, sender, there):
             record = Record()
@@ -370,7 +370,7 @@ async def test_pipe__a_received_one_is_confirmed_again(output: Path) -> None:
 
 
 async def test_expire__of_a_pipe_removes_it(output: Path) -> None:
-    inbox = Inbox(Directory(output, overwrite=False))
+    inbox = TransferSessions(Directory(output, overwrite=False))
     async with scripted(inbox) as (sender, record):
         await begin(sender, NAMED, chunk_bytes=1024, retry_for_s=60)
         await put_file(sender, FIVE, chunk_bytes=1024, indices=[0])
@@ -390,7 +390,7 @@ async def test_expire__of_a_pipe_removes_it(output: Path) -> None:
 
 
 async def test_pipe__without_a_name_is_refused_with_the_remedy_bad_flow(output: Path) -> None:
-    async with scripted(Inbox(Directory(output, overwrite=False))) as (sender, record):
+    async with scripted(TransferSessions(Directory(output, overwrite=False))) as (sender, record):
         (refused,) = (await begin(sender, PIPE))["files"]
         assert refused["reason"].endswith("needs a name in the receiver's directory: add --name NAME to srd send")
         assert len(record.failures) == 1
@@ -399,7 +399,7 @@ async def test_pipe__without_a_name_is_refused_with_the_remedy_bad_flow(output: 
 
 async def test_standard_output__two_files_are_refused_with_the_remedy_bad_flow() -> None:
     with standard_output() as (place, reader):
-        async with scripted(Inbox(place)) as (sender, record):
+        async with scripted(TransferSessions(place)) as (sender, record):
             refused = await begin(sender, files_left=1)
             assert (refused["kind"], refused["again"]) == ("refuse", False)
             assert "takes one file; send an archive: tar c DIRECTORY | srd send - HOST" in refused["reason"]
@@ -409,7 +409,7 @@ async def test_standard_output__two_files_are_refused_with_the_remedy_bad_flow()
 
 async def test_standard_output__a_file_of_one_chunk_without_its_digest_is_not_written_bad_flow() -> None:
     with standard_output() as (place, reader):
-        async with scripted(Inbox(place)) as (sender, _):
+        async with scripted(TransferSessions(place)) as (sender, _):
             await begin(sender, size=3)
             await put(sender, b"abc", index=0)
             await end(sender, b"abc")
@@ -427,7 +427,7 @@ async def test_standard_output__a_file_of_one_chunk_without_its_digest_is_not_wr
     ],
 )
 async def test_pipe__a_wrong_end_bad_flow(output: Path, chunks: int | None, digest: str, reason: str) -> None:
-    async with scripted(Inbox(Directory(output, overwrite=False))) as (sender, _):
+    async with scripted(TransferSessions(Directory(output, overwrite=False))) as (sender, _):
         await begin(sender, NAMED, chunk_bytes=1024)
         await put_file(sender, FIVE, chunk_bytes=1024)
         taken = 0
@@ -440,7 +440,7 @@ async def test_pipe__a_wrong_end_bad_flow(output: Path, chunks: int | None, dige
 
 
 async def test_pipe__ends_twice_bad_flow(output: Path) -> None:
-    async with scripted(Inbox(Directory(output, overwrite=False))) as (sender, _):
+    async with scripted(TransferSessions(Directory(output, overwrite=False))) as (sender, _):
         await begin(sender, NAMED, chunk_bytes=1024)
         for _ in range(2):
             await finish(sender, FIVE, chunks=5)
@@ -450,7 +450,7 @@ async def test_pipe__ends_twice_bad_flow(output: Path) -> None:
 
 
 async def test_pipe__a_file_after_it_bad_flow(output: Path) -> None:
-    async with scripted(Inbox(Directory(output, overwrite=False))) as (sender, _):
+    async with scripted(TransferSessions(Directory(output, overwrite=False))) as (sender, _):
         await begin(sender, NAMED)
         refused = await begin(sender, {**NAMED, "transfer": "1" * 32})
         assert (refused["kind"], refused["reason"]) == ("refuse", "a file after a pipe was offered")
@@ -503,7 +503,7 @@ async def test_send__a_peer_that_is_lost_while_the_pipe_is_silent_bad_flow() -> 
 
 def test_inbox__keeps_a_limited_number() -> None:
     with standard_output() as (place, _):
-        inbox = Inbox(place)
+        inbox = TransferSessions(place)
         offers = [Offer("-", 0, 1024, f"{number:032x}", is_pipe=True) for number in range(100)]
         store = place.store(offers[0], stop=threading.Event())
         for offer in offers:

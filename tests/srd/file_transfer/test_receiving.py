@@ -20,7 +20,7 @@ from srd.errors import PeerError
 from srd.file_transfer import directory
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError, TransferInterruptedError
-from srd.file_transfer.inbox import Inbox, NotStartedError
+from srd.file_transfer.inbox import NotStartedError, TransferSessions
 from srd.file_transfer.partial_file import PartialFile
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_FILES
 from srd.file_transfer.receiving import FileReceiver
@@ -45,7 +45,7 @@ Ended = asyncio.Future[None]
 
 
 @asynccontextmanager
-async def sharing(inbox: Inbox) -> AsyncIterator[tuple[Peer, Ended, Record]]:
+async def sharing(inbox: TransferSessions) -> AsyncIterator[tuple[Peer, Ended, Record]]:
     """Give (a scripted sender's peer, the receiver's future, its record); any number may share an inbox."""
     async with pair() as (_, _, here, there):
         record = Record()
@@ -60,7 +60,7 @@ async def sharing(inbox: Inbox) -> AsyncIterator[tuple[Peer, Ended, Record]]:
 
 @asynccontextmanager
 async def receiving(output: Path, *, overwrite: bool = False) -> AsyncIterator[tuple[Peer, Ended, Record]]:
-    inbox = Inbox(Directory(output, overwrite=overwrite))
+    inbox = TransferSessions(Directory(output, overwrite=overwrite))
     async with sharing(inbox) as ends:
         yield ends
     inbox.close()
@@ -550,7 +550,7 @@ async def put_chunks(sender: Peer, *indices: int) -> None:
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("is_another_sender", [False, True])
 async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: bool, is_another_sender: bool) -> None:
-    first = Inbox(Directory(output, overwrite=False))
+    first = TransferSessions(Directory(output, overwrite=False))
     async with sharing(first) as (sender, future, record):
         assert (await begin(sender, **KEPT))["chunks"] == 0
         await put_chunks(sender, 0, 1, 4)
@@ -560,7 +560,7 @@ async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: 
         assert isinstance(error, TransferInterruptedError)
         assert str(error) == "the sender gave up: a chunk failed"
         assert [is_kept for _, is_kept in files] == [True]
-    second = Inbox(Directory(output, overwrite=False)) if is_restarted else first
+    second = TransferSessions(Directory(output, overwrite=False)) if is_restarted else first
     async with sharing(second) as (sender, _, record):
         sender_id = {"sender": "6" * 32} if is_another_sender else {}
         accepted = await begin(sender, **KEPT, **sender_id)
@@ -576,7 +576,7 @@ async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: 
 
 
 async def test_receive__another_attempt_ends_a_stalled_one(output: Path) -> None:
-    inbox = Inbox(Directory(output, overwrite=False))
+    inbox = TransferSessions(Directory(output, overwrite=False))
     async with sharing(inbox) as (old, lost, old_record), sharing(inbox) as (new, _, record):
         await begin(old, **KEPT)
         await put_chunks(old, 0)
@@ -604,7 +604,7 @@ async def test_receive__one_transfer_twice_in_a_session_bad_flow(output: Path) -
 
 async def test_receive__a_received_file_is_confirmed_again(output: Path) -> None:
     """The sender lost its peer before the answer: its file is not refused as existing."""
-    inbox = Inbox(Directory(output, overwrite=False))
+    inbox = TransferSessions(Directory(output, overwrite=False))
     async with sharing(inbox) as (sender, _, record):
         await begin(sender, **KEPT)
         await put_chunks(sender, 0, 1, 2, 3, 4)
@@ -627,7 +627,7 @@ async def test_receive__a_received_file_is_confirmed_again(output: Path) -> None
 
 
 async def test_receive__senders_are_limited(output: Path) -> None:
-    inbox = Inbox(Directory(output, overwrite=False), max_transfers=1)
+    inbox = TransferSessions(Directory(output, overwrite=False), max_transfers=1)
     async with sharing(inbox) as (one, _, _), sharing(inbox) as (two, future, _record):
         await begin(one, **KEPT)
         answer = await begin(two, **{**KEPT, "transfer": "f" * 32})
@@ -643,7 +643,7 @@ async def test_receive__open_files_are_limited_and_a_session_has_always_one(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("srd.file_transfer.inbox.MAX_OPEN_FILES", 2)
-    inbox = Inbox(Directory(output, overwrite=False))
+    inbox = TransferSessions(Directory(output, overwrite=False))
     async with sharing(inbox) as (one, _, _), sharing(inbox) as (two, _, _record):
         await send_control(one, "offer", **offer_fields(file(0), file(1), file(2)))
         assert set(await all_answered(one, 2)) == {0, 1}
@@ -662,7 +662,7 @@ async def test_receive__an_idle_peer_costs_nothing_and_is_not_kept(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("srd.file_transfer.receiving.OFFER_WITHIN_S", 0.05)
-    inbox = Inbox(Directory(output, overwrite=False))
+    inbox = TransferSessions(Directory(output, overwrite=False))
     async with pair() as (_, _, _, there):
         files, threads = open_files(), set(threading.enumerate())  # of which an earlier test's may end meanwhile
         receiver = FileReceiver(there, inbox=inbox)

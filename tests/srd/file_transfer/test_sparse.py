@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from srd.file_transfer.chunk_file import BLOCK_BYTES, ChunkFile
 from srd.file_transfer.directory import Directory
 from srd.file_transfer.errors import TransferError
-from srd.file_transfer.inbox import Inbox
+from srd.file_transfer.inbox import TransferSessions
 from srd.file_transfer.outgoing import Outgoing
 from srd.file_transfer.protocol import CHUNK_BYTES, MAX_RANGES
 from srd.file_transfer.sending import FileSender, Sent
@@ -113,7 +113,7 @@ async def test_send__holes_are_not_sent_and_are_holes(
 async def test_send__holes_are_zeros_on_standard_output(tmp_path: Path) -> None:
     path = with_holes(tmp_path, 5 * MIB, (2 * MIB, 5))
     reading, writing = os.pipe()
-    reader, inbox = Reader(reading), Inbox(StandardOutput(writing))
+    reader, inbox = Reader(reading), TransferSessions(StandardOutput(writing))
     async with session(inbox) as (sender, _):
         await sender.send(path)
     inbox.close()
@@ -128,7 +128,7 @@ async def test_send__the_next_attempt_sends_what_is_missing_between_verified_chu
     """Chunk 1 is lost with the first attempt; the others are not sent again."""
     path = with_holes(tmp_path, 9 * MIB, (0, 4 * MIB), (7 * MIB, MIB)) if has_holes else file_of(tmp_path, 6 * MIB)
     file = Outgoing(path, path.name, transfer="1" * 32)
-    inbox, posted = Inbox(Directory(output, overwrite=False)), list[int]()
+    inbox, posted = TransferSessions(Directory(output, overwrite=False)), list[int]()
     post = FileSender._post
 
     def without_1(self: FileSender, offered: Any, each: Any) -> None:

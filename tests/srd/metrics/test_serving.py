@@ -65,7 +65,7 @@ async def test_serving__many_who_ask_at_once_get_one_snapshot() -> None:
                 read += name == "ended_stats"
                 return getattr(a, name)
 
-        source = module.Source(Counting(), title="t", render=lambda *_, **__: ("", b""))  # type: ignore[arg-type]
+        source = module.SnapshotSource(Counting(), title="t", render=lambda *_, **__: ("", b""))  # type: ignore[arg-type]
         await asyncio.gather(*(source.metrics("") for _ in range(50)), *(source.peers("") for _ in range(50)))
         source.close()
         assert read == 1

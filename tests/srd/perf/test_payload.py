@@ -5,17 +5,17 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from srd.perf.payload import NUMBERS, SOURCE_BYTES, Shifted, Source
+from srd.perf.payload import NUMBERS, SOURCE_BYTES, PayloadSource, Shifted
 
 
 @pytest.fixture(params=[1, 1000, 1 << 20, 3 << 20, 16 << 20])
-def source(request: pytest.FixtureRequest) -> Iterator[Source]:
-    made = Source(request.param)
+def source(request: pytest.FixtureRequest) -> Iterator[PayloadSource]:
+    made = PayloadSource(request.param)
     yield made
     made.close()
 
 
-def test_blocks_lie_in_the_source_and_follow_each_other_elsewhere(source: Source) -> None:
+def test_blocks_lie_in_the_source_and_follow_each_other_elsewhere(source: PayloadSource) -> None:
     block_bytes = source.offset(1)
     for number in (0, 1, 7, NUMBERS - 1, NUMBERS):
         assert 0 <= source.offset(number) <= source.size_bytes - block_bytes
@@ -24,7 +24,7 @@ def test_blocks_lie_in_the_source_and_follow_each_other_elsewhere(source: Source
 
 
 def test_difference__names_the_first_byte_that_is_wrong() -> None:
-    source = Source(1000)
+    source = PayloadSource(1000)
     right = source.array[2000:3000].copy()
     assert source.difference(2000, right) is None
     assert source.difference(1000, right) == 0  # another block
@@ -35,9 +35,9 @@ def test_difference__names_the_first_byte_that_is_wrong() -> None:
     source.close()
 
 
-@pytest.mark.parametrize("kind", [Source, Shifted])
+@pytest.mark.parametrize("kind", [PayloadSource, Shifted])
 @pytest.mark.parametrize("size", [1, 4097, (2 << 20) + 1, 5_000_001])
-def test_source__of_any_length_of_block(kind: type[Source], size: int) -> None:
+def test_source__of_any_length_of_block(kind: type[PayloadSource], size: int) -> None:
     source = kind(size)
     blocks = [source.block(number) for number in range(4)]
     assert {len(block) for block in blocks} == {size}

@@ -12,7 +12,7 @@ from srd.perf.control import VERSION, Control, Kind, encode
 from srd.perf.errors import PerfError
 from srd.perf.parameters import Direction, Parameters, Protocol
 from srd.perf.parameters import encode as encode_parameters
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 from srd.perf.running import Running
 from srd.perf.tcp_socket import CUBIC, why_unavailable
 from tests.patience import PATIENCE_S
@@ -104,12 +104,12 @@ async def until_free(server: Served) -> None:
 @pytest.mark.parametrize("protocol", SRD_AND_TCP)
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.REVERSE])
 async def test_a_wrong_byte_is_found(protocol: Protocol, direction: Direction, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Damaged(Source):
+    class Damaged(PayloadSource):
         def __init__(self, block_bytes: int) -> None:
             super().__init__(block_bytes)
             self.array[12_345] ^= 1
 
-    monkeypatch.setattr("srd.perf.client.Source", Damaged)
+    monkeypatch.setattr("srd.perf.client.PayloadSource", Damaged)
     async with served() as server:
         with pytest.raises(PerfError, match=r"stream 1: byte 12345 .*is not what was sent"):
             await server.run(parameters(protocol, direction=direction))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from dataclasses import dataclass, field
 from typing import Final
 
 from nitro_emu.efa import verbs
@@ -50,44 +51,28 @@ class GID(PyverbsObject):
         return self.gid
 
 
+@dataclass(eq=False)
 class GlobalRoute(PyverbsObject):
     """The part of an address that crosses subnets. An EFA device uses only the GID."""
 
-    def __init__(
-        self,
-        dgid: GID | None = None,
-        flow_label: int = 0,
-        sgid_index: int = 0,
-        hop_limit: int = 1,
-        traffic_class: int = 0,
-    ) -> None:
-        self.dgid = dgid or GID()
-        self.flow_label = flow_label
-        self.sgid_index = sgid_index
-        self.hop_limit = hop_limit
-        self.traffic_class = traffic_class
+    dgid: GID = field(default_factory=GID)
+    flow_label: int = 0
+    sgid_index: int = 0
+    hop_limit: int = 1
+    traffic_class: int = 0
 
 
+@dataclass(eq=False)
 class AHAttr(PyverbsObject):
     """What an address handle is created from."""
 
-    def __init__(
-        self,
-        dlid: int = 0,
-        sl: int = 0,
-        src_path_bits: int = 0,
-        static_rate: int = 0,
-        is_global: int = 0,
-        port_num: int = 1,
-        gr: GlobalRoute | None = None,
-    ) -> None:
-        self.dlid = dlid
-        self.sl = sl
-        self.src_path_bits = src_path_bits
-        self.static_rate = static_rate
-        self.is_global = is_global
-        self.port_num = port_num
-        self.gr = gr
+    dlid: int = 0
+    sl: int = 0
+    src_path_bits: int = 0
+    static_rate: int = 0
+    is_global: int = 0
+    port_num: int = 1
+    gr: GlobalRoute | None = None
 
 
 class AH(PyverbsCM):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from dataclasses import dataclass
 from typing import Final
 
 from nitro_emu.efa import verbs
@@ -50,38 +51,23 @@ class CompChannel(PyverbsCM):
             raise PyverbsRDMAError("Received event on an unexpected CQ")
 
 
+@dataclass(eq=False)
 class WC(PyverbsObject):
     """A completion. `imm_data` is in network order."""
 
-    def __init__(  # noqa: PLR0917 - pyverbs' signature
-        self,
-        wr_id: int = 0,
-        status: int = 0,
-        opcode: int = 0,
-        vendor_err: int = 0,
-        byte_len: int = 0,
-        qp_num: int = 0,
-        src_qp: int = 0,
-        imm_data: int = 0,
-        wc_flags: int = 0,
-        pkey_index: int = 0,
-        slid: int = 0,
-        sl: int = 0,
-        dlid_path_bits: int = 0,
-    ) -> None:
-        self.wr_id = wr_id
-        self.status = status
-        self.opcode = opcode
-        self.vendor_err = vendor_err
-        self.byte_len = byte_len
-        self.qp_num = qp_num
-        self.src_qp = src_qp
-        self.imm_data = imm_data
-        self.wc_flags = wc_flags
-        self.pkey_index = pkey_index
-        self.slid = slid
-        self.sl = sl
-        self.dlid_path_bits = dlid_path_bits
+    wr_id: int = 0
+    status: int = 0
+    opcode: int = 0
+    vendor_err: int = 0
+    byte_len: int = 0
+    qp_num: int = 0
+    src_qp: int = 0
+    imm_data: int = 0
+    wc_flags: int = 0
+    pkey_index: int = 0
+    slid: int = 0
+    sl: int = 0
+    dlid_path_bits: int = 0
 
     @classmethod
     def of(cls, completion: verbs.WorkCompletion) -> WC:
@@ -151,26 +137,17 @@ class PollCqAttr(PyverbsObject):
         self.comp_mask = 0
 
 
+@dataclass(eq=False)
 class CqInitAttrEx(PyverbsObject):
     """What an extended completion queue is created from."""
 
-    def __init__(
-        self,
-        cqe: int = 100,
-        channel: CompChannel | None = None,
-        comp_vector: int = 0,
-        wc_flags: int = 0,
-        comp_mask: int = 0,
-        flags: int = 0,
-        parent_domain: object = None,
-    ) -> None:
-        self.cqe = cqe
-        self.channel = channel
-        self.comp_vector = comp_vector
-        self.wc_flags = wc_flags
-        self.comp_mask = comp_mask
-        self.flags = flags
-        self.parent_domain = parent_domain
+    cqe: int = 100
+    channel: CompChannel | None = None
+    comp_vector: int = 0
+    wc_flags: int = 0
+    comp_mask: int = 0
+    flags: int = 0
+    parent_domain: object = None
 
 
 class CQEX(_Queue):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Final
 
 from nitro_emu.efa import verbs
@@ -28,102 +29,66 @@ _MODIFIABLE: Final = int(
 )
 
 
+@dataclass(eq=False)
 class QPCap(PyverbsObject):
     """Sizes of a queue pair."""
 
-    def __init__(
-        self,
-        max_send_wr: int = 1,
-        max_recv_wr: int = 10,
-        max_send_sge: int = 1,
-        max_recv_sge: int = 1,
-        max_inline_data: int = 0,
-    ) -> None:
-        self.max_send_wr = max_send_wr
-        self.max_recv_wr = max_recv_wr
-        self.max_send_sge = max_send_sge
-        self.max_recv_sge = max_recv_sge
-        self.max_inline_data = max_inline_data
+    max_send_wr: int = 1
+    max_recv_wr: int = 10
+    max_send_sge: int = 1
+    max_recv_sge: int = 1
+    max_inline_data: int = 0
 
 
+@dataclass(eq=False)
 class QPInitAttr(PyverbsObject):
     """What a queue pair is created from."""
 
-    def __init__(
-        self,
-        qp_type: int = ibv_qp_type.IBV_QPT_UD,
-        qp_context: object = None,
-        scq: CQ | CQEX | None = None,
-        rcq: CQ | CQEX | None = None,
-        srq: object = None,
-        cap: QPCap | None = None,
-        sq_sig_all: int = 1,
-    ) -> None:
-        self.qp_type = qp_type
-        self.qp_context = qp_context
+    qp_type: int = ibv_qp_type.IBV_QPT_UD
+    qp_context: object = None
+    scq: InitVar[CQ | CQEX | None] = None
+    rcq: InitVar[CQ | CQEX | None] = None
+    srq: object = None
+    cap: QPCap = field(default_factory=QPCap)
+    sq_sig_all: int = 1
+
+    def __post_init__(self, scq: CQ | CQEX | None, rcq: CQ | CQEX | None) -> None:
         self.send_cq = scq
         self.recv_cq = rcq
-        self.srq = srq
-        self.cap = cap or QPCap()
-        self.sq_sig_all = sq_sig_all
 
 
+@dataclass(eq=False)
 class QPInitAttrEx(QPInitAttr):
     """What a queue pair is created from, extended. What `comp_mask` does not name is ignored."""
 
-    def __init__(  # noqa: PLR0917 - pyverbs' signature
-        self,
-        qp_type: int = ibv_qp_type.IBV_QPT_UD,
-        qp_context: object = None,
-        scq: CQ | CQEX | None = None,
-        rcq: CQ | CQEX | None = None,
-        srq: object = None,
-        cap: QPCap | None = None,
-        sq_sig_all: int = 0,
-        comp_mask: int = 0,
-        pd: PD | None = None,
-        xrcd: object = None,
-        create_flags: int = 0,
-        max_tso_header: int = 0,
-        source_qpn: int = 0,
-        hash_conf: object = None,
-        ind_table: object = None,
-        send_ops_flags: int = 0,
-    ) -> None:
-        super().__init__(qp_type, qp_context, scq, rcq, srq, cap, sq_sig_all)
-        self.comp_mask = comp_mask
-        self.pd = pd
-        self.xrcd = xrcd
-        self.create_flags = create_flags
-        self.max_tso_header = max_tso_header
-        self.source_qpn = source_qpn
-        self.hash_conf = hash_conf
-        self.ind_table = ind_table
-        self.send_ops_flags = send_ops_flags
+    sq_sig_all: int = 0
+    comp_mask: int = 0
+    pd: PD | None = None
+    xrcd: object = None
+    create_flags: int = 0
+    max_tso_header: int = 0
+    source_qpn: int = 0
+    hash_conf: object = None
+    ind_table: object = None
+    send_ops_flags: int = 0
 
 
+@dataclass(eq=False)
 class QPAttr(PyverbsObject):
     """What can be changed, or asked for."""
 
-    def __init__(
-        self,
-        qp_state: int = ibv_qp_state.IBV_QPS_INIT,
-        cur_qp_state: int = ibv_qp_state.IBV_QPS_RESET,
-        port_num: int = 1,
-        path_mtu: int = 1024,
-    ) -> None:
-        self.qp_state = qp_state
-        self.cur_qp_state = cur_qp_state
-        self.port_num = port_num
-        self.path_mtu = path_mtu
-        self.qkey = 0
-        self.pkey_index = 0
-        self.dest_qp_num = 0
-        self.sq_psn = 0
-        self.rq_psn = 0
-        self.rnr_retry = 0
-        self.en_sqd_async_notify = 0
-        self.cap = QPCap()
+    qp_state: int = ibv_qp_state.IBV_QPS_INIT
+    cur_qp_state: int = ibv_qp_state.IBV_QPS_RESET
+    port_num: int = 1
+    path_mtu: int = 1024
+    qkey: int = field(default=0, init=False)
+    pkey_index: int = field(default=0, init=False)
+    dest_qp_num: int = field(default=0, init=False)
+    sq_psn: int = field(default=0, init=False)
+    rq_psn: int = field(default=0, init=False)
+    rnr_retry: int = field(default=0, init=False)
+    en_sqd_async_notify: int = field(default=0, init=False)
+    cap: QPCap = field(default_factory=QPCap, init=False)
 
 
 class QP(PyverbsCM):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from nitro_emu.efa import verbs
 from pyverbs.addr import AH
@@ -12,57 +13,46 @@ from pyverbs.libibverbs_enums import ibv_send_flags, ibv_wr_opcode
 from pyverbs.pyverbs_error import PyverbsUserError
 
 
+@dataclass(eq=False)
 class SGE(PyverbsObject):
     """A buffer."""
 
-    def __init__(self, addr: int, length: int, lkey: int) -> None:
-        self.addr = addr
-        self.length = length
-        self.lkey = lkey
+    addr: int
+    length: int
+    lkey: int
 
     def verbs(self) -> verbs.Sge:
         """Return it as the driver has it."""
         return verbs.Sge(self.addr, self.length, self.lkey)
 
 
+@dataclass(eq=False)
 class RecvWR(PyverbsObject):
     """A receive request."""
 
-    def __init__(
-        self, wr_id: int = 0, num_sge: int = 0, sg: Sequence[SGE] | None = None, next_wr: RecvWR | None = None
-    ) -> None:
-        self.wr_id = wr_id
-        self.num_sge = num_sge
-        self.sg = sg
-        self.next_wr = next_wr
+    wr_id: int = 0
+    num_sge: int = 0
+    sg: Sequence[SGE] | None = None
+    next_wr: RecvWR | None = None
 
     def verbs(self) -> verbs.RecvRequest:
         """Return it as the driver has it."""
         return verbs.RecvRequest(self.wr_id, _sges(self.sg, count=self.num_sge))
 
 
+@dataclass(eq=False)
 class SendWR(PyverbsObject):
     """A send request. `imm_data` is in network order."""
 
-    def __init__(
-        self,
-        wr_id: int = 0,
-        opcode: int = ibv_wr_opcode.IBV_WR_SEND,
-        num_sge: int = 0,
-        imm_data: int = 0,
-        sg: Sequence[SGE] | None = None,
-        send_flags: int = ibv_send_flags.IBV_SEND_SIGNALED,
-        next_wr: SendWR | None = None,
-    ) -> None:
-        self.wr_id = wr_id
-        self.opcode = opcode
-        self.num_sge = num_sge
-        self.imm_data = imm_data
-        self.sg = sg
-        self.send_flags = send_flags
-        self.next_wr = next_wr
-        self._ah: AH | None = None
-        self._remote = (0, 0)
+    wr_id: int = 0
+    opcode: int = ibv_wr_opcode.IBV_WR_SEND
+    num_sge: int = 0
+    imm_data: int = 0
+    sg: Sequence[SGE] | None = None
+    send_flags: int = ibv_send_flags.IBV_SEND_SIGNALED
+    next_wr: SendWR | None = None
+    _ah: AH | None = field(default=None, init=False, repr=False)
+    _remote: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
 
     def set_wr_ud(self, ah: AH, rqpn: int, rqkey: int) -> None:
         """Set where it goes."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netns.backends.virtual.event_queue import EventQueue
-from netns.backends.virtual.virtual_link import Inbox, JsonLines, Packet, PacketEvent, PacketFlow, VirtualLink
+from netns.backends.virtual.virtual_link import HostArrivals, JsonLines, Packet, PacketEvent, PacketFlow, VirtualLink
 from netns.netem.queue import Netem
 from netns.netem.shape import Shape
 
@@ -29,10 +29,10 @@ class Route:
     def __init__(self, *shapes: Shape | None, seed: int = 1) -> None:
         self.events = EventQueue()
         self.events.remaining = self.hand_over
-        self.filled: list[Inbox] = []
+        self.filled: list[HostArrivals] = []
         self.arrived: list[tuple[int, int]] = []
         self.marks: list[int] = []
-        inbox = Inbox(self.filled)
+        inbox = HostArrivals(self.filled)
         inbox.receive = self.receive
         self.virtual_links = tuple(
             VirtualLink(f"n{index}>n{index + 1}", shape=shape, seed=seed + index, events=self.events)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nitro_emu.efa.abi import io
 from nitro_emu.efa.abi.io import rx_lane, rx_source_lane, tx_lane
 from nitro_emu.efa.abi.memory import cq_doorbell, ring_phase
-from nitro_emu.efa.card.completion_queue import CompletionQueue
+from nitro_emu.efa.card.completion_queue import CardCompletionQueue
 from nitro_emu.efa.card.shared import EventSender
 from nitro_emu.efa.verbs import COMPLETION
 
@@ -26,12 +26,12 @@ class Program:
 
     def __init__(self, depth: int, *, entry_bytes: int = 16, events: EventSender | None = None) -> None:
         self.depth, self.entry_bytes, self.word, self.consumed, self.overruns = depth, entry_bytes, 0, 0, 0
-        self.cq = CompletionQueue(
+        self.cq = CardCompletionQueue(
             5, slot=0, depth=depth, entry_bytes=entry_bytes, doorbell=lambda: self.word, events=events,
             on_completion=lambda: None, on_overrun=self._on_overrun,
         )  # fmt: skip
 
-    def _on_overrun(self, cq: CompletionQueue) -> None:
+    def _on_overrun(self, cq: CardCompletionQueue) -> None:
         assert cq is self.cq
         self.overruns += 1
 

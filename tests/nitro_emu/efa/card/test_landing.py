@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_emu.efa.card.landing import Piece, land_batch, land_message
-from nitro_emu.efa.card.recv_queue import RecvRequest
+from nitro_emu.efa.card.recv_queue import PostedReceive
 
 IOVA = 0x7000_0000_0000
 SIZE = 4096
@@ -37,8 +37,8 @@ class Memory:
         assert self.bytes.tobytes() == bytes(self.expected)
 
 
-def request(buffers: list[tuple[int, int, int]]) -> RecvRequest:
-    return RecvRequest(1, sum(length for _, length, _ in buffers), tuple(buffers))
+def request(buffers: list[tuple[int, int, int]]) -> PostedReceive:
+    return PostedReceive(1, sum(length for _, length, _ in buffers), tuple(buffers))
 
 
 def model(memory: Memory, data: bytes, buffers: list[tuple[int, int, int]]) -> bool:

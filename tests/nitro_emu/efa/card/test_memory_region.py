@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from devmem.registry import Access
 from nitro_emu.efa.abi.enums import AdminStatus
-from nitro_emu.efa.card.memory_region import MemoryRegion, map_untrusted, new_rkey
-from nitro_emu.efa.card.objects import ProtectionDomain
+from nitro_emu.efa.card.memory_region import CardMemoryRegion, map_untrusted, new_rkey
+from nitro_emu.efa.card.objects import CardProtectionDomain
 from nitro_emu.errors import AdminError
 
 PAGE = 4096
@@ -35,15 +35,15 @@ def memfd(size: int = 4 * PAGE, *, seals: int = fcntl.F_SEAL_SHRINK) -> Iterator
         os.close(fd)
 
 
-unused: list[MemoryRegion] = []
+unused: list[CardMemoryRegion] = []
 
 
 @contextmanager
-def registered(*, iova: int, length: int) -> Iterator[tuple[MemoryRegion, ProtectionDomain]]:
-    domain = ProtectionDomain(1)
+def registered(*, iova: int, length: int) -> Iterator[tuple[CardMemoryRegion, CardProtectionDomain]]:
+    domain = CardProtectionDomain(1)
     with memfd() as fd:
         region = map_untrusted(fd, offset=0, length=iova % PAGE + length, permissions=BOTH)
-    memory = MemoryRegion(
+    memory = CardMemoryRegion(
         region, pd=domain, iova=iova, length=length, permissions=BOTH, lkey=1, rkey=2, on_unused=unused.append
     )
     try:
@@ -74,8 +74,8 @@ def test_the_place_is_the_programs_memory() -> None:
     with memfd() as fd:
         os.pwrite(fd, bytes(range(256)), PAGE + 100)
         region = map_untrusted(fd, offset=PAGE, length=100 + 256, permissions=0)
-        memory = MemoryRegion(
-            region, pd=ProtectionDomain(1), iova=0x5000_0064, length=256, permissions=0, lkey=1, rkey=2,
+        memory = CardMemoryRegion(
+            region, pd=CardProtectionDomain(1), iova=0x5000_0064, length=256, permissions=0, lkey=1, rkey=2,
             on_unused=unused.append,
         )  # fmt: skip
         assert memory.view.tobytes() == bytes(range(256))

@@ -11,10 +11,10 @@ from devmem.region import Region
 from nitro_emu.efa.abi import io
 from nitro_emu.efa.abi.commands import ModifyQp
 from nitro_emu.efa.abi.enums import AdminStatus, ModifyMask, QpState
-from nitro_emu.efa.card.completion_queue import CompletionQueue
-from nitro_emu.efa.card.objects import ProtectionDomain
-from nitro_emu.efa.card.queue_pair import QueuePair
-from nitro_emu.efa.card.recv_queue import RecvQueue, RecvRequest
+from nitro_emu.efa.card.completion_queue import CardCompletionQueue
+from nitro_emu.efa.card.objects import CardProtectionDomain
+from nitro_emu.efa.card.queue_pair import CardQueuePair
+from nitro_emu.efa.card.recv_queue import CardRecvQueue, PostedReceive
 from nitro_emu.errors import AdminError
 
 NOBODY: Any = None
@@ -26,20 +26,20 @@ ALLOWED = {
 
 
 @pytest.fixture
-def qp() -> Iterator[QueuePair]:
+def qp() -> Iterator[CardQueuePair]:
     cqs = [
-        CompletionQueue(
+        CardCompletionQueue(
             number, slot=0, depth=4, entry_bytes=16, doorbell=lambda: 0, events=None, on_completion=lambda: None,
             on_overrun=lambda _: None,
         )
         for number in (1, 2)
     ]  # fmt: skip
     region = Region(4096)
-    rq = RecvQueue(memoryview(region), depth=8, doorbell=lambda: 0)
-    domain = ProtectionDomain(1, users=1)
+    rq = CardRecvQueue(memoryview(region), depth=8, doorbell=lambda: 0)
+    domain = CardProtectionDomain(1, users=1)
     for cq in cqs:
         cq.users = 1
-    pair = QueuePair(3, NOBODY, 0, domain, cqs[0], cqs[1], region, None, rq, is_unsolicited=False)
+    pair = CardQueuePair(3, NOBODY, 0, domain, cqs[0], cqs[1], region, None, rq, is_unsolicited=False)
     yield pair
     pair.close()
     assert [domain.users, cqs[0].users, cqs[1].users] == [0, 0, 0]
@@ -49,7 +49,7 @@ def qp() -> Iterator[QueuePair]:
 
 @pytest.mark.parametrize("before", QpState)
 @pytest.mark.parametrize("after", QpState)
-def test_the_table(qp: QueuePair, before: QpState, after: QpState) -> None:
+def test_the_table(qp: CardQueuePair, before: QpState, after: QpState) -> None:
     qp.state = before
     command = ModifyQp(ModifyMask.QP_STATE | ModifyMask.QKEY, 3, qp_state=after, qkey=77)
     if (before, after) in ALLOWED:
@@ -63,7 +63,7 @@ def test_the_table(qp: QueuePair, before: QpState, after: QpState) -> None:
 
 
 @pytest.mark.parametrize("state", QpState)
-def test_which_states_receive(qp: QueuePair, state: QpState) -> None:
+def test_which_states_receive(qp: CardQueuePair, state: QpState) -> None:
     qp.state = state
     assert qp.receives is (state in {RTR, RTS, SQD})
 
@@ -78,14 +78,14 @@ def test_which_states_receive(qp: QueuePair, state: QpState) -> None:
         ModifyQp(ModifyMask.QP_STATE | ModifyMask.RNR_RETRY, 3, qp_state=INIT, rnr_retry=8),
     ],
 )
-def test_what_is_refused_changes_nothing(qp: QueuePair, command: ModifyQp) -> None:
+def test_what_is_refused_changes_nothing(qp: CardQueuePair, command: ModifyQp) -> None:
     with pytest.raises(AdminError) as caught:
         qp.modify(command)
     assert caught.value.status == AdminStatus.ILLEGAL_PARAMETER
     assert (qp.state, qp.rnr_retry) == (RESET, 0)
 
 
-def test_only_what_the_mask_names_is_set(qp: QueuePair) -> None:
+def test_only_what_the_mask_names_is_set(qp: CardQueuePair) -> None:
     qp.modify(ModifyQp(0, 3, qp_state=INIT, qkey=1, sq_psn=2, rnr_retry=3))
     assert (qp.state, qp.qkey, qp.sq_psn, qp.rnr_retry) == (RESET, 0, 0, 0)
     mask = ModifyMask.QKEY | ModifyMask.SQ_PSN | ModifyMask.RNR_RETRY
@@ -93,7 +93,7 @@ def test_only_what_the_mask_names_is_set(qp: QueuePair) -> None:
     assert (qp.state, qp.qkey, qp.sq_psn, qp.rnr_retry) == (RESET, 1, 2, 7)
 
 
-def test_reservations_belong_to_a_peer_and_a_length(qp: QueuePair) -> None:
+def test_reservations_belong_to_a_peer_and_a_length(qp: CardQueuePair) -> None:
     assert qp.rq is not None
     posted = _post(qp, count=6)
     qp.reserve_send(1, length=10, requests=qp.rq.reserve(2))
@@ -111,7 +111,7 @@ def test_reservations_belong_to_a_peer_and_a_length(qp: QueuePair) -> None:
     assert _ids(qp.take_send(2, length=10, count=1)) == posted[2:3]
 
 
-def test_reset_forgets_what_was_reserved(qp: QueuePair) -> None:
+def test_reset_forgets_what_was_reserved(qp: CardQueuePair) -> None:
     assert qp.rq is not None
     _post(qp, count=2)
     qp.reserve_send(1, length=10, requests=qp.rq.reserve(2))
@@ -123,7 +123,7 @@ def test_reset_forgets_what_was_reserved(qp: QueuePair) -> None:
     assert not qp.rq.available
 
 
-def _post(qp: QueuePair, *, count: int) -> list[int]:
+def _post(qp: CardQueuePair, *, count: int) -> list[int]:
     with memoryview(qp.region) as ring:
         for number in range(count):
             raw = io.pack_rx(req_id=number + 100, address=1, length=10, lkey=1)
@@ -134,5 +134,5 @@ def _post(qp: QueuePair, *, count: int) -> list[int]:
     return [number + 100 for number in range(count)]
 
 
-def _ids(requests: list[RecvRequest]) -> list[int]:
+def _ids(requests: list[PostedReceive]) -> list[int]:
     return [request.req_id for request in requests]

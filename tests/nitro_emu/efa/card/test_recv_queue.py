@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from nitro_emu.efa.abi import io
 from nitro_emu.efa.abi.memory import COUNTER_MASK
-from nitro_emu.efa.card.recv_queue import Buffer, RecvQueue, RecvRequest
+from nitro_emu.efa.card.recv_queue import Buffer, CardRecvQueue, PostedReceive
 from nitro_emu.errors import AbiError
 
 Named = tuple[int, tuple[Buffer, ...]]
@@ -25,11 +25,13 @@ class Program:
     depth: int
     counter: int = 0
     ring: bytearray = field(init=False)
-    queue: RecvQueue = field(init=False)
+    queue: CardRecvQueue = field(init=False)
 
     def __post_init__(self) -> None:
         self.ring = bytearray(self.depth * io.RX_DESC_BYTES)
-        self.queue = RecvQueue(memoryview(self.ring), depth=self.depth, doorbell=lambda: self.counter & COUNTER_MASK)
+        self.queue = CardRecvQueue(
+            memoryview(self.ring), depth=self.depth, doorbell=lambda: self.counter & COUNTER_MASK
+        )
 
     def write(self, raw: bytes) -> None:
         at = self.counter % self.depth * io.RX_DESC_BYTES
@@ -42,7 +44,7 @@ class Program:
             self.write(io.pack_rx(req_id=req_id, address=address, length=length, lkey=lkey, first=first, last=last))
 
 
-def named(requests: Iterable[RecvRequest]) -> list[Named]:
+def named(requests: Iterable[PostedReceive]) -> list[Named]:
     return [(request.req_id, request.buffers) for request in requests]
 
 
@@ -54,7 +56,7 @@ class ReceiveQueueMachine(RuleBasedStateMachine):
         self.program = Program(depth)
         self.queue = self.program.queue
         self.posted: deque[Named] = deque()  # not reserved, in order
-        self.reserved: list[list[RecvRequest]] = []
+        self.reserved: list[list[PostedReceive]] = []
         self.unfetched: list[Named] = []
         self.req_id = 0
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from nitro_emu.efa.card.requester import INDEX_BITS, Request, Requester
+from nitro_emu.efa.card.requester import INDEX_BITS, CardRequest, CardRequester
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
@@ -31,12 +31,12 @@ class Rig:
             post=lambda _peer, _wr: None, cancel=lambda _peer, *, request: self.cancelled.append(request >> INDEX_BITS)
         )
         vf: Any = SimpleNamespace(tables=None, endpoint=SimpleNamespace(engine=lambda: engine))
-        self.requester = Requester(vf)
+        self.requester = CardRequester(vf)
         self.requester._open = Unscanned()
 
     def post(self, qp: Any, handle: Any) -> None:
         wr = WorkRequest(0, 8, opcode=Opcode.SEND)
-        self.requester._start(Request(qp, handle, op=0, length=8, req_ids=[1], memory=(), owner=None, wr=wr))
+        self.requester._start(CardRequest(qp, handle, op=0, length=8, req_ids=[1], memory=(), owner=None, wr=wr))
 
 
 def queue_pair() -> Any:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nitro_emu.efa.abi.memory import COUNTER_MASK, sq_phase
-from nitro_emu.efa.card.send_queue import SendQueue
+from nitro_emu.efa.card.send_queue import CardSendQueue
 from nitro_emu.errors import AbiError
 
 
@@ -17,7 +17,7 @@ class Program:
     def __init__(self, depth: int, *, wqe_bytes: int = 64) -> None:
         self.depth, self.wqe_bytes, self.counter = depth, wqe_bytes, 0
         self.ring = bytearray(depth * wqe_bytes)
-        self.queue = SendQueue(
+        self.queue = CardSendQueue(
             memoryview(self.ring), depth=depth, wqe_bytes=wqe_bytes, doorbell=lambda: self.counter & COUNTER_MASK
         )
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nitro_emu.efa.perf.carrier import LATENCY_DEPTH, Verb, operation_of
-from nitro_emu.efa.perf.end import Address, End
+from nitro_emu.efa.perf.end import Address, QueuePairEnd
 from nitro_emu.efa.perf.session import run_client, run_server
 from nitro_emu.efa.verbs import SendOp
 from srd.perf.control import VERSION, Control, Kind
@@ -44,7 +44,7 @@ def run_dirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, P
 
 
 def opening(run_dir: Path) -> Any:
-    return partial(End, device="efa_0", run_dir=run_dir, events=False)
+    return partial(QueuePairEnd, device="efa_0", run_dir=run_dir, events=False)
 
 
 @asynccontextmanager
@@ -86,7 +86,7 @@ def shifted(post: Callable[..., None], verb: Verb) -> Callable[..., None]:
     """Return what posts, after some right requests, those of `verb` from a place that is one byte off."""
     posted = 0
 
-    def wrong(self: End, op: SendOp, offsets: Any, **options: Any) -> None:
+    def wrong(self: QueuePairEnd, op: SendOp, offsets: Any, **options: Any) -> None:
         nonlocal posted
         posted += op is OPS[verb]
         if posted > 2 and op is SendOp.RDMA_READ:
@@ -111,9 +111,11 @@ async def test_payload_of_another_place_is_found(
     latency = tool == "pingpong"
     (count,) = await measured(run_dirs, verb, latency=latency)
     assert count > ITERATIONS
-    monkeypatch.setattr(End, "post", shifted(End.post, verb))
-    request_of = End.send_request  # of SENDs one at a time
-    monkeypatch.setattr(End, "send_request", lambda self, offset, **options: request_of(self, offset + 1, **options))
+    monkeypatch.setattr(QueuePairEnd, "post", shifted(QueuePairEnd.post, verb))
+    request_of = QueuePairEnd.send_request  # of SENDs one at a time
+    monkeypatch.setattr(
+        QueuePairEnd, "send_request", lambda self, offset, **options: request_of(self, offset + 1, **options)
+    )
     with pytest.raises(PerfError, match="is not what was sent"):
         await measured(run_dirs, verb, latency=latency)
 

@@ -27,7 +27,7 @@ from nitro_emu.efa.verbs import (
     QueuePair,
     RecvRequest,
 )
-from nitro_emu.efa.verbs.link import Link
+from nitro_emu.efa.verbs.link import CardConnection
 from nitro_emu.errors import VerbsError
 from tests.nitro_emu.efa.verbs.fake_card import FEATURES, GID, FakeCard
 from tests.nitro_emu.efa.verbs.rig import Rig
@@ -333,9 +333,9 @@ def test_what_the_card_made_is_destroyed_if_its_descriptors_do_not_fit(
     card: FakeCard, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """The kernel drops descriptors that the process has no room for."""
-    receive = Link._receive
+    receive = CardConnection._receive
 
-    def receive_one_less(link: Link, command_id: int) -> tuple[bytes, list[int]]:
+    def receive_one_less(link: CardConnection, command_id: int) -> tuple[bytes, list[int]]:
         data, fds = receive(link, command_id)
         if fds:
             os.close(fds.pop())
@@ -346,7 +346,7 @@ def test_what_the_card_made_is_destroyed_if_its_descriptors_do_not_fit(
         cq = CompletionQueue(context, 16)
         before = descriptors()
         with monkeypatch.context() as patch:
-            patch.setattr(Link, "_receive", receive_one_less)
+            patch.setattr(CardConnection, "_receive", receive_one_less)
             with pytest.raises(VerbsError, match="raise ulimit -n") as raised:
                 make_one(kind, pd, channel, cq)
         assert raised.value.errno == errno.EMFILE

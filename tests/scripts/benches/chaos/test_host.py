@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from scripts.benches.chaos.host import internet_checksum
-from scripts.benches.chaos.run import Run
+from scripts.benches.chaos.run import ChaosRun
 from scripts.benches.chaos.scenario import Conditions, Message, Scenario
 from srd.proto.config import ProtocolConfig
 
@@ -41,7 +41,7 @@ FAULT_FREE = Scenario(
 
 
 def test_fault_free__all_is_delivered_and_memory_is_freed() -> None:
-    run = Run(FAULT_FREE)
+    run = ChaosRun(FAULT_FREE)
     report = run.run()
     assert (report.posted, report.delivered, report.failed, report.violations) == (20, 20, 0, [])
     assert len(run.responder._free) == 100
@@ -52,7 +52,7 @@ def test_fault_free__all_is_delivered_and_memory_is_freed() -> None:
     "conditions", [Conditions(duplicate=0.3), Conditions(late=0.3, late_s=0.004), Conditions(flip=0.1)], ids=str
 )
 def test_conditions__occur_without_violations(conditions: Conditions) -> None:
-    run = Run(replace(FAULT_FREE, conditions=conditions))
+    run = ChaosRun(replace(FAULT_FREE, conditions=conditions))
     report = run.run()
     assert (report.delivered, report.failed, report.violations) == (20, 0, [])
     receiver = run.responder.core.peer(next(iter(run.responder.peers.values()))).receiver
@@ -64,7 +64,9 @@ def test_conditions__occur_without_violations(conditions: Conditions) -> None:
 def test_pool__a_packet_without_a_slot_is_dropped_and_retransmitted() -> None:
     """Memory for little more than the credit, held by the application: a duplicate finds no slot."""
     config = replace(FAULT_FREE.config, receive_window_bytes=60_000, max_message_bytes=60_000)
-    run = Run(replace(FAULT_FREE, config=config, pool_packets=8, conditions=Conditions(duplicate=0.5), release_s=0.01))
+    run = ChaosRun(
+        replace(FAULT_FREE, config=config, pool_packets=8, conditions=Conditions(duplicate=0.5), release_s=0.01)
+    )
     report = run.run()
     assert (report.delivered, report.failed, report.violations) == (20, 0, [])
     assert run.responder.full > 0

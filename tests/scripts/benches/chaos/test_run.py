@@ -12,7 +12,7 @@ import pytest
 from scripts.benches.case import Request
 from scripts.benches.cases import chaos
 from scripts.benches.chaos import host as host_module
-from scripts.benches.chaos.run import Run, run_scenario
+from scripts.benches.chaos.run import ChaosRun, run_scenario
 from scripts.benches.chaos.scenario import Flaw, Kind, Outage, Restart, Withdrawal
 from scripts.benches.chaos.target import Bytes, Keys
 from srd.proto.base.seqset import SequenceSet, mask
@@ -37,7 +37,7 @@ def test_chaos__no_violations(first: int, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_restart__of_the_receiver_fails_requests() -> None:
-    report = Run(replace(FAULT_FREE, restarts=(Restart("h2", 0.1105),))).run()
+    report = ChaosRun(replace(FAULT_FREE, restarts=(Restart("h2", 0.1105),))).run()
     assert report.violations == []
     assert report.failed > 0
     assert report.delivered + report.failed >= report.posted
@@ -45,7 +45,7 @@ def test_restart__of_the_receiver_fails_requests() -> None:
 
 def test_outage__of_all_spines_fails_requests() -> None:
     outages = tuple(Outage(f"spine{number}", 0.1101, 1.8) for number in range(1, 5))
-    report = Run(replace(FAULT_FREE, outages=outages)).run()
+    report = ChaosRun(replace(FAULT_FREE, outages=outages)).run()
     assert report.violations == []
     assert report.failed > 0
 
@@ -62,7 +62,7 @@ REMOTE = replace(
 
 
 def test_writes_and_reads__land_and_immediates_are_delivered() -> None:
-    report = Run(REMOTE).run()
+    report = ChaosRun(REMOTE).run()
     assert (report.posted, report.placed, report.delivered, report.failed) == (20, 20, 7, 0)
     assert report.violations == []
 
@@ -70,7 +70,7 @@ def test_writes_and_reads__land_and_immediates_are_delivered() -> None:
 @pytest.mark.parametrize("flaw", [Flaw.KEY, Flaw.RANGE])
 def test_flaw__only_flawed_requests_are_refused(flaw: Flaw) -> None:
     messages = tuple(replace(message, flaw=flaw if n % 2 else Flaw.NONE) for n, message in enumerate(REMOTE.messages))
-    run = Run(replace(REMOTE, messages=messages))
+    run = ChaosRun(replace(REMOTE, messages=messages))
     report = run.run()
     assert report.violations == []
     bad = Status.REMOTE_ERROR_BAD_ADDRESS
@@ -79,7 +79,7 @@ def test_flaw__only_flawed_requests_are_refused(flaw: Flaw) -> None:
 
 @pytest.mark.parametrize("host", ["h1", "h2"])
 def test_withdrawal__of_keys_fails_their_requests(host: str) -> None:
-    run = Run(replace(REMOTE, withdrawals=(Withdrawal(host, 0.1112), Withdrawal(host, 0.1142))))
+    run = ChaosRun(replace(REMOTE, withdrawals=(Withdrawal(host, 0.1112), Withdrawal(host, 0.1142))))
     report = run.run()
     assert report.violations == []
     assert len(run.hosts[host].keys.targets) == 3
@@ -89,7 +89,7 @@ def test_withdrawal__of_keys_fails_their_requests(host: str) -> None:
 
 def test_cancel__completes_flushed_and_frees_memory() -> None:
     messages = tuple(replace(message, cancel_after_s=0.0001 * n) for n, message in enumerate(FAULT_FREE.messages))
-    run = Run(replace(FAULT_FREE, messages=messages))
+    run = ChaosRun(replace(FAULT_FREE, messages=messages))
     report = run.run()
     assert report.violations == []
     assert report.failed > 0

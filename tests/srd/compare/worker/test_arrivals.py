@@ -8,7 +8,7 @@ import pytest
 
 from srd.compare.worker.arrivals import BlockArrivals, WorkloadError
 from srd.compare.worker.plan import BLOCK_BYTES
-from srd.perf.payload import Source
+from srd.perf.payload import PayloadSource
 
 
 class Clock:
@@ -19,18 +19,18 @@ class Clock:
 
 
 @pytest.fixture
-def source() -> Iterator[Source]:
-    made = Source(BLOCK_BYTES)
+def source() -> Iterator[PayloadSource]:
+    made = PayloadSource(BLOCK_BYTES)
     yield made
     made.close()
 
 
-def sent(source: Source, *, flow: int, block: int, at: int, length: int) -> memoryview:
+def sent(source: PayloadSource, *, flow: int, block: int, at: int, length: int) -> memoryview:
     offset = source.offset(flow + block) + at
     return memoryview(source.array[offset : offset + length].tobytes())
 
 
-def test_arrivals__in_any_order(source: Source) -> None:
+def test_arrivals__in_any_order(source: PayloadSource) -> None:
     arrivals = BlockArrivals(source)
     arrivals.expect({5: BLOCK_BYTES + 10})
     assert not arrivals.arrived(5, block=1, at=0, data=sent(source, flow=5, block=1, at=0, length=10))
@@ -40,7 +40,7 @@ def test_arrivals__in_any_order(source: Source) -> None:
     assert (arrivals.complete, arrivals.size_bytes) == (True, BLOCK_BYTES + 10)
 
 
-def test_arrivals__a_wrong_byte_is_found(source: Source) -> None:
+def test_arrivals__a_wrong_byte_is_found(source: PayloadSource) -> None:
     arrivals = BlockArrivals(source)
     arrivals.expect({5: 100})
     data = bytearray(sent(source, flow=5, block=0, at=10, length=90))
@@ -49,7 +49,7 @@ def test_arrivals__a_wrong_byte_is_found(source: Source) -> None:
         arrivals.arrived(5, block=0, at=10, data=memoryview(data))
 
 
-def test_arrivals__of_another_block_are_wrong(source: Source) -> None:
+def test_arrivals__of_another_block_are_wrong(source: PayloadSource) -> None:
     arrivals = BlockArrivals(source)
     arrivals.expect({5: 100, 6: 100})
     with pytest.raises(WorkloadError, match="is not what was sent"):
@@ -57,14 +57,14 @@ def test_arrivals__of_another_block_are_wrong(source: Source) -> None:
 
 
 @pytest.mark.parametrize("expected", [{}, {5: 99}])
-def test_arrivals__more_than_expected(source: Source, expected: dict[int, int]) -> None:
+def test_arrivals__more_than_expected(source: PayloadSource, expected: dict[int, int]) -> None:
     arrivals = BlockArrivals(source)
     arrivals.expect(expected)
     with pytest.raises(WorkloadError, match="more bytes have arrived than it has"):
         arrivals.arrived(5, block=0, at=0, data=sent(source, flow=5, block=0, at=0, length=100))
 
 
-def test_arrivals__the_byte_that_tries_a_connection_does_not_count(source: Source) -> None:
+def test_arrivals__the_byte_that_tries_a_connection_does_not_count(source: PayloadSource) -> None:
     arrivals = BlockArrivals(source)
     arrivals.expect({})
     assert arrivals.arrived(0, block=0, at=0, data=sent(source, flow=0, block=0, at=0, length=1))
@@ -72,7 +72,7 @@ def test_arrivals__the_byte_that_tries_a_connection_does_not_count(source: Sourc
 
 
 @pytest.mark.parametrize(("missing", "longest"), [(0, 3.0), (1, 10.0)])
-def test_stall__also_at_the_end_if_something_is_missing(source: Source, missing: int, longest: float) -> None:
+def test_stall__also_at_the_end_if_something_is_missing(source: PayloadSource, missing: int, longest: float) -> None:
     clock = Clock()
     arrivals = BlockArrivals(source, clock=clock)
     arrivals.expect({5: 2 + missing})

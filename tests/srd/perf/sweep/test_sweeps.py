@@ -15,7 +15,7 @@ from srd.perf.control import VERSION, Control, Kind
 from srd.perf.errors import PerfError
 from srd.perf.figures import BandwidthFigures, LatencyFigures
 from srd.perf.parameters import Protocol
-from srd.perf.payload import Shifted, Source
+from srd.perf.payload import PayloadSource, Shifted
 from srd.perf.sweep import measures
 from srd.perf.sweep.carrier import Joined
 from srd.perf.sweep.kernel import in_thread
@@ -72,7 +72,7 @@ async def test_a_time_instead_of_iterations(operation: Operation, protocol: Prot
             assert all(row.figures.iterations >= 1 for row in await server.sweep(wanted))
 
 
-class DamagedSource(Source):
+class DamagedSource(PayloadSource):
     def __init__(self, block_bytes: int) -> None:
         super().__init__(block_bytes)
         self.array[5] ^= 1
