@@ -23,6 +23,7 @@ PURE = (
     "netns/backends/kernel/netem_options.py",
     "netns/backends/virtual/*",
     "netns/placement/*",
+    "netns/governance/*",
 )
 
 

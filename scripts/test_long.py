@@ -73,6 +73,7 @@ PURE: Final = tuple(
         "netns/backends/kernel/test_netem_options.py",
         "netns/backends/virtual",
         "netns/faults/test_schedule.py",
+        "netns/governance",
         "netns/lab/test_plan.py",
         "netns/netem",
         "netns/placement",

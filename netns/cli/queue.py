@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from netns.examples import file_named
 from netns.governance.cluster import Cluster
 from netns.governance.dispatch import GRACE_S, Dispatcher
 from netns.governance.kueue_file import cluster_of, read_cluster
+from netns.governance.model import FlavorResource
 from netns.governance.store import Row, Store
 from netns.inventory.fabric_layers import nodes_of
 from netns.placement.job import read_job
@@ -220,10 +221,10 @@ def drain(*, cluster_queue: str, resume: bool, as_json: bool, path: Path) -> Non
 def status(*, as_json: bool, path: Path) -> None:
     """Show each cluster queue: its quota, what is used and borrowed, who waits."""
     with _store(path) as store:
-        cluster, rows, drained = _cluster(store), store.rows(live=True), store.drained()
+        cluster, rows, drained, used = _cluster(store), store.rows(live=True), store.drained(), store.used()
     if cluster is None:
         raise GovernanceError("no queues yet: srd-lab queue run CLUSTER defines them")
-    found = _queues(cluster, rows, drained)
+    found = _queues(cluster, rows, drained, used)
     if as_json:
         print_json(found)
         return
@@ -245,17 +246,19 @@ def status(*, as_json: bool, path: Path) -> None:
     print_table(shown)
 
 
-def _queues(cluster: Cluster, rows: Sequence[Row], drained: set[str]) -> list[dict[str, Any]]:
-    """Return a line for each queue, flavor and resource; use is counted for jobs on the queue's first flavor."""
+def _queues(
+    cluster: Cluster, rows: Sequence[Row], drained: set[str], used_by: Mapping[int, Mapping[FlavorResource, int]]
+) -> list[dict[str, Any]]:
+    """Return a line for each queue, flavor and resource."""
     of_local = {each.key: each.cluster_queue for each in cluster.local_queues}
     found = []
     for each in cluster.queues:
         own = [row for row in rows if of_local.get(row.queue) == each.name]
         active = [row for row in own if row.phase != "pending"]
         for group in each.groups:
-            for number, (flavor, quotas) in enumerate(group.flavors):
+            for flavor, quotas in group.flavors:
                 for resource, quota in quotas.items():
-                    used = 0 if number else sum(_takes(row, resource) for row in active)
+                    used = sum(used_by.get(row.id, {}).get((flavor, resource), 0) for row in active)
                     found.append(
                         {
                             "queue": each.name,
@@ -271,12 +274,6 @@ def _queues(cluster: Cluster, rows: Sequence[Row], drained: set[str]) -> list[di
                         }
                     )
     return found
-
-
-def _takes(row: Row, resource: str) -> int:
-    if resource == "pods":
-        return row.job.ranks
-    return sum(request.count * request.requests.get(resource, 0) for request in row.job.requests())
 
 
 @queue.command()

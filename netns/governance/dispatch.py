@@ -126,7 +126,8 @@ class Dispatcher:
         row, workload = self._rows[key], self.state.workloads[key]
         assert workload.admission is not None  # noqa: S101 - it was admitted just now
         hosts = hosts_of(workload.admission)
-        if not self._store.set_phase(row.id, "running", now=now, reason="Admitted", hosts=hosts):
+        used = workload.used()
+        if not self._store.set_phase(row.id, "running", now=now, reason="Admitted", hosts=hosts, used=used):
             self.state.forget(key, now=now)
             del self._rows[key]
             return

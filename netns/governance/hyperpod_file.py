@@ -151,7 +151,7 @@ def read_hyperpod(documents: Iterable[Mapping[Any, Any]]) -> Cluster:
             for team in teams
         ),
         priorities={f"{each.Name}-priority": each.Weight for each in scheduler.PriorityClasses},
-        settings=Settings(fair_sharing=BOTH_STRATEGIES if fair else None),
+        settings=Settings(fair_sharing=BOTH_STRATEGIES if fair else None, preemptors_first=fair),
     )
 
 

@@ -30,7 +30,7 @@ from netns.governance.model import (
     Preemption,
     Quota,
 )
-from netns.governance.settings import BOTH_STRATEGIES, PodsReady, Settings
+from netns.governance.settings import BOTH_STRATEGIES, GATES, PodsReady, Settings
 from netns.inventory.nodes import Effect, Taint
 from netns.inventory.quantity import parse_quantity
 from netns.placement.model import Expression, Toleration
@@ -324,6 +324,7 @@ class _Document(_Open):
     value: int | None = None
     fair_sharing: _Fair | None = None
     wait_for_pods_ready: _WaitForPodsReady | None = None
+    feature_gates: dict[str, bool] = {}
     items: tuple[dict[str, Any], ...] = Field(default=(), strict=False)
 
 
@@ -423,7 +424,7 @@ def _settings(document: _Document) -> Settings:
             fair.preemption_strategies == BOTH_STRATEGIES[::-1]
         ):
             raise GovernanceError("fairSharing.preemptionStrategies: give one, or LessThanOrEqualToFinalShare first")
-        found = replace(found, fair_sharing=fair.preemption_strategies or BOTH_STRATEGIES)
+        found = replace(found, fair_sharing=fair.preemption_strategies or BOTH_STRATEGIES, preemptors_first=True)
     if ready is not None and ready.enable:
         again = ready.requeuing_strategy
         found = replace(
@@ -438,7 +439,8 @@ def _settings(document: _Document) -> Settings:
                 ready.block_admission,
             ),
         )
-    return found
+    gates: dict[str, Any] = {GATES[gate]: on for gate, on in document.feature_gates.items() if gate in GATES}
+    return replace(found, **gates)
 
 
 def _check(cluster: Cluster) -> None:

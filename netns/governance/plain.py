@@ -25,27 +25,12 @@ from netns.governance.model import (
     Quota,
     Workload,
 )
-from netns.governance.settings import Settings, UsageSharing
+from netns.governance.settings import GATES, Settings, UsageSharing
 from netns.governance.state import State, boost_of
 from netns.inventory.nodes import Taint
 from netns.placement.model import Affinity, Expression, Term, Toleration
 
 Data = Mapping[str, Any]
-
-GATES = {
-    "PartialAdmission": "partial_admission",
-    "PriorityBoost": "priority_boost",
-    "PrioritySortingWithinCohort": "priority_in_cohort",
-    "PrioritizePreemptorWorkloads": "preemptors_first",
-    "FairSharingPrioritizeNonBorrowing": "prefer_non_borrowing",
-    "FairSharingPreemptWithinNominal": "preempt_within_nominal",
-    "SchedulingEquivalenceHashing": "park_equal_shapes",
-    "FlavorFungibility": "fungibility",
-    "FlavorFungibilityPreserveScanProgress": "keep_scan",
-    "RecomputeAssignmentUponPreemptionTargetsOverlap": "recompute_overlap",
-    "TASRecomputeAssignmentWithinSchedulingCycle": "recompute_placement",
-}
-"""Kueue's feature gates that settings stand for."""
 
 
 def settings_of(data: Data) -> Settings:

@@ -83,3 +83,19 @@ class Settings:
 
     ignore_undeclared: bool = False
     """A resource that no group of the queue covers needs no quota (quotaCheckStrategy IgnoreUndeclared)."""
+
+
+GATES: Final[Mapping[str, str]] = {
+    "PartialAdmission": "partial_admission",
+    "PriorityBoost": "priority_boost",
+    "PrioritySortingWithinCohort": "priority_in_cohort",
+    "PrioritizePreemptorWorkloads": "preemptors_first",
+    "FairSharingPrioritizeNonBorrowing": "prefer_non_borrowing",
+    "FairSharingPreemptWithinNominal": "preempt_within_nominal",
+    "SchedulingEquivalenceHashing": "park_equal_shapes",
+    "FlavorFungibility": "fungibility",
+    "FlavorFungibilityPreserveScanProgress": "keep_scan",
+    "RecomputeAssignmentUponPreemptionTargetsOverlap": "recompute_overlap",
+    "TASRecomputeAssignmentWithinSchedulingCycle": "recompute_placement",
+}
+"""Kueue's feature gates, and the settings that stand for them."""

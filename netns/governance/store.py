@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from netns.base.files import locked_file, write_whole
 from netns.base.yaml_file import mapping_of, validated
 from netns.errors import BackendError, GovernanceError, JobError
+from netns.governance.model import FlavorResource
 from netns.placement.job import WANTED, Job
 
 LIVE: Final = ("pending", "running", "stopping")
@@ -28,6 +29,8 @@ CREATE TABLE IF NOT EXISTS jobs (
   hosts TEXT NOT NULL DEFAULT '[]', restarts INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0,
   changed REAL NOT NULL);
 CREATE UNIQUE INDEX IF NOT EXISTS live ON jobs (name) WHERE phase IN ('pending', 'running', 'stopping');
+CREATE TABLE IF NOT EXISTS used (
+  job INTEGER NOT NULL, flavor TEXT NOT NULL, resource TEXT NOT NULL, amount INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS drained (queue TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS cluster (file TEXT PRIMARY KEY, content BLOB NOT NULL);
 """
@@ -145,10 +148,23 @@ class Store:
         return self.find(str(row.id))
 
     def set_phase(
-        self, row: int, phase: str, *, now: float, reason: str = "", message: str = "", hosts: tuple[str, ...] = ()
+        self,
+        row: int,
+        phase: str,
+        *,
+        now: float,
+        reason: str = "",
+        message: str = "",
+        hosts: tuple[str, ...] = (),
+        used: Mapping[FlavorResource, int] | None = None,
     ) -> bool:
-        """Record what has become of a live job; return False if it was cancelled meanwhile, and so is not started."""
+        """Record what has become of a live job; return False if it was cancelled meanwhile, and so is not started.
+
+        `used`: the quota that it holds, until it no longer runs or stops.
+        """
         with self._transaction():
+            if phase != "stopping":
+                self._base.execute("DELETE FROM used WHERE job = ?", (row,))
             (cancelled,) = self._base.execute("SELECT cancelled FROM jobs WHERE id = ?", (row,)).fetchone()
             if cancelled and phase in ("pending", "running"):
                 self._base.execute("UPDATE jobs SET phase = 'cancelled', changed = ? WHERE id = ?", (now, row))
@@ -158,7 +174,16 @@ class Store:
                 "phase = ?, reason = ?, message = ?, hosts = ?, changed = ? WHERE id = ?",
                 (phase, phase, reason, message, json.dumps(hosts), now, row),
             )
+            amounts = [(row, *fr, amount) for fr, amount in (used or {}).items()]
+            self._base.executemany("INSERT INTO used VALUES (?, ?, ?, ?)", amounts)
         return True
+
+    def used(self) -> dict[int, dict[FlavorResource, int]]:
+        """Return the quota that the jobs hold which run or stop, by their numbers."""
+        found: dict[int, dict[FlavorResource, int]] = {}
+        for job, flavor, resource, amount in self._base.execute("SELECT job, flavor, resource, amount FROM used"):
+            found.setdefault(job, {})[flavor, resource] = amount
+        return found
 
     def explain(self, row: int, *, reason: str, message: str) -> None:
         """Record what a waiting job waits for."""
@@ -172,6 +197,7 @@ class Store:
     def recover(self, *, now: float) -> int:
         """Queue again what was running when the last server ended; return how many."""
         with self._transaction():
+            self._base.execute("DELETE FROM used")
             self._base.execute(
                 "UPDATE jobs SET phase = 'cancelled', changed = ? WHERE cancelled AND phase IN ('running', 'stopping')",
                 (now,),

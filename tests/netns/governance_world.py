@@ -98,9 +98,9 @@ def settle(state: State, *, now: float = 1.0, cycles: int = 60) -> bool:
 
 
 def _may_go_on(state: State, outcome: Outcome) -> bool:
-    """Whether a head was parked, so that there is another one."""
-    parked = {each.workload for each in outcome.waiting}
-    return any(line.active and parked & line.parked.keys() for line in state.lines.values())
+    """Whether a head was parked, so that there is another one, or quota that was booked for it is free for others."""
+    waiting, lines = {each.workload for each in outcome.waiting}, state.lines.values()
+    return any(line.active for line in lines) and any(waiting & line.parked.keys() for line in lines)
 
 
 def admitted(outcome: Outcome) -> list[str]:

@@ -71,12 +71,14 @@ def test_a_borrower_gives_way_and_resumes(tmp_path: Path) -> None:
         with server.dispatcher.children:
             store.submit(_job("borrower", 4), queue="n/b", priority_class="", now=1.0)
             server.until(lambda: ("borrower", "started") in server.lines)
+            assert store.used() == {1: {("f", "cpu"): 4}}
             store.submit(_job("owner", 2, ", topology: {required: 3}"), queue="n/a", priority_class="high", now=2.0)
             server.until(lambda: server.phase("borrower") == "done")
         assert ("borrower", "resumed 1") in server.lines
         assert server.phase("owner") == "done"
         assert "borrower: gives way to owner (InCohortReclamation)" in server.said
         assert store.find("borrower").restarts == 1
+        assert store.used() == {}
 
 
 def test_who_does_not_end_is_killed_after_the_grace(tmp_path: Path) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from netns.governance import Settings
-from netns.governance.model import Cohort
+from netns.governance.model import Cohort, Preemption
 from netns.governance.settings import FINAL_SHARE, INITIAL_SHARE
 from netns.governance.share import share_of
-from tests.netns.governance_world import ANY, CPU, FAIR, admitted, once, preempted, queue, runs, waits, world
+from tests.netns.governance_world import ANY, CPU, FAIR, admitted, once, preempted, queue, runs, settle, waits, world
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,20 @@ def test_the_subtree_with_the_highest_share_gives_way() -> None:
         runs(state, f"r{number}", "r", 1, since=number)
     waits(state, "in", "a", 4)
     assert sorted(preempted(once(state))) == ["l3", "l4", "l5", "l6"]
+
+
+@pytest.mark.parametrize(("first", "ends"), [(False, False), (True, True)])
+def test_who_has_preempted_is_first(*, first: bool, ends: bool) -> None:
+    """Else its victim, with the lower share, gets its place back at once, and again (PrioritizePreemptorWorkloads)."""
+    rules = Preemption("Never", "Any")
+    queues = (
+        queue("a", 1, "right", weight=0.0, preemption=rules),
+        queue("b", 1, "left", weight=0.0, preemption=rules),
+        queue("c", 3, "right", weight=0.0, preemption=rules),
+        queue("d", 4, "left", weight=1.0, preemption=rules),
+    )
+    cohorts = [Cohort("left", "root"), Cohort("right", "root")]
+    state = world(*queues, cohorts=cohorts, settings=replace(FAIR, preemptors_first=first))
+    for number, (at, need) in enumerate((("b", 2), ("a", 8), ("a", 1), ("a", 1), ("d", 1), ("d", 8))):
+        waits(state, f"w{number}", at, need, created=number)
+    assert settle(state) == ends

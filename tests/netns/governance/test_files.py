@@ -54,6 +54,7 @@ spec: {nodeLabels: {type: od}, nodeTaints: [{key: spot, effect: NoSchedule}], to
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 fairSharing: {preemptionStrategies: [LessThanInitialShare]}
+featureGates: {PrioritizePreemptorWorkloads: false, PriorityBoost: true, SomethingElse: true}
 waitForPodsReady: {timeout: 1h30m, blockAdmission: true, requeuingStrategy: {timestamp: Creation, backoffLimitCount: 3}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: a}}
@@ -75,6 +76,7 @@ def test_a_cluster_of_kueue(tmp_path: Path) -> None:
     assert found.topologies == {"racks": ("rack",)}
     assert str(found.flavors[0].taints[0]) == "spot:NoSchedule"
     assert found.settings.fair_sharing == ("LessThanInitialShare",)
+    assert (found.settings.preemptors_first, found.settings.priority_boost) == (False, True)
     ready = found.settings.pods_ready
     assert ready is not None
     assert (ready.timeout_s, ready.block_admission, ready.backoff_limit) == (5400.0, True, 3)

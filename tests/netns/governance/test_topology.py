@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from netns.governance import State
-from netns.governance.model import Flavor, PodSet, Preemption
+from netns.governance.model import Flavor, Group, PodSet, Preemption, Quota
 from netns.governance.room import Room
 from netns.inventory.fabric_layers import nodes_of
 from netns.inventory.layers import levels_of
 from netns.placement.model import DEFAULT_FLAVOR, Request
 from netns.topology.model import leaf_spine
-from tests.netns.governance_world import admitted, once, preempted, queue, reasons, settle, waits, world
+from tests.netns.governance_world import admitted, group, once, preempted, queue, reasons, settle, waits, world
 
 NODES = nodes_of(leaf_spine(leaves=2, spines=2, hosts_per_leaf=4))
 LEVELS = levels_of(NODES)
@@ -87,3 +89,25 @@ def test_room_comes_back() -> None:
     waits(state, "again", "q", podsets=_podset(4))
     settle(state)
     assert _leaves(state, "again") == before
+
+
+@pytest.mark.parametrize(
+    ("flavor", "request_", "rooms", "why"),
+    [
+        ("fabric", None, True, 'Flavor "f" supports only TopologyAwareScheduling'),
+        (None, Request(mode="required", level=LEAF), True, 'Flavor "f" does not support TopologyAwareScheduling'),
+        ("fabric", Request(mode="required", level=LEAF), False, 'Flavor "f" information missing in TAS cache'),
+        ("fabric", Request(mode="required", level="x"), True, 'Flavor "f" does not contain the requested level'),
+    ],
+)
+def test_why_a_flavor_is_not_for_a_job(flavor: str | None, request_: Request | None, *, rooms: bool, why: str) -> None:
+    flavors = [Flavor("f", topology=flavor), Flavor("g")]
+    groups = (group(f=8), Group(("gpu",), (("g", {"gpu": Quota(8)}),)))
+    state = world(
+        queue("q", cohort=None, groups=groups),
+        flavors=flavors,
+        rooms={"f": Room(NODES, levels=LEVELS, flavor=DEFAULT_FLAVOR)} if rooms else {},
+    )
+    waits(state, "in", "q", podsets=(PodSet("main", 1, {"cpu": 1}, topology=request_),))
+    (waiting,) = once(state).waiting
+    assert why in waiting.message

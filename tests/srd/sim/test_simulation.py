@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from srd.proto.config import ProtocolConfig
 from srd.sim.errors import SimulationError
-from srd.sim.simulation import Simulation
+from srd.sim.simulation import COLLECT_AFTER, Simulation
 
 
 def simulation(*, hosts_per_leaf: int = 1) -> Simulation:
@@ -63,3 +65,39 @@ def test_connect__though_the_first_hellos_are_lost() -> None:
         ports.add(port)
         assert connection.remote_peer == connection.destination.peer_of(connection.source.address[0])
     assert len(ports) > 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_run__the_collector_is_as_before(*, fails: bool) -> None:
+    running, before, meanwhile = simulation(), gc.get_threshold(), list[int]()
+
+    def look(_now_ns: int) -> None:
+        meanwhile.append(gc.get_threshold()[0])
+        if fails:
+            raise ValueError
+
+    running.fabric.at(1000, look)
+    try:
+        running.run(seconds=0.001)
+    except ValueError:
+        assert fails
+    assert meanwhile == [COLLECT_AFTER]
+    assert gc.get_threshold() == before
+
+
+def test_run__a_simulation_makes_no_reference_cycles() -> None:
+    """What it has used is free again without the collector, which is why `run` does not let it search often."""
+    running = simulation(hosts_per_leaf=2)
+    connections = running.connect([("h1", "h3"), ("h2", "h4")])
+    gc.collect()
+    gc.disable()
+    try:
+        for connection in connections:
+            for _ in range(50):
+                connection.post(length=20_000)
+            connection.source.serve()
+        running.run(seconds=0.5)
+        assert sum(len(each.deliveries) for each in running.sim_hosts.values()) == 100
+        assert gc.collect() < 100  # each of 2,000 packets, in a cycle, would count
+    finally:
+        gc.enable()
