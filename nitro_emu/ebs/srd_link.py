@@ -46,6 +46,8 @@ class SrdLink:
                 return await future
         except TimeoutError:
             raise LinkError(f"{self.name}: does not answer") from None
+        except PeerError as error:  # it has the address
+            raise LinkError(str(error)) from error
         except SrdError as error:
             raise LinkError(f"{self.name}: {error}") from error
         finally:

@@ -148,9 +148,9 @@ class Delivery:
             raise SrdError(f"{self._label()}: not delivered: {error}") from error
         if not self._is_begun:
             if isinstance(error, PeerError):
-                is_silent = str(error).startswith(("no answer", "nothing listens"))
+                is_silent = any(f": {reason}" in str(error) for reason in ("no answer", "nothing listens"))
                 hint = "; is srd recv running there?" if is_silent else ""
-                raise SrdError(f"{self._destination.name}: {error}{hint}") from error
+                raise SrdError(f"{error}{hint}") from error
             raise error
 
     def _label(self) -> str:
