@@ -142,7 +142,10 @@ def test_two_different_tools(run_dirs: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [(["-d", "efa_9"], "'efa_9' is no device in"), (["--run-dir", "/none"], "no device there; start a card with")],
+    [
+        (["-d", "efa_9"], "'efa_9' is no device in"),
+        (["--run-dir", "/none"], "no device there; start one with nitro-card"),
+    ],
 )
 def test_client_without_its_device_asks_nobody(run_dirs: tuple[str, str], options: list[str], error: str) -> None:
     with server("pingpong", run_dirs[0]) as (serving, port):
