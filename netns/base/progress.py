@@ -77,7 +77,7 @@ class Estimate:
 
     def left_s(self, kinds: Iterable[str]) -> float | None:
         """Return how long all these will take; None: nothing is known."""
-        known = [(self.part_s(kind), count) for kind, count in Counter(kinds).items()]
+        known = [(self.part_s(kind), count) for kind, count in Counter(iter(kinds)).items()]
         return None if any(took is None for took, _ in known) else sum((took or 0.0) * count for took, count in known)
 
 
@@ -102,7 +102,7 @@ class Progress:
     ) -> None:
         self.estimate = estimate or Estimate()
         self._name = name
-        self._left = Counter(kinds)
+        self._left = Counter(iter(kinds))  # of a mapping: its keys
         self._total = self._left.total()
         self._workers = workers
         self._is_counted = is_counted
@@ -168,7 +168,7 @@ class Progress:
             self._left[kind] -= 1
             if self._left[kind] <= 0:
                 del self._left[kind]
-            self._part_at, self._fraction = now, 0.0
+            self._part_at, self._fraction, self._what = now, 0.0, ""
             if self._is_live and self._workers == 1 and not (self._is_mid_line or self._stopped.is_set()):
                 self._draw()
 

@@ -57,7 +57,7 @@ def test_estimate__of_the_same_kind_or_of_all() -> None:
     estimate.add("a", took_s=1.0)
     assert estimate.left_s("aa") == 2.0
     estimate.add("b", took_s=3.0)
-    assert estimate.left_s("abc") == 1.0 + 3.0 + 2.0
+    assert estimate.left_s("abc") == estimate.left_s(dict.fromkeys("abc", 7)) == 1.0 + 3.0 + 2.0
 
 
 def test_estimate__of_the_last_time_until_there_is_one_of_this_time(tmp_path: Path) -> None:
@@ -138,9 +138,11 @@ def test_terminal__a_line_which_what_is_printed_stands_above(monkeypatch: pytest
             print("seed ", file=sys.stderr, end="")
             print("7", file=sys.stderr)
             terminal.wait_for("\r\x1b[Kseed 7\r\n\r\x1b[K[--------------------] work: 0 of 2")
-            work.at("the second")
+            work.at("the first")
             work.end("a", took_s=61.0)
-            terminal.wait_for("\r\x1b[K[##########----------] work: 1 of 2, 1:01 left: the second")
+            terminal.wait_for("\r\x1b[K[##########----------] work: 1 of 2, 1:01 left")
+            work.at("the second")
+            terminal.wait_for(" left: the second")
         assert terminal.text.endswith("\r\x1b[K")
         assert sys.stderr is terminal.stream
 
