@@ -239,6 +239,8 @@ class BuildNative(build_ext):
             done.append(source)
             if len(done) * PROGRESS // total > (len(done) - 1) * PROGRESS // total:
                 say(f"compiling C: {len(done)} of {total} files")
+            if len(done) == total:
+                say("linking")
             return objects
 
         def all_of(sources: Sequence[str], **options: Any) -> list[str]:

@@ -231,7 +231,7 @@ class Delivery:
 
     def _tell(self, event: str, path: Path, said: str) -> None:
         if self._options.as_json:
-            emit(event, path=str(path), reason=printable(said))
+            emit(event, file=str(path), reason=printable(said))
         self._note(f"srd send: {path}: {said}")
 
     def _note(self, line: str) -> None:

@@ -171,7 +171,7 @@ def test_keys__of_a_bench_are_removed_at_its_end(
         yield Round(1, {"figure_ratio": 1.0})
 
     if home is None:
-        monkeypatch.delenv("SRD_HOME")
+        monkeypatch.delenv("SRD_HOME", raising=False)
     else:
         monkeypatch.setenv("SRD_HOME", home)
     result = call(monkeypatch, replace(CASES["loss"], measure=measure, wanted=()))
