@@ -1,7 +1,8 @@
 """How far long work is, and the time left: one line on a terminal, elsewhere a line now and then; on stderr.
 
 Work has parts, each of a kind. A part will take what those of its kind took, or took the last time, or else what all
-took on average. A part that knows how far it is says so. No library is needed, because setup.py shows its work, too.
+that are done took on average. A part that knows how far it is says so. No library is needed, because setup shows its
+work, too.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Estimate:
             return self._last[kind]
         if done := self._count.total():
             return sum(self._took_s.values()) / done
-        return sum(self._last.values()) / len(self._last) if self._last else None
+        return None
 
     def left_s(self, kinds: Iterable[str]) -> float | None:
         """Return how long all these will take; None: nothing is known."""
@@ -112,7 +113,8 @@ class Progress:
         self._is_shown = self._is_live or is_plain
         self._clock_s = clock_s
         self._began_at = self._part_at = clock_s()
-        self._fraction = 0.0
+        self._fraction = self._whole_s = 0.0
+        """How much of the part is done, and how long all of it takes by that."""
         self._what = ""
         self._lock = RLock()
         self._stopped = Event()
@@ -153,8 +155,8 @@ class Progress:
         """Say what is being done; `fraction`: how much of the part is done, if that is known."""
         with self._lock:
             self._what = what
-            if fraction is not None:
-                self._fraction = fraction
+            if fraction is not None and fraction != self._fraction:
+                self._fraction, self._whole_s = fraction, (self._clock_s() - self._part_at) / (fraction or 1.0)
 
     def end(self, kind: str, *, took_s: float | None = None, is_measured: bool = True) -> None:
         """Note that a part has ended, which took so long (None: since the one before).
@@ -186,7 +188,7 @@ class Progress:
         since_s = self._clock_s() - self._part_at
         current = next(iter(self._left))
         rest = self._left - Counter([current])
-        part_s = since_s / self._fraction if self._fraction else self.estimate.part_s(current)
+        part_s = self._whole_s if self._fraction else self.estimate.part_s(current)
         if part_s is not None and part_s < since_s and not rest:
             return None  # the last part takes longer than was known
         rest_s = self.estimate.left_s(rest.elements())

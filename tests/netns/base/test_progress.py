@@ -67,7 +67,7 @@ def test_estimate__of_the_last_time_until_there_is_one_of_this_time(tmp_path: Pa
     estimate.add("a", took_s=5.0)
     estimate.write(path)
     again = Estimate.read(path)
-    assert again.left_s("ab") == 10.0
+    assert (again.left_s("aa"), again.left_s("ab")) == (10.0, None)
     again.add("b", took_s=1.0)
     assert again.left_s("ab") == 6.0
     again.add("a", took_s=3.0)
@@ -105,6 +105,11 @@ def test_left__of_a_part_that_says_how_far_it_is() -> None:
     watch.now_s += 30
     work.at("slice 1", fraction=0.25)
     assert work.text() == "work: 25%, 1:30 left: slice 1"
+    watch.now_s += 20
+    work.at("slice 1", fraction=0.25)  # the same again: time goes on
+    assert work.text() == "work: 25%, 1:10 left: slice 1"
+    watch.now_s += 90
+    assert work.text() == "work: 25%, 2:20 so far: slice 1"
     work, watch = silent("aa")
     watch.now_s += 30
     work.at("", fraction=0.5)
