@@ -22,7 +22,7 @@ SETUP := PYTHON="$(PYTHON)" scripts/setup
 export PYTHONDONTWRITEBYTECODE :=
 
 # Tests wait for other processes half of their time: four workers keep two cores busy.
-WORKERS := -n 4 --dist worksteal
+WORKERS := -n 4 --dist worksteal -p tests.time_left
 # Tests marked `sources`, found by name: each of pytest's workers would import all others first, for eight seconds.
 SOURCES := $(shell grep -rl --include="test_*.py" "mark.sources" tests)
 # What runs the installed build, compiled: here, and in the processes that tests start.
@@ -81,7 +81,7 @@ test:
 	@$(SETUP) --dependencies $(PROGRAMS)
 	@$(MAKE) --no-print-directory -j2 setup check-sources
 	@$(INSTALLED) -m pytest -q -o pythonpath= -m "not sources and not long" $(WORKERS) $(PYTEST_FLAGS)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-sources check-benches
+	@TERM=dumb $(MAKE) --no-print-directory -j2 test-sources check-benches
 	@$(INSTALLED) scripts/check_weight.py
 	@$(BIN)/python scripts/test_long.py --age
 
@@ -90,7 +90,8 @@ test-volume:
 	@$(SETUP) --dependencies $(PROGRAMS) $(VOLUME_PROGRAMS)
 	@$(BIN)/python -m pytest -q -m volume $(PYTEST_FLAGS) tests/nitro_emu/ebs
 
-# The first waits for other processes most of its time, the second never does.
+# The first waits for other processes most of its time, the second never does. TERM=dumb: both say how far they are, each
+# in lines of its own.
 test-sources:
 	@echo "tests that replace or read sources:"
 	@$(BIN)/python -m pytest -q -m "sources and not long" $(WORKERS) $(PYTEST_FLAGS) $(SOURCES)

@@ -106,8 +106,8 @@ WITHOUT_COMPILER = (
     "no C compiler, or no Python.h: installed without compiling, everything takes 1.2 to 2 times as long; "
     "install both (Debian: gcc, python3-dev), and install again"
 )
-PROGRESS = 4
-"""Lines that show how far the compiler is."""
+PROGRESS = 20
+"""Lines that show how far the compiler is: scripts/watched.py reads them."""
 
 
 def compiled() -> list[Path]:
@@ -200,7 +200,7 @@ def extensions() -> list[Extension]:
     from mypyc.build import mypycify  # noqa: PLC0415 - not needed to run setup.py for anything else
 
     paths = compiled()
-    say(f"compiling {len(paths)} modules to C")
+    say(f"compiling to C: {len(paths)} modules")
     options = ["--config-file=pyproject.toml", *map(str, paths)]
     found = mypycify(options, opt_level="1", debug_level="0", multi_file=True)
     for extension in found:
@@ -239,6 +239,8 @@ class BuildNative(build_ext):
             done.append(source)
             if len(done) * PROGRESS // total > (len(done) - 1) * PROGRESS // total:
                 say(f"compiling C: {len(done)} of {total} files")
+            if len(done) == total:
+                say("linking")
             return objects
 
         def all_of(sources: Sequence[str], **options: Any) -> list[str]:

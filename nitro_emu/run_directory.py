@@ -27,8 +27,21 @@ CONTROL_SOCKET: Final = "control.sock"
 
 LOCK_FILE: Final = "card.lock"
 
+MAX_NAMED: Final = 4
+"""Of directories in a message."""
+
 MAX_RECORD_BYTES: Final = 64 << 10
 """Of a lock file: 256 names of 32 characters take 9 KiB."""
+
+
+def remedy(path: Path, *, option: str) -> str:
+    """Return what to do where no card serves a directory: cards that serve others beside it are named."""
+    with suppress(OSError):
+        others = sorted(str(each.parent) for each in path.parent.glob(f"*/{CONTROL_SOCKET}") if each.parent != path)
+        if others:
+            more = " ..." if len(others) > MAX_NAMED else ""
+            return f"cards run in {', '.join(others[:MAX_NAMED])}{more}: name one with {option}"
+    return f"start one with nitro-card run, or name its directory with {option}"
 
 
 class RunDirectory(Closing):

@@ -15,8 +15,9 @@ import os
 import secrets
 import signal
 import sys
+import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,10 @@ if __name__ == "__main__":
 
 import click
 
+from netns.base.progress import Estimate, Progress
 from netns.programs import end_with
 from scripts.benches.case import Request
+from scripts.benches.cli import PAST
 from scripts.benches.outcome import Figures, Outcome, Round
 from scripts.benches.registry import CASES
 from scripts.benches.scenarios import SEEDS
@@ -60,6 +63,7 @@ class CaseRun:
     seed: int
     figures: Figures
     error: str = ""
+    took_s: float = 0.0
 
     def complaints(self) -> list[str]:
         """The requirements that were missed, with the command that repeats the run."""
@@ -77,6 +81,7 @@ class CaseRun:
 def measure(name: str, seed: int) -> CaseRun:
     """Run one seed of a case."""
     signal.alarm(LIMIT_S)
+    began_at = time.monotonic()
     try:
         (round_,) = CASES[name].rounds(Request(seed=seed))
     except BenchError as error:
@@ -85,7 +90,7 @@ def measure(name: str, seed: int) -> CaseRun:
         return CaseRun(name, seed, {}, f"{type(error).__name__}: {error}")
     finally:
         signal.alarm(0)
-    return CaseRun(name, seed, round_.ours)
+    return CaseRun(name, seed, round_.ours, took_s=time.monotonic() - began_at)
 
 
 def _begin(parent_pid: int) -> None:
@@ -97,10 +102,18 @@ def _begin(parent_pid: int) -> None:
 
 def measure_all(jobs: Sequence[tuple[str, int]]) -> list[CaseRun]:
     """Run all jobs, one process per CPU at a time."""
-    context = multiprocessing.get_context("fork")  # nothing here has threads
+    past = Estimate.read(PAST)
+    context = multiprocessing.get_context("fork")  # nothing here has threads yet
     workers = min(os.cpu_count() or 1, len(jobs))
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(os.getpid(),)) as pool:
-        return list(pool.map(measure, *zip(*jobs, strict=True)))
+        futures = [pool.submit(measure, name, seed) for name, seed in jobs]
+        kinds = {future: name for future, (name, _) in zip(futures, jobs, strict=True)}
+        with Progress("benches in virtual time", kinds.values(), estimate=past, workers=workers) as shown:
+            for future in as_completed(futures):
+                if future.exception() is None:
+                    shown.end(kinds[future], took_s=future.result().took_s)
+    past.write(PAST)
+    return [future.result() for future in futures]
 
 
 def report(name: str, runs: Sequence[CaseRun]) -> str:

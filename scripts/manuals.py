@@ -33,9 +33,13 @@ COMPLETIONS: Final[Mapping[str, str]] = {
     "fish": "share/fish/vendor_completions.d/{program}.fish",
 }
 """Where each shell looks in a prefix for a program's completion."""
+LAST: Final = (
+    "128 and a signal's number: a signal ended it; what runs until it is stopped ends with 0 then. "
+    "Errors are one line on stderr."
+)
 STATUS: Final = {
-    "srd": "0: everything was done and verified; 1: it failed; 2: wrong usage. Errors are one line on stderr.",
-    "srd-lab": "0: done; 1: it failed; 2: wrong usage or a faulty file. Errors are one line on stderr.",
+    "srd": f"0: everything was done and verified; 1: it failed; 2: wrong usage; {LAST}",
+    "srd-lab": f"0: done; 1: it failed; 2: wrong usage or a faulty file; {LAST}",
 }
 
 

@@ -33,7 +33,7 @@ OLD_COMMITS: Final = 200
 """Beyond this, what the table says is hardly about this code any more."""
 INSTALLED: Final = {"PYTHONPATH": None, "PYTHONSAFEPATH": "1"}
 """Changes of the environment for the compiled build; the tests start processes that inherit them."""
-WORKERS: Final = ("-n", "4", "--dist", "worksteal")
+WORKERS: Final = ("-n", "4", "--dist", "worksteal", "-p", "tests.time_left")
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,10 @@ class Endpoint:
         addresses = reachable(await resolve(host, port=port, passive=False), family=self._family)
         if not addresses:
             raise NoRouteError(f"{host}: has no IPv4 address, and this endpoint has no other; open one for IPv6")
-        return await first_answer(partial(self._open_peer, host=host, fingerprint=fingerprint), addresses)
+        try:
+            return await first_answer(partial(self._open_peer, host=host, fingerprint=fingerprint), addresses)
+        except PeerError as error:
+            raise PeerError(f"{host_port_text(host, port)}: {error}", status=error.status) from None
 
     async def _open_peer(self, address: Address, *, host: str, fingerprint: str | None) -> Peer:
         self._check_open()

@@ -22,19 +22,21 @@ No root is needed outside: the guest's root may access the files that the caller
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO, Final
 
 from netns.backends.kernel.netlink import run_tool
+from netns.base.progress import Estimate, Progress
 from netns.errors import BackendError
 from netns.programs import tool
 
@@ -43,6 +45,10 @@ MODULES: Final = Path("/usr/lib/uml/modules")
 LOADED: Final = ("crc-ccitt", "ipv6", "veth", "tun", "sch_netem", "sch_tbf", "sch_fq", "sch_fq_codel", "tcp_bbr")
 MEMORY_BYTES: Final = 2 << 30
 BOOTS: Final = 4
+BOOT_S: Final = {"the kernel starts": 2.0, "its modules are loaded": 1.0}
+"""What a boot does, and how long each takes, about: measured on one of two busy cores."""
+LOOK_S: Final = 0.1
+"""Between two looks at how far the boot is: the guest has nothing but files to say it."""
 
 _INIT: Final = """#!/bin/bash
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
@@ -51,6 +57,7 @@ mount -t devtmpfs dev /dev 2>/dev/null; mkdir -p /dev/net /dev/shm; mount -t tmp
 [ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200
 ln -sfn /proc/self/fd /dev/fd
 ip link set lo up
+touch {started}
 for name in {modules}; do
   file=$(find {tree}/"$(uname -r)" -name "$name.ko" -print -quit)
   [ -z "$file" ] || insmod "$file"
@@ -127,12 +134,13 @@ def run_uml(
     stderr: IO[bytes] | None = None,
     environment: Mapping[str, str] | None = None,
     repeatable: bool = False,
+    is_shown: bool = False,
 ) -> int:
     """Boot a guest, run `command` in the working directory, power off; return the command's exit status.
 
     Output goes to the caller's own unless `stdout` and `stderr` are given; `environment` defaults to the caller's.
-    `repeatable`: the command may be started again if the kernel crashes while it runs. Raises BackendError if the
-    command did not run to its end.
+    `repeatable`: the command may be started again if the kernel crashes while it runs. `is_shown`: stderr shows how far
+    the boot is. Raises BackendError if the command did not run to its end.
     """
     kernel = _kernel()
     environment = os.environ if environment is None else environment
@@ -143,12 +151,26 @@ def run_uml(
         init.chmod(0o755)
         preload = _compile_register_sets(state) if _has_amx() else None
         for boot in range(BOOTS):
-            if sys.stderr.isatty():
-                again = " again" * bool(boot)
-                print(f"srd-lab: booting {KERNEL}{again}, which takes some seconds ...", file=sys.stderr)
-            with (state / "boot.log").open("wb") as log:
+            (state / "started").unlink(missing_ok=True)
+            shown = Progress(
+                f"srd-lab: booting {KERNEL}{' again' * bool(boot)}",
+                BOOT_S,
+                estimate=Estimate(BOOT_S),
+                is_counted=False,
+                is_plain=False,
+                stream=None if is_shown else io.StringIO(),
+            )
+            shown.at(next(iter(BOOT_S)))
+            with (state / "boot.log").open("wb") as log, shown:
                 _boot(
-                    kernel, init=init, memory_bytes=memory_bytes, preload=preload, log=log, stdout=stdout, stderr=stderr
+                    kernel,
+                    init=init,
+                    memory_bytes=memory_bytes,
+                    preload=preload,
+                    log=log,
+                    stdout=stdout,
+                    stderr=stderr,
+                    shown=shown,
                 )
             if (state / "status" if repeatable else state / "begun").exists():
                 break
@@ -205,6 +227,7 @@ def _init(command: Sequence[str], *, state: Path, environment: Mapping[str, str]
         exports="\n".join(exports),
         directory=shlex.quote(str(Path.cwd())),
         command=shlex.join(command),
+        started=shlex.quote(str(state / "started")),
         begun=shlex.quote(str(state / "begun")),
         status=shlex.quote(str(state / "status")),
     )
@@ -219,6 +242,7 @@ def _boot(
     log: IO[bytes],
     stdout: IO[bytes] | None,
     stderr: IO[bytes] | None,
+    shown: Progress,
 ) -> None:
     """Run the guest to its end. It is killed when this process ends or the wait is interrupted.
 
@@ -241,10 +265,14 @@ def _boot(
     for fd in (lifeline, out_fd, err_fd):
         os.close(fd)
     sinks = (stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
-    pumps = [Thread(target=_pump, args=(source_fd, sink)) for (source_fd, _), sink in zip(pipes, sinks, strict=True)]
+    pumps = [
+        Thread(target=_pump, args=(source_fd, sink), kwargs={"on_first": shown.stop})
+        for (source_fd, _), sink in zip(pipes, sinks, strict=True)
+    ]
     try:
         for pump in pumps:
             pump.start()
+        _show_boot(guardian, state=init.parent, shown=shown)
         guardian.wait()
     finally:
         with suppress(BrokenPipeError):  # the guardian has ended
@@ -255,9 +283,22 @@ def _boot(
             pump.join()
 
 
-def _pump(source_fd: int, sink: IO[bytes]) -> None:
-    """Copy until the guest closes its end."""
+def _show_boot(guardian: subprocess.Popen[bytes], *, state: Path, shown: Progress) -> None:
+    """Show how far the boot is, until the command begins, or the guest has ended."""
+    for part, reached in zip(BOOT_S, ("started", "begun"), strict=True):
+        shown.at(part)
+        while not (state / reached).exists():
+            with suppress(subprocess.TimeoutExpired):
+                guardian.wait(LOOK_S)
+                return
+        shown.end(part)
+    shown.stop()
+
+
+def _pump(source_fd: int, sink: IO[bytes], *, on_first: Callable[[], None]) -> None:
+    """Copy until the guest closes its end; `on_first` is called before anything is copied."""
     with open(source_fd, "rb", buffering=0) as source:
         while chunk := source.read(1 << 16):
+            on_first()
             sink.write(chunk)
             sink.flush()

@@ -72,7 +72,7 @@ def uml_command(memory_bytes: int, command: tuple[str, ...]) -> None:
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
     arguments = _known(command, example="srd-lab uml -- tc qdisc show")
     with signals_raise():
-        sys.exit(run_uml(arguments, memory_bytes=memory_bytes))
+        sys.exit(run_uml(arguments, memory_bytes=memory_bytes, is_shown=True))
 
 
 def _known(command: tuple[str, ...], *, example: str) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ from nitro_emu.card.control_gate import MAX_MAP_BYTES, MAX_REQUEST_BYTES, Caller
 from nitro_emu.closing import Closing
 from nitro_emu.errors import CardError, NitroError
 from nitro_emu.log_ring import LogRing
-from nitro_emu.run_directory import CONTROL_SOCKET
+from nitro_emu.run_directory import CONTROL_SOCKET, remedy
 from nitro_emu.trust.alarms import Alarms
 from nitro_emu.trust.audit_log import AuditLog
 from nitro_emu.trust.policy import Principal, is_allowed, principal_of
@@ -329,12 +329,12 @@ class ControlClient(Closing):
         try:
             self._client = LineClient(run_dir / CONTROL_SOCKET, timeout_s=REPLY_TIMEOUT_S)
         except OSError as error:
-            remedy = (
+            what_to_do = (
                 "ask as root, or as the card's user"
                 if isinstance(error, PermissionError)
-                else "start one with nitro-card run, or name its directory with --run-dir"
+                else remedy(run_dir, option="--run-dir")
             )
-            raise CardError(f"{run_dir}: no card answers there ({error.strerror or error}); {remedy}") from error
+            raise CardError(f"{run_dir}: no card answers there ({error.strerror or error}); {what_to_do}") from error
 
     def ask(self, command: str, **arguments: object) -> dict[str, Any]:
         """Return the card's reply. Raises CardError with the card's reason, or if it does not answer."""

@@ -35,14 +35,15 @@ def head(*, run_dir: Path, as_json: bool, output: Path | None) -> None:
     """
     found = ask(run_dir, "audit")
     document = found.pop("document", None)
+    shown = {"file": found.pop("path", None), **found}
     if output is not None:
         if document is None:
             raise CardError(f"{output}: not written: this card has no security chip, which signs heads")
         write_document(output, document_untrusted(document))
     if as_json:
-        print_json(found)
+        print_json(shown)
     else:
-        print_fields(found)
+        print_fields(shown)
 
 
 @audit.command()

@@ -15,6 +15,7 @@ import click
 
 from nitro_emu.cli.options import RUN_DIR_VARIABLE, run_dir_option
 from nitro_emu.errors import CardError
+from nitro_emu.run_directory import remedy
 
 PYVERBS_DIRECTORY: Final = Path(__file__).resolve().parent.parent / "efa/pyverbs"
 """Holds the package pyverbs; it is on no path by itself, so that it never hides rdma-core's own."""
@@ -52,9 +53,8 @@ def env(*, run_dir: Path, print_path: bool, shadow: bool, command: tuple[str, ..
     os.environ["PYTHONPATH"] = os.pathsep.join((str(PYVERBS_DIRECTORY), *([path] if path else ())))
     os.environ[RUN_DIR_VARIABLE] = str(run_dir)
     if not run_dir.is_dir():
-        click.echo(
-            f"nitro-card: {run_dir}: no card runs there, so no device will be found; --run-dir names another", err=True
-        )
+        what_to_do = remedy(run_dir, option="--run-dir")
+        click.echo(f"nitro-card: {run_dir}: no card runs there, so no device will be found; {what_to_do}", err=True)
     sys.stdout.flush()
     try:
         os.execv(program, arguments)  # noqa: S606 - no shell is involved

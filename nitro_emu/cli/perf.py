@@ -23,6 +23,7 @@ from nitro_emu.efa.perf.end import QueuePairEnd
 from nitro_emu.efa.perf.session import DEFAULT_PORT, run_client, run_server
 from nitro_emu.efa.verbs import Context, device_names
 from nitro_emu.gid import gid_text
+from nitro_emu.run_directory import remedy
 from srd.perf.errors import PerfError
 from srd.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
 from srd.perf.sweep.client import Row
@@ -177,7 +178,7 @@ def _device(name: str | None, *, run_dir: Path) -> str:
         return name
     if names := device_names(run_dir):
         return names[0]
-    raise PerfError(f"{run_dir}: no device there; start a card with nitro-card run, or name its directory: --run-dir")
+    raise PerfError(f"{run_dir}: no device there; {remedy(run_dir, option='--run-dir')}")
 
 
 def _print_listening(port: int) -> None:

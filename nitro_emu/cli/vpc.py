@@ -23,7 +23,7 @@ from netns.base.tables import print_table, table
 from nitro_emu.cli.tables import print_fields
 from nitro_emu.command import STATUSES
 from nitro_emu.daemon_process import logging_to_stderr, raise_descriptor_limit, say_ready
-from nitro_emu.errors import VpcError
+from nitro_emu.errors import TrustError, VpcError
 from nitro_emu.examples import file_named
 from nitro_emu.trust.key_files import make_key_files, read_private_key
 from nitro_emu.vpc.model import VpcMap, load
@@ -150,13 +150,23 @@ def _described(interface: VpcInterface) -> dict[str, Any]:
 # -- push and serve ---------------------------------------------------------------------------------------------
 
 
+def _signer(key_file: Path) -> Signer:
+    """Return what signs maps. Raises TrustError, which says how to make a key where there is none."""
+    try:
+        return Signer(read_private_key(key_file))
+    except TrustError as error:
+        if key_file.exists():
+            raise
+        raise TrustError(f"{key_file}: is not there; nitro-vpc make-key {key_file} makes a key") from error
+
+
 @cli.command()
 @_file_argument
 @_key_option
 @json_lines_option
 def push(*, file: Path, key_file: Path, as_json: bool) -> int:
     """Send the map in FILE to its cards once; exit with status 1 if one of them has not accepted it."""
-    signer = Signer(read_private_key(key_file))
+    signer = _signer(key_file)
     raise_descriptor_limit()  # a connection a card
     reports = asyncio.run(push_once(load(file), signer=signer))
     for report in reports:
@@ -173,7 +183,7 @@ def serve(*, file: Path, key_file: Path, as_json: bool) -> int:
 
     Prints a line when it is ready, and one for each card whose state changes. SIGHUP reads FILE at once.
     """
-    signer = Signer(read_private_key(key_file))
+    signer = _signer(key_file)
     raise_descriptor_limit()  # a connection a card
     with logging_to_stderr(as_json=as_json):
         try:

@@ -28,6 +28,11 @@ class Request:
     """Where files are stored, for cases for which the file system matters."""
 
 
+def one_round(_request: Request) -> int:
+    """Return how many rounds most cases make that take a request as it is."""
+    return 1
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One bench."""
@@ -43,6 +48,8 @@ class Case:
     """The fields of `Request` that it heeds."""
     needs: tuple[Need, ...] = ()
     """What of others it needs, and for which figures."""
+    planned: Callable[[Request], int] = one_round
+    """How many rounds it will make: for the time left."""
 
     def rounds(self, request: Request) -> Iterator[Round]:
         """Measure. Raises BenchError, with the reason in one line, if no valid measurement is possible."""

@@ -18,9 +18,9 @@ from typing import Final
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from netns.base.progress import Estimate, Progress
 from scripts.benches.case import Case, Request
 from scripts.benches.cases import file, path
 from scripts.benches.outcome import Outcome, Round, Wanted
@@ -29,7 +29,9 @@ from scripts.benches.registry import CASES
 from scripts.harness.environment import environment
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import EVERYTHING, lacks
+from scripts.harness.steps import heard_by
 from scripts.harness.unwinding import unwinding
+from scripts.installed import ROOT
 
 REFUSALS: Final = {
     "seconds": "{} lasts as long as its messages take",
@@ -40,6 +42,8 @@ REFUSALS: Final = {
     "directory": "{} stores no files",
 }
 """Why a case does not take an option."""
+PAST: Final = ROOT / "build" / "bench-seconds.json"
+"""What a round of each case took the last time."""
 EPILOG: Final = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.values())
 
 
@@ -166,28 +170,27 @@ def _missing(case: Case) -> dict[str, tuple[str, ...]]:
 
 def _measure(case: Case, request: Request) -> Outcome:
     missing = _missing(case)
-    terminal = Console(stderr=True, highlight=False)
-    shown = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-        console=terminal,
-        transient=True,
-        disable=not terminal.is_terminal,
-        refresh_per_second=1,  # it takes time of the cores that are being measured
-    )
+    kind, planned, past = _kind(case, request), case.planned(request), Estimate.read(PAST)
     rounds: list[Round] = []
-    with shown:
-        task = shown.add_task(case.name)
+    with Progress(case.name, [kind] * planned, estimate=past) as shown, heard_by(shown.at):
         for each in case.rounds(request):
             rounds.append(each)
-            shown.update(task, description=f"{case.name}: {len(rounds)} done")
+            shown.end(kind)
+    past.write(PAST)
     fabric = (
         f"{case.fabric}, {file.file_system(request.directory or file.DIRECTORY)}"
         if "directory" in case.options
         else case.fabric
     )
     return Outcome(case.name, fabric, tuple(rounds), case.wanted, missing)
+
+
+def _kind(case: Case, request: Request) -> str:
+    """Return what decides how long a round takes."""
+    options = {"seconds": request.seconds, "packets": request.packets, "plain": request.plain or None}
+    if case.planned(request) == 1:
+        options["runs"] = request.runs
+    return " ".join([case.name, *(f"{name}={value}" for name, value in options.items() if value is not None)])
 
 
 def _figures(outcome: Outcome) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from scripts.benches.case import Case, Request
@@ -57,14 +57,18 @@ class _Module(Protocol):
         """Make `count` rounds; `seconds`: per contestant, 0 where it is not the case's choice."""
 
 
+def _asked(request: Request) -> int:
+    return request.runs or ROUNDS
+
+
 def _hosts(name: str, summary: str, module: _Module, *, fabric: str = "veth") -> Case:
     """Return a case on real sockets, whose rounds do not depend on random numbers."""
     options = frozenset({"runs", "seconds"} if module.SECONDS else {"runs"})
 
     def rounds(request: Request) -> Iterator[Round]:
-        return module.rounds(request.runs or ROUNDS, request.seconds or module.SECONDS)
+        return module.rounds(_asked(request), request.seconds or module.SECONDS)
 
-    return Case(name, summary, fabric, rounds, module.WANTED, options, module.NEEDS)
+    return Case(name, summary, fabric, rounds, module.WANTED, options, module.NEEDS, _asked)
 
 
 def _seeded(
@@ -79,10 +83,13 @@ def _seeded(
 ) -> Case:
     """Return a case with a round for each of so many seeds."""
 
-    def each(request: Request) -> Iterator[Round]:
-        yield from map(measure, SEEDS[:rounds] if request.seed is None else (request.seed,))
+    def seeds(request: Request) -> Sequence[int]:
+        return SEEDS[:rounds] if request.seed is None else (request.seed,)
 
-    return Case(name, summary, fabric, each, wanted, frozenset({"seed"}), needs)
+    def each(request: Request) -> Iterator[Round]:
+        yield from map(measure, seeds(request))
+
+    return Case(name, summary, fabric, each, wanted, frozenset({"seed"}), needs, lambda request: len(seeds(request)))
 
 
 def _placement(seed: int) -> Round:
@@ -94,13 +101,14 @@ _TABLE: Final = (
     *VIRTUAL,
     _hosts("devmem", "region to region, beside copies around TCP", devmem, fabric="kernel"),
     Case("card-fuzz", "a hostile program at one device of a card",
-         "loopback", card_fuzz.rounds, card_fuzz.WANTED, frozenset({"seed", "runs"})),
+         "loopback", card_fuzz.rounds, card_fuzz.WANTED, frozenset({"seed", "runs"}),
+         planned=lambda request: len(card_fuzz.seeds(request))),
     Case("hostile", "malformed and forged packets beside a transfer",
          "loopback", hostile.rounds, hostile.WANTED, frozenset({"seed", "packets", "plain"})),
     Case("torture", "real endpoints under random faults and attacks",
          "loopback, kernel and relay", torture.rounds, torture.WANTED, frozenset({"seed", "seconds", "runs"})),
     Case("file", "a file from the page cache to a disk, beside the line rate",
-         "veth", file.rounds, file.WANTED, frozenset({"seconds", "runs", "directory"})),
+         "veth", file.rounds, file.WANTED, frozenset({"seconds", "runs", "directory"}), planned=_asked),
     _seeded("placement", "all-reduce by placement; how long placing takes", "relay", _placement,
             (*placement_ring.WANTED, *placement_scaling.WANTED), rounds=3),
     _seeded("governance", "queues: Kueue's facts, a cycle, 10,000 jobs in virtual time", "none",
@@ -127,7 +135,7 @@ _TABLE: Final = (
     _hosts("card", "applications on two cards, beside the library in process", card),
     Case("volume", "a block device on three servers, beside TCP and nbdkit",
          "namespaces, kernel or relay", volume.rounds, volume.WANTED, frozenset({"seconds", "runs", "directory"}),
-         volume.NEEDS),
+         volume.NEEDS, _asked),
     _hosts("torch", "all-reduces of torch.distributed, beside gloo", torch, fabric="veth and relay"),
     _hosts("python", "the same transfer by aioquic", python),
 )  # fmt: skip

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -42,15 +42,18 @@ def scenario(
     `measure` takes a seed and how long to measure, in virtual time. `seconds`: by default; 0: its messages decide.
     """
 
+    def seeds(request: Request) -> Sequence[int]:
+        return SEEDS if request.seed is None else (request.seed,)
+
     def rounds(request: Request) -> Iterator[Round]:
-        for seed in SEEDS if request.seed is None else (request.seed,):
+        for seed in seeds(request):
             try:
                 yield measure(seed, request.seconds or seconds)
             except (BenchError, SimulationError) as error:
                 raise BenchError(f"seed {seed}: {error}") from None
 
     options = frozenset({"seed", "seconds"} if seconds else {"seed"})
-    return Case(name, happens, "virtual", rounds, wanted(*bounds), options)
+    return Case(name, happens, "virtual", rounds, wanted(*bounds), options, planned=lambda request: len(seeds(request)))
 
 
 VIRTUAL: Final = (

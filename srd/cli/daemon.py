@@ -219,7 +219,7 @@ class SessionWatch(Watcher):
             emit(
                 "received",
                 name=received.name,
-                path=str(received.path),  # there is one: standard output is not for both
+                file=str(received.path),  # there is one: standard output is not for both
                 bytes=received.size,
                 seconds=round(received.seconds, 6),
                 hash=received.file_hash,

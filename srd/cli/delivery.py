@@ -148,9 +148,9 @@ class Delivery:
             raise SrdError(f"{self._label()}: not delivered: {error}") from error
         if not self._is_begun:
             if isinstance(error, PeerError):
-                is_silent = str(error).startswith(("no answer", "nothing listens"))
+                is_silent = any(f": {reason}" in str(error) for reason in ("no answer", "nothing listens"))
                 hint = "; is srd recv running there?" if is_silent else ""
-                raise SrdError(f"{self._destination.name}: {error}{hint}") from error
+                raise SrdError(f"{error}{hint}") from error
             raise error
 
     def _label(self) -> str:
@@ -231,7 +231,7 @@ class Delivery:
 
     def _tell(self, event: str, path: Path, said: str) -> None:
         if self._options.as_json:
-            emit(event, path=str(path), reason=printable(said))
+            emit(event, file=str(path), reason=printable(said))
         self._note(f"srd send: {path}: {said}")
 
     def _note(self, line: str) -> None:

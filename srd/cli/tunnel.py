@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from netns.base.addresses import host_port_text, reached_at
-from netns.base.options import json_lines_option, json_option
+from netns.base.metrics import check_forms, metrics_options
+from netns.base.options import json_lines_option
 from netns.base.output import emit, print_json
 from netns.base.program import Group
 from srd.cli.log import log_level, log_options, logging_to_stderr
@@ -23,6 +24,7 @@ from srd.cli.peer_options import PeerOptions, peer_options
 from srd.cli.security import Target, check_fingerprint, known_hosts_option
 from srd.config import EndpointConfig
 from srd.errors import UsageError
+from srd.metrics.exposition import families_text
 from srd.metrics.serving import serving
 from srd.proto.config import ProtocolConfig
 from srd.sd_notify import notifying_systemd
@@ -33,7 +35,7 @@ from srd.tunnel.connector import Connector
 from srd.tunnel.greeting import Network, OwnAddress
 from srd.tunnel.listener import Listener
 from srd.tunnel.running import PORT, Running, Settings, connecting, listening
-from srd.tunnel.stats import ask, describe, families, names, serving_stats
+from srd.tunnel.stats import ask, describe, families, names, report, serving_stats
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -185,7 +187,9 @@ class Common(PeerOptions):
     async def serving(self, tunnel: Running, *, title: str) -> AsyncIterator[None]:
         """Answer those who ask for statistics, and tell systemd that it runs."""
         async with (
-            serving(self.metrics, tunnel.endpoint, title=title, say=_log.info, families=lambda: families(tunnel)),
+            serving(
+                self.metrics, tunnel.endpoint, title=title, say=_log.info, families=lambda: families(report(tunnel))
+            ),
             serving_stats(tunnel),
             notifying_systemd(title),
         ):
@@ -328,18 +332,22 @@ async def _connect(options: Common, settings: Settings, target: tuple[str, int, 
 
 @tunnel.command()
 @click.argument("interface", required=False)
-@json_option
-def metrics(*, interface: str | None, as_json: bool) -> int:
+@metrics_options
+def metrics(*, interface: str | None, as_json: bool, prometheus: bool) -> int:
     """Show what the tunnels of this network namespace have counted, or the one with INTERFACE.
 
     Counters whose names begin with ena_srd_ are those of ENA Express (ethtool -S).
     """
+    check_forms(as_json=as_json, prometheus=prometheus)
     found = [ask(name) for name in ([interface] if interface else names())]
     if as_json:
         print_json(found)
         return 0
     if not found:
         raise click.ClickException("no tunnel runs in this network namespace; start one with srd tunnel listen")
+    if prometheus:
+        click.echo(families_text({each["interface"]: families(each) for each in found}, label="interface"), nl=False)
+        return 0
     for each in found:
         click.echo(describe(each), nl=False)
     return 0

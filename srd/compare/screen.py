@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from netns.base.progress import Progress
 from srd.compare import figures
 from srd.compare.grid import TRANSPORTS, Cell, Grid
 from srd.compare.outcome import CellOutcome, CellProgress, State
@@ -20,58 +19,16 @@ PATHS: Final = "paths %"
 _COLOURS = {State.OK: "green", State.TIMEOUT: "yellow", State.FAILED: "red", State.UNAVAILABLE: "dim"}
 
 
-class Estimate:
-    """Time left, from the cells that were measured: of the same workload and transport, or else of all."""
-
-    def __init__(self) -> None:
-        self._took: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-
-    def add(self, cell: Cell, *, took_s: float) -> None:
-        """Note how long a cell took."""
-        self._took[cell.workload, cell.transport].append(took_s)
-
-    def left_s(self, cells: Iterable[Cell]) -> float | None:
-        """Return how long these will take; None before the first was measured."""
-        everything = [seconds for each in self._took.values() for seconds in each]
-        if not everything:
-            return None
-        mean_s = sum(everything) / len(everything)
-        left_s = 0.0
-        for cell in cells:
-            known = self._took.get((cell.workload, cell.transport))
-            left_s += sum(known) / len(known) if known else mean_s
-        return left_s
-
-
-def clock(seconds: float | None) -> str:
-    """Return a time left, such as 2:05."""
-    if seconds is None:
-        return "-:--"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
-
-
 class Screen:
     """Shows a run; a context manager."""
 
     def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
         self._console = console
-        self._left = list(cells)
-        self._estimate = Estimate()
-        self._progress = Progress(
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]} left"),
-            TextColumn("{task.description}"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-            refresh_per_second=5,  # it takes time of the cores that are being measured
-        )
-        self._task = self._progress.add_task("", total=len(cells), left=clock(None))
+        # Without a terminal the lines of the cells are enough.
+        self._progress = Progress("srd compare", map(_kind, cells), is_plain=False, stream=console.file)
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        self._progress.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,22 +36,24 @@ class Screen:
 
     def begins(self, cell: Cell) -> None:
         """See runner.Watch."""
-        self._progress.update(self._task, description=str(cell))
+        self._progress.at(str(cell))
 
     def progress(self, cell: Cell, progress: CellProgress) -> None:
         """See runner.Watch."""
         rate = f"{figures.mbit(8 * progress.size_bytes / progress.seconds)} Mbit/s" if progress.seconds > 0 else ""
-        what = f"{100 * progress.size_bytes / progress.total_bytes:.0f} %, {rate}  [yellow]{progress.event}[/yellow]"
-        self._progress.update(self._task, description=f"{cell}: {what}")
+        what = f"{100 * progress.size_bytes / progress.total_bytes:.0f} %, {rate}  {progress.event}"
+        self._progress.at(f"{cell}: {what}".rstrip())
 
     def ended(self, cell: Cell, outcome: CellOutcome, *, took_s: float | None) -> None:
         """See runner.Watch."""
-        self._left.remove(cell)
         if took_s is not None:
-            self._estimate.add(cell, took_s=took_s)
             self._console.print(describe(cell, outcome), highlight=False)
-        left = clock(self._estimate.left_s(self._left))
-        self._progress.update(self._task, advance=1, left=left)
+        self._progress.end(_kind(cell), took_s=took_s, is_measured=took_s is not None)
+
+
+def _kind(cell: Cell) -> str:
+    """Return what decides how long a cell takes."""
+    return f"{cell.workload} {cell.transport}"
 
 
 def describe(cell: Cell, outcome: CellOutcome) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -94,13 +94,39 @@ def _paths(peers: list[PeerSnapshot]) -> Metric:
     return family
 
 
+class _Labelled(Collector):
+    def __init__(self, families: Mapping[str, Sequence[Family]], label: str) -> None:
+        self._families = families
+        self._label = label
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        for same in zip(*self._families.values(), strict=True):
+            metric = _empty(same[0], self._label)
+            for value, family in zip(self._families, same, strict=True):
+                _fill(metric, family, value)
+            yield metric
+
+
 def _metric(family: Family) -> Metric:
-    labels = [] if family.label is None else [family.label]
-    kind = CounterMetricFamily if family.is_counter else GaugeMetricFamily
-    metric = kind(family.name, family.meaning, labels=labels)
-    for value_label, value in family.values.items():
-        metric.add_metric([value_label] if labels else [], value)
+    metric = _empty(family)
+    _fill(metric, family)
     return metric
+
+
+def _empty(family: Family, *labels: str) -> CounterMetricFamily | GaugeMetricFamily:
+    kind = CounterMetricFamily if family.is_counter else GaugeMetricFamily
+    return kind(family.name, family.meaning, labels=[*labels, *([] if family.label is None else [family.label])])
+
+
+def _fill(metric: CounterMetricFamily | GaugeMetricFamily, family: Family, *values: str) -> None:
+    for value_label, value in family.values.items():
+        metric.add_metric([*values, *([] if family.label is None else [value_label])], value)
+
+
+def families_text(families: Mapping[str, Sequence[Family]], *, label: str) -> str:
+    """Return the same metrics of several things in OpenMetrics; `label`: of the key, which tells them apart."""
+    return metrics.exposition(_Labelled(families, label), as_openmetrics=True)[1].decode()
 
 
 def exposition(snapshot: Snapshot, *, as_openmetrics: bool) -> tuple[str, bytes]:

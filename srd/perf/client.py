@@ -84,7 +84,7 @@ class Client:
         except TimeoutError:
             raise PerfError(f"{name}: no answer within {self._connect_timeout_s:g} s") from None
         except PeerError as error:
-            raise PerfError(f"{name}: {error}; does srd perf server run there?") from error
+            raise PerfError(f"{error}; does srd perf server run there?") from error
         if peer.is_first_contact:
             self._on_first_contact(peer)
         return peer

@@ -68,7 +68,7 @@ class Trust:
         if expected is not None:
             if self.mode is not SecurityMode.KEYS:
                 raise UsageError(f"{name}: a fingerprint needs security by keys; this endpoint has {self.mode.name}")
-            return lambda key: None if fingerprint(key) == expected else f"{name} has another key than {expected}"
+            return lambda key: None if fingerprint(key) == expected else f"has another key than {expected}"
         hosts, authorities = self.known_hosts, self._authorities
         if authorities is not None:
             return lambda der: authorities.refusal_untrusted(der, use=RESPONDER, host=host, now=utc_now())

@@ -33,7 +33,7 @@ class KnownHosts:
         if known is None or key == known:
             return None
         return (
-            f"{host} has another key than before ({fingerprint(key)}, not {fingerprint(known)}): either it has a new "
+            f"has another key than before ({fingerprint(key)}, not {fingerprint(known)}): either it has a new "
             f"one, then remove its line from {self._path}, or it is not that host"
         )
 
@@ -50,7 +50,7 @@ class KnownHosts:
             with open(descriptor, "a") as file:  # noqa: PTH123 - a descriptor
                 fcntl.flock(file, fcntl.LOCK_EX)  # two connections may have seen the host for the first time
                 if (reason := self.check(host, key)) is not None:
-                    raise UsageError(reason)
+                    raise UsageError(f"{host}: {reason}")
                 if is_new := self._find(host) is None:
                     file.write(f"{_spelled(host)} {public_text(key)}\n")
                     file.flush()

@@ -100,10 +100,14 @@ def report(tunnel: Running) -> dict[str, object]:
     }
 
 
-def families(tunnel: Running) -> list[Family]:
-    """Return a tunnel's totals as metrics: ENA Express's under their own names."""
-    found: dict[str, Any] = report(tunnel)
-    found["peers"] = len(found["peers"])
+def families(found: dict[str, Any]) -> list[Family]:
+    """Return a report's totals as metrics: ENA Express's under their own names.
+
+    Raises SrdError for the report of another version.
+    """
+    if missing := [name for name in _MEANINGS if name not in found]:
+        raise SrdError(f"{found.get('interface')}: is a tunnel of another version, which has no {missing[0]}")
+    found = {**found, "peers": len(found["peers"])}
     return [
         Family(
             name if name.startswith("ena_srd_") else f"srd_tunnel_{name}",

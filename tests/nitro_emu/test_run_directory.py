@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nitro_emu.errors import CardError
-from nitro_emu.run_directory import LOCK_FILE, RunDirectory
+from nitro_emu.run_directory import LOCK_FILE, RunDirectory, remedy
 from tests.patience import PATIENCE_S
 
 NAMES = ("efa_0", "control")
@@ -120,3 +120,20 @@ def test_directory_that_is_kept_belongs_to_the_next_card(tmp_path: Path) -> None
     assert names(path) == {LOCK_FILE}
     RunDirectory.claim(path, names=NAMES).close()
     assert not path.exists(), "removed by the second, though the first had made it"
+
+
+def test_remedy_names_the_cards_that_run_beside_it(tmp_path: Path) -> None:
+    missing = tmp_path / "nitro-card"
+    assert remedy(missing, option="--run-dir") == (
+        "start one with nitro-card run, or name its directory with --run-dir"
+    )
+    for name in ("nitro-card-b", "nitro-card-a"):
+        (tmp_path / name).mkdir()
+        bind(tmp_path / name / "control.sock")
+    both = f"{tmp_path}/nitro-card-a, {tmp_path}/nitro-card-b"
+    assert remedy(missing, option="--run-dir") == f"cards run in {both}: name one with --run-dir"
+    assert remedy(tmp_path / "nitro-card-a", option="$X") == f"cards run in {tmp_path}/nitro-card-b: name one with $X"
+    for number in range(3):
+        (tmp_path / f"z{number}").mkdir()
+        bind(tmp_path / f"z{number}" / "control.sock")
+    assert remedy(missing, option="$X") == f"cards run in {both}, {tmp_path}/z0, {tmp_path}/z1 ...: name one with $X"

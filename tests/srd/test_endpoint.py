@@ -17,6 +17,7 @@ import srd.engine
 from devmem.errors import RegionError
 from devmem.region import Region
 from devmem.registry import Access
+from netns.base.addresses import host_port_text
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
@@ -92,8 +93,9 @@ async def test_connect__closed_port_ends_by_its_icmp_error_with_15(host: str) ->
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with closed_port(family) as port:
         async with asyncio.timeout(PATIENCE_S), await Endpoint.open(towards=host, config=SMALL) as one:
-            with pytest.raises(PeerError, match=r"nothing listens there \(port unreachable\)") as caught:
+            with pytest.raises(PeerError, match=r": nothing listens there \(port unreachable\)$") as caught:
                 await one.connect(host, port=port)
+            assert str(caught.value).startswith(f"{host_port_text(host, port)}: ")
             assert caught.value.status == 15  # and not "no answer", the handshake's timeout
 
 

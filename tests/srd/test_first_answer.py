@@ -123,7 +123,7 @@ async def test_connect__nobody_listens_at_any_address_bad_flow(hosts: Hosts) -> 
     with closed_port() as port:
         hosts(name=["127.0.0.1", "127.0.0.1", "::1"])
         async with asyncio.timeout(PATIENCE_S), Endpoint.open(towards="name", config=SMALL) as one:
-            with pytest.raises(PeerError, match=r"^nothing listens there \(port unreachable\)"):
+            with pytest.raises(PeerError, match=rf"^name:{port}: nothing listens there \(port unreachable\)"):
                 await one.connect("name", port)
             assert one.peers == []
 

@@ -23,6 +23,7 @@ from nitro_emu.efa.verbs.link import Answer, CardConnection, expect
 from nitro_emu.efa.verbs.recv_queue import RecvQueue
 from nitro_emu.efa.verbs.send_queue import SendQueue
 from nitro_emu.errors import VerbsError
+from nitro_emu.run_directory import remedy
 
 DIRECTORY_VARIABLE: Final = "NITRO_CARD_DIR"
 DEFAULT_DIRECTORY: Final = Path("/run/nitro-card")
@@ -51,7 +52,7 @@ def socket_path(name: str, *, directory: Path | None = None) -> Path:
     if name not in device_names(directory):
         raise VerbsError(
             errno.ENODEV,
-            f"{name!r} is no device in {directory}; start a card, or name its directory in ${DIRECTORY_VARIABLE}",
+            f"{name!r} is no device in {directory}; {remedy(directory, option=f'${DIRECTORY_VARIABLE}')}",
         )
     return directory / (name + _SUFFIX)
 

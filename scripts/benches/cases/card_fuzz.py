@@ -33,8 +33,13 @@ WANTED: Final = (
 )
 
 
-def rounds(request: Request) -> Iterator[Round]:
-    """Make so many runs, each with a seed of its own; a single one if a seed is given."""
+def seeds(request: Request) -> range:
+    """Return the seed of each run; a single one if a seed is given."""
     first, runs = (1, request.runs or RUNS) if request.seed is None else (request.seed, request.runs or 1)
-    for seed in range(first, first + runs):
+    return range(first, first + runs)
+
+
+def rounds(request: Request) -> Iterator[Round]:
+    """Make so many runs, each with a seed of its own."""
+    for seed in seeds(request):
         yield Round(seed, measure(ENTRIES, seed=seed))

@@ -20,6 +20,7 @@ import click
 from scripts.benches.case import Request
 from scripts.benches.chaos.run import Report, run_scenario
 from scripts.benches.outcome import Round
+from scripts.harness.steps import steps
 
 RUNS: Final = 300
 SHOWN: Final = 5
@@ -30,7 +31,7 @@ def measure(request: Request) -> Iterator[Round]:
     """Make all runs, as one round; a single one if a seed is given, but for more that are asked for."""
     first, runs = (1, request.runs or RUNS) if request.seed is None else (request.seed, request.runs or 1)
     reports = []
-    for seed in range(first, first + runs):
+    for seed in steps(range(first, first + runs), "scenario"):
         report = run_scenario(seed)
         if report.violations:
             _print_violations(report)

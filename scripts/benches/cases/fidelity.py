@@ -33,6 +33,7 @@ from scripts.benches.fidelity.trial import Recording
 from scripts.benches.outcome import Round, Wanted
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import Need
+from scripts.harness.steps import step
 
 WANTED: Final = (Wanted("cases", ">=", 20), Wanted("cases_failed", "<=", 0), Wanted("seed_failed", "<=", 0))
 ALPHA: Final = 0.01
@@ -78,6 +79,7 @@ def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict
     }
     path = into / "orders.json"
     path.write_text(json.dumps(orders))
+    step(f"{len(settings)} settings, {fabric}")
     run_trial("scripts.benches.fidelity.trial", path, fabric=fabric)
     paths = {setting.name: into / f"{setting.name}.npz" for setting in settings}
     recordings = {name: Recording.load(path) for name, path in paths.items() if path.exists()}

@@ -31,6 +31,7 @@ from netns.governance.settings import BOTH_STRATEGIES
 from netns.governance.simulate import NODE_GPUS, Simulation
 from netns.governance.trace import generated
 from scripts.benches.outcome import Figures, Wanted
+from scripts.harness.steps import step
 
 WANTED: Final = (
     Wanted("governance_cases_failed", "<=", 0),
@@ -46,6 +47,7 @@ def measure(seed: int) -> Figures:
     """One round."""
     from tests.netns.governance_cases import CASES, differences  # noqa: PLC0415 - read for this case alone
 
+    step(f"Kueue's {len(CASES):,} facts, a cycle, and {JOBS:,} jobs")
     return {
         "governance_cases_failed": sum(bool(differences(case["expect"], answer(case))) for case in CASES),
         "cycle_ms": max(_cycle_s(seed, fair=fair) for fair in (False, True)) * 1e3,

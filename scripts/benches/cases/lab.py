@@ -25,6 +25,7 @@ from netns.netem.shape import Shape
 from netns.programs import ending_with_us
 from netns.topology.model import Topology, leaf_spine
 from scripts.benches.outcome import Round, Wanted
+from scripts.harness.steps import step
 
 WANTED: Final = (Wanted("up_seconds", "<", 3), Wanted("down_seconds", "<", 2), Wanted("left_over", "<=", 0))
 TIMES: Final = 5
@@ -48,7 +49,8 @@ def measure(seed: int) -> Round:
     """One round."""
     name = f"bench-lab-{os.getpid()}"
     ups, downs = [], []
-    for _ in range(TIMES):
+    for number in range(TIMES):
+        step(f"up and down {number + 1} of {TIMES}", fraction=number / (TIMES + CRASHES))
         started_at = time.monotonic()
         lab = Lab.up(topology(name))
         up_at = time.monotonic()
@@ -56,7 +58,8 @@ def measure(seed: int) -> Round:
         ups.append(up_at - started_at)
         downs.append(time.monotonic() - up_at)
     rng = random.Random(seed)  # noqa: S311 - times, not secrets
-    for _ in range(CRASHES):
+    for number in range(CRASHES):
+        step(f"crash {number + 1} of {CRASHES}", fraction=(TIMES + number) / (TIMES + CRASHES))
         _crash(name, after_s=rng.uniform(0, 2 * median(ups)))
         _up_again(name).down()
     return Round(

@@ -20,6 +20,7 @@ from netns.netem.shape import Shape
 from scripts.benches.cases.fidelity import lacks_netem, run_trial
 from scripts.benches.outcome import Round, Wanted
 from scripts.harness.needs import EVERYTHING, Need
+from scripts.harness.steps import step
 
 WANTED: Final = (Wanted("tcp_worst_deviation_fraction", "<=", 0.15),)
 NEEDS: Final = (Need("iperf3", EVERYTHING), Need(KERNEL, EVERYTHING, lacks_netem))
@@ -54,6 +55,7 @@ def _medians(fabric: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="srd-tcp-") as name:
         directory = Path(name)
         for run in range(RUNS):
+            step(f"{fabric}, {run + 1} of {RUNS}")
             result = directory / f"{run}.json"
             orders = {
                 "name": f"tcp-{os.getpid()}",

@@ -33,6 +33,7 @@ from scripts.benches.torture.plans import Scenario
 from scripts.benches.torture.result import Result
 from scripts.benches.torture.run import run_scenario
 from scripts.benches.torture.scenario import GIANT_NEEDS_BYTES, Capabilities, scenario
+from scripts.harness.steps import step
 from scripts.installed import ROOT, STAMP, digest
 
 WANTED: Final = (
@@ -69,9 +70,11 @@ def rounds(request: Request) -> Iterator[Round]:
     """Make one round: scenarios until the time is up, or so many runs; the seed is that of the first one."""
     first = random.SystemRandom().randrange(1 << 31) if request.seed is None else request.seed
     available, results, runs = capabilities(), list[Result](), request.runs
-    give_up_at = time.monotonic() + (request.seconds or SECONDS)
+    began_at, seconds = time.monotonic(), request.seconds or SECONDS
+    give_up_at = began_at + seconds
     while not results or (time.monotonic() < give_up_at if runs is None else len(results) < runs):
         what = scenario(first + len(results), capabilities=available, seconds=SCENARIO_S)
+        step(f"seed {what.seed}", fraction=len(results) / runs if runs else (time.monotonic() - began_at) / seconds)
         click.echo(f"seed {what.seed}: {what.describe()}", err=True)
         result = run_scenario(what)
         results.append(result)

@@ -17,6 +17,8 @@ from pydantic import TypeAdapter
 
 from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.files import TRANSFER_S
+from scripts.benches.torture.journal import entries
+from scripts.benches.torture.layout import ATTACK
 from scripts.benches.torture.network import Network, network, undo
 from scripts.benches.torture.plans import MIB, Event, FaultKind, Scenario
 from scripts.benches.torture.process import Worker, environment, start
@@ -25,6 +27,7 @@ from scripts.benches.torture.result import Result
 from scripts.benches.torture.transfers import check_files
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Process, ProcessGroup
+from scripts.harness.steps import step
 from scripts.harness.worker import worker as worker_command
 
 START_BOUND_S: Final = 60.0
@@ -165,11 +168,18 @@ class TortureRun:
             heapq.heappop(self._event_queue)[2]()
         if now >= self._sampled_at + SAMPLE_S:
             self._sampled_at = now
+            self._say_how_far()
             for process in self.workers:
                 process.sample()
                 if process.grown_bytes > PEAK_BYTES:
                     raise _MemoryLimitError
         self._group.turn(until=time.monotonic() + TICK_S)
+
+    def _say_how_far(self) -> None:
+        """Say how many slices of an attack that has slices are done: they are most of the time of such a run."""
+        if slices := sum(attacker.slices for attacker in self._scenario.attackers):
+            done = sum(entry.kind == "sent" for entry in entries(self.directory / ATTACK))
+            step(f"{done} of {slices} slices of hostile packets", fraction=done / slices)
 
     def _at(self, when: float, do: Callable[[], None]) -> None:
         heapq.heappush(self._event_queue, (when, next(self._order), do))
@@ -212,8 +222,8 @@ class TortureRun:
             undo(step)
 
     def _undo_all(self) -> None:
-        for step in list(self._undo):
-            self._undo_one(step)
+        for do in list(self._undo):
+            self._undo_one(do)
 
     def _start_attackers(self) -> None:
         receiver = self._current[0].listening or {}

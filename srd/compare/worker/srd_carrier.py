@@ -55,7 +55,7 @@ class SrdEndpoint(ABC):
         try:
             return await self._endpoint.connect(*to)
         except PeerError as error:
-            raise WorkloadError(f"{to[0]}:{to[1]}: {error}") from error
+            raise WorkloadError(str(error)) from error
 
     async def failed(self) -> None:
         """See Carrier."""

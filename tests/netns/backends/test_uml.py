@@ -14,6 +14,7 @@ from netns.backends.uml import _error_line, run_uml
 from netns.errors import BackendError
 from netns.processes import start_time_ticks
 from tests.patience import wait_until
+from tests.terminal import Terminal
 
 
 @pytest.mark.long
@@ -43,6 +44,23 @@ def test_run_uml__vector_registers_survive_page_faults(
         assert run_uml([sys.executable, "-c", sums], stdout=out) == 0
     expected = [(1 << shift) * ((1 << shift) - 1) // 2 for shift in range(8, 22)]
     assert [int(word) for word in (tmp_path / "out").read_text().split()] == expected
+
+
+@pytest.mark.long
+def test_run_uml__a_terminal_shows_how_far_the_boot_is_and_then_the_command_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with (
+        Terminal() as terminal,
+        (tmp_path / "out").open("w+b") as out,
+        open(terminal.slave, "wb", closefd=False) as stderr,
+    ):
+        monkeypatch.setattr(sys, "stderr", terminal.stream)
+        assert run_uml(["sh", "-c", "echo said >&2"], stdout=out, stderr=stderr, is_shown=True) == 0
+        shown = terminal.text
+    assert "] srd-lab: booting linux.uml: 0:03 left: the kernel starts" in shown
+    assert "left: its modules are loaded" in shown
+    assert shown.endswith("\r\x1b[Ksaid\r\n")
 
 
 def test_run_uml__without_a_compiler_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:

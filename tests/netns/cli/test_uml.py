@@ -27,7 +27,8 @@ def test_uml__bad_flow(arguments: list[str], status: int, message: str) -> None:
 def test_uml__gives_the_command_and_takes_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[tuple[str, ...], int]] = []
 
-    def run(command: tuple[str, ...], *, memory_bytes: int) -> int:
+    def run(command: tuple[str, ...], *, memory_bytes: int, is_shown: bool) -> int:
+        assert is_shown
         seen.append((command, memory_bytes))
         return 9
 

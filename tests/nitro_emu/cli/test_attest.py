@@ -148,7 +148,7 @@ def test_audit_head_is_what_verify_finds(called: Called, at: tuple[str, str], tm
     document = tmp_path / "head"
     shown = json.loads(called("audit", "head", *at, "--json", "-o", str(document)).stdout)
     assert document.read_text() == f"{shown['records']} {shown['head']}", "as the chip has signed it"
-    assert (shown["path"], shown["records"]) == (str(log), 1)
+    assert (shown["file"], shown["records"]) == (str(log), 1)
     assert called("update", *at, "/n").returncode == 0
     done = called("audit", "verify", str(log), "--head", shown["head"], "--json")
     assert json.loads(done.stdout)["records_after_head"] == verify_log_untrusted(log) - 1 > 0

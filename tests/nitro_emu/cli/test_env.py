@@ -36,7 +36,7 @@ def real_pyverbs(tmp_path: Path) -> Path:
 def test_run_directory_without_a_card_is_named(tmp_path: Path) -> None:
     done = env("--run-dir", str(tmp_path / "none"), "--", sys.executable, "-c", "print(1)")
     assert (done.returncode, done.stdout) == (0, "1\n"), "the program decides whether that is an error"
-    assert "none: no card runs there, so no device will be found; --run-dir names another" in done.stderr
+    assert "none: no card runs there, so no device will be found; start one with nitro-card run, or name" in done.stderr
 
 
 def test_program_gets_path_and_run_directory(tmp_path: Path) -> None:

@@ -305,6 +305,13 @@ def test_control_plane_after_a_killed_one_sends_newer_versions(tmp_path: Path, k
         assert versions[1] > versions[0]
 
 
+@pytest.mark.parametrize("command", ["serve", "push"])
+def test_without_a_key_it_says_how_to_make_one(tmp_path: Path, called: Called, content: Content, command: str) -> None:
+    path, key = write(tmp_path / "vpc.yaml", content), tmp_path / "control.pem"
+    error = f"nitro-vpc: {key}: is not there; nitro-vpc make-key {key} makes a key"
+    fails(called(command, path, "--key", key), status=1, error=error)
+
+
 def test_serve_of_a_broken_file_is_one_line(tmp_path: Path, key: Path, called: Called) -> None:
     path = tmp_path / "vpc.yaml"
     path.write_text("vpcs: {red: {id: 1}}")

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from scripts.benches import cli, owners
+from netns.base import progress
+from scripts.benches import cli, owners, registry
 from scripts.benches.case import Case, Request
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.owners import OWNERS
@@ -23,6 +24,9 @@ from scripts.benches.registry import CASES
 from scripts.benches.scenarios import SEEDS, scenario
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
+from scripts.harness.steps import heard_by, step, steps
+from tests.patience import wait_until
+from tests.terminal import Terminal
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -30,6 +34,12 @@ ROOT = Path(__file__).resolve().parents[3]
 def call(monkeypatch: pytest.MonkeyPatch, case: Case, *arguments: str) -> Result:
     monkeypatch.setitem(CASES, "loss", case)
     return CliRunner().invoke(cli.main, ["loss", *arguments])
+
+
+@pytest.fixture(autouse=True)
+def _past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the time left of real benches not be that of the ones here."""
+    monkeypatch.setattr(cli, "PAST", tmp_path / "bench-seconds.json")
 
 
 def fake(request: Request) -> Iterator[Round]:
@@ -161,10 +171,93 @@ def test_keys__of_a_bench_are_removed_at_its_end(
         yield Round(1, {"figure_ratio": 1.0})
 
     if home is None:
-        monkeypatch.delenv("SRD_HOME")
+        monkeypatch.delenv("SRD_HOME", raising=False)
     else:
         monkeypatch.setenv("SRD_HOME", home)
     result = call(monkeypatch, replace(CASES["loss"], measure=measure, wanted=()))
     assert result.exit_code == (0 if ending is None else 128 + ending), result.output
     assert not homes[0].exists()
     assert os.environ.get("SRD_HOME") == home
+
+
+def test_progress__on_a_terminal_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Terminal() as terminal:
+
+        def measure(request: Request) -> Iterator[Round]:
+            rounds = fake(request)
+            terminal.wait_for("] loss: 0 of 5, 0:00 so far")
+            yield next(rounds)
+            terminal.wait_for("] loss: 1 of 5, 0:0")
+            step("the links are built", fraction=0.5)
+            terminal.wait_for(" left: the links are built")
+            yield from rounds
+
+        monkeypatch.setitem(CASES, "loss", replace(FAKE, measure=measure))
+        monkeypatch.setattr(sys, "stderr", terminal.stream)
+        cli.main(["loss"], standalone_mode=False)
+        assert "5 of 5" in terminal.text
+        kept = json.loads(cli.PAST.read_text())
+        assert list(kept) == ["loss"]
+
+
+def test_progress__of_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Terminal() as terminal:
+
+        def measure(request: Request) -> Iterator[Round]:
+            terminal.wait_for("] loss: 0 of 5, 10:00 left")
+            yield from fake(request)
+
+        cli.PAST.write_text(json.dumps({"loss": 120}))
+        monkeypatch.setitem(CASES, "loss", replace(FAKE, measure=measure))
+        monkeypatch.setattr(sys, "stderr", terminal.stream)
+        cli.main(["loss"], standalone_mode=False)
+
+
+def test_progress__elsewhere_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    monkeypatch.setattr(progress, "PLAIN_S", 0.01)
+
+    def measure(request: Request) -> Iterator[Round]:
+        step("a slice", fraction=0.25)
+        wait_until(lambda: "loss: 25%, 0:0" in log.read_text())
+        yield from fake(request)
+
+    monkeypatch.setitem(CASES, "loss", replace(FAKE, measure=measure))
+    with log.open("w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        cli.main(["loss", "--seed", "1"], standalone_mode=False)
+    assert "\x1b" not in log.read_text()
+
+
+class Hosts:
+    """A case on real sockets that measures nothing."""
+
+    WANTED: tuple[Wanted, ...] = ()
+    NEEDS: tuple[Need, ...] = ()
+    SECONDS = 1.0
+
+    def rounds(self, count: int, _seconds: float, /) -> Iterator[Round]:
+        return iter([Round(1, {})] * count)
+
+
+@pytest.mark.parametrize("request_", [Request(), Request(seed=7), Request(runs=2)], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        scenario("x", "", lambda seed, _: Round(seed, {})),
+        registry._seeded("x", "", "", lambda seed: Round(seed, {}), (), rounds=3),
+        registry._hosts("x", "", Hosts()),
+    ],
+    ids=["virtual", "seeded", "hosts"],
+)
+def test_planned__as_many_rounds_as_are_made(case: Case, request_: Request) -> None:
+    assert case.planned(request_) == len(list(case.rounds(request_)))
+
+
+def test_steps__are_heard_in_the_block_only() -> None:
+    heard: list[tuple[str, float | None]] = []
+    with heard_by(lambda what, fraction: heard.append((what, fraction))):
+        assert list(steps("ab", "scenario")) == ["a", "b"]
+        step("late", fraction=1.2)
+    step("later")
+    assert heard == [("scenario 1 of 2", 0.0), ("scenario 2 of 2", 0.5), ("late", 1.0)]

@@ -54,6 +54,7 @@ def test_pages__are_without_warnings(prefix: Path) -> None:
         assert done.stderr == "", page
         assert "OPTIONS" in done.stdout
         assert "EXIT STATUS" in done.stdout
+        assert "128 and a" in " ".join(done.stdout.split())
 
 
 def test_roff__escapes() -> None:

@@ -128,7 +128,7 @@ def test_recv__json_events(inputs: Path, output: Path) -> None:
         assert received == {
             "event": "received",
             "name": "a.bin",
-            "path": str(output / "a.bin"),
+            "file": str(output / "a.bin"),
             "bytes": 20 << 20,
             "hash": "blake3",
             "digest": digest_of(file.read_bytes()),

@@ -20,9 +20,10 @@ from srd.compare.outcome import CellOutcome, CellProgress, State
 from srd.compare.page import render
 from srd.compare.plots import panel_svgs, picture_png, pictures, throughput
 from srd.compare.results import as_json, cells_csv, cells_json, flows_csv, write
-from srd.compare.screen import Estimate, Screen, clock, remarks, table
+from srd.compare.screen import Screen, remarks, table
 from srd.compare.summary import summarize
 from tests.srd.compare.cases import FILE_GRID, GRID, done, hung, outcomes
+from tests.terminal import Terminal
 
 SUMMARIES = summarize(GRID, outcomes())
 FILE_SUMMARIES = summarize(FILE_GRID, outcomes(FILE_GRID))
@@ -213,17 +214,6 @@ def test_table__of_a_file_fits_a_terminal() -> None:
     assert len(row) < 80
 
 
-def test_estimate__of_the_same_workload_and_transport_or_of_all() -> None:
-    cells = list(GRID.cells())
-    estimate = Estimate()
-    assert estimate.left_s(cells) is None
-    estimate.add(cells[0], took_s=1.0)
-    assert estimate.left_s(cells[:2]) == 2.0
-    estimate.add(cells[1], took_s=3.0)
-    assert estimate.left_s(cells[:3]) == 1.0 + 3.0 + 2.0
-    assert (clock(None), clock(125.4)) == ("-:--", "2:05")
-
-
 def test_screen__a_line_for_what_was_measured() -> None:
     cells = list(GRID.cells())
     console = Console(record=True, width=200)
@@ -240,12 +230,12 @@ def test_screen__a_line_for_what_was_measured() -> None:
     assert str(Cell("two", 2, "clean", "bulk", "srd")) == "two, clean, bulk, seed 2: srd"
 
 
-def test_screen__has_a_bar_with_rate_and_what_has_failed() -> None:
+def test_screen__on_a_terminal_the_rate_what_has_failed_and_the_time_left() -> None:
     cells = list(FILE_GRID.cells())
-    console = Console(file=io.StringIO(), width=200, force_terminal=True)
-    with Screen(console, cells) as screen:
+    outcome = next(iter(outcomes(FILE_GRID).values()))
+    with Terminal() as terminal, Screen(Console(file=terminal.stream, width=200), cells) as screen:
         screen.begins(cells[0])
         screen.progress(cells[0], CellProgress(0.5, 1 << 19, 1 << 20, "fail leaf1-spine2"))
-    assert isinstance(console.file, io.StringIO)
-    assert "srd: 50 %, 8.4 Mbit/s" in console.file.getvalue()
-    assert "fail leaf1-spine2" in console.file.getvalue()
+        terminal.wait_for(f"{cells[0]}: 50 %, 8.4 Mbit/s  fail leaf1-spine2")
+        screen.ended(cells[0], outcome, took_s=60.0)
+        terminal.wait_for(f"srd compare: 1 of {len(cells)}, {len(cells) - 1}:00 left")

@@ -239,7 +239,7 @@ def test_read__what_lies_behind_a_mebibyte_counts(tmp_path: Path) -> None:
     path.write_text(many(f"other:1 {public_text(OTHER)}\n", size_bytes=1 << 20, last=f"h:1 {public_text(ONE)}"))
     reason = KnownHosts(path, own_key=OWN).check("h:1", OTHER)
     assert reason is not None
-    assert "h:1 has another key than before" in reason
+    assert reason.startswith("has another key than before")
     path.write_text(many(f"{public_text(OTHER)}\n", size_bytes=1 << 20, last=public_text(ONE)))
     assert read_authorized(path) == {ONE, OTHER}
 
@@ -282,7 +282,7 @@ def test_known_hosts__trusts_the_first_key_of_each_host(tmp_path: Path) -> None:
     assert hosts.check("h:1", ONE) is None
     reason = hosts.check("h:1", OTHER)
     assert reason is not None
-    assert f"h:1 has another key than before ({fingerprint(OTHER)}, not {fingerprint(ONE)})" in reason
+    assert reason.startswith(f"has another key than before ({fingerprint(OTHER)}, not {fingerprint(ONE)})")
     assert str(path) in reason
     assert hosts.check("h:2", OTHER) is None
     assert KnownHosts(path, own_key=OWN).check("h:1", OTHER) is not None, "it is in the file"
@@ -302,7 +302,7 @@ def test_known_hosts__a_second_first_contact_with_another_key_bad_flow(tmp_path:
     hosts = KnownHosts(tmp_path / "known_hosts", own_key=OWN)
     assert hosts.check("h:1", ONE) is hosts.check("h:1", OTHER) is None
     assert hosts.add("h:1", ONE)
-    with pytest.raises(UsageError, match="h:1 has another key than before"):
+    with pytest.raises(UsageError, match=r"^h:1: has another key than before"):
         hosts.add("h:1", OTHER)
     assert hosts.check("h:1", ONE) is None
 

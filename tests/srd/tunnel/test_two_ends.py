@@ -145,7 +145,11 @@ def test_tunnel__a_forged_source_is_dropped_and_counted(tmp_path: Path) -> None:
                 forger.sendto(b"forged", (inner(0), UDP_PORT))
             honest.sendto(b"honest", (inner(0), UDP_PORT))
             assert target.recv(100) == b"honest"
-        assert made.stats(0)["dropped"]["forged_source"] == 1
+        stats = made.stats(0)
+        assert stats["dropped"]["forged_source"] == 1
+        shown = made.run(0, "metrics", "--prometheus").stdout
+        assert f'srd_tunnel_dropped_total{{interface="{stats["interface"]}",reason="forged_source"}} 1.0\n' in shown
+        assert shown.endswith("# EOF\n")
 
 
 def test_tunnel__acks_that_wait_are_merged(tmp_path: Path) -> None:
