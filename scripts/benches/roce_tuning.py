@@ -45,7 +45,7 @@ REPORTED: Final = (1, 2, 3, 4, 5)
 SCENARIOS: Final = ("incast", "permutation", "victim", "loss")
 ALPHAS: Final = (1 / 8, 1.0)
 SHARP_MARKING: Final = RedProfile(40_000, 160_000, 0.1)
-"""At 40 Gbit/s: between the paper's, which marks early and rarely, and its strawman, which has one threshold of 40 kB."""
+"""At 40 Gbit/s: between the paper's, which marks early and rarely, and its strawman with one threshold of 40 kB."""
 Found = dict[str, float]
 
 
@@ -63,24 +63,27 @@ def _both(name: str, transport: ModelTransport) -> Contender:
 
 def _roce() -> Iterator[tuple[str, Contender]]:
     for alpha, exponent in product((1 / 8, 1 / 16, 1 / 4, 1.0), (14, 11, 8)):
-        yield f"alpha {alpha:g}, timeout 4.096 us x 2^{exponent}", _both(
-            "roce", Roce(alpha=alpha, timeout_exponent=exponent)
+        yield (
+            f"alpha {alpha:g}, timeout 4.096 us x 2^{exponent}",
+            _both("roce", Roce(alpha=alpha, timeout_exponent=exponent)),
         )
 
 
 def _dcqcn() -> Iterator[tuple[str, Contender]]:
     for alpha, marking, timer_us in product(ALPHAS, (PAPER_MARKING, SHARP_MARKING, FIRMWARE_MARKING), (55.0, 300.0)):
         config = DcqcnConfig(timer_us=timer_us)
-        yield f"alpha {alpha:g}, {_marks(marking)}, timer {timer_us:g} us", _both(
-            "dcqcn", Dcqcn(alpha=alpha, config=config, marking=marking)
+        yield (
+            f"alpha {alpha:g}, {_marks(marking)}, timer {timer_us:g} us",
+            _both("dcqcn", Dcqcn(alpha=alpha, config=config, marking=marking)),
         )
 
 
 def _firmware() -> Iterator[tuple[str, Contender]]:
     for alpha, marking, timer_us in product(ALPHAS, (FIRMWARE_MARKING, SHARP_MARKING, PAPER_MARKING), (300.0, 55.0)):
         config = FirmwareConfig(timer_us=timer_us)
-        yield f"alpha {alpha:g}, {_marks(marking)}, timer {timer_us:g} us", _both(
-            "dcqcn-firmware", DcqcnFirmware(alpha=alpha, firmware=config, marking=marking)
+        yield (
+            f"alpha {alpha:g}, {_marks(marking)}, timer {timer_us:g} us",
+            _both("dcqcn-firmware", DcqcnFirmware(alpha=alpha, firmware=config, marking=marking)),
         )
 
 
@@ -90,33 +93,35 @@ def _marks(marking: RedProfile) -> str:
 
 def _irn() -> Iterator[tuple[str, Contender]]:
     for alpha, high_us, low_us in product(ALPHAS, (320, 100, 1000), (100, 30)):
-        yield f"alpha {alpha:g}, RTO {low_us} and {high_us} us", _both(
-            "irn", Irn(alpha=alpha, rto_low_ns=1000 * low_us, rto_high_ns=1000 * high_us)
+        yield (
+            f"alpha {alpha:g}, RTO {low_us} and {high_us} us",
+            _both("irn", Irn(alpha=alpha, rto_low_ns=1000 * low_us, rto_high_ns=1000 * high_us)),
         )
 
 
 def _cubic() -> Iterator[tuple[str, Contender]]:
     for alpha, rto_ms in product((1 / 8, 1 / 2, 1.0, 8.0), (200.0, 10.0, 1.0)):
-        yield f"alpha {alpha:g}, RTO of {rto_ms:g} ms at least", _both(
-            "cubic", Cubic(alpha=alpha, min_rto_s=rto_ms / 1e3)
+        yield (
+            f"alpha {alpha:g}, RTO of {rto_ms:g} ms at least",
+            _both("cubic", Cubic(alpha=alpha, min_rto_s=rto_ms / 1e3)),
         )
 
 
 def _dctcp() -> Iterator[tuple[str, Contender]]:
     for alpha, mark, rto_ms in product(ALPHAS, (3000, 1500, 9750), (200.0, 1.0)):
-        yield f"alpha {alpha:g}, K {mark / 100:g} kB at 10 Gbit/s, RTO of {rto_ms:g} ms at least", _both(
-            "dctcp", Dctcp(alpha=alpha, mark_bytes_per_gbps=mark, min_rto_s=rto_ms / 1e3)
+        yield (
+            f"alpha {alpha:g}, K {mark / 100:g} kB at 10 Gbit/s, RTO of {rto_ms:g} ms at least",
+            _both("dctcp", Dctcp(alpha=alpha, mark_bytes_per_gbps=mark, min_rto_s=rto_ms / 1e3)),
         )
 
 
 def _srd() -> Iterator[tuple[str, Contender]]:
     targets = ((0.2, 1.0), (0.5, 3.0), (1.5, 5.0))
     for alpha, start, (rtts, floor_us) in product(ALPHAS, (MICROSECOND_FABRIC, CONFIG), targets):
-        config = replace(
-            start, delay_target_rtts=rtts, min_delay_target_s=floor_us * 1e-6, max_peers=CONFIG.max_peers
-        )
-        yield f"alpha {alpha:g}, window {start.initial_window_packets}, target {rtts:g} RTT, {floor_us:g} us", replace(
-            CONTENDERS["srd"], switches=Cubic(alpha=alpha), config=config
+        config = replace(start, delay_target_rtts=rtts, min_delay_target_s=floor_us * 1e-6, max_peers=CONFIG.max_peers)
+        yield (
+            f"alpha {alpha:g}, window {start.initial_window_packets}, target {rtts:g} RTT, {floor_us:g} us",
+            replace(CONTENDERS["srd"], switches=Cubic(alpha=alpha), config=config),
         )
 
 
