@@ -12,13 +12,14 @@ from click.core import ParameterSource
 from netns.base.files import write_whole
 from netns.base.options import Duration, json_option
 from netns.base.output import print_json
-from netns.base.tables import console, print_table
+from netns.base.tables import console, print_table, table
 from netns.errors import LabError
 from srd.sim.errors import SimulationError
 from srd.sim.experiments import figures, parquet
 from srd.sim.experiments.experiment import Experiment, Result, run
 from srd.sim.experiments.fabric import read_fabric
 from srd.sim.experiments.inputs import experiment_of
+from srd.sim.experiments.scenario import is_scenario, read_scenario
 from srd.sim.experiments.workload import NOTATION
 from srd.sim.roce import command as roce
 from srd.sim.roce import suite
@@ -28,6 +29,7 @@ from srd.sim.transports import TRANSPORTS
 ROCE: Final = "roce"
 """Given instead of a topology."""
 ROCE_TAKES: Final = ("topology", "scenario", "transport", "seed", "plot", "as_json")
+SCENARIO_TAKES: Final = ("topology", "seed", "as_json")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -82,15 +84,21 @@ def sim(
     TOPOLOGY is a file (docs/fabric.md), one of htsim's (NAME.topo), or a built-in one, such as incast48, clos128 or
     clos1024. The same command gives the same result. The exit status is 1 if some flow was not complete.
 
-    With `roce` instead of a TOPOLOGY it plays the scenarios of docs/roce.md by every transport: what pauses do to flows
+    A scenario instead of a TOPOLOGY has its own workload, and bounds: a file (srd/sim/experiments/scenario.py), or a
+    built-in one: ecn, incast, incast-1000, incast-8192, long-fat, loss, slow-path. The exit status is 1 if a bound is
+    missed. With `roce` it plays the scenarios of docs/roce.md by every transport: what pauses do to flows
     beside an incast, slow hosts, losses, deadlocks.
     """
     if topology == ROCE:
-        _refuse_others(context, taken=ROCE_TAKES)
+        _refuse_others(context, of=topology, taken=ROCE_TAKES)
         roce.play(scenario, transport=transport, seed=seed, plot=plot, as_json=as_json)
         return
     if scenario is not None:
         raise click.UsageError(f"--scenario is of roce: srd sim {ROCE} --scenario {scenario}")
+    if is_scenario(topology):
+        _refuse_others(context, of=topology, taken=SCENARIO_TAKES)
+        _scenario(topology, seed=seed, as_json=as_json)
+        return
     transport = transport or "srd"
     try:
         if directory is not None:
@@ -110,22 +118,39 @@ def sim(
         _write(experiment, result, title=title, plot=plot, directory=directory)
     except (LabError, SimulationError) as error:
         raise click.ClickException(str(error)) from None
-    found = figures.document(experiment, result)
+    _show(title, experiment, result, shows_flows=shows_flows, as_json=as_json)
+
+
+def _scenario(name: str, *, seed: int, as_json: bool) -> None:
+    """Play a scenario, and say which bounds it meets."""
+    try:
+        scenario = read_scenario(name)
+        found = scenario.figures(seed=seed)
+        checks = scenario.checks(found)
+    except (LabError, SimulationError) as error:
+        raise click.ClickException(str(error)) from None
     if as_json:
-        print_json(found)
+        wanted = {each.figure: {"value": found[each.figure], "wanted": str(each), "met": met} for each, met in checks}
+        print_json({"scenario": scenario.name, "seed": seed, "figures": found, "bounds": wanted})
     else:
-        _print(title, experiment, result, shows_flows=shows_flows)
-    lacking = len(experiment.flows) - int(found["figures"]["flows_complete"])
-    if lacking:
-        raise click.ClickException(f"{lacking} of {len(experiment.flows)} flows were not complete after {limit_s:g} s")
+        out = console()
+        out.print(f"{scenario.name}: {scenario.happens}; seed {seed}\n")
+        made = table("figure", "value", "bound", "", text=("bound", ""))
+        judged = {each.figure: (str(each), "met" if met else "missed") for each, met in checks}
+        for figure, value in found.items():
+            made.add_row(figure, suite.shown(value), *judged.get(figure, ("", "")))
+        out.print(made)
+    missed = [f"{each.figure} {found[each.figure]:.4g}, wanted {each}" for each, met in checks if not met]
+    if missed:
+        raise click.ClickException("missed: " + "; ".join(missed))
 
 
-def _refuse_others(context: click.Context, *, taken: Collection[str]) -> None:
+def _refuse_others(context: click.Context, *, of: str, taken: Collection[str]) -> None:
     """Raise UsageError for an option that was given, and is not of those that are taken."""
     for each in context.command.params:
         given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
         if given and each.name not in taken:
-            raise click.UsageError(f"{each.opts[0]}: {ROCE} has its own; leave it out")
+            raise click.UsageError(f"{each.opts[0]}: {of} has its own; leave it out")
 
 
 def _write(experiment: Experiment, result: Result, *, title: str, plot: Path | None, directory: Path | None) -> None:
@@ -137,6 +162,20 @@ def _write(experiment: Experiment, result: Result, *, title: str, plot: Path | N
             from srd.sim.experiments.plots import picture  # noqa: PLC0415 - an extra, and half a second
 
             write_whole(plot, picture(experiment, result, title=title))
+
+
+def _show(title: str, experiment: Experiment, result: Result, *, shows_flows: bool, as_json: bool) -> None:
+    """Print what came of an experiment. Raises ClickException if a flow was not complete."""
+    found = figures.document(experiment, result)
+    if as_json:
+        print_json(found)
+    else:
+        _print(title, experiment, result, shows_flows=shows_flows)
+    flows, complete = len(experiment.flows), int(found["figures"]["flows_complete"])
+    if complete < flows:
+        raise click.ClickException(
+            f"{flows - complete} of {flows} flows were not complete after {experiment.limit_s:g} s"
+        )
 
 
 def _print(title: str, experiment: Experiment, result: Result, *, shows_flows: bool) -> None:

@@ -128,9 +128,10 @@ def details(figures: Mapping[str, Figures]) -> Table:
     headings = next(iter(figures.values()))
     made = table("transport", *headings, text=())
     for transport, each in figures.items():
-        made.add_row(CONTENDERS[transport].label, *(_shown(value) for value in each.values()))
+        made.add_row(CONTENDERS[transport].label, *(shown(value) for value in each.values()))
     return made
 
 
-def _shown(value: float) -> str:
+def shown(value: float) -> str:
+    """Return a figure of any size, counts in full."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
