@@ -64,7 +64,8 @@ demo-governance:
 
 demo-roce:
 	@$(SETUP) --extras cli,lab,report
-	@$(BIN)/python scripts/demo roce $(DEMO_FLAGS)
+	@mkdir -p out
+	@$(BIN)/srd sim roce --plot out/roce.png $(DEMO_FLAGS)
 
 demo-training:
 	@scripts/require-root "make demo-training" "builds network namespaces"

@@ -8,7 +8,7 @@ A leaf-spine, described by its size:
     leaf_spine:
       leaves: 2
       spines: 4
-      hosts_per_leaf: 1
+      hosts_per_leaf: 1                        # or a number for each leaf: [12, 12, 1]
       link: {delay: 0.5ms, rate: 250mbit}      # every leaf-spine link, both directions; optional
       host_link: {delay: 50us, rate: 1gbit}    # from leaf to host; optional
 
@@ -98,7 +98,7 @@ Count = Annotated[int, Field(ge=1, le=254)]
 class _LeafSpine(Strict):
     leaves: Count = 2
     spines: Count = 4
-    hosts_per_leaf: Count = 1
+    hosts_per_leaf: Any = 1  # as of a Clos, below
     link: ShapeFields | None = None
     host_link: ShapeFields | None = None
     paths: dict[str, ShapeFields] | None = None

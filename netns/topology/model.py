@@ -270,17 +270,35 @@ def leaf_spine(
 
 
 def fully_meshed(
-    *, leaves: int, spines: int, hosts_per_leaf: int, mtu: int, shape: Shape | None, name: str, seed: int
+    *,
+    leaves: int,
+    spines: int,
+    hosts_per_leaf: int | list[int] | tuple[int, ...],
+    mtu: int,
+    shape: Shape | None,
+    name: str,
+    seed: int,
 ) -> Topology:
-    """Build `leaf_spine` with an unchanged shape. Raises TopologyError."""
-    for key, value in (("leaves", leaves), ("spines", spines), ("hosts_per_leaf", hosts_per_leaf)):
-        check_range(key, value, low=1, high=254)
-    check_size(links=leaves * (hosts_per_leaf + spines))
+    """Build `leaf_spine` with an unchanged shape, and as many hosts on each leaf, or a number for each.
+
+    Raises TopologyError.
+    """
+    check_range("leaves", leaves, low=1, high=254)
+    check_range("spines", spines, low=1, high=254)
+    counts = hosts_per_leaf if isinstance(hosts_per_leaf, list | tuple) else [hosts_per_leaf] * leaves
+    if len(counts) != leaves:
+        raise TopologyError(
+            f"hosts_per_leaf: {len(counts)} numbers for {leaves} leaves; give one for each, or one for all"
+        )
+    for count in counts:
+        check_range("hosts_per_leaf", count, low=1, high=254)
+    check_size(links=sum(counts) + leaves * spines)
     leaf_names = [f"leaf{index + 1}" for index in range(leaves)]
     spine_names = [f"spine{index + 1}" for index in range(spines)]
-    hosts = tuple(f"h{index + 1}" for index in range(leaves * hosts_per_leaf))
+    homes = [leaf for leaf, count in zip(leaf_names, counts, strict=True) for _ in range(count)]
+    hosts = tuple(f"h{index + 1}" for index in range(len(homes)))
     switches = [Switch(leaf, "leaf") for leaf in leaf_names] + [Switch(spine, "spine") for spine in spine_names]
-    links = [Link(host, leaf_names[index // hosts_per_leaf]) for index, host in enumerate(hosts)]
+    links = [Link(host, leaf) for host, leaf in zip(hosts, homes, strict=True)]
     links += [Link(leaf, spine, shape, shape) for leaf in leaf_names for spine in spine_names]
     return Topology(name=name, mtu=mtu, seed=seed, hosts=hosts, switches=tuple(switches), links=tuple(links))
 

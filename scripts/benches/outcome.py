@@ -10,21 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from statistics import median
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from scripts.harness.environment import environment
+from srd.sim.experiments.requirement import Requirement, requirement
 
 Figures = Mapping[str, float]
-Relation = Literal["<=", ">=", "<", ">"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A requirement: a figure and its bound."""
+class Wanted(Requirement):
+    """A requirement of several rounds."""
 
-    figure: str
-    relation: Relation
-    limit: float
     over: Literal["worst", "median"] = "worst"
     """Which of the rounds' values counts. In virtual time the worst, as every seed must meet the requirement. On real
     hosts the median, as other load on the machine affects single rounds."""
@@ -38,26 +35,10 @@ class Wanted:
             return median(found)
         return min(found) if self.relation.startswith(">") else max(found)
 
-    def met(self, value: float) -> bool:
-        """Whether `value` meets the requirement; NaN never does."""
-        return {
-            "<=": value <= self.limit,
-            ">=": value >= self.limit,
-            "<": value < self.limit,
-            ">": value > self.limit,
-        }[self.relation]
-
-    def __str__(self) -> str:
-        return f"{self.relation} {self.limit:g}"
-
 
 def wanted(*bounds: str) -> tuple[Wanted, ...]:
     """Return requirements of every round, each written as `figure <= 1.5`."""
-    found = []
-    for bound in bounds:
-        figure, relation, limit = bound.split()
-        found.append(Wanted(figure, cast(Relation, relation), float(limit)))
-    return tuple(found)
+    return tuple(Wanted(each.figure, each.relation, each.limit) for each in map(requirement, bounds))
 
 
 @dataclass(frozen=True, slots=True)

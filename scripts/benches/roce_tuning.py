@@ -45,7 +45,7 @@ REPORTED: Final = (1, 2, 3, 4, 5)
 SCENARIOS: Final = ("incast", "permutation", "victim", "loss")
 ALPHAS: Final = (1 / 8, 1.0)
 SHARP_MARKING: Final = RedProfile(40_000, 160_000, 0.1)
-"""At 40 Gbit/s: between the paper's, which marks early and rarely, and its strawman with one threshold, 40 kB."""
+"""At 40 Gbit/s: between the paper's, which marks early and rarely, and its strawman with one threshold of 40 kB."""
 Found = dict[str, float]
 
 

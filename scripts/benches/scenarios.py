@@ -6,27 +6,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from scripts.benches.case import Case, Request
 from scripts.benches.cases import (
     blackhole,
-    capacity,
     chaos,
     fair,
-    incast,
     jitter,
     messages,
     permutation,
     roce,
+    unequal,
     virtual,
     wild,
 )
 from scripts.benches.outcome import Round, wanted
 from scripts.harness.errors import BenchError
 from srd.sim.errors import SimulationError
+from srd.sim.experiments.scenario import read_scenario
 
 SEEDS: Final = (1, 2, 3, 4, 5)
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "simulation.md"
@@ -56,29 +55,37 @@ def scenario(
     return Case(name, happens, "virtual", rounds, wanted(*bounds), options, planned=lambda request: len(seeds(request)))
 
 
+def from_file(name: str) -> Case:
+    """Return the case of a scenario that `srd sim` runs, too."""
+    read = read_scenario(name)
+
+    def measure(seed: int, seconds: float) -> Round:
+        return Round(seed, read.figures(seed=seed, seconds=seconds))
+
+    return scenario(
+        name,
+        read.happens,
+        measure,
+        *(f"{each.figure} {each}" for each in read.bounds),
+        seconds=read.seconds,
+    )
+
+
 VIRTUAL: Final = (
-    scenario("incast", "48 senders x 2 MB to one 100 Gbit/s port",
-             partial(incast.measure, senders=48, message_bytes=2_000_000),
-             "max_over_ideal_ratio <= 1.1", "spread_ratio <= 1.3"),
-    scenario("incast-1000", "1,000 senders x 64 KB",
-             partial(incast.measure, senders=1000, message_bytes=64_000),
-             "max_over_ideal_ratio <= 1.5", "spread_ratio <= 2", "resent_fraction <= 0.1"),
-    scenario("incast-8192", "8,192 senders x 64 KB; a run needs 0.7 GB of memory",
-             partial(incast.measure, senders=8192, message_bytes=64_000, leaves=64), "senders_done >= 8192"),
+    from_file("incast"),
+    from_file("incast-1000"),
+    from_file("incast-8192"),
     scenario("permutation", "8 hosts to 8, twice the capacity; beside it one path", permutation.measure,
              "median_over_ideal_ratio <= 1.1", "max_over_ideal_ratio <= 1.5"),
-    scenario("unequal", "paths of very different length; a receiver's clock that drifts and steps", capacity.unequal,
+    scenario("unequal", "paths of very different length; a receiver's clock that drifts and steps", unequal.measure,
              "unequal_capacity_fraction >= 0.78", "drift_ok >= 1", seconds=3.0),
-    scenario("slow-path", "one of 8 paths at a tenth of the rate", capacity.slow_path,
-             "capacity_fraction >= 0.95", seconds=1.0),
-    scenario("loss", "0.1, 1, 5, 10 % on all paths, acks too", capacity.loss,
-             "capacity_fraction_1pct >= 0.95", "capacity_fraction_10pct >= 0.85", seconds=1.0),
-    scenario("ecn", "4 links that mark packets which will wait for more than 0.6 ms; beside it the same without marks",
-             capacity.ecn, "queue_ratio <= 0.7", "capacity_fraction >= 0.95", seconds=1.0),
+    from_file("slow-path"),
+    from_file("loss"),
+    from_file("ecn"),
     scenario("blackhole", "1, then 3 of 4 paths die silently", blackhole.measure,
              "stall_rtts <= 3.1", "failed_requests <= 0", "repaired_s <= 1"),
     scenario("jitter", "50 ms +- 1 and 10 ms", jitter.measure, "spurious_fraction < 0.01", seconds=2.0),
-    scenario("long-fat", "10 Gbit/s, 100 ms, one peer", capacity.long_fat, "capacity_fraction >= 0.9", seconds=0.5),
+    from_file("long-fat"),
     scenario("wild", "beside models of TCP (CUBIC, BBR); alone by jitter, over a WAN with 0 and 1 % loss, by satellite",
              wild.measure, *wild.BOUNDS),
     scenario("fair", "2, 8, 32 flows on one bottleneck", fair.measure,

@@ -18,7 +18,6 @@ STATUSES: Final = dict.fromkeys((BenchError, LabError, NitroError, SrdError), 1)
 DEMOS: Final = {
     "card": "scripts.card_demo.run:command",
     "governance": "scripts.governance_demo:command",
-    "roce": "scripts.benches.roce_picture:main",
     "training": "scripts.training_demo.run:command",
     "volume": "scripts.volume_demo.run:command",
 }

@@ -21,8 +21,9 @@ from typing import Final
 from netns.backends.virtual.virtual_link import VirtualLink
 from scripts.benches.fabrics import PACKET_BYTES
 from scripts.benches.outcome import Round
-from scripts.benches.reference_fabric import RTT_S, Bulk, bulk, fabric
+from scripts.benches.reference_fabric import ENDS, RTT_S, fabric
 from srd.proto.wire.status import Status
+from srd.sim.experiments.bulk import Bulk, bulk
 from srd.sim.simulation import NS_PER_S
 
 SPINES: Final = 4
@@ -85,7 +86,7 @@ class Landings:
 def measure(seed: int, _seconds: float) -> Round:
     """One round."""
     topology = fabric(spines=SPINES, name="blackhole", seed=seed)
-    running = bulk(topology, seed=seed, message_bytes=MESSAGE_BYTES, outstanding=OUTSTANDING)
+    running = bulk(topology, seed=seed, ends=ENDS, message_bytes=MESSAGE_BYTES, outstanding=OUTSTANDING)
     repairs = _schedule(running)
     started_ns = running.simulation.now_ns
     running.simulation.run(seconds=FAILURES[0][0] - LEAD_S)

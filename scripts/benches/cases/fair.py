@@ -1,6 +1,7 @@
 """Fair: 2, 8 and 32 flows share one bottleneck, the port of the host that all of them send to.
 
-The fabric of `incast` (100 Gbit/s, 5 us links, ports with a buffer of one bandwidth-delay product), one flow per host.
+The fabric of the scenario `incast` (100 Gbit/s, 5 us, ports with a buffer of one bandwidth-delay product), with 8 hosts
+on each of four leaves; one flow per host.
 Half of the flows start at once, the others 50 RTTs (of 40 us) later, when the link is full. The measurement takes 100
 RTTs, and begins 100 RTTs after the last start.
 
@@ -14,15 +15,21 @@ from __future__ import annotations
 from statistics import median
 from typing import Final
 
-from scripts.benches.cases import incast
+from netns.topology.model import Topology
+from scripts.benches.fabrics import buffered, clos
 from scripts.benches.outcome import Round
-from scripts.benches.reference_fabric import streams
+from srd.sim.experiments.bulk import streams
 from srd.sim.presets import MICROSECOND_FABRIC
 from srd.sim.simulation import NS_PER_S, Simulation
 
 FLOWS: Final = (2, 8, 32)
 SENDERS: Final = 32
-RTT_S: Final = 2 * incast.HOPS * incast.LINK_US / 1e6
+LEAVES: Final = 4
+SPINES: Final = 4
+RATE_BPS: Final = 100_000_000_000
+LINK_US: Final = 5.0
+HOPS: Final = 4
+RTT_S: Final = 2 * HOPS * LINK_US / 1e6
 LATER_RTTS: Final = 50
 SETTLING_RTTS: Final = 100
 MEASURED_RTTS: Final = 100
@@ -41,8 +48,15 @@ def measure(seed: int, _seconds: float) -> Round:
     return Round(seed, worst | figures)
 
 
+def fabric(*, seed: int) -> Topology:
+    """Return four leaves of senders, and one with the receiver, which is the last host."""
+    port = buffered(rate_bps=RATE_BPS, delay_us=LINK_US, buffer_bytes=RATE_BPS / 8 * RTT_S)
+    hosts_per_leaf = (*(SENDERS // LEAVES,) * LEAVES, 1)
+    return clos(hosts_per_leaf, spines=SPINES, host_port=port, spine_link=port, name="incast", seed=seed)
+
+
 def _share(flows: int, *, seed: int) -> dict[str, float]:
-    topology = incast.fabric(senders=SENDERS, seed=seed)
+    topology = fabric(seed=seed)
     simulation = Simulation(topology, config=MICROSECOND_FABRIC, seed=seed)
     sink = topology.hosts[-1]
     every = SENDERS // flows  # spread over the leaves
@@ -66,7 +80,7 @@ def _share(flows: int, *, seed: int) -> dict[str, float]:
     return {
         "jain_index": jain_index(shares),
         "median_queue_bdp": median(waits_ns) / NS_PER_S / RTT_S,
-        "utilisation": (port.bytes - port_before_bytes) * 8 / incast.RATE_BPS / (MEASURED_RTTS * RTT_S),
+        "utilisation": (port.bytes - port_before_bytes) * 8 / RATE_BPS / (MEASURED_RTTS * RTT_S),
     }
 
 

@@ -18,10 +18,10 @@ from typing import Final
 from netns.topology.model import Topology
 from scripts.benches.fabrics import PACKET_BYTES, buffered, clos, wire_bytes
 from scripts.benches.outcome import Round
-from scripts.benches.reference_fabric import streams
 from scripts.harness.errors import BenchError
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.data import HEADER_BYTES
+from srd.sim.experiments.bulk import streams
 from srd.sim.host import WIRE_OVERHEAD_BYTES
 from srd.sim.presets import MICROSECOND_FABRIC
 from srd.sim.simulation import Simulation

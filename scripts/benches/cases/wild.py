@@ -26,11 +26,11 @@ from typing import Final
 
 from netns.topology.model import Topology
 from scripts.benches.outcome import Round
-from scripts.benches.reference_fabric import Bulk, bulk, streams
 from scripts.benches.wild.links import PACKET_BYTES, PAYLOAD_FRACTION, bottleneck
 from scripts.benches.wild.tcp import TcpFlow
 from scripts.harness.errors import BenchError
 from srd.proto.config import ProtocolConfig
+from srd.sim.experiments.bulk import Bulk, bulk, streams
 from srd.sim.models.controllers import CONTROLLERS
 from srd.sim.simulation import NS_PER_S, Simulation
 

@@ -48,7 +48,7 @@ class DcqcnConfig:
     additive: float = 40e6 / PAPER_BPS
     """R_AI, as a part of the line rate."""
     hyper: float = 400e6 / PAPER_BPS
-    """R_HAI, ten times R_AI as in QCN; the paper's deployment does not say."""
+    """R_HAI, ten times R_AI as in QCN; the paper's deployment does not say, its authors' simulator has half of it."""
     floor_bps: float = 1e6
     """Mellanox' `rpg_min_rate`; the paper has none."""
 

@@ -276,3 +276,26 @@ def test_read_topology__captures_lie_beside_it(file: Path) -> None:
         read(file, "leaf_spine: {}\ncaptures: [{link: a-b, file: x}]")
     with pytest.raises(TopologyError, match=r"captures\[0\].fil: no such key; the known ones here are link, file, ov"):
         read(file, "leaf_spine: {}\ncaptures: [{link: a-b, file: x, fil: x}]")
+
+
+def test_leaf_spine__a_number_of_hosts_for_each_leaf(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("leaf_spine: {leaves: 3, spines: 1, hosts_per_leaf: [2, 1, 1]}")
+    topology = read_topology(file)
+    assert [topology.switch_of(host) for host in topology.hosts] == ["leaf1", "leaf1", "leaf2", "leaf3"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("[2, 1]", "hosts_per_leaf: 2 numbers for 3 leaves; give one for each, or one for all"),
+        ("[2, 1, 0]", "hosts_per_leaf: 0 is not an integer between 1 and 254"),
+        ("many", "hosts_per_leaf: 'many' is not an integer between 1 and 254"),
+        ("[2, 1, x]", "hosts_per_leaf: 'x' is not an integer between 1 and 254"),
+    ],
+)
+def test_leaf_spine__wrong_numbers_of_hosts(tmp_path: Path, given: str, says: str) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(f"leaf_spine: {{leaves: 3, spines: 1, hosts_per_leaf: {given}}}")
+    with pytest.raises(TopologyError, match=f"x.yaml: {says}$"):
+        read_topology(file)

@@ -6,24 +6,11 @@ import math
 
 import pytest
 
-from scripts.benches.cases import blackhole, capacity, fair, incast, messages, permutation, placement_scaling
-from scripts.benches.fabrics import PACKET_BYTES
-from scripts.benches.reference_fabric import LINK, bulk, fabric
+from scripts.benches.cases import blackhole, fair, messages, permutation, placement_scaling
+from scripts.benches.reference_fabric import ENDS, LINK, fabric
 from srd.proto.wire.data import Burst
+from srd.sim.experiments.bulk import bulk
 from srd.sim.presets import MICROSECOND_FABRIC
-
-
-def test_incast__ideal_by_hand() -> None:
-    # 2 messages of 2 packets: 2 x (10,000 + 2 x 98) bytes at 100 Gbit/s; 3 links of 9,014 bytes and 4 x 5 us before.
-    expected_us = 20 + 3 * 9014 * 8 / 100_000 + 2 * 10_196 * 8 / 100_000
-    assert incast._ideal_us(2, message_bytes=10_000, payload_bytes=8916) == pytest.approx(expected_us)
-
-
-def test_incast__ideal_is_a_lower_bound() -> None:
-    figures = incast.measure(1, 0.0, senders=4, message_bytes=200_000).ours
-    # netem rounds the time of each packet down to a nanosecond: 92 of them are up to 0.1 us of 87.
-    assert 0.999 <= figures["max_over_ideal_ratio"] < 10
-    assert figures["spread_ratio"] == pytest.approx(figures["max_us"] / figures["min_us"])
 
 
 def test_permutation__ideal_is_a_lower_bound() -> None:
@@ -31,32 +18,6 @@ def test_permutation__ideal_is_a_lower_bound() -> None:
     assert len(times_us) == permutation.MESSAGES
     assert min(times_us) >= permutation._ideal_us()
     assert min(times_us) < 1.1 * permutation._ideal_us()
-
-
-@pytest.mark.compiled
-def test_slow_path_and_loss__capacity_fractions() -> None:
-    slow = capacity.slow_path(1, 0.05).ours
-    assert 0.5 < slow["capacity_fraction"] <= 1.02  # what was queued at the start of 50 ms may land in them
-    assert slow["capacity_mbps"] == pytest.approx(1775 * 8916 / 9014)
-    lossy = capacity.loss(1, 0.05).ours
-    assert all(0.5 < value <= 1.05 for value in lossy.values())
-
-
-@pytest.mark.compiled
-def test_ecn__marks_keep_the_queue_short_and_lose_nothing() -> None:
-    round_ = capacity.ecn(1, 0.3)
-    marked, unmarked = round_.ours, round_.baselines["unmarked"]
-    assert marked["queue_ratio"] == marked["mean_queue_ms"] / unmarked["mean_queue_ms"] < 0.75
-    assert marked["lost_fraction"] < 0.01 < unmarked["lost_fraction"]
-    assert 0.93 < marked["capacity_fraction"] < 1.05
-    assert (marked["marked_packets"] > 0, unmarked["marked_packets"]) == (True, 0)
-
-
-def test_long_fat__a_buffer_of_one_bdp() -> None:
-    shape = capacity.long_fat_fabric(seed=1).link("leaf2-spine1").shape_ab
-    assert shape is not None
-    bdp_bytes = shape.rate_bps / 8 * 2 * shape.delay_us / 1e6
-    assert shape.limit_packets * PACKET_BYTES == pytest.approx(1.5 * bdp_bytes, rel=0.01)  # half in the line
 
 
 def test_jain_index() -> None:
@@ -86,7 +47,7 @@ def test_messages__measures() -> None:
 
 
 def test_blackhole__repair_is_detected_when_the_link_carries_packets() -> None:
-    running = bulk(fabric(spines=2, name="x", seed=1), seed=1)
+    running = bulk(fabric(spines=2, name="x", seed=1), seed=1, ends=ENDS)
     now_ns = running.simulation.now_ns
     link = running.simulation.fabric.links["leaf1", "spine1"]
     repair = blackhole.Repair(running, link, now_ns)

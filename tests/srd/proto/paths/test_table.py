@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from netns.backends.virtual.forwarding import Forwarding
-from scripts.benches.reference_fabric import Bulk, bulk, fabric
+from scripts.benches.reference_fabric import ENDS, fabric
 from srd.proto.config import ProtocolConfig
 from srd.proto.paths import table as module
 from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, Path, PathState
@@ -24,6 +24,7 @@ from srd.proto.paths.table import (
     PathTable,
 )
 from srd.proto.wire.status import Status
+from srd.sim.experiments.bulk import Bulk, bulk
 from srd.sim.host import PORT
 
 ACTIVE, SUSPECT, QUARANTINED, RESERVE = PathState
@@ -333,7 +334,7 @@ def spine_of(running: Bulk, path: Path, forwarding: Forwarding) -> str:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_fabric__a_failed_spine_is_avoided_and_used_again_after_its_repair(seed: int) -> None:
     topology = fabric(spines=4, name="paths", seed=seed)
-    running, forwarding = bulk(topology, seed=seed), Forwarding(topology)
+    running, forwarding = bulk(topology, seed=seed, ends=ENDS), Forwarding(topology)
     simulation, sender = running.simulation, running.connection.sender
 
     def on_spine_1(found: list[Path]) -> list[Path]:
@@ -360,7 +361,7 @@ def test_fabric__a_failed_spine_is_avoided_and_used_again_after_its_repair(seed:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_fabric__paths_over_a_spine_of_a_smaller_mtu_carry_no_data(seed: int) -> None:
     topology = fabric(spines=4, name="mtu", seed=seed)
-    running, forwarding = bulk(topology, seed=seed), Forwarding(topology)
+    running, forwarding = bulk(topology, seed=seed, ends=ENDS), Forwarding(topology)
     simulation, sender, receiver = running.simulation, running.connection.sender, running.connection.receiver
     simulation.fabric.narrow("spine1", mtu=1500)
     simulation.run(seconds=1.0)
@@ -380,7 +381,7 @@ def test_fabric__paths_over_a_spine_of_a_smaller_mtu_carry_no_data(seed: int) ->
 
 def test_fabric__an_mtu_that_shrinks_everywhere_ends_the_peer_and_the_next_agrees_on_smaller_datagrams() -> None:
     topology = fabric(spines=2, name="mtu", seed=1)
-    running = bulk(topology, seed=1)
+    running = bulk(topology, seed=1, ends=ENDS)
     simulation, source = running.simulation, running.connection.source
     simulation.run(seconds=0.2)
     source.on_event = None  # no more is posted

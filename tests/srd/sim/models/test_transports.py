@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from netns.backends.virtual.lossless.profile import LOSSLESS
 from netns.netem.shape import Shape
+from netns.topology.model import Link, Switch, Topology
+from srd.sim.models.dcqcn import PAPER_BPS
+from srd.sim.models.transports import PAPER_CONFIG, Dcqcn, roce_framing
 from srd.sim.presets import MICROSECOND_FABRIC
 from srd.sim.roce.fabrics import LINK, tree, with_loss
 from srd.sim.simulation import NS_PER_S
@@ -65,6 +70,35 @@ def test_go_back_n__goodput_is_1_over_1_plus_pw(percent: float) -> None:
     expected = 1 / (1 + percent / 100 * window)
     goodput = size * 8 / (done[0] * 100e9) * 4_154 / 4_096
     assert goodput == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flows", [2, 8])
+def test_dcqcn__marks_at_its_fixed_point(flows: int) -> None:
+    """Zhu et al., "ECN or Delay", CoNEXT 2016: p = cbrt(R_AI N^2 / (K C^2) (1 / B + N / (T C))^2), in packets.
+
+    The fluid model has no round trips, and the formula is for small p; so half as much or twice as much would be wrong.
+    """
+    link = Shape(rate_bps=int(PAPER_BPS), delay_us=1.0)
+    hosts = tuple(f"h{index + 1}" for index in range(flows + 1))
+    links = tuple(Link(host, "s1", link, link) for host in hosts)
+    topology = Topology(name="star", hosts=hosts, switches=(Switch("s1", "leaf"),), links=links, seed=1)
+    transport = Dcqcn()
+    simulation = transport.simulation(topology, config=MICROSECOND_FABRIC, seed=1)
+    *sources, sink = hosts
+    for source in sources:
+        transport.flow(simulation, source, sink, 2_000_000_000, at=0.0, done=lambda _now: None)
+    port = simulation.fabric.links["s1", sink]
+    simulation.run(seconds=0.15)
+    marked, packets = port.marked, port.packets
+    simulation.run(seconds=0.15)
+    framing = roce_framing(mtu=topology.mtu, priority=LOSSLESS)
+    bits = 8 * (framing.payload_bytes + framing.overhead_bytes)
+    rate, config = PAPER_BPS / bits, PAPER_CONFIG
+    events = 8 * config.byte_counter_bytes / bits, config.timer_us * 1e-6 * rate
+    factor = (1 / events[0] + flows / events[1]) ** 2
+    expected = math.cbrt(config.additive * rate * flows**2 / (config.alpha_period_us * 1e-6 * rate**2) * factor)
+    assert (port.marked - marked) / (port.packets - packets) == pytest.approx(expected, rel=0.4)
 
 
 def test_models__run_on_a_fabric_without_such_switches() -> None:

@@ -1,23 +1,20 @@
-"""The scenarios of docs/roce.md as a table and one picture: `make demo-roce`."""
+"""The scenarios as a picture, by Matplotlib: the extra `report`."""
 
 from __future__ import annotations
 
 import io
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Protocol
 
-import click
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from netns.backends.virtual.lossless.egress_port import EgressPort
 from netns.backends.virtual.lossless.profile import LOSSLESS, WatchdogProfile
-from netns.base.tables import print_table, table
 from netns.topology.model import Topology
 from srd.sim.models.transports import roce_framing
 from srd.sim.roce import scenarios
@@ -29,8 +26,10 @@ COLOURS: Final = {
     "roce": "#d55e00", "dcqcn": "#e69f00", "dcqcn-firmware": "#cc79a7", "irn": "#009e73", "cubic": "#999999",
     "dctcp": "#555555", "srd": "#0072b2",
 }  # fmt: skip
+FORMULA: Final = "go-back-N: 1 / (1 + P W)"
+WATCHED: Final = "RoCE, PFC, watchdog"
+DASHES: Final = {FORMULA: "--", WATCHED: ":"}
 LOSSES: Final = (0.01, 0.1, 0.2, 0.5, 1.0)
-SEED: Final = 1
 Series = list[tuple[float, float]]
 
 
@@ -44,23 +43,24 @@ class Panel:
     series: Mapping[str, Series]
     log_x: bool = False
     steps: bool = False
-    legend: Literal["best", "center right"] = "best"
+    own_key: bool = False
+    """Its series are not transports, so its key stands beside it, and not below the figure."""
 
 
-def victim_panel() -> Panel:
+def victim_panel(*, seed: int) -> Panel:
     """The victim's throughput beside the incast."""
-    topology, flows, victims = scenarios.victim_parts(seed=SEED)
+    topology, flows, victims = scenarios.victim_parts(seed=seed)
     victim = victims["far"]
     return Panel(
         "A flow that shares no congested link with an incast of 16",
         "ms", "Gbit/s of the victim",
-        {name: _throughput(contender, topology, [victim, *flows]) for name, contender in CONTENDERS.items()},
+        {name: _throughput(contender, topology, [victim, *flows], seed=seed) for name, contender in CONTENDERS.items()},
     )  # fmt: skip
 
 
-def _throughput(contender: Contender, topology: Topology, wishes: list[Wish]) -> Series:
+def _throughput(contender: Contender, topology: Topology, wishes: list[Wish], *, seed: int) -> Series:
     """What reaches the destination of the first flow, in steps of 50 us."""
-    stage = prepare(contender, topology, [(wish.source, wish.destination) for wish in wishes], seed=SEED)
+    stage = prepare(contender, topology, [(wish.source, wish.destination) for wish in wishes], seed=seed)
     host = wishes[0].destination
     ends = (topology.switch_of(host), host)
     samples = sample(stage, lambda simulation: {"bytes": simulation.fabric.links[ends].bytes}, every_us=50)
@@ -71,12 +71,12 @@ def _throughput(contender: Contender, topology: Topology, wishes: list[Wish]) ->
     ]
 
 
-def storm_panel() -> Panel:
+def storm_panel(*, seed: int) -> Panel:
     """How many ports a slow receiver's pauses have stopped, by what they belong to."""
-    topology, to_slow, others, card = scenarios.slow_receiver_parts(seed=SEED)
+    topology, to_slow, others, card = scenarios.slow_receiver_parts(seed=seed)
     wishes = [*to_slow, *others]
     pairs = [(wish.source, wish.destination) for wish in wishes]
-    stage = prepare(CONTENDERS["roce"], topology, pairs, seed=SEED, buffers={card: 2_000_000})
+    stage = prepare(CONTENDERS["roce"], topology, pairs, seed=seed, buffers={card: 2_000_000})
 
     def paused(simulation: Simulation) -> dict[str, float]:
         counts = dict.fromkeys(("leaf to card", "spine to leaf", "leaf to spine", "host to leaf"), 0.0)
@@ -92,7 +92,7 @@ def storm_panel() -> Panel:
     return Panel(
         "RoCE, PFC: ports paused because one host takes in 5 Gbit/s", "ms", "ports, mean of 0.2 ms",
         {kind: _smooth([(at / 1000, counts.get(kind, 0)) for at, counts in samples]) for kind in kinds},
-        legend="center right",
+        own_key=True,
     )  # fmt: skip
 
 
@@ -108,20 +108,20 @@ def _smooth(series: Series, width: int = 8) -> Series:
     ]
 
 
-def incast_panel() -> Panel:
+def incast_panel(*, seed: int) -> Panel:
     """Completion times of 48 x 2 MB."""
     found = {}
     for name, contender in CONTENDERS.items():
-        times = scenarios.incast_times(contender, senders=48, size_bytes=2_000_000, seed=SEED)
+        times = scenarios.incast_times(contender, senders=48, size_bytes=2_000_000, seed=seed)
         found[name] = _distribution([value / 1000 for value in times])
     return Panel("Incast, 48 x 2 MB: completion times", "ms", "fraction of flows", found, log_x=True, steps=True)
 
 
-def permutation_panel() -> Panel:
+def permutation_panel(*, seed: int) -> Panel:
     """Completion times of a permutation."""
     found = {}
     for name in ("roce", "dcqcn-firmware", "irn", "srd"):
-        times = scenarios.permutation_times(CONTENDERS[name], hosts=128, size_bytes=1_000_000, seed=SEED)
+        times = scenarios.permutation_times(CONTENDERS[name], hosts=128, size_bytes=1_000_000, seed=seed)
         found[name] = _distribution([value / scenarios.ideal_us(1_000_000) for value in times])
     return Panel("Permutation of 128 hosts, 1 MB", "completion time / ideal", "fraction of flows", found, steps=True)
 
@@ -130,11 +130,11 @@ def _distribution(values: list[float]) -> Series:
     return [(value, (rank + 1) / len(values)) for rank, value in enumerate(sorted(values))]
 
 
-def loss_panel() -> Panel:
+def loss_panel(*, seed: int) -> Panel:
     """Goodput over loss, and what arithmetic says of go-back-N."""
     found = {
         name: [
-            (loss, scenarios.loss(contender, percent=loss, seed=SEED, size_bytes=50_000_000)["goodput"])
+            (loss, scenarios.loss(contender, percent=loss, seed=seed, size_bytes=50_000_000)["goodput"])
             for loss in LOSSES
         ]
         for name, contender in CONTENDERS.items()
@@ -144,28 +144,29 @@ def loss_panel() -> Panel:
     packet_us = (framing.payload_bytes + framing.overhead_bytes) * 8e6 / LINK_BPS
     window = (8 * LINK_US + 4 * packet_us) / packet_us
     payload = framing.payload_bytes / (framing.payload_bytes + framing.overhead_bytes)
-    found["1 / (1 + P W)"] = [(loss, payload / (1 + loss / 100 * window)) for loss in LOSSES]
+    found[FORMULA] = [(loss, payload / (1 + loss / 100 * window)) for loss in LOSSES]
     return Panel("One flow over a link with losses", "lost packets, %", "goodput / line rate", found, log_x=True)
 
 
-def deadlock_panel() -> Panel:
+def deadlock_panel(*, seed: int) -> Panel:
     """Bytes delivered in the ring, as a fraction."""
     watched = replace(CONTENDERS["roce"], watchdog=WatchdogProfile())
     runs = {
         "roce": (CONTENDERS["roce"], 3000.0),
-        "RoCE, PFC, watchdog": (watched, 3000.0),
+        WATCHED: (watched, 3000.0),
         "irn": (CONTENDERS["irn"], 50.0),
         "srd": (CONTENDERS["srd"], 50.0),
     }
     return Panel(
         "Five switches in a ring, host i to i + 2", "ms", "delivered",
-        {name: _delivered(contender, every_us=every) for name, (contender, every) in runs.items()}, log_x=True,
+        {name: _delivered(contender, every_us=every, seed=seed) for name, (contender, every) in runs.items()},
+        log_x=True,
     )  # fmt: skip
 
 
-def _delivered(contender: Contender, *, every_us: float) -> Series:
-    topology, wishes = scenarios.ring_parts(seed=SEED)
-    stage = prepare(contender, topology, [(wish.source, wish.destination) for wish in wishes], seed=SEED)
+def _delivered(contender: Contender, *, every_us: float, seed: int) -> Series:
+    topology, wishes = scenarios.ring_parts(seed=seed)
+    stage = prepare(contender, topology, [(wish.source, wish.destination) for wish in wishes], seed=seed)
     ends = [(topology.switch_of(host), host) for host in topology.hosts]
     samples = sample(
         stage,
@@ -177,55 +178,54 @@ def _delivered(contender: Contender, *, every_us: float) -> Series:
     return [(max(at, 50.0) / 1000, min(values["bytes"] / wanted, 1.0)) for at, values in samples]
 
 
-PANELS: Final[tuple[Callable[[], Panel], ...]] = (
-    victim_panel, storm_panel, incast_panel, permutation_panel, loss_panel, deadlock_panel,
-)  # fmt: skip
+class _Draws(Protocol):
+    """What makes a panel."""
+
+    def __call__(self, *, seed: int) -> Panel:
+        """Play what it shows."""
 
 
-def rows() -> list[list[str]]:
-    """Return the table: a row for each contender."""
-    found = []
-    for contender in CONTENDERS.values():
-        incast = scenarios.incast(contender, senders=48, size_bytes=2_000_000, seed=SEED)
-        victim = scenarios.victim(contender, seed=SEED)
-        slow = scenarios.slow_receiver(contender, seed=SEED)
-        noisy = scenarios.noisy_tenant(contender, seed=SEED)
-        lossy = scenarios.loss(contender, percent=1.0, seed=SEED)
-        locked = scenarios.ring_deadlock(contender, seed=SEED)
-        found.append([
-            contender.label, f"{incast['p50_us'] / 1000:.1f}", f"{incast['p99_us'] / 1000:.1f}",
-            f"{victim['far_slowdown']:.2f}", f"{victim['near_slowdown']:.2f}", f"{slow['others_max_slowdown']:.1f}",
-            f"{noisy['p99_slowdown']:.1f}", f"{lossy['goodput']:.2f}", "for ever" if locked["deadlock"] else "no",
-        ])  # fmt: skip
-    return found
-
-
-HEADERS: Final = (
-    "transport", "incast p50 ms", "p99 ms", "victim", "near victim", "slow host: others", "noisy tenant: p99",
-    "goodput, 1 % loss", "deadlock",
-)  # fmt: skip
+PANELS: Final[dict[str, _Draws]] = {
+    "victim": victim_panel, "slow-host": storm_panel, "incast": incast_panel, "permutation": permutation_panel,
+    "loss": loss_panel, "ring-deadlock": deadlock_panel,
+}  # fmt: skip
+"""By the names of the scenarios (suite.SCENARIOS)."""
 
 
 def draw(panels: Sequence[Panel]) -> bytes:
     """Return the picture, as PNG; the same panels give the same bytes."""
+    columns = min(len(panels), 2)
+    rows = -(-len(panels) // columns)
     with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(11, 11), layout="constrained")
+        figure = Figure(figsize=(5.5 * columns, 3.5 * rows + 0.5), layout="constrained")
+        keys: dict[str, Artist] = {}
         for index, panel in enumerate(panels):
-            _draw_panel(figure.add_subplot(3, 2, index + 1), panel)
+            axes = figure.add_subplot(rows, columns, index + 1)
+            lines = _draw_panel(axes, panel)
+            if panel.own_key:
+                axes.legend(lines.values(), lines, frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+            else:
+                keys |= {label: line for label, line in lines.items() if label not in keys}
+        if keys:
+            figure.legend(
+                keys.values(), keys, loc="outside lower center", ncols=2 * columns + 1, fontsize=8, frameon=False
+            )
         out = io.BytesIO()
         figure.savefig(out, format="png", dpi=110, metadata={"Software": ""})
     return out.getvalue()
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
+def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Artist]:
+    """Draw the series; return their lines by what a key says of them."""
+    lines: dict[str, Artist] = {}
     for name, series in panel.series.items():
         label = CONTENDERS[name].label if name in CONTENDERS else name
         style: dict[str, Any] = {"color": COLOURS.get(name), "linewidth": 1.8 if name == "srd" else 1.2}
-        if name not in COLOURS and name.startswith(("1 /", "RoCE, PFC, w")):
-            style |= {"color": "black", "linestyle": "--"}
+        if name in DASHES:
+            style |= {"color": "black", "linestyle": DASHES[name]}
         if panel.steps:
             style["drawstyle"] = "steps-post"
-        axes.plot([x for x, _ in series], [y for _, y in series], label=label, **style)
+        (lines[label],) = axes.plot([x for x, _ in series], [y for _, y in series], **style)
     if panel.log_x:
         axes.set_xscale("log")
     axes.set_ylim(bottom=0)
@@ -233,28 +233,4 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(frameon=False, fontsize=7, loc=panel.legend)
-
-
-@click.command()
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("out/roce.png"), show_default=True,
-    help="The file of the picture.",
-)  # fmt: skip
-def main(out: Path) -> None:
-    """Play the scenarios of docs/roce.md, print a table, and draw a picture."""
-    started = time.monotonic()
-    made = table(*HEADERS, text=HEADERS[:1])
-    for row in rows():
-        made.add_row(*row)
-    print_table(made)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_bytes(draw([panel() for panel in PANELS]))
-    except OSError as error:
-        raise click.ClickException(f"{out}: {error.strerror}") from None
-    click.echo(f"picture: {out} ({time.monotonic() - started:.0f} s); what it means: docs/roce.md")
-
-
-if __name__ == "__main__":
-    main()
+    return lines

@@ -1,0 +1,137 @@
+"""The scenarios by name, with what a table shows of each: `srd sim roce`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from rich.table import Table
+
+from netns.base.tables import table
+from srd.sim.roce import scenarios
+from srd.sim.roce.play import CONTENDERS
+from srd.sim.roce.scenarios import Figures, Scenario
+
+Results = dict[str, dict[str, Figures]]
+"""Scenario -> transport -> figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A figure in the table of all scenarios."""
+
+    heading: str
+    figure: str
+    shown: Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A scenario."""
+
+    happens: str
+    play: Scenario
+    columns: tuple[Column, ...] = ()
+    """None: it is played when it is named."""
+
+
+def _ms(value_us: float) -> str:
+    return f"{value_us / 1000:.1f}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _rough(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _for_ever(value: float) -> str:
+    return "for ever" if value else "no"
+
+
+SCENARIOS: Final[dict[str, Entry]] = {
+    "incast": Entry(
+        "48 hosts send 2 MB to one",
+        partial(scenarios.incast, senders=48, size_bytes=2_000_000),
+        (Column("incast p50 ms", "p50_us", _ms), Column("p99 ms", "p99_us", _ms)),
+    ),
+    "victim": Entry(
+        "flows that do not use the port of an incast, beside it over alone",
+        scenarios.victim,
+        (Column("victim", "far_slowdown", _ratio), Column("near victim", "near_slowdown", _ratio)),
+    ),
+    "slow-host": Entry(
+        "a host takes in 5 Gbit/s: the flows between others, beside it over alone",
+        scenarios.slow_receiver,
+        (Column("slow host: others", "others_max_slowdown", _rough),),
+    ),
+    "noisy-tenant": Entry(
+        "messages of 100 kB beside another tenant's incasts, over alone",
+        scenarios.noisy_tenant,
+        (Column("noisy tenant: p99", "p99_slowdown", _rough),),
+    ),
+    "loss": Entry(
+        "a flow over a link that loses 1 %",
+        partial(scenarios.loss, percent=1.0),
+        (Column("goodput, 1 % loss", "goodput", _ratio),),
+    ),
+    "ring-deadlock": Entry(
+        "five switches in a ring, host i to host i + 2",
+        scenarios.ring_deadlock,
+        (Column("deadlock", "deadlock", _for_ever),),
+    ),
+    "tree-deadlock": Entry("a tree that sends packets in loops while a link is down", scenarios.tree_deadlock),
+    "permutation": Entry(
+        "128 hosts send 1 MB each to one on another leaf",
+        partial(scenarios.permutation, hosts=128, size_bytes=1_000_000),
+    ),
+    "all-reduce": Entry("a ring of 16 hosts, without and with a dead link", scenarios.all_reduce),
+    "idle": Entry("one flow of 1 MB in an empty fabric", partial(scenarios.idle, size_bytes=1_000_000)),
+}
+SHOWN: Final = tuple(name for name, entry in SCENARIOS.items() if entry.columns)
+"""What is played when no scenario is named."""
+
+
+def run(
+    names: Iterable[str],
+    transports: Collection[str] = tuple(CONTENDERS),
+    *,
+    seed: int,
+    begins: Callable[[str, str], None] = lambda _scenario, _transport: None,
+) -> Results:
+    """Play scenarios by the transports; `begins` is told scenario and transport before each."""
+    found: Results = {}
+    for name in names:
+        found[name] = {}
+        for transport in transports:
+            begins(name, transport)
+            found[name][transport] = SCENARIOS[name].play(CONTENDERS[transport], seed=seed)
+    return found
+
+
+def summary(found: Results) -> Table:
+    """Return one table of several scenarios: the columns of each, a row for each transport."""
+    columns = [(name, column) for name in found for column in SCENARIOS[name].columns]
+    made = table("transport", *(column.heading for _, column in columns), text=())
+    for transport in next(iter(found.values())):
+        cells = (column.shown(found[name][transport][column.figure]) for name, column in columns)
+        made.add_row(CONTENDERS[transport].label, *cells)
+    return made
+
+
+def details(figures: Mapping[str, Figures]) -> Table:
+    """Return the table of one scenario: all its figures, a row for each transport."""
+    headings = next(iter(figures.values()))
+    made = table("transport", *headings, text=())
+    for transport, each in figures.items():
+        made.add_row(CONTENDERS[transport].label, *(shown(value) for value in each.values()))
+    return made
+
+
+def shown(value: float) -> str:
+    """Return a figure of any size, counts in full."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"

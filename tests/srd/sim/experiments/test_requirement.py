@@ -1,0 +1,29 @@
+"""srd.sim.experiments.requirement: a bound is what was written, and NaN meets none."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from srd.sim.experiments.errors import ExperimentError
+from srd.sim.experiments.requirement import Requirement, requirement
+
+
+@pytest.mark.parametrize(
+    ("text", "meets", "misses"), [("x <= 2", 2, 3), ("x >= 2", 2, 1), ("x < 2", 1, 2), ("x > 2", 3, 2)]
+)
+def test_met(text: str, meets: float, misses: float) -> None:
+    found = requirement(text)
+    assert (found.figure, found.limit) == ("x", 2.0)
+    assert [found.met(value) for value in (meets, misses, math.nan)] == [True, False, False]
+
+
+def test_text() -> None:
+    assert str(Requirement("x", "<=", 1.5)) == "<= 1.5"
+
+
+@pytest.mark.parametrize("text", ["x", "x = 2", "x <= two", "x <= 2 s", ""])
+def test_what_is_no_bound(text: str) -> None:
+    with pytest.raises(ExperimentError, match=r"^bounds: .* is no bound; write FIGURE <= \| >= \| < \| > NUMBER$"):
+        requirement(text)

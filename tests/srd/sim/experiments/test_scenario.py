@@ -1,0 +1,181 @@
+"""srd.sim.experiments.scenario: files say what is played; figures are by hand what they should be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from srd.sim.errors import SimulationError
+from srd.sim.experiments.cli import sim
+from srd.sim.experiments.errors import ExperimentError
+from srd.sim.experiments.experiment import Experiment
+from srd.sim.experiments.scenario import NAMES, incast_ideal_us, is_scenario, read_scenario
+from srd.sim.experiments.workload import Flow
+
+INCAST = """\
+happens: four senders
+topology:
+  leaf_spine:
+    leaves: 2
+    hosts_per_leaf: [4, 1]
+    link: {delay: 5us, rate: 100gbit, limit: 64}
+    host_link: {delay: 5us, rate: 100gbit, limit: 64}
+workload: incast:4x200KB
+bounds: [max_over_ideal_ratio <= 10, spread_ratio >= 1]
+"""
+STREAM = """\
+happens: a stream
+topology: {leaf_spine: {spines: 2, link: {delay: 0.5ms, rate: 250mbit}}}
+stream: {source: h1, destination: h2, message: 64KiB, outstanding: 64}
+warm_up: 50ms
+time: 50ms
+capacity: 500mbit
+bounds: [capacity_fraction >= 0.5]
+"""
+
+
+def written(tmp_path: Path, text: str) -> str:
+    (tmp_path / "mine.yaml").write_text(text)
+    return str(tmp_path / "mine.yaml")
+
+
+def ran(*arguments: str) -> Result:
+    return CliRunner().invoke(sim, list(arguments))
+
+
+def test_built_in__ones_are_read_and_in_the_help() -> None:
+    help_text = " ".join(ran("--help").output.split())
+    assert f"built-in one: {', '.join(NAMES)}." in help_text
+    assert all(read_scenario(name).bounds for name in NAMES)
+
+
+def test_incast__ideal_by_hand() -> None:
+    # 2 messages of 2 packets: 2 x (10,000 + 2 x 98) bytes at 100 Gbit/s; 3 links of 9,014 bytes and 4 x 5 us before.
+    topology = read_scenario("incast").topologies(seed=1)["main"]
+    flows = tuple(Flow(source, "h49", 10_000) for source in ("h1", "h13"))
+    expected_us = 20 + 3 * 9014 * 8 / 100_000 + 2 * 10_196 * 8 / 100_000
+    assert incast_ideal_us(Experiment(topology, flows), sink="h49") == pytest.approx(expected_us)
+
+
+def test_incast__ideal_is_a_lower_bound(tmp_path: Path) -> None:
+    figures = read_scenario(written(tmp_path, INCAST)).figures(seed=1)
+    # netem rounds the time of each packet down to a nanosecond: 92 of them are up to 0.1 us of 87.
+    assert 0.999 <= figures["max_over_ideal_ratio"] < 10
+    assert figures["spread_ratio"] == pytest.approx(figures["max_us"] / figures["min_us"])
+    assert figures["senders_done"] == 4
+
+
+def test_incast__that_is_not_complete_is_no_measurement(tmp_path: Path) -> None:
+    scenario = read_scenario(written(tmp_path, INCAST + "limit: 30us\n"))
+    with pytest.raises(SimulationError, match=r"of 4 flows were complete in 3e-05 s$"):
+        scenario.figures(seed=1)
+
+
+@pytest.mark.compiled
+def test_slow_path_and_loss__capacity_fractions() -> None:
+    slow = read_scenario("slow-path").figures(seed=1, seconds=0.05)
+    assert 0.5 < slow["capacity_fraction"] <= 1.02  # what was queued at the start of 50 ms may land in them
+    assert slow["capacity_mbps"] == pytest.approx(1775 * 8916 / 9014)
+    lossy = read_scenario("loss").figures(seed=1, seconds=0.05)
+    fractions = {name: value for name, value in lossy.items() if name.startswith("capacity_fraction_")}
+    assert len(fractions) == 4
+    assert all(0.5 < value <= 1.05 for value in fractions.values())
+
+
+@pytest.mark.compiled
+def test_ecn__marks_keep_the_queue_short_and_lose_nothing() -> None:
+    found = read_scenario("ecn").figures(seed=1, seconds=0.3)
+    assert found["queue_ratio"] == found["mean_queue_ms"] / found["mean_queue_ms_unmarked"] < 0.75
+    assert found["lost_fraction"] < 0.01 < found["lost_fraction_unmarked"]
+    assert 0.93 < found["capacity_fraction"] < 1.05
+    assert (found["marked_packets"] > 0, found["marked_packets_unmarked"]) == (True, 0)
+
+
+def test_long_fat__a_buffer_of_one_bdp() -> None:
+    topology = read_scenario("long-fat").topologies(seed=1)["main"]
+    shape = topology.link("leaf2-spine1").shape_ab
+    assert shape is not None
+    bdp_bytes = shape.rate_bps / 8 * 2 * shape.delay_us / 1e6
+    assert shape.limit_packets * (topology.mtu + 14) == pytest.approx(1.5 * bdp_bytes, rel=0.01)  # half in the line
+
+
+def test_runs__change_links_by_pattern_and_the_seed_is_the_fabrics() -> None:
+    runs = read_scenario("loss").topologies(seed=3)
+    assert list(runs) == ["0.1pct", "1pct", "5pct", "10pct"]
+    losses = {link.name: [shape and shape.loss_percent for shape in (link.shape_ab, link.shape_ba)] for link in
+              runs["5pct"].links}  # fmt: skip
+    assert losses["leaf2-spine3"] == [5.0, 5.0]
+    assert losses["leaf1-spine3"] == [0.0, 0.0]
+    assert {topology.seed for topology in runs.values()} == {3}
+
+
+def test_command__says_which_bounds_are_met(tmp_path: Path) -> None:
+    name = written(tmp_path, STREAM)
+    done = ran(name, "--seed", "2")
+    assert done.exit_code == 0, done.output
+    line = next(line for line in done.output.splitlines() if line.startswith("capacity_fraction "))
+    assert line.split()[2:] == [">=", "0.5", "met"]
+    found = json.loads(ran(name, "--seed", "2", "-J").output)
+    assert found["bounds"]["capacity_fraction"]["met"] is True
+    assert found["figures"] == read_scenario(name).figures(seed=2)
+
+
+def test_command__fails_when_a_bound_is_missed(tmp_path: Path) -> None:
+    done = ran(written(tmp_path, STREAM.replace(">= 0.5", ">= 2")))
+    assert done.exit_code == 1
+    assert "Error: missed: capacity_fraction 0." in done.output
+    assert done.output.endswith("wanted >= 2\n")
+
+
+def test_command__has_no_other_options(tmp_path: Path) -> None:
+    done = ran(written(tmp_path, STREAM), "--workload", "incast:1x1K")
+    assert done.exit_code == 2
+    assert "--workload: " in done.output
+
+
+def test_a_topology_is_no_scenario(tmp_path: Path) -> None:
+    assert is_scenario(written(tmp_path, STREAM))
+    assert not is_scenario(written(tmp_path, "leaf_spine: {}\n"))
+    assert not is_scenario("incast48")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("time: 50ms\n", "", "time: missing; say how long"),
+        ("time: 50ms\n", "time: 50\n", "time: "),
+        ("capacity: 500mbit\n", "", "capacity: missing"),
+        ("capacity: 500mbit", "capacity: much", "capacity: 'much' is not"),
+        ("time: 50ms", "time: 0s", "time: 0s is nothing to measure"),
+        ("warm_up: 50ms", "warm_up: -50ms", "warm_up: -50ms is before now"),
+        ("source: h1", "source: h9", "stream: h9 is no host; there are h1, h2"),
+        ("64KiB", "0", "stream.message: a flow of 0 bytes"),
+        ("bounds: [", "workload: incast:1x1K\nbounds: [", "workload, stream: give one of the two"),
+        ("bounds: [", "settings: {nothing: 1}\nbounds: [", "settings: "),
+        ("bounds: [", "ratios: {a: b}\nbounds: [", "ratios.a: 'b' is not FIGURE / FIGURE"),
+        ("bounds: [", "runs: {a: {links: {x*: {loss: 1%}}}}\nbounds: [", "links: x*: no link has such a name"),
+        (">= 0.5", "is 0.5", "is no bound"),
+    ],
+)
+def test_mistakes__are_one_line_with_the_file(tmp_path: Path, old: str, new: str, says: str) -> None:
+    name = written(tmp_path, STREAM.replace(old, new))
+    with pytest.raises(ExperimentError) as caught:
+        read_scenario(name)
+    assert str(caught.value).startswith(f"{name}: ")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_ratios__of_no_figure(tmp_path: Path) -> None:
+    done = ran(written(tmp_path, STREAM + "ratios: {a: nothing / capacity_mbps}\n"))
+    assert done.exit_code == 1
+    assert "ratios.a: nothing is no figure; there are capacity_fraction, " in done.output
+
+
+def test_bounds__of_no_figure(tmp_path: Path) -> None:
+    done = ran(written(tmp_path, STREAM.replace("[capacity_fraction", "[nothing")))
+    assert done.exit_code == 1
+    assert "bounds: nothing is no figure; there are capacity_fraction, " in done.output
