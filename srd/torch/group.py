@@ -389,9 +389,9 @@ def create(options: Any, _: object = None) -> ProcessGroupSRD:
         mesh = Mesh(None, rank=rank, hosts=[host], leaves=[""])
     else:
         thread = loop_thread()
-        endpoint = thread.submit(listen(host, key=rendezvous.key())).result()
-        rendezvous.publish(host, endpoint.address[1], leaf=os.environ.get("SRD_LEAF", ""))
-        joining = partial(join, endpoint, rendezvous.entries(), rank=rank)
+        endpoint, watch = thread.submit(listen(host, key=rendezvous.key(), rank=rank)).result()
+        rendezvous.publish(host, endpoint.address[1], leaf=os.environ.get("SRD_LEAF", ""), watch=watch)
+        joining = partial(join, endpoint, rendezvous.entries(), rank=rank, watch=watch)
         mesh = thread.submit(joining(timeout_s=options.timeout.total_seconds())).result()
     return ProcessGroupSRD(mesh, timeout=options.timeout)
 

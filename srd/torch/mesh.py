@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from srd import Endpoint
 from srd.torch.group_error import GroupError
@@ -93,6 +93,13 @@ class Collective:
             self._changed.set_result(None)
 
 
+class Closable(Protocol):
+    """What ends with the group."""
+
+    def close(self) -> None:
+        """End."""
+
+
 class Receive:
     """A receive that was posted: from `rank`, or from any."""
 
@@ -120,6 +127,7 @@ class Mesh:
         self._running: asyncio.Task[None] | None = None
         self._receives: list[Receive] = []
         self._envelopes: list[Envelope] = []
+        self.watch: Closable | None = None
         self._registrations = None if endpoint is None else Registrations(endpoint)
 
     # -- collectives --------------------------------------------------------------------------------------------------
@@ -256,3 +264,5 @@ class Mesh:
             self.error = GroupError("the process group is closed")
         if self.endpoint is not None:
             await self.endpoint.close()
+        if self.watch is not None:  # the others must hear first that this rank has left
+            self.watch.close()

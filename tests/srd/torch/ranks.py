@@ -20,16 +20,19 @@ import torch.distributed as dist  # noqa: E402
 from srd.torch import GroupError  # noqa: E402 - and it registers the backend
 from srd.torch.rendezvous import UNRESPONSIVE_AFTER_S  # noqa: E402
 from srd.torch.transfers import _HEADER, EAGER_WINDOW_BYTES, Envelope, Link  # noqa: E402
+from srd.torch.watch import SILENT_S, _sockets  # noqa: E402
 from srd.torch.work import Work  # noqa: E402
 from tests.patience import PATIENCE_S  # noqa: E402
 
 __all__ = [
     "EAGER_WINDOW_BYTES",
+    "SILENT_S",
     "UNRESPONSIVE_AFTER_S",
     "Envelope",
     "GroupError",
     "Link",
     "Work",
+    "_sockets",
     "dist",
     "header",
     "run",
