@@ -309,9 +309,7 @@ class Peer:
         self._next_request = request + 1
         return request
 
-    def write(
-        self, address: int, *, length: int, key: int, target_offset: int, immediate: int | None = None
-    ) -> int:
+    def write(self, address: int, *, length: int, key: int, target_offset: int, immediate: int | None = None) -> int:
         """Write memory of this process to the peer's registration, as `post_write` does; otherwise as `post`."""
         self._check_open()
         request = self._next_request

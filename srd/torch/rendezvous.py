@@ -49,6 +49,11 @@ def own_host(environment: Mapping[str, str], *, rank: int) -> str:
         raise GroupError(f"MASTER_ADDR: {master} has no route ({error}); set SRD_HOST to this host's address") from None
 
 
+def own_leaf(environment: Mapping[str, str]) -> str:
+    """Return what this rank says of its place: SRD_LEAF, else RANK_LEAF (which `srd-lab run` sets); empty: unknown."""
+    return environment.get("SRD_LEAF", environment.get("RANK_LEAF", ""))
+
+
 def config_of(key: bytes) -> EndpointConfig:
     """Return the settings of a group's endpoint; an empty key: plain text."""
     return EndpointConfig(
