@@ -7,7 +7,7 @@
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
 # make test-volume a volume by clients of others: libnbd, qemu, fio, a real file system (root)
-# make test-torch  torch (200 MB and more) and Dask, and the tests of what they use: torch's own, and ours
+# make test-torch  torch (200 MB and more) and Dask, and the tests of what they use: torch's and Dask's own (from GitHub), and ours
 # make test-long   all tests, interpreted and compiled, coverage floors, all benches in virtual time, torture (root)
 # make manuals     manual pages and shell completion, into .venv/share or PREFIX=/usr/local; no root but what PREFIX wants
 # make wheels      a wheel that installs without a compiler on this kind of machine, into dist/; no root
@@ -106,6 +106,7 @@ test-torch: setup
 	@scripts/setup-torch
 	@$(INSTALLED) -m pytest -q -o pythonpath= tests/srd/torch tests/srd/dask $(PYTEST_FLAGS)
 	@$(INSTALLED) -m scripts.torch_oracle
+	@$(INSTALLED) -m scripts.dask_oracle
 
 test-long:
 	@scripts/require-root "make test-long" "runs its integration tests in network namespaces"

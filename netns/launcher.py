@@ -8,7 +8,8 @@ A rank is a child of the launcher (netns/children.py). When a rank fails, or the
 others are ended, SIGTERM first.
 
 Ranks get their identity from their environment, by the names that torchrun uses: RANK, WORLD_SIZE, LOCAL_RANK,
-LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and all addresses in order of rank, separated by commas, as RANK_HOSTS.
+LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and all addresses in order of rank, separated by commas, as RANK_HOSTS, and
+the name of the switch of the rank's own host as RANK_LEAF.
 PATH begins with the directory of the launcher's own interpreter, so that `python3` and `srd` in a job's command are
 those that are installed beside it.
 
@@ -95,7 +96,7 @@ class Launcher(Children[Rank]):
                 rank = made.spawn(
                     lab.command(host, [*_GATE, *command]),
                     become=partial(Rank, number=number, host=host),
-                    env=inherited | _environment(number, addresses),
+                    env=inherited | _environment(number, addresses) | {"RANK_LEAF": lab.topology.switch_of(host)},
                 )
                 made.ranks.append(rank)
             made._open_gates()

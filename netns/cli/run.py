@@ -102,8 +102,8 @@ def run(
     JOB is a file in YAML, or the example `allreduce`.
 
     The environment of ranks has RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as with torchrun, and RANK_HOSTS, all
-    addresses in order of rank. With --json their output goes to stderr. Exit status 1 if a
-    rank fails, which ends the others.
+    addresses in order of rank, and RANK_LEAF, its host's switch. With --json their output goes to stderr. Exit status
+    1 if a rank fails, which ends the others.
     """
     if file is not None and is_named():
         raise click.UsageError("give --topology or --lab, not both")

@@ -22,10 +22,10 @@ PREFIX: Final = "srd://"
 
 def check_security(arguments: dict[str, Any]) -> None:
     """Raise RuntimeError unless what Dask's Security asks for is what there is."""
-    if arguments.get("require_encryption") and not endpoints.is_encrypted():
-        raise RuntimeError(f"encryption is required, and srd has no key: name a file in {endpoints.KEY_FILE}")
     if arguments.get("ssl_context") is not None:
         raise RuntimeError(f"srd has no TLS: leave the certificates out, and name a key in {endpoints.KEY_FILE}")
+    if arguments.get("require_encryption") and not endpoints.is_encrypted():
+        raise RuntimeError(f"encryption is required, and srd has no key: name a file in {endpoints.KEY_FILE}")
 
 
 def local_host(remote: str) -> str:

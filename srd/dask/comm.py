@@ -16,10 +16,10 @@ from srd.dask.endpoints import Shared
 from srd.dask.frames import EndedError, Frames
 
 
-def _abort(loop: asyncio.AbstractEventLoop, peer: Peer) -> None:
-    """End the peer of a comm that nobody has closed; from any thread."""
+def _abort(loop: asyncio.AbstractEventLoop, frames: Frames) -> None:
+    """End a comm that nobody has closed; from any thread."""
     if not loop.is_closed():
-        loop.call_soon_threadsafe(peer.abort)
+        loop.call_soon_threadsafe(frames.abort)
 
 
 class SrdComm(Comm):  # type: ignore[misc] # distributed has no types here
@@ -32,7 +32,7 @@ class SrdComm(Comm):  # type: ignore[misc] # distributed has no types here
         self._local_addr, self._peer_addr = local, remote  # names that distributed reads
         self._closed = False
         self._frames = Frames(peer, on_ended=shared.leave)
-        self._finalizer = weakref.finalize(self, _abort, asyncio.get_running_loop(), peer)
+        self._finalizer = weakref.finalize(self, _abort, asyncio.get_running_loop(), self._frames)
         self._finalizer.atexit = False
 
     @property
@@ -97,8 +97,7 @@ class SrdComm(Comm):  # type: ignore[misc] # distributed has no types here
         if not self._closed:
             self._closed = True
             self._finalizer.detach()
-            self._frames.drop()
-            self._frames.peer.abort()
+            self._frames.abort()
 
     def closed(self) -> bool:
         """Whether it is closed, by either end."""

@@ -36,7 +36,11 @@ class EndedError(Exception):
 
 
 class Frames:
-    """What passes through one peer. Made before anything arrives; `on_ended` is called once."""
+    """What passes through one peer. Made before anything arrives.
+
+    `on_ended` is called once: when the peer has ended, and nothing that came of it is left to be read, since its memory
+    is the endpoint's.
+    """
 
     def __init__(self, peer: Peer, *, on_ended: Any) -> None:
         self.peer = peer
@@ -45,6 +49,7 @@ class Frames:
         self._posted: dict[int, Any] = {}  # what keeps the memory, by request
         self._arrived: dict[int, Message] = {}
         self._waiting: asyncio.Future[None] | None = None
+        self._has_left = False
         peer.attach(self)
 
     @property
@@ -80,6 +85,12 @@ class Frames:
 
     async def read(self) -> list[memoryview]:
         """Return the next list of frames, each writable. Raises EndedError."""
+        try:
+            return await self._read()
+        finally:
+            self._leave()
+
+    async def _read(self) -> list[memoryview]:
         with await self._next() as message:
             first = message.gather()
         if len(first) < _HEAD.size:
@@ -146,7 +157,12 @@ class Frames:
         """Wake the reader."""
         self._posted.clear()
         self._wake()
-        self._tell_ended()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.peer.ended and not self._arrived and not self._has_left:
+            self._has_left = True
+            self._tell_ended()
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -157,3 +173,9 @@ class Frames:
         for message in self._arrived.values():
             message.release()
         self._arrived.clear()
+        self._leave()
+
+    def abort(self) -> None:
+        """End at once."""
+        self.drop()
+        self.peer.abort()

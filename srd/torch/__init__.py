@@ -7,7 +7,7 @@ each pair of ranks. From the call down:
 - `collectives`: who sends what to whom; `mesh`: the ranks of a group, and the order of collectives.
 - `transfers`: pieces of tensors as messages; `memory`: where tensors lie, and how what arrives is reduced;
   `registered`: tensors that others write to.
-- `rendezvous`: addresses and a key in torch's store.
+- `rendezvous`: addresses and a key in torch's store; `watch`: whether the other ranks' processes live.
 """
 
 from torch.distributed import Backend

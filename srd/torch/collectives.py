@@ -6,6 +6,10 @@
   one first, and get the result at the end.
 - Longer ones: a ring, in pieces: a piece that has landed and was reduced goes on to the next rank at once. Ranks of
   one leaf are neighbours in it, so that each leaf's uplinks carry the data once. See `srd.examples.allreduce`.
+- The same where several leaves have as many ranks each, two or more: three rings in turn. The ranks of a leaf reduce,
+  each a part; those of the same place in their leaf combine this part over the leaves; each leaf passes the results
+  round. As much passes the uplinks, in fewer steps. An element is added up in the order of the ring of a leaf, from
+  the rank behind the one that keeps it, and then in that of the leaves: its bits differ from those of one ring.
 - Broadcast of more, to more than one rank: the root gives each rank a part, and each passes its own on to the others
   as it lands.
 - All else goes straight from rank to rank.
@@ -58,17 +62,39 @@ async def _doubling(op: Collective, data: Block, reduction: Reduction) -> None:
 
 
 async def _ring_all_reduce(op: Collective, data: Block, reduction: Reduction) -> None:
-    size, place = op.size, op.ring.index(op.rank)
-    left, right = op.ring[place - 1], op.ring[(place + 1) % size]
-    chunks = data.split(size, item_bytes=reduction.item_bytes)
-    steps = 2 * (size - 1)
-    outs = [op.send(right, chunks[(place - step) % size], slot=step, held=step > 0) for step in range(steps)]
-    for step in range(steps):
+    if op.leaf is None:
+        chunks = data.split(op.size, item_bytes=reduction.item_bytes)
+        _begin_steps(op, op.ring, chunks, reduction, steps=range(2 * (op.size - 1)))
+        await op.finish()
+        return
+    leaf, column = op.leaf, op.column
+    half, whole = len(leaf) - 1, 2 * (len(leaf) - 1)
+    chunks = data.split(len(leaf), item_bytes=reduction.item_bytes)
+    _begin_steps(op, leaf, chunks, reduction, steps=range(half))
+    await op.arrived()
+    own = chunks[(leaf.index(op.rank) + 1) % len(leaf)]
+    parts = own.split(len(column), item_bytes=reduction.item_bytes)
+    _begin_steps(op, column, parts, reduction, steps=range(2 * (len(column) - 1)), slot=whole)
+    await op.arrived()
+    _begin_steps(op, leaf, chunks, reduction, steps=range(half, whole))
+    await op.finish()
+
+
+def _begin_steps(
+    op: Collective, ring: Sequence[int], chunks: Sequence[Block], reduction: Reduction, *, steps: range, slot: int = 0
+) -> None:
+    """Begin steps of an all-reduce in a ring: the first half reduces, and leaves each rank the chunk behind its own.
+
+    What a rank has sent is overwritten only by a result, which contains it: whoever it was sent to has it by then.
+    """
+    size, place = len(ring), ring.index(op.rank)
+    left, right = ring[place - 1], ring[(place + 1) % size]
+    outs = [op.send(right, chunks[(place - step) % size], slot=slot + step, held=step > steps.start) for step in steps]
+    for step in steps:
         chunk = chunks[(place - 1 - step) % size]
         land = reduction.into(chunk, chunk) if step < size - 1 else None
-        then = outs[step + 1].ready if step + 1 < steps else None
-        op.receive(left, chunk, land=land, slot=step, then=then)
-    await op.finish()
+        then = outs[step + 1 - steps.start].ready if step + 1 < steps.stop else None
+        op.receive(left, chunk, land=land, slot=slot + step, then=then)
 
 
 def _begin_ring(op: Collective, sources: Sequence[Block], result: Block, reduction: Reduction) -> None:

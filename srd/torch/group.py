@@ -24,7 +24,7 @@ from srd.torch.group_error import GroupError
 from srd.torch.loop import loop_thread
 from srd.torch.memory import Reduction, block_of
 from srd.torch.mesh import Body, Collective, Mesh, Receive
-from srd.torch.rendezvous import Rendezvous, join, listen, own_host
+from srd.torch.rendezvous import Rendezvous, join, listen, own_host, own_leaf
 from srd.torch.work import Work
 
 NAME: Final = "srd"
@@ -389,9 +389,9 @@ def create(options: Any, _: object = None) -> ProcessGroupSRD:
         mesh = Mesh(None, rank=rank, hosts=[host], leaves=[""])
     else:
         thread = loop_thread()
-        endpoint = thread.submit(listen(host, key=rendezvous.key())).result()
-        rendezvous.publish(host, endpoint.address[1], leaf=os.environ.get("SRD_LEAF", ""))
-        joining = partial(join, endpoint, rendezvous.entries(), rank=rank)
+        endpoint, watch = thread.submit(listen(host, key=rendezvous.key(), rank=rank)).result()
+        rendezvous.publish(host, endpoint.address[1], leaf=own_leaf(os.environ), watch=watch)
+        joining = partial(join, endpoint, rendezvous.entries(), rank=rank, watch=watch)
         mesh = thread.submit(joining(timeout_s=options.timeout.total_seconds())).result()
     return ProcessGroupSRD(mesh, timeout=options.timeout)
 

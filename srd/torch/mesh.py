@@ -7,9 +7,10 @@ the same tensor, and all ranks count them alike. Sends and receives between two 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from srd import Endpoint
 from srd.torch.group_error import GroupError
@@ -25,6 +26,7 @@ class Collective:
 
     def __init__(self, mesh: Mesh, *, sequence: int) -> None:
         self.mesh, self.rank, self.size, self.ring = mesh, mesh.rank, mesh.size, mesh.ring
+        self.leaf, self.column = mesh.leaf, mesh.column
         self._sequence = sequence
         self._arriving = self._leaving = 0
         self._error: GroupError | None = None
@@ -93,6 +95,13 @@ class Collective:
             self._changed.set_result(None)
 
 
+class Closable(Protocol):
+    """What ends with the group."""
+
+    def close(self) -> None:
+        """End."""
+
+
 class Receive:
     """A receive that was posted: from `rank`, or from any."""
 
@@ -106,6 +115,17 @@ class Receive:
         return envelope.tag == self.tag and self.rank in {None, envelope.rank}
 
 
+def leaf_and_column(
+    ring: Sequence[int], *, leaves: Sequence[str], rank: int
+) -> tuple[Sequence[int] | None, Sequence[int]]:
+    """Return the ranks of a rank's leaf, and those that have its place in theirs; None unless the leaves are alike."""
+    rows = [list(row) for _, row in itertools.groupby(ring, key=lambda each: leaves[each])]
+    if len(rows) == 1 or {len(row) for row in rows} != {len(rows[0])} or len(rows[0]) == 1:
+        return None, ()
+    leaf = next(row for row in rows if rank in row)
+    return leaf, [row[leaf.index(rank)] for row in rows]
+
+
 class Mesh:
     """A rank's links to all others. Used on the loop's thread alone."""
 
@@ -113,6 +133,7 @@ class Mesh:
         """`leaves`: what each rank says of its place; ranks of one leaf are neighbours in the ring."""
         self.endpoint, self.rank, self.size, self.hosts = endpoint, rank, len(hosts), hosts
         self.ring = sorted(range(self.size), key=lambda each: (leaves[each], each))
+        self.leaf, self.column = leaf_and_column(self.ring, leaves=leaves, rank=rank)
         self.links: dict[int, Link] = {}
         self.error: GroupError | None = None
         self._collectives = 0
@@ -120,6 +141,7 @@ class Mesh:
         self._running: asyncio.Task[None] | None = None
         self._receives: list[Receive] = []
         self._envelopes: list[Envelope] = []
+        self.watch: Closable | None = None
         self._registrations = None if endpoint is None else Registrations(endpoint)
 
     # -- collectives --------------------------------------------------------------------------------------------------
@@ -256,3 +278,5 @@ class Mesh:
             self.error = GroupError("the process group is closed")
         if self.endpoint is not None:
             await self.endpoint.close()
+        if self.watch is not None:  # the others must hear first that this rank has left
+            self.watch.close()

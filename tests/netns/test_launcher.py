@@ -68,7 +68,17 @@ def test_rank__failure_message() -> None:
 @pytest.mark.root
 def test_wait__environment_and_namespace_of_each_rank(lab: Lab) -> None:
     lines = RecordedLines()
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK_HOSTS", "OWN")
+    names = (
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "RANK_HOSTS",
+        "RANK_LEAF",
+        "OWN",
+    )
     text = (
         "import os, socket, sys\n"
         f"print(*(os.environ[name] for name in {names}))\n"
@@ -86,7 +96,11 @@ def test_wait__environment_and_namespace_of_each_rank(lab: Lab) -> None:
         each
         for rank in range(3)
         for each in (
-            (rank, "stdout", f"{rank} 3 0 1 {addresses[0]} 29500 {','.join(addresses)} yes"),
+            (
+                rank,
+                "stdout",
+                f"{rank} 3 0 1 {addresses[0]} 29500 {','.join(addresses)} {lab.topology.switch_of(HOSTS[rank])} yes",
+            ),
             (rank, "stderr", "no newline"),
         )
     )

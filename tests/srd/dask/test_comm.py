@@ -142,6 +142,32 @@ async def test_close__lets_what_was_written_arrive_and_ends_the_other_end() -> N
             await comm.read()
 
 
+async def test_close__leaves_what_has_arrived_to_be_read() -> None:
+    """Also when the listener has stopped, and this was the last comm of its endpoint."""
+    go, heard = asyncio.Event(), asyncio.Event()
+    messages = [{"number": number, "data": b"q" * (300_000 * (number % 2))} for number in range(6)]
+    found = []
+
+    async def read_late(comm: Any) -> None:
+        await go.wait()
+        found.extend([await comm.read() for _ in messages])
+        with pytest.raises(CommClosedError):
+            await comm.read()
+        heard.set()
+
+    async with serving(read_late) as listener:
+        comm = await connect(listener.contact_address)
+        for message in messages:
+            await comm.write(message)
+        await comm.close()
+        shared = listener._shared
+    assert not shared.is_closed, "it has what is to be read"
+    go.set()
+    await heard.wait()
+    assert found == messages
+    assert shared.is_closed
+
+
 async def test_abort__wakes_the_readers_at_both_ends() -> None:
     ended = asyncio.Event()
 

@@ -18,20 +18,25 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-t
 import torch.distributed as dist  # noqa: E402
 
 from srd.torch import GroupError  # noqa: E402 - and it registers the backend
+from srd.torch.mesh import leaf_and_column  # noqa: E402
 from srd.torch.rendezvous import UNRESPONSIVE_AFTER_S  # noqa: E402
 from srd.torch.transfers import _HEADER, EAGER_WINDOW_BYTES, Envelope, Link  # noqa: E402
+from srd.torch.watch import SILENT_S, _sockets  # noqa: E402
 from srd.torch.work import Work  # noqa: E402
 from tests.patience import PATIENCE_S  # noqa: E402
 
 __all__ = [
     "EAGER_WINDOW_BYTES",
+    "SILENT_S",
     "UNRESPONSIVE_AFTER_S",
     "Envelope",
     "GroupError",
     "Link",
     "Work",
+    "_sockets",
     "dist",
     "header",
+    "leaf_and_column",
     "run",
     "torch",
 ]
@@ -45,10 +50,11 @@ def header(number: int, *, tag: int, length: int, follows: bool = True) -> bytes
 
 
 def _run(
-    body: Body, arguments: tuple[Any, ...], backend: str, store: Path, rank: int, world: int, out: Connection
+    body: Body, arguments: tuple[Any, ...], backend: str, store: Path, rank: int, world: int, out: Connection, leaf: str
 ) -> None:
     try:
         os.environ.pop("MASTER_ADDR", None)
+        os.environ["SRD_LEAF"] = leaf
         torch.set_num_threads(1)
         dist.init_process_group(backend, store=dist.FileStore(str(store), world), rank=rank, world_size=world)
         result = body(*arguments)
@@ -62,9 +68,18 @@ def _run(
 
 
 def run(
-    body: Body, *arguments: Any, world: int, store: Path, backend: str = "srd", lost: tuple[int, ...] = ()
+    body: Body,
+    *arguments: Any,
+    world: int,
+    store: Path,
+    backend: str = "srd",
+    lost: tuple[int, ...] = (),
+    leaves: str = "",
 ) -> list[Any]:
-    """Run `body(*arguments)` as each rank; return what each returned. `lost`: ranks that return nothing."""
+    """Run `body(*arguments)` as each rank; return what each returned.
+
+    `lost`: ranks that return nothing; `leaves`: a letter for each rank's.
+    """
     context = multiprocessing.get_context("fork")
     pipes, processes = [], []
     with warnings.catch_warnings():
@@ -72,24 +87,29 @@ def run(
         for rank in range(world):
             here, there = context.Pipe(duplex=False)
             process = context.Process(
-                target=_run, args=(body, arguments, backend, store, rank, world, there), daemon=True
+                target=_run,
+                args=(body, arguments, backend, store, rank, world, there, leaves[rank : rank + 1]),
+                daemon=True,
             )
             process.start()
             there.close()
             pipes.append(here)
             processes.append(process)
-    results = []
+    results, errors = [], []
     try:
         for rank, pipe in enumerate(pipes):
             assert pipe.poll(PATIENCE_S), f"rank {rank} has not ended"
             try:
                 result, error = pipe.recv()
             except EOFError:
-                result, error = None, f"rank {rank} has died"
-            assert error is None or rank in lost, error
+                processes[rank].join(PATIENCE_S)
+                result, error = None, f"it has died: exit code {processes[rank].exitcode}"
+            if error is not None and rank not in lost:
+                errors.append(f"rank {rank}: {error}")
             results.append(result)
     finally:
         for process in processes:
             process.kill()
             process.join()
+    assert not errors, "\n".join(errors)
     return results

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import stat
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.srd.torch.ranks import UNRESPONSIVE_AFTER_S, GroupError, dist, run, torch
+from tests.srd.torch.ranks import SILENT_S, UNRESPONSIVE_AFTER_S, GroupError, _sockets, dist, run, torch
 
 
 def error_of(tensor: object, *, group: object = None) -> str:
@@ -23,21 +26,70 @@ def error_of(tensor: object, *, group: object = None) -> str:
     raise AssertionError("it goes on")
 
 
-def killed() -> tuple[str, float]:
+def killed(lost: int) -> tuple[str, float]:
     rank = dist.get_rank()
     tensor = torch.ones(100_000)
-    dist.all_reduce(tensor)
-    if rank == 1:
+    if rank == lost:
+        dist.all_reduce(tensor)
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
     return error_of(tensor), time.monotonic() - began
 
 
-def test_a_rank_that_is_killed__is_named(tmp_path: Path) -> None:
-    results = run(killed, world=3, store=tmp_path / "store", lost=(1,))
-    for message, seconds in (results[0], results[2]):
-        assert message.startswith("rank 1 at 127.0.0.1 is lost: no packet for ")
-        assert seconds < 2 * UNRESPONSIVE_AFTER_S
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_rank_that_is_killed__is_named_soon(lost: int, tmp_path: Path) -> None:
+    """Rank 0, which watches all others, or another one; long before silence alone would tell."""
+    results = run(killed, lost, world=3, store=tmp_path / "store", lost=(lost,))
+    for message, seconds in (each for rank, each in enumerate(results) if rank != lost):
+        assert message == f"rank {lost} at 127.0.0.1 is lost: its process has ended"
+        assert SILENT_S / 2 < seconds < UNRESPONSIVE_AFTER_S / 2
+
+
+def killed_with_a_child(note: Path) -> tuple[str, float]:
+    """A rank with a process that it has forked, as of a DataLoader, which outlives it."""
+    if dist.get_rank() == 1:
+        if (child := os.fork()) == 0:
+            for each in Path("/proc/self/fd").iterdir():
+                with suppress(OSError):
+                    if not stat.S_ISSOCK(each.stat().st_mode):  # the pipes of those who run it
+                        os.close(int(each.name))
+            signal.pause()
+            os._exit(0)
+        note.write_text(str(child))
+    return killed(1)
+
+
+def test_a_rank_that_is_killed__though_its_child_lives_on(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    try:
+        message, seconds = run(killed_with_a_child, note, world=2, store=tmp_path / "store", lost=(1,))[0]
+    finally:
+        os.kill(int(note.read_text()), signal.SIGKILL)
+    assert message == "rank 1 at 127.0.0.1 is lost: its process has ended"
+    assert seconds < UNRESPONSIVE_AFTER_S / 2
+
+
+def cut() -> None:
+    """All connections between the ranks' processes end, and the processes live."""
+    for _ in range(3):
+        dist.barrier()
+        for sock in list(_sockets):
+            if sock.fileno() >= 0 and sock.type == socket.SOCK_STREAM:
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+        for _ in range(20):
+            tensor = torch.ones(100_000)
+            dist.all_reduce(tensor)
+            assert bool((tensor == 3).all())
+    began = time.monotonic()
+    is_over = torch.zeros(1)
+    while not is_over:
+        is_over.fill_(time.monotonic() - began > 1.5 * SILENT_S)
+        dist.broadcast(is_over, 0)
+
+
+def test_a_connection_that_ends__ends_no_rank_that_answers(tmp_path: Path) -> None:
+    run(cut, world=3, store=tmp_path / "store")
 
 
 def leaving() -> str:
@@ -119,6 +171,7 @@ def aborted() -> str:
     rank = dist.get_rank()
     group = dist.new_group()
     dist.barrier(group)
+    dist.barrier()  # the other rank is done with that one
     work = dist.all_reduce(torch.ones(1_000_000), group=group, async_op=True) if rank == 0 else None
     message = ""
     if work is not None:

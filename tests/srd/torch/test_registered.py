@@ -19,11 +19,11 @@ def numbers(rank: int, length: int) -> Any:
     return torch.arange(length, dtype=torch.int32) * (rank + 3) + rank
 
 
-def counted(action: Callable[[], None]) -> tuple[int, int]:
+def counted(action: Callable[..., Any], *arguments: Any) -> tuple[int, int]:
     """Return the bytes that were copied here, and written by others, while all ranks did it."""
     group = dist.group.WORLD
     before = group.copied_bytes, group.written_bytes
-    action()
+    action(*arguments)
     return group.copied_bytes - before[0], group.written_bytes - before[1]
 
 
@@ -32,7 +32,7 @@ def gathers(kind: str) -> None:
     make = (torch if kind == "ordinary" else torch_of_srd()).empty
     for length in LENGTHS:
         own, whole = numbers(rank, length), make(world * length, dtype=torch.int32).fill_(-1)
-        copied, written = counted(lambda own=own, whole=whole: dist.all_gather_single(whole, own))
+        copied, written = counted(dist.all_gather_single, whole, own)
         assert torch.equal(whole, torch.cat([numbers(each, length) for each in range(world)]))
         received = (world - 1) * own.nbytes
         assert written == (0 if kind == "ordinary" else received)
@@ -58,17 +58,17 @@ def the_others() -> None:
         place = memory[3 : 3 + length]  # a part of it
         for root in range(world):
             place.copy_(given[rank])
-            _, written = counted(lambda place=place, root=root: dist.broadcast(place, root))
+            _, written = counted(dist.broadcast, place, root)
             assert torch.equal(place, given[root])
             assert written == (0 if rank == root else place.nbytes)
         place.copy_(given[rank])
-        _, written = counted(lambda place=place: dist.all_reduce(place))
+        _, written = counted(dist.all_reduce, place)
         assert torch.equal(place, sum(given[1:], given[0]))
         assert abs(written - place.nbytes * (world - 1) / world) < 64, "what was reduced was not written"
         if rank == 0:
             dist.send(given[0], 1)
         elif rank == 1:
-            _, written = counted(lambda place=place: dist.recv(place, 0))
+            _, written = counted(dist.recv, place, 0)
             assert torch.equal(place, given[0])
             assert written == place.nbytes
         assert bool((memory[:3] == -1).all())

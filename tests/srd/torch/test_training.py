@@ -50,4 +50,5 @@ def test_ddp_and_fsdp2__train_as_ddp_over_gloo(tmp_path: Path) -> None:
     gloo = run(trained, "ddp", world=2, store=tmp_path / "gloo", backend="gloo")
     assert run(trained, "ddp", world=2, store=tmp_path / "ddp") == gloo
     assert run(trained, "fsdp2", world=2, store=tmp_path / "fsdp2") == gloo
+    assert run(trained, "fsdp2", world=2, store=tmp_path / "fsdp2-gloo", backend="gloo") == gloo
     assert gloo[0][1] == gloo[1][1]
