@@ -30,7 +30,7 @@ from nitro_emu.ebs.capsule import (
 )
 from nitro_emu.ebs.device import BLOCK_BYTES
 from nitro_emu.ebs.errors import VolumeError
-from nitro_emu.ebs.server.disk import File, OsDisk
+from nitro_emu.ebs.server.disk import Disk, File, OsDisk
 from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.replica import Replica, TransferError
 from nitro_emu.ebs.server.store import Store
@@ -57,6 +57,8 @@ class ServerConfig:
     port: int
     security: SecurityConfig = field(default_factory=Keys)
     """Who may reach it: whoever may, may write its volumes."""
+    disk: Callable[[Path], Disk] = OsDisk
+    """What makes the disk of a volume from its directory. Tests give one that fails."""
 
 
 async def serve(config: ServerConfig, *, on_ready: Callable[[tuple[str, int]], None]) -> None:
@@ -101,6 +103,7 @@ class VolumeServer:
 
     def __init__(self, config: ServerConfig, *, endpoint: Endpoint, ledger: Ledger) -> None:
         self._directory = config.directory
+        self._disk = config.disk
         self._endpoint = endpoint
         self.address = endpoint.address
         self._ledger = ledger
@@ -131,7 +134,7 @@ class VolumeServer:
             directory.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise VolumeError(f"{directory}: {error.strerror}") from error
-        store = Store(OsDisk(directory), size_bytes=row.size_bytes)
+        store = Store(self._disk(directory), size_bytes=row.size_bytes)
         return Replica(row, store=store, ledger=self._ledger, sync=_sync, clock=asyncio.get_running_loop().time)
 
     async def run(self) -> None:

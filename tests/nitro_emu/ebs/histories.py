@@ -37,29 +37,98 @@ def value_of(data: memoryview | bytes) -> int:
 
 
 @dataclass
-class History:
-    """One run, by its seed."""
+class Recorder:
+    """What users of a volume have done, block by block."""
 
     seed: int
-    make_replica: Callable[..., Replica] = Replica
     blocks: list[list[Operation]] = field(default_factory=lambda: [[] for _ in range(BLOCKS)])
     failed: int = 0
     done: int = 0
-    faults: int = 0
-    has_fenced: bool = False
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
+        self.reads_only = set[ReplicatedVolume]()
         self._next_value = 0
-        self._reads_only = set[ReplicatedVolume]()
+
+    def check(self) -> None:
+        """Raise AssertionError for a block that no block could have been."""
+        for block, operations in enumerate(self.blocks):
+            listing = "\n".join(map(str, operations))
+            assert is_linearizable(operations), f"block {block}:\n{listing}"
+
+    async def read_all(self, volume: ReplicatedVolume) -> None:
+        """Read each block, at the end."""
+        loop = asyncio.get_running_loop()
+        for block in range(BLOCKS):
+            operation = Operation(is_write=False, begun_at=loop.time())
+            data = memoryview(bytearray(BLOCK_BYTES))
+            await volume.read(block * BLOCK_BYTES, into=data)
+            operation.value, operation.ended_at = value_of(data), loop.time()
+            self.blocks[block].append(operation)
+
+    @asynccontextmanager
+    async def users(self, volume: ReplicatedVolume) -> AsyncIterator[None]:
+        users = [asyncio.ensure_future(self._user(volume)) for _ in range(3)]
+        try:
+            yield
+        finally:
+            for user in users:
+                user.cancel()
+            for result in await asyncio.gather(*users, return_exceptions=True):
+                if isinstance(result, Exception):
+                    raise result
+
+    async def _user(self, volume: ReplicatedVolume) -> None:
+        random, loop = self.random, asyncio.get_running_loop()
+        while True:
+            first = random.randrange(BLOCKS)
+            count = min(random.choice((1, 1, 1, 2, 3)), BLOCKS - first)
+            kind = "read" if volume in self.reads_only else random.choices(("read", "write", "trim"), (5, 5, 1))[0]
+            values = [0] * count
+            if kind == "write":
+                values = list(range(self._next_value + 1, self._next_value + 1 + count))
+                self._next_value += count
+            operations = [Operation(kind != "read", begun_at=loop.time(), value=value) for value in values]
+            for at, operation in enumerate(operations):
+                self.blocks[first + at].append(operation)
+            try:
+                data = await self._do(volume, kind, first, values)
+            except DeviceError:
+                self.failed += 1
+                await asyncio.sleep(0.05)
+                continue
+            for at, operation in enumerate(operations):
+                operation.ended_at = loop.time()
+                if kind == "read":
+                    operation.value = value_of(data[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES])
+            self.done += 1
+            await asyncio.sleep(random.expovariate(1 / 0.05))
+
+    @staticmethod
+    async def _do(volume: ReplicatedVolume, kind: str, first: int, values: list[int]) -> memoryview:
+        data = memoryview(bytearray(b"".join(map(content, values))))
+        if kind == "read":
+            await volume.read(first * BLOCK_BYTES, into=data)
+        elif kind == "write":
+            await volume.write(first * BLOCK_BYTES, data=data, fua=False)
+        else:
+            await volume.trim(first * BLOCK_BYTES, length_bytes=len(data))
+        return data
+
+
+@dataclass
+class History(Recorder):
+    """One run, by its seed."""
+
+    make_replica: Callable[..., Replica] = Replica
+    faults: int = 0
+    has_fenced: bool = False
 
     def run(self) -> History:
         """Run it. Raises AssertionError, with the seed, when something is lost, old, torn, or not there in the end."""
         try:
             run(self._main)
-            for block, operations in enumerate(self.blocks):
-                listing = "\n".join(map(str, operations))
-                assert is_linearizable(operations), f"block {block}:\n{listing}"
+            self.check()
         except (AssertionError, TimeoutError, VolumeError) as error:
             raise AssertionError(f"seed {self.seed}: {error}") from error
         return self
@@ -91,7 +160,7 @@ class History:
     async def _writer(self, links: list[Link], awake: asyncio.Event) -> None:
         """One writer's turn; another one may come meanwhile."""
         with suppress(VolumeError):  # it could not be attached in this fabric
-            async with self._volume(links) as volume, self._users(volume):
+            async with self._volume(links) as volume, self.users(volume):
                 await asyncio.sleep(self.random.uniform(0.3, TURN_S))
                 if self.random.random() < 0.5:
                     await self._other_writer(volume, links, awake)
@@ -104,12 +173,12 @@ class History:
                 link.is_cut = True
         else:
             if self.random.random() < 0.5:
-                self._reads_only.add(first)
+                self.reads_only.add(first)
                 await asyncio.sleep(0.3)
             awake.clear()
             others[self.random.randrange(SERVERS)].is_cut = True
         with suppress(VolumeError):
-            async with self._volume(others) as volume, self._users(volume):
+            async with self._volume(others) as volume, self.users(volume):
                 await asyncio.sleep(0.3)
                 self._let_go_on(links, awake)
                 await asyncio.sleep(self.random.uniform(0.1, 0.6))
@@ -122,55 +191,6 @@ class History:
         for link in links:
             link.heal()
         awake.set()
-
-    @asynccontextmanager
-    async def _users(self, volume: ReplicatedVolume) -> AsyncIterator[None]:
-        users = [asyncio.ensure_future(self._user(volume)) for _ in range(3)]
-        try:
-            yield
-        finally:
-            for user in users:
-                user.cancel()
-            for result in await asyncio.gather(*users, return_exceptions=True):
-                if isinstance(result, Exception):
-                    raise result
-
-    async def _user(self, volume: ReplicatedVolume) -> None:
-        random, loop = self.random, asyncio.get_running_loop()
-        while True:
-            first = random.randrange(BLOCKS)
-            count = min(random.choice((1, 1, 1, 2, 3)), BLOCKS - first)
-            kind = "read" if volume in self._reads_only else random.choices(("read", "write", "trim"), (5, 5, 1))[0]
-            values = [0] * count
-            if kind == "write":
-                values = list(range(self._next_value + 1, self._next_value + 1 + count))
-                self._next_value += count
-            operations = [Operation(kind != "read", begun_at=loop.time(), value=value) for value in values]
-            for at, operation in enumerate(operations):
-                self.blocks[first + at].append(operation)
-            try:
-                data = await self._do(volume, kind, first, values)
-            except DeviceError:
-                self.failed += 1
-                await asyncio.sleep(0.05)
-                continue
-            for at, operation in enumerate(operations):
-                operation.ended_at = loop.time()
-                if kind == "read":
-                    operation.value = value_of(data[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES])
-            self.done += 1
-            await asyncio.sleep(random.expovariate(1 / 0.05))
-
-    @staticmethod
-    async def _do(volume: ReplicatedVolume, kind: str, first: int, values: list[int]) -> memoryview:
-        data = memoryview(bytearray(b"".join(map(content, values))))
-        if kind == "read":
-            await volume.read(first * BLOCK_BYTES, into=data)
-        elif kind == "write":
-            await volume.write(first * BLOCK_BYTES, data=data, fua=False)
-        else:
-            await volume.trim(first * BLOCK_BYTES, length_bytes=len(data))
-        return data
 
     async def _chaos(self, links: list[Link]) -> None:
         """Let a server at a time fail, mostly."""
@@ -207,14 +227,8 @@ class History:
     async def _check_the_end(self) -> None:
         """All is there: read by a writer of whole servers, which makes replicas alike."""
         links, _ = self._links()
-        loop = asyncio.get_running_loop()
         async with self._volume(links) as volume:
-            for block in range(BLOCKS):
-                operation = Operation(is_write=False, begun_at=loop.time())
-                data = memoryview(bytearray(BLOCK_BYTES))
-                await volume.read(block * BLOCK_BYTES, into=data)
-                operation.value, operation.ended_at = value_of(data), loop.time()
-                self.blocks[block].append(operation)
+            await self.read_all(volume)
             async with asyncio.timeout(10):
                 await volume.wait_whole()
         replicas = {_all_of(server) for server in self.servers}

@@ -1,4 +1,4 @@
-"""Volume servers as processes on loopback."""
+"""Volume servers as processes on loopback, on disks that fail (`faulty_disk`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from srd import Psk
+from tests.nitro_emu.ebs.faulty_disk import FAILS_SYNC
 from tests.srd.cli.processes import Process
 
 SERVE = Path(__file__).with_name("serve.py")
@@ -17,13 +18,14 @@ KEY = bytes(range(32))
 class ServerProcess:
     """One server, which keeps its directory and its port when it is started again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, seed: int = 0, lies: bool = False) -> None:
         self.directory = directory
         self.port = 0
+        self._options = [str(seed), str(int(lies))]
         self.start()
 
     def start(self) -> None:
-        argv = [sys.executable, str(SERVE), str(self.directory), str(self.port), KEY.hex()]
+        argv = [sys.executable, str(SERVE), str(self.directory), str(self.port), KEY.hex(), *self._options]
         self.process = Process(argv)
 
     def ready(self) -> None:
@@ -36,13 +38,29 @@ class ServerProcess:
         return "127.0.0.1", self.port
 
     def kill(self) -> None:
-        self.process.__exit__(None, None, None)  # which is SIGKILL
+        """End it by SIGKILL: what it has not synchronised is lost."""
+        self.process.__exit__(None, None, None)
 
     def pause(self) -> None:
         self.process.popen.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         self.process.popen.send_signal(signal.SIGCONT)
+
+    def cut(self) -> None:
+        """Have the kernel drop what is sent to it; what it sends arrives."""
+        self.process.popen.send_signal(signal.SIGUSR1)
+
+    def heal(self) -> None:
+        self.process.popen.send_signal(signal.SIGUSR2)
+
+    def fail_sync(self) -> None:
+        """Have its disk fail until `mend`; it stops at the first write."""
+        (self.directory / FAILS_SYNC).touch()
+
+    def mend(self) -> None:
+        """Put in another disk; it is to be killed and started then."""
+        (self.directory / FAILS_SYNC).unlink()
 
 
 def security() -> Psk:
