@@ -2,7 +2,8 @@
 
 What was written and not synchronised lies in the process: when it is killed, that is lost but for some of its sectors,
 as with a computer that loses power. While there is a file FAILS_SYNC beside the files' directory, synchronising fails
-as on Linux: with EIO, and the pages are clean afterwards, and were not written.
+as on Linux: with EIO, and the pages are clean afterwards, and were not written. While there is a file LIES, nothing is
+synchronised, and that is said to have been done: the sabotage.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from random import Random
 from nitro_emu.ebs.server.disk import File, OsDisk
 from tests.nitro_emu.ebs.virtual_disk import SECTOR_BYTES
 
-FAILS_SYNC = "fails-sync"
+FAILS_SYNC, LIES = "fails-sync", "lies"
 
 
 class FaultyFile:
@@ -67,17 +68,20 @@ class FaultyFile:
 
 
 class FaultyDisk:
-    """The files of one volume. `lies`: it synchronises nothing, and says that it has."""
+    """The files of one volume."""
 
-    def __init__(self, path: Path, *, random: Random, lies: bool) -> None:
+    def __init__(self, path: Path, *, random: Random) -> None:
         self._disk = OsDisk(path)
-        self._flag = path.parent / FAILS_SYNC
+        self._directory = path.parent
         self.random = random
-        self.lies = lies
 
     @property
     def fails_sync(self) -> bool:
-        return self._flag.exists()
+        return (self._directory / FAILS_SYNC).exists()
+
+    @property
+    def lies(self) -> bool:
+        return (self._directory / LIES).exists()
 
     def open(self, name: str, *, size_bytes: int = 0) -> FaultyFile:
         return FaultyFile(self._disk.open(name, size_bytes=size_bytes), self)

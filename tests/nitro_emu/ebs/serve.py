@@ -53,13 +53,13 @@ def heal() -> None:
 
 
 async def main() -> None:
-    directory, port, key, seed, lies = sys.argv[1:]
+    directory, port, key, seed = sys.argv[1:]
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, cut)
     loop.add_signal_handler(signal.SIGUSR2, heal)
     config = ServerConfig(
         directory=Path(directory), host="127.0.0.1", port=int(port), security=Psk(bytes.fromhex(key)),
-        disk=partial(FaultyDisk, random=Random(seed), lies=lies == "1"),
+        disk=partial(FaultyDisk, random=Random(seed)),
     )  # fmt: skip
     await serve(config, on_ready=lambda address: emit("ready", port=address[1]))
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from srd import Psk
-from tests.nitro_emu.ebs.faulty_disk import FAILS_SYNC
+from tests.nitro_emu.ebs.faulty_disk import FAILS_SYNC, LIES
 from tests.srd.cli.processes import Process
 
 SERVE = Path(__file__).with_name("serve.py")
@@ -18,10 +18,10 @@ KEY = bytes(range(32))
 class ServerProcess:
     """One server, which keeps its directory and its port when it is started again."""
 
-    def __init__(self, directory: Path, *, seed: int = 0, lies: bool = False) -> None:
+    def __init__(self, directory: Path, *, seed: int = 0) -> None:
         self.directory = directory
         self.port = 0
-        self._options = [str(seed), str(int(lies))]
+        self._options = [str(seed)]
         self.start()
 
     def start(self) -> None:
@@ -57,6 +57,10 @@ class ServerProcess:
     def fail_sync(self) -> None:
         """Have its disk fail until `mend`; it stops at the first write."""
         (self.directory / FAILS_SYNC).touch()
+
+    def lie(self) -> None:
+        """Have its disk synchronise nothing from now on, and say that it has."""
+        (self.directory / LIES).touch()
 
     def mend(self) -> None:
         """Put in another disk; it is to be killed and started then."""

@@ -33,12 +33,16 @@ END_S = 30.0
 SIZE_BYTES = BLOCKS * BLOCK_BYTES
 
 
+pytestmark = [pytest.mark.volume, pytest.mark.long]
+
+
 class Run:
     """One run, by its seed."""
 
-    def __init__(self, seed: int, servers: list[ServerProcess]) -> None:
+    def __init__(self, seed: int, servers: list[ServerProcess], *, lies: bool) -> None:
         self.random = Random(seed)
         self.servers = servers
+        self.lies = lies
         self.addresses = [server.address for server in servers]
         self.histories = {new_id(): Recorder(1000 * seed + number) for number in range(VOLUMES)}
         self.faults = list[str]()
@@ -46,6 +50,9 @@ class Run:
     async def main(self) -> None:
         for volume in self.histories:
             await remote.create(volume, size_bytes=SIZE_BYTES, servers=self.addresses, security=security())
+        if self.lies:
+            for server in self.servers:
+                server.lie()
         for turn in range(TURNS):
             over = asyncio.Event()
             writers = [asyncio.ensure_future(self._writer(volume, over)) for volume in self.histories]
@@ -119,11 +126,11 @@ def run(directory: Path, seed: int, *, lies: bool = False) -> Run:
     with ExitStack() as stack:
         servers = []
         for number in range(SERVERS):
-            servers.append(ServerProcess(directory / str(number), seed=seed * SERVERS + number, lies=lies))
+            servers.append(ServerProcess(directory / str(number), seed=seed * SERVERS + number))
             stack.callback(servers[-1].kill)
         for server in servers:
             server.ready()
-        made = Run(seed, servers)
+        made = Run(seed, servers, lies=lies)
         try:
             asyncio.run(made.main())
             for history in made.histories.values():
@@ -133,7 +140,6 @@ def run(directory: Path, seed: int, *, lies: bool = False) -> Run:
     return made
 
 
-@pytest.mark.volume
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_histories_of_processes_are_linearizable(tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     made = run(tmp_path, seed)
@@ -144,7 +150,6 @@ def test_histories_of_processes_are_linearizable(tmp_path: Path, seed: int, caps
     assert len(made.faults) == TURNS * FAULTS + 1
 
 
-@pytest.mark.volume
 def test_a_disk_that_lies_is_found(tmp_path: Path) -> None:
     # an old block is read, or, if what begins a log is lost, too, the servers refuse the volume
     with pytest.raises(AssertionError, match=r"seed 1, faults .*(block \d|cannot be attached: . of 3 servers answer)"):
