@@ -18,7 +18,7 @@ import pytest
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILED = Path("srd", "proto", "seqset.py")
+COMPILED = Path("srd", "proto", "base", "seqset.py")
 READ = Path("srd", "config.py")
 """Imported by compiled modules, and not compiled."""
 APART = Path("netns", "cli", "show.py")

@@ -142,7 +142,7 @@ def test_client_without_its_device_asks_nobody(run_dirs: tuple[str, str]) -> Non
 def test_server_without_its_device_waits_for_nobody() -> None:
     with efa_tool("bw", "--run-dir", "/none", "-p", "0") as serving:
         assert serving.wait() == 1
-        assert "no device there; start a card with" in serving.stderr.all()[0]
+        assert "no device there; start one with nitro-card run, or name its directory" in serving.stderr.all()[0]
         assert serving.stdout.all() == []
 
 

@@ -92,7 +92,7 @@ class DamagedRows(Rows):
 
 @pytest.mark.parametrize(("operation", "protocol"), ALL)
 async def test_a_wrong_byte_is_found(operation: Operation, protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "Source", DamagedSource)
+    monkeypatch.setattr(measures, "PayloadSource", DamagedSource)
     monkeypatch.setattr(measures, "Shifted", DamagedShifted)
     monkeypatch.setattr(measures, "Rows", DamagedRows)
     async with served() as server:
