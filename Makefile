@@ -7,7 +7,8 @@
 # make quick       format, lint, types, and the tests of what changed: 30 seconds; no root, nothing compiled
 # make test        everything CI runs: format, lint, types, tests, gates of weight (root)
 # make test-volume a volume by clients of others: libnbd, qemu, fio, a real file system (root)
-# make test-torch  torch (200 MB and more) and Dask, and the tests of what they use: torch's and Dask's own (from GitHub), and ours
+# make test-torch  torch (200 MB and more) and Dask, and the tests of what they use: torch's own, and ours
+# make test-dask   Dask's own tests of comms, which are at GitHub only
 # make test-long   all tests, interpreted and compiled, coverage floors, all benches in virtual time, torture (root)
 # make manuals     manual pages and shell completion, into .venv/share or PREFIX=/usr/local; no root but what PREFIX wants
 # make wheels      a wheel that installs without a compiler on this kind of machine, into dist/; no root
@@ -37,7 +38,7 @@ MORE_PROGRAMS := chromium:chromium groff:groff-base linux.uml:user-mode-linux in
 # Clients of block devices, and what fills one, for make test-volume and scripts/bench volume.
 VOLUME_PROGRAMS := nbdinfo:libnbd-bin qemu-img:qemu-utils fio:fio nbdkit:nbdkit mkfs.ext4:e2fsprogs
 
-.PHONY: setup demo demo-card demo-training demo-roce demo-governance demo-volume quick test test-volume test-sources check-benches test-torch test-long check-sources check format manuals wheels clean
+.PHONY: setup demo demo-card demo-training demo-roce demo-governance demo-volume quick test test-volume test-sources check-benches test-torch test-dask test-long check-sources check format manuals wheels clean
 
 setup:
 	@$(SETUP) $(PROGRAMS)
@@ -106,6 +107,9 @@ test-torch: setup
 	@scripts/setup-torch
 	@$(INSTALLED) -m pytest -q -o pythonpath= tests/srd/torch tests/srd/dask $(PYTEST_FLAGS)
 	@$(INSTALLED) -m scripts.torch_oracle
+
+test-dask: setup
+	@$(SETUP) --extras dask
 	@$(INSTALLED) -m scripts.dask_oracle
 
 test-long:
