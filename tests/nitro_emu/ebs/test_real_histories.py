@@ -22,6 +22,7 @@ from nitro_emu.ebs.errors import VolumeError
 from nitro_emu.ebs.replicas import ReplicatedVolume
 from tests.nitro_emu.ebs.histories import BLOCKS, SERVERS, Recorder
 from tests.nitro_emu.ebs.server_processes import ServerProcess, security
+from tests.patience import PATIENCE_S
 
 VOLUMES = 8
 TURNS = 2
@@ -29,7 +30,7 @@ FAULTS = 4
 """Of a writer's turn."""
 LAST_S = (0.1, 0.5, 1.5)
 """How long a fault lasts: longer than what a majority waits for, and 1.5 s than what a lease has left."""
-END_S = 30.0
+END_S = float(PATIENCE_S)
 SIZE_BYTES = BLOCKS * BLOCK_BYTES
 
 
