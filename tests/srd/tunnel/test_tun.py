@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -42,6 +43,8 @@ pytestmark = pytest.mark.root
 
 PORT = 9000
 UDP_SEGMENT = 103
+SOON_S = 2
+"""After this, what did not come of a burst was dropped: the kernel's backlog of a core is one for all namespaces."""
 NEEDS_CHECKSUM = 1  # VIRTIO_NET_HDR_F_NEEDS_CSUM of linux/virtio_net.h
 GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, GSO_ECN = 0, 1, 4, 5, 0x80
 HEADER = bytes(HEADER_BYTES)
@@ -178,11 +181,18 @@ def test_tun__udp_segments(offload: Offload, version: int) -> None:
         with inside(pair.netns[1]):
             receiver = socket.socket(family, socket.SOCK_DGRAM)
         with sender, receiver:
-            receiver.settimeout(PATIENCE_S)
+            receiver.settimeout(SOON_S)
             receiver.bind((ADDRESSES[version][1], PORT))
             sender.setsockopt(socket.SOL_UDP, UDP_SEGMENT, 1000)
-            sender.sendto(b"".join(datagrams), (ADDRESSES[version][1], PORT))
-            assert [receiver.recv(65536) for _ in datagrams] == datagrams
+            received = set[bytes]()
+            give_up_at = time.monotonic() + PATIENCE_S
+            while len(received) < len(datagrams):
+                assert time.monotonic() < give_up_at, f"{len(received)} of {len(datagrams)} came"
+                sender.sendto(b"".join(datagrams), (ADDRESSES[version][1], PORT))
+                with suppress(TimeoutError):
+                    for _ in datagrams:
+                        received.add(receiver.recv(65536))
+            assert received == set(datagrams)
         kinds = {head[1] for length, head in pair.cable.heads if length > 1000}
         assert kinds == ({GSO_UDP_L4} if USO in offload else {GSO_NONE})
 
