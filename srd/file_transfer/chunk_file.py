@@ -8,8 +8,9 @@
 3. The journal has what can be resumed: after its first line (leftovers.py) CHUNK_DIGEST_BYTES for each chunk, the
    digest of a verified one, else zeros or nothing. The next attempt reads chunks back, and asks for those only that
    do not have their digests any more; of what lies behind MAX_RANGES gaps it asks for all. Holes are not noted.
-4. The file's blocks are allocated at the beginning, which makes writing cheaper and shows early that a disk is full.
-   Every WRITE_BACK_BYTES the kernel is asked to begin writing them to the disk, so that the sync at the end is short.
+4. The file's blocks are allocated in large pieces ahead of what is written, which makes writing cheaper. All at once
+   would take a file system in memory long, and the sender waits for it. Every WRITE_BACK_BYTES the kernel is asked to
+   begin writing them to the disk, so that the sync at the end is short.
 5. Of a file with holes no blocks are allocated, and of its chunks the blocks of zeros are not written. A hole that the
    sender names is hashed as zeros. What an earlier attempt left there is removed (a hole is punched) before.
 """
@@ -34,6 +35,8 @@ _NOTES_AT_ONCE: Final = 1 << 16
 """Digests that are read from the journal by one call: 1 MiB."""
 WRITE_BACK_BYTES: Final = 16 << 20
 """Small enough that the disk starts early, large enough that the calls cost nothing."""
+ALLOCATE_BYTES: Final = 16 << 20
+"""At once: 4 ms on a file system in memory, and few enough extents on a disk."""
 MAX_UNCOMPARED: Final = 1 << 16
 """Chunks that landed without their digests, or the reverse: a sender sends both at about the same time."""
 BLOCK_BYTES: Final = 4096
@@ -68,6 +71,7 @@ class ChunkFile:
         self._landed: dict[int, bytes] = {}  # digests of chunks without the sender's
         self._announced: dict[int, bytes] = {}  # the sender's, of chunks that have not landed
         self._verified = 0  # chunks, of both ends' digests
+        self._allocated_bytes = offer.size  # leading bytes that need no allocation
         self._written_back_bytes = 0  # leading bytes that the kernel was asked to write
         self._fd = self._journal = -1
         self._notes_at = 0
@@ -91,15 +95,22 @@ class ChunkFile:
         return self._hashed
 
     def allocate(self) -> None:
-        """Make the file as long as it will be, and allocate its blocks where the file system can, unless it has holes.
+        """Make the file as long as it will be; from now on allocate blocks, where the file system can, but for holes.
 
         Raises OSError when the disk is full.
         """
         os.ftruncate(self._fd, self._offer.size)
-        if self._offer.data_bytes is not None:
-            return
-        if self._offer.size and (code := _allocate(self._fd, self._offer.size)) in _FULL:
-            raise OSError(code, os.strerror(code))
+        if self._offer.data_bytes is None:
+            self._allocated_bytes = 0
+            self._allocate_to(1)
+
+    def _allocate_to(self, end_bytes: int) -> None:
+        """Allocate what is not allocated before this offset, and the rest of a piece."""
+        while self._allocated_bytes < min(end_bytes, self._offer.size):
+            piece_bytes = min(ALLOCATE_BYTES, self._offer.size - self._allocated_bytes)
+            if (code := _allocate(self._fd, piece_bytes, at=self._allocated_bytes)) in _FULL:
+                raise OSError(code, os.strerror(code))
+            self._allocated_bytes = self._offer.size if code else self._allocated_bytes + piece_bytes
 
     def _verify_leading(self) -> None:
         """Hash the chunks in the journal, up to the first whose digest differs."""
@@ -160,6 +171,7 @@ class ChunkFile:
             raise TransferError(f"{self._offer.name}: chunk {index} came twice")
         digest = chunk_digest(views) if self._offer.has_chunk_digests else b""
         if self._offer.data_bytes is None:
+            self._allocate_to(index * self._offer.chunk_bytes + length)
             self._write(views, index * self._offer.chunk_bytes)
         else:
             self._write_data(b"".join(views), index * self._offer.chunk_bytes)
@@ -278,12 +290,12 @@ class ChunkFile:
         return self._digest.hexdigest()
 
 
-def _allocate(fd: int, size_bytes: int) -> int:
-    """Allocate the blocks of a file, and make it that long; return 0, or the number of the error.
+def _allocate(fd: int, size_bytes: int, *, at: int) -> int:
+    """Allocate blocks of a file from this offset on; return 0, or the number of the error.
 
     By the system call: without it in the file system, posix_fallocate(3) writes to every block.
     """
-    return ctypes.get_errno() if _libc.fallocate(fd, 0, 0, size_bytes) < 0 else 0
+    return ctypes.get_errno() if _libc.fallocate(fd, 0, at, size_bytes) < 0 else 0
 
 
 def _is_data(block: bytes) -> bool:

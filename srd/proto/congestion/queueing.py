@@ -22,7 +22,7 @@ from srd.proto.paths.rtt import PeerRtt
 from srd.proto.paths.way_back import DETOUR, AckPaths
 from srd.proto.wire.control import PathReport
 
-UNEQUAL_RTTS: Final = 1.7
+UNEQUAL_RTTS: Final = 1.5
 """How much longer than the shortest a path must be, in the shortest one's round trips: more than a buffer of one
 bandwidth-delay product, the delay of the hosts and the queue on the way back add to it."""
 
@@ -57,7 +57,7 @@ class Queueing:
         is_one_way = self.unequal and not is_shared  # of the handshake no way there is known
         self._controller.on_sample(
             now=now,
-            queue_s=one_way.queue_s if is_one_way else rtt.latest_s - base_s,
+            queue_s=one_way.queue_s if is_one_way else max(rtt.latest_s - base_s, 0.0),  # a short packet's may be less
             endpoint_s=report.ack_delay_us / 1e6,
             min_rtt_s=base_s,
             target_base_s=shortest_s if self.unequal else base_s,

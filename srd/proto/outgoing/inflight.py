@@ -78,6 +78,10 @@ class InflightBurst:
         """Path sequence of the burst's last packet."""
         return self.path_sequence + self.count - 1
 
+    def is_full(self, sequence: int) -> bool:
+        """Whether its packet of this path sequence has the size of its PSN range's packets."""
+        return sequence - self.path_sequence < self.psns.full(self.first, count=self.count)
+
     @property
     def bytes(self) -> int:
         """What it adds to the bytes in flight."""

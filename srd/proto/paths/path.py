@@ -141,15 +141,22 @@ class Path:
         self.probes_unanswered = 0
         self.counters = PathCounters()
 
+    def _burst_of(self, sequence: int) -> InflightBurst | None:
+        """Return the burst in flight that has this path sequence."""
+        for burst in self.transmissions:
+            if burst.path_sequence <= sequence <= burst.last_sequence:
+                return burst
+        return None
+
     def carried_full(self, sequence: int) -> bool:
         """Whether a packet in flight has this path sequence, and the size of those that were lost in a row."""
-        for burst in self.transmissions:
-            at = sequence - burst.path_sequence
-            if 0 <= at < burst.count:
-                return at < burst.psns.full(burst.first, count=burst.count) and self.size_losses.counts(
-                    burst.psns.packet_bytes
-                )
-        return False
+        burst = self._burst_of(sequence)
+        return burst is not None and burst.is_full(sequence) and self.size_losses.counts(burst.psns.packet_bytes)
+
+    def carries_long(self, sequence: int, *, least_bytes: int) -> bool:
+        """Whether a packet in flight has this path sequence, and at least so many bytes."""
+        burst = self._burst_of(sequence)
+        return burst is not None and burst.psns.packet_bytes >= least_bytes and burst.is_full(sequence)
 
     def allocate_sequences(self, count: int) -> int:
         """Return the first of `count` new sequence numbers; a burst's never straddle a multiple of 2^32."""

@@ -1,7 +1,8 @@
 """Round-trip time of one path, and of all paths of a peer: smoothed, variation (RFC 6298), minimum of ten seconds.
 
-The queueing delay is measured against the minimum; its time window lets it follow a route that became longer. Times are
-in seconds.
+The queueing delay is measured against the minimum; its time window lets it follow a route that became longer. Each
+link stores and forwards, so a short packet arrives sooner than a long one, on a slow link by more than the target of
+that delay: while long packets are sent, the minimum is theirs alone. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ LEAST_REFRESH_S: Final = 0.005
 LONG_RTT_S: Final = 0.01
 """Smallest round trip from which a path counts as long. A shorter round trip may consist mostly of scheduling delay on
 busy hosts."""
-SHARED_MIN_S: Final = 1.0
-"""How long every path is assumed to be as short as the shortest: a path opened into a standing queue would take the
-queue for its base round trip, while for ever a longer path's base round trip would count as a queue."""
-
+SHARED_MIN_RTTS, SHARED_MIN_S, MAX_SHARED_MIN_S = 50, 0.1, 1.0
+"""How long every path is assumed to be as short as the shortest, in round trips of the longest, at least and at most: a
+path opened into a standing queue would take the queue for its base round trip, while a longer path's base round trip
+would count as a queue, and so would what a long packet takes more than the handshake's."""
+MAX_LONG_RATIO: Final = 1.5
+"""How much longer than a short packet's a long one's round trip may be without a queue: 1.4 over two links of 250
+Mbit/s and 2 ms."""
 SHARED_MIN_RATIO: Final = 2.0
 """Smallest round trip of a path over that of the shortest path up to which a queue may be the reason: a buffer rarely
 holds more than one bandwidth-delay product."""
@@ -76,8 +80,11 @@ class RttEstimator(WindowedMin):
         """Whether any sample was taken."""
         return self.latest_s > 0
 
-    def update(self, sample_s: float, *, now: float) -> None:
-        """Add one sample, RFC 6298 section 2."""
+    def update(self, sample_s: float, *, now: float, is_least: bool = True, least_since: float = -math.inf) -> None:
+        """Add one sample, RFC 6298 section 2.
+
+        `is_least`: it may be the minimum, of which what is older than `least_since` is forgotten (`PeerRtt.takes`).
+        """
         sample_s = max(sample_s, 1e-6)  # a microsecond clock may give zero
         if self.sampled:
             self.variation_s += (abs(self.smoothed_s - sample_s) - self.variation_s) / 4
@@ -86,7 +93,12 @@ class RttEstimator(WindowedMin):
             self.smoothed_s, self.variation_s = sample_s, sample_s / 2
         self.latest_s = sample_s
         self.sampled_at = now
-        self.observe(sample_s, now=now)
+        if is_least:
+            if self._younger_since < least_since and sample_s <= MAX_LONG_RATIO * self.min_s:
+                self.forget()
+            self.observe(sample_s, now=now)
+        elif self.min_s == math.inf:  # until one may be
+            self.min_s = self._younger_min_s = sample_s
 
     def timeout_s(self, *, floor_s: float) -> float:
         """Return how long to wait for an answer; `floor_s` bounds four times the variation from below."""
@@ -96,7 +108,7 @@ class RttEstimator(WindowedMin):
 class PeerRtt(WindowedMin):
     """Round trip of a peer: `min_s` over all paths, `smoothed_s` over those in use."""
 
-    __slots__ = ("_shared_until", "refresh_at", "smoothed_s", "spread_s")
+    __slots__ = ("_long_until", "_shared_since", "long_since", "refresh_at", "smoothed_s", "spread_s")
 
     def __init__(self, *, initial_s: float) -> None:
         super().__init__()
@@ -105,17 +117,33 @@ class PeerRtt(WindowedMin):
         """By how much the base round trip of the longest active path is above that of the shortest."""
         self.refresh_at = 0.0
         """When to compute the mean over the paths again."""
-        self._shared_until = math.inf
+        self._shared_since = math.inf  # the first sample
+        self.long_since = -math.inf
+        """Since when the smallest round trips of paths are those of long packets; minus infinity: all count."""
+        self._long_until = 0.0
+
+    def takes(self, *, is_long: bool, now: float) -> bool:
+        """Note a sample; return whether it may be the smallest of its path: a short one only if there are no others."""
+        if is_long:
+            if now >= self._long_until:
+                self.long_since = now
+            self._long_until = now + MIN_WINDOW_S
+            return True
+        if now >= self._long_until:
+            self.long_since = -math.inf
+        return self.long_since == -math.inf
 
     def is_shared(self, path: RttEstimator, *, unequal: bool, now: float) -> bool:
         """Whether the minimum of all paths stands for a path's own, which may not have seen an empty queue yet.
 
-        That is so for `SHARED_MIN_S` after the first call, unless the paths are of `unequal` length, and this one is
+        That is so for some time after the first call, unless the paths are of `unequal` length, and this one is
         too long for a queue to explain it.
         """
-        if self._shared_until == math.inf:
-            self._shared_until = now + SHARED_MIN_S
-        return now < self._shared_until and not (unequal and path.min_s > SHARED_MIN_RATIO * self.min_s)
+        if self._shared_since == math.inf:
+            self._shared_since = now
+        longest_s = max(SHARED_MIN_RTTS * (self.min_s + self.spread_s), SHARED_MIN_S)
+        is_young = now - self._shared_since < min(longest_s, MAX_SHARED_MIN_S)
+        return is_young and not (unequal and path.min_s > SHARED_MIN_RATIO * self.min_s)
 
     def refresh(self, active: Sequence[RttEstimator], *, now: float) -> None:
         """Compute the mean over the active paths again."""

@@ -276,7 +276,9 @@ class Sender:
         rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.ack_delay_us
         if not 0 <= rtt_us < 60_000_000:
             return  # a clock jumped; the next report gives a sample
-        path.rtt.update(rtt_us / 1e6, now=now)
+        is_long = not probe and path.carries_long(sequence, least_bytes=self._datagram_bytes // 2)
+        is_least = self._rtt.takes(is_long=is_long, now=now)
+        path.rtt.update(rtt_us / 1e6, now=now, is_least=is_least, least_since=self._rtt.long_since)
         if self._starts_long:  # lost HELLOs may have made it seem long
             self._table.set_initial_rtt(max(path.rtt.latest_s, self._config.initial_rtt_s))
             self._starts_long = False

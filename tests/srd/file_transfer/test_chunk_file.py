@@ -147,12 +147,19 @@ def test_write_back__of_what_was_written_in_a_row(tmp_path: Path, monkeypatch: p
     assert asked == [(0, 3 * CHUNK_BYTES), (3 * CHUNK_BYTES, 2 * CHUNK_BYTES), (5 * CHUNK_BYTES, 2 * CHUNK_BYTES)]
 
 
-def test_allocate__the_blocks(tmp_path: Path) -> None:
-    with chunk_file(tmp_path, 64 * CHUNK_BYTES) as file:
+def test_allocate__the_blocks_in_pieces_ahead_of_what_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ALLOCATE_BYTES", 16 * CHUNK_BYTES)
+    payload = content(60 * CHUNK_BYTES, seed=3)
+    with chunk_file(tmp_path, len(payload)) as file:
         file.allocate()
-        status = (tmp_path / "part").stat()
-        assert status.st_size == 64 * CHUNK_BYTES
-        assert status.st_blocks * 512 >= 64 * CHUNK_BYTES
+        for index, pieces in ((None, 1), (3, 1), (15, 1), (16, 2), (47, 3), (32, 3), (59, 4)):
+            if index is not None:
+                file.put(index, chunk(payload, index))
+            status = (tmp_path / "part").stat()
+            assert status.st_size == len(payload)
+            assert status.st_blocks * 512 == min(pieces * 16, 60) * CHUNK_BYTES, index
 
 
 @pytest.mark.parametrize(

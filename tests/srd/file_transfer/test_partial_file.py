@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -201,7 +202,7 @@ def test_init__more_than_the_disk_has_is_refused_at_once_bad_flow(tiny: Path) ->
 
 @pytest.mark.root
 def test_put__a_disk_that_fills_up_bad_flow(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("srd.file_transfer.chunk_file._allocate", lambda *_: 0)  # as where it is not supported
+    monkeypatch.setattr("srd.file_transfer.chunk_file._allocate", lambda *_, **__: errno.EOPNOTSUPP)
     size = 900 << 10
     store = opened(tiny, offer(size, chunk_bytes=300 << 10))
     store.put(0, views_of(content(300 << 10)))

@@ -68,9 +68,8 @@ def test_sender__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
         samples = [sample for sample in a.of(trace.PathSampled) if sample.path == path.index]
         if samples:
             assert samples[-1].smoothed_us == pytest.approx(path.rtt.smoothed_s * 1e6, abs=0.1)
-            smallest_us = min(sample.rtt_us for sample in samples)
-            # One of them has the handshake's round trip, too.
-            assert smallest_us == samples[-1].min_us or smallest_us > samples[-1].min_us == pytest.approx(1000, abs=2)
+            # Short packets, probes for example, do not count while there are long ones.
+            assert samples[-1].min_us in [sample.rtt_us for sample in samples]
     assert [event.status for event in a.of(trace.RequestCompleted)] == ["OK"]
     assert [event.request for event in a.of(trace.RequestCompleted)] == [41]
 

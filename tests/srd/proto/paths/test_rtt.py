@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.paths.rtt import MIN_WINDOW_S, SHARED_MIN_S, PeerRtt, RttEstimator
+from srd.proto.paths.rtt import (
+    MAX_LONG_RATIO,
+    MAX_SHARED_MIN_S,
+    MIN_WINDOW_S,
+    SHARED_MIN_RTTS,
+    SHARED_MIN_S,
+    PeerRtt,
+    RttEstimator,
+)
 
 
 def test_update__first_sample_replaces_the_initial_value() -> None:
@@ -113,7 +121,7 @@ def test_is_shared__at_first() -> None:
         ours.observe(path.latest_s, now=10.0)
     assert all(ours.is_shared(path, unequal=False, now=10.0) for path in (short, long))
     assert ours.is_shared(long, unequal=False, now=10.0 + 0.99 * SHARED_MIN_S)
-    assert not any(ours.is_shared(path, unequal=False, now=10.0 + SHARED_MIN_S) for path in (short, long))
+    assert not any(ours.is_shared(path, unequal=False, now=10.0 + 1.01 * SHARED_MIN_S) for path in (short, long))
 
 
 def test_is_shared__of_paths_of_unequal_length_unless_a_queue_cannot_be_the_reason() -> None:
@@ -121,7 +129,72 @@ def test_is_shared__of_paths_of_unequal_length_unless_a_queue_cannot_be_the_reas
     for path in (short, queued, long):
         ours.observe(path.latest_s, now=10.0)
     assert [ours.is_shared(path, unequal=True, now=10.0) for path in (short, queued, long)] == [True, True, False]
-    assert not any(ours.is_shared(path, unequal=True, now=10.0 + SHARED_MIN_S) for path in (short, queued, long))
+    assert not any(ours.is_shared(path, unequal=True, now=10.0 + 1.01 * SHARED_MIN_S) for path in (short, queued, long))
+
+
+def test_is_shared__on_a_long_path_for_a_bounded_time() -> None:
+    ours, (path,) = PeerRtt(initial_s=0.01), paths(0.5, at=10.0)
+    ours.observe(path.latest_s, now=10.0)
+    assert ours.is_shared(path, unequal=False, now=10.0)
+    assert ours.is_shared(path, unequal=False, now=10.0 + 0.99 * MAX_SHARED_MIN_S)
+    assert not ours.is_shared(path, unequal=False, now=10.0 + 1.01 * MAX_SHARED_MIN_S)
+
+
+# -- short packets arrive sooner ------------------------------------------------------------------------------------
+
+
+class Samples:
+    """A path of a peer whose packets are short or long."""
+
+    def __init__(self) -> None:
+        self.peer, self.path = PeerRtt(initial_s=0.01), RttEstimator(initial_s=0.05)
+
+    def add(self, sample_s: float, *, is_long: bool, now: float) -> float:
+        """Return the smallest round trip of the path after a sample."""
+        is_least = self.peer.takes(is_long=is_long, now=now)
+        self.path.update(sample_s, now=now, is_least=is_least, least_since=self.peer.long_since)
+        return self.path.min_s
+
+
+def test_takes__while_long_packets_are_sent_the_smallest_round_trip_is_theirs() -> None:
+    ours = Samples()
+    assert ours.add(0.0020, is_long=False, now=10.0) == 0.0020
+    assert ours.add(0.0030, is_long=True, now=10.1) == 0.0030
+    assert ours.add(0.0020, is_long=False, now=10.2) == 0.0030
+    assert ours.add(0.0029, is_long=True, now=10.3) == 0.0029
+    assert ours.path.latest_s == 0.0029
+
+
+def test_takes__short_packets_again_once_there_are_only_those() -> None:
+    ours = Samples()
+    ours.add(0.0030, is_long=True, now=10.0)
+    assert ours.add(0.0020, is_long=False, now=10.0 + 0.9 * MIN_WINDOW_S) == 0.0030
+    assert ours.add(0.0021, is_long=False, now=10.0 + MIN_WINDOW_S) == 0.0021
+    assert ours.add(0.0030, is_long=True, now=10.1 + MIN_WINDOW_S) == 0.0030
+
+
+def test_takes__a_path_that_had_short_packets_only_has_their_minimum_until_it_has_a_long_one() -> None:
+    """Another path of the peer has long ones; the minimum is never infinite once there is a sample."""
+    ours = Samples()
+    ours.peer.takes(is_long=True, now=10.0)
+    assert ours.add(0.0020, is_long=False, now=10.1) == 0.0020
+    assert ours.add(0.0029, is_long=True, now=10.2) == 0.0029
+
+
+def test_takes__a_long_packet_that_must_have_waited_in_a_queue_replaces_nothing() -> None:
+    ours = Samples()
+    ours.add(0.0020, is_long=False, now=10.0)
+    assert ours.add(1.01 * MAX_LONG_RATIO * 0.0020, is_long=True, now=10.1) == 0.0020
+    assert ours.add(0.0026, is_long=True, now=10.2) == 0.0026
+
+
+def test_is_shared__longer_where_a_path_is_longer() -> None:
+    ours, (short, long) = PeerRtt(initial_s=0.01), paths(0.001, 0.009, at=10.0)
+    ours.observe(short.latest_s, now=10.0)
+    ours.refresh([short, long], now=10.0)
+    assert ours.is_shared(short, unequal=False, now=10.0)
+    assert ours.is_shared(short, unequal=False, now=10.0 + 0.99 * SHARED_MIN_RTTS * 0.009)
+    assert not ours.is_shared(short, unequal=False, now=10.0 + 1.01 * SHARED_MIN_RTTS * 0.009)
 
 
 def test_refresh__spread_is_that_of_the_base_round_trips() -> None:
