@@ -19,6 +19,7 @@ from netns.children import Child, Children, Output
 from netns.governance.apply import evict, gone, settle
 from netns.governance.cluster import Cluster
 from netns.governance.jobs import hosts_of, workload_of
+from netns.governance.model import Condition
 from netns.governance.store import Row, Store
 from netns.inventory.nodes import Node
 
@@ -136,6 +137,7 @@ class Dispatcher:
         environment = os.environ | {"CHECKPOINT_DIR": str(directory), "RESTART_COUNT": str(restarts)}
         command = self._command(row, hosts)
         self._running[key] = self.children.spawn(command, become=partial(Running, row=row), env=environment)
+        workload.conditions["PodsReady"] = Condition(status=True, reason="Started", at=now)
         self._tell(f"{row.name}: {'resumes' if restarts else 'starts'} on {', '.join(hosts) or 'this host'}")
 
     def _stop(self, key: str, now: float) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from netns.governance.cluster import Cluster
 from netns.governance.dispatch import Dispatcher
 from netns.governance.model import Flavor, LocalQueue
+from netns.governance.settings import PodsReady, Settings
 from netns.governance.store import Row, Store
 from netns.inventory.fabric_layers import nodes_of
 from netns.topology.model import leaf_spine
@@ -42,12 +44,14 @@ def _job(name: str, ranks: int, topology: str = "") -> bytes:
 class _Server:
     """A dispatcher whose jobs are shell scripts by name."""
 
-    def __init__(self, store: Store, scripts: dict[str, str], *, grace_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, store: Store, scripts: dict[str, str], *, cluster: Cluster = CLUSTER, grace_s: float = PATIENCE_S
+    ) -> None:
         self.scripts, self.said = scripts, list[str]()
         self.lines: list[tuple[str, str]] = []
         self.store = store
         self.dispatcher = Dispatcher(
-            store, CLUSTER, NODES, command=self._command, tell=self.said.append,
+            store, cluster, NODES, command=self._command, tell=self.said.append,
             on_line=lambda job, _stream, line: self.lines.append((job, line)), grace_s=grace_s,
         )  # fmt: skip
 
@@ -89,6 +93,18 @@ def test_who_does_not_end_is_killed_after_the_grace(tmp_path: Path) -> None:
             server.until(lambda: ("stubborn", "started") in server.lines)
             store.cancel("stubborn", now=2.0)
             server.until(lambda: server.phase("stubborn") == "cancelled")
+
+
+def test_a_job_that_runs_is_ready_and_blocks_no_admission(tmp_path: Path) -> None:
+    """With waitForPodsReady.blockAdmission the next job is admitted once the processes of the last one run."""
+    cluster = replace(CLUSTER, settings=Settings(pods_ready=PodsReady(block_admission=True)))
+    with Store(tmp_path / "q") as store:
+        server = _Server(store, {"one": SAVING, "two": ONCE}, cluster=cluster)
+        with server.dispatcher.children:
+            for name in ("one", "two"):
+                store.submit(_job(name, 1), queue="n/a", priority_class="", now=1.0)
+            server.until(lambda: server.phase("two") == "done")
+            assert server.phase("one") == "running"
 
 
 def test_a_drained_queue_stops_and_goes_on(tmp_path: Path) -> None:
