@@ -131,7 +131,7 @@ class MajorityDelay(Controller):
         self._base_s = 0.0  # smoothed base round trip of the paths, weighted by their reports
         self._target_base_s = 0.0  # the same of those whose targets apply
         self._endpoint_delay_s = 0.0  # smoothed ack delay of the receiving host
-        self._min_endpoint_delay = WindowedMin(window_s=ENDPOINT_DELAY_WINDOW_S)
+        self._min_endpoint_delay = WindowedMin()
         self._ack_wait_s = 0.0  # smoothed time that acks wait in this host before they are processed
         self._delivery = DeliveryRate()
         self._competition: Competition | None = None  # from the first sample of a long path on
@@ -163,7 +163,7 @@ class MajorityDelay(Controller):
             variation_s = DEVIATION_OF_DIFFERENCE * abs(queue_s - self._last_queue_s)
         self._last_queue_s = queue_s
         self._jitter_s += (variation_s - self._jitter_s) / 64
-        self._min_endpoint_delay.observe(endpoint_s, now=now)
+        self._min_endpoint_delay.observe(endpoint_s, now=now, window_s=ENDPOINT_DELAY_WINDOW_S)
         level = queue_s / self.target_s(target_base_s)
         if self.window_bytes > self._config.initial_window_packets * self._packet_bytes:
             level = max(level, self._min_endpoint_delay.min_s / self._config.endpoint_delay_target_s)

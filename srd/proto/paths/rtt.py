@@ -36,12 +36,14 @@ holds more than one bandwidth-delay product."""
 
 
 class WindowedMin:
-    """Windowed minimum: `observe` each sample; `min_s` covers the last `window_s`, or at least half of it."""
+    """Windowed minimum: `observe` each sample; `min_s` covers the last `window_s`, or at least half of it.
 
-    __slots__ = ("_half_s", "_older_min_s", "_younger_min_s", "_younger_since", "min_s")
+    The window is an argument: a peer has dozens of minima.
+    """
 
-    def __init__(self, *, window_s: float = MIN_WINDOW_S) -> None:
-        self._half_s = window_s / 2
+    __slots__ = ("_older_min_s", "_younger_min_s", "_younger_since", "min_s")
+
+    def __init__(self) -> None:
         self.min_s = math.inf  # infinite before the first sample
         # Of the current half window and of the one before it.
         self._younger_min_s = math.inf
@@ -53,9 +55,9 @@ class WindowedMin:
         self.min_s = self._younger_min_s = self._older_min_s = math.inf
         self._younger_since = -math.inf
 
-    def observe(self, sample_s: float, *, now: float) -> None:
+    def observe(self, sample_s: float, *, now: float, window_s: float = MIN_WINDOW_S) -> None:
         """Add one sample."""
-        if now - self._younger_since > self._half_s:
+        if now - self._younger_since > window_s / 2:
             self._older_min_s, self._younger_min_s = self._younger_min_s, sample_s
             self._younger_since = now
         else:

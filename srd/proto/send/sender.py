@@ -150,7 +150,7 @@ class Sender:
         self._rack, self._rtt = RackState(jitter_s=config.min_delay_target_s), PeerRtt(initial_s=config.initial_rtt_s)
         self.queueing = Queueing(self._rtt, controller=self.controller)
         self._send_limit = SendLimit()
-        self._min_ack_delay = WindowedMin(window_s=ACK_DELAY_WINDOW_S)
+        self._min_ack_delay = WindowedMin()
 
     @property
     def inflight_bytes(self) -> int:
@@ -285,7 +285,7 @@ class Sender:
         self._rtt.observe(path.rtt.latest_s, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
-        self._min_ack_delay.observe(report.ack_delay_us / 1e6, now=now)
+        self._min_ack_delay.observe(report.ack_delay_us / 1e6, now=now, window_s=ACK_DELAY_WINDOW_S)
         self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
         if path.state is not PathState.ACTIVE:
             self._on_answer(path, sequence=sequence, now=now)
