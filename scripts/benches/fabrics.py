@@ -12,6 +12,7 @@ HOST_QUEUE_PACKETS: Final = 10_000
 """A host's queue to the fabric: deep, so that traffic beyond the rate of its port is queued and not lost."""
 MTU: Final = 9000
 PACKET_BYTES: Final = MTU + ETHERNET_HEADER_BYTES
+_UNSHAPED: Final = Shape()
 
 
 def buffered(*, rate_bps: int, delay_us: float, buffer_bytes: float) -> Shape:
@@ -40,6 +41,12 @@ def clos(
         mtu=MTU,
         seed=seed,
     )
+
+
+def one_switch(*, name: str, mtu: int, to_h1: Shape | None = None, to_h2: Shape = _UNSHAPED, seed: int = 1) -> Topology:
+    """Return h1 - leaf1 - h2, with what the switch's ports to the hosts are shaped by; None: not, nor ever."""
+    links = (Link("leaf1", "h1", to_h1), Link("leaf1", "h2", to_h2))
+    return Topology(name=name, hosts=("h1", "h2"), switches=(Switch("leaf1", "leaf"),), links=links, mtu=mtu, seed=seed)
 
 
 def wire_bytes(payload_bytes: int, *, packet_payload_bytes: int, overhead_bytes: int) -> int:
