@@ -273,15 +273,10 @@ class TortureRun:
         if self._scenario.files:
             check_files(self._scenario, self.directory, result)
             return
-        reconciler = Reconciler(self._scenario, self.directory)
+        reconciler = Reconciler(result, self.directory)
         for process in sorted(self.workers, key=lambda each: (each.worker == 0, each.incarnation)):
             reconciler.read(process.worker, incarnation=process.incarnation)
-        observed = reconciler.reconcile()
-        result.wrong += observed.wrong
-        result.hangs += observed.hangs
-        result.disagreements += observed.disagreements
-        result.requests += observed.requests
-        result.posted_bytes += observed.posted_bytes
+        reconciler.reconcile()
 
     def _check_leaks(self, process: Worker) -> None:
         """Compare a worker's memory and descriptors with their limits."""
