@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from scripts.benches.torture.connection import GRACE_S
-from scripts.benches.torture.files import TRANSFER_S
+from scripts.benches.torture.files import TRANSFER_S, check_files
 from scripts.benches.torture.journal import entries
 from scripts.benches.torture.layout import ATTACK
 from scripts.benches.torture.network import Network, network, undo
@@ -24,7 +24,6 @@ from scripts.benches.torture.plans import MIB, Event, FaultKind, Scenario
 from scripts.benches.torture.process import Worker, environment, start
 from scripts.benches.torture.reconcile import Reconciler, leftovers
 from scripts.benches.torture.result import Result
-from scripts.benches.torture.transfers import check_files
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.steps import step
