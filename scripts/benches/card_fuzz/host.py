@@ -23,11 +23,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from netns.base.output import emit
 from nitro_emu.efa.abi import admin, commands, enums, io, limits, memory, replies
 from nitro_emu.errors import NitroError
 from scripts.benches.card_fuzz.forge import Forge, Target
 from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all, map_and_close
-from scripts.harness.events import emit
 
 MAX_CONNECTIONS: Final = 4
 MAX_QPS: Final = 6

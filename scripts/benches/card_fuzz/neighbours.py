@@ -20,9 +20,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from netns.base.output import emit
 from nitro_emu.efa.perf.end import QueuePairEnd, QueuePairRoom
 from nitro_emu.efa.verbs import SendOp
-from scripts.harness.events import emit
 from srd.perf.errors import PerfError
 
 GUARD: Final = 0xA5

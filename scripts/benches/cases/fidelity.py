@@ -23,6 +23,7 @@ import numpy as np
 
 from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.uml import KERNEL, missing_uml, run_uml
+from netns.base.output import event_of
 from netns.errors import BackendError
 from netns.netem.queue import Netem
 from netns.programs import ending_with_us
@@ -32,7 +33,6 @@ from scripts.benches.fidelity.trial import Recording
 from scripts.benches.outcome import Round, Wanted
 from scripts.harness.client_server import Event
 from scripts.harness.errors import BenchError
-from scripts.harness.events import parse
 from scripts.harness.needs import Need
 from scripts.harness.steps import step
 from scripts.harness.worker import worker
@@ -106,7 +106,7 @@ def run_trial(module: str, *, fabric: str, **orders: Any) -> Event:
         lines = log.read().decode(errors="replace").strip().splitlines()
     if status:
         raise BenchError(f"{fabric}: {lines[-1] if lines else 'the trial ended without output'}")
-    return next((event for line in reversed(lines) if (event := parse(line)) is not None), {})
+    return next((event for line in reversed(lines) if (event := event_of(line)) is not None), {})
 
 
 @contextmanager

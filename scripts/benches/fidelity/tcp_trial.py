@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from netns.backends.choice import Wanted
+from netns.base.output import emit
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from scripts.benches.fabrics import one_switch
 from scripts.benches.veth import iperf
 from scripts.harness.errors import BenchError
-from scripts.harness.events import emit
 from scripts.harness.two_hosts import TwoHosts
 from srd.perf.tcp_socket import CUBIC
 
