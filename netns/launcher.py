@@ -22,7 +22,6 @@ The duration of an iteration is that of its slowest rank.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -32,9 +31,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from netns.backends.relay.tap import identity_of
+from netns.base.output import event_of
 from netns.children import GRACE_S, Child, Children, Output
 from netns.errors import BackendError, RankError
 from netns.lab.lab import Lab
@@ -190,13 +190,11 @@ def _network_of(pid: int) -> tuple[int, int] | None:
 
 def _iteration(line: str) -> tuple[int, float] | None:
     """Return number and seconds of the iteration that a line reports; None for another line."""
+    event = event_of(line) or {}
     try:
-        event: Any = json.loads(line)
-        if event["event"] == "iteration":
-            return int(event["iteration"]), float(event["seconds"])
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return (int(event["iteration"]), float(event["seconds"])) if event.get("event") == "iteration" else None
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
-    return None
 
 
 def _discard_line(_rank: int, _stream: Output, _line: str) -> None:

@@ -24,8 +24,8 @@ from netns.inventory.layers import level_named
 from netns.lab.lab import Lab
 from netns.programs import ending_with_us
 from netns.topology.file import read_topology
-from scripts.harness.demo import demo
 from scripts.harness.errors import BenchError
+from scripts.harness.program import program
 
 TIMEOUT_S: Final = 100.0
 STEPS: Final = 60
@@ -150,7 +150,7 @@ def _expect(condition: bool, what: str) -> None:  # noqa: FBT001 - an assertion
         raise BenchError(f"not so: {what}")
 
 
-@demo("demo-governance")
+@program("demo-governance")
 def command() -> None:
     """Let two teams share a lab of 16 hosts: one lends, the other borrows, and gives back."""
     started_at = time.monotonic()

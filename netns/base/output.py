@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 
 def emit(event: str, **fields: object) -> None:
     """Print one event as a line."""
     print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def event_of(line: str) -> dict[str, Any] | None:
+    """Return the event that a line is; None if it is not one."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
 def print_json(found: object) -> None:

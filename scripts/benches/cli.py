@@ -29,8 +29,8 @@ from scripts.benches.registry import CASES
 from scripts.harness.environment import environment
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import EVERYTHING, lacks
+from scripts.harness.program import program
 from scripts.harness.steps import heard_by
-from scripts.harness.unwinding import unwinding
 from scripts.installed import ROOT
 
 REFUSALS: Final = {
@@ -47,7 +47,7 @@ PAST: Final = ROOT / "build" / "bench-seconds.json"
 EPILOG: Final = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.values())
 
 
-@click.command(epilog=EPILOG)
+@program("scripts/bench", epilog=EPILOG)
 @click.argument("name", metavar="CASE", type=click.Choice(list(CASES)))
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, one object on stdout's last line.")
 @click.option(
@@ -91,7 +91,7 @@ def main(
         raise click.UsageError(f"--profile: only of path, not of {name}; for others run perf record beside it")
     console = Console(stderr=as_json, highlight=False)
     try:
-        with unwinding(), _own_keys():
+        with _own_keys():
             if profile:
                 _profile(console, seconds=seconds or path.SECONDS, as_json=as_json)
                 return

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Final
 
 from netns.netem.shape import Shape, limit_for
-from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Switch, Topology
+from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Switch, Topology, fully_meshed
+from srd.sim.experiments.fabric import with_host_ports
 
-HOST_QUEUE_PACKETS: Final = 10_000
-"""A host's queue to the fabric: deep, so that traffic beyond the rate of its port is queued and not lost."""
 MTU: Final = 9000
 PACKET_BYTES: Final = MTU + ETHERNET_HEADER_BYTES
+_UNSHAPED: Final = Shape()
 
 
 def buffered(*, rate_bps: int, delay_us: float, buffer_bytes: float) -> Shape:
@@ -24,22 +24,23 @@ def clos(
     hosts_per_leaf: tuple[int, ...], *, spines: int, host_port: Shape, spine_link: Shape, name: str, seed: int
 ) -> Topology:
     """Return a leaf-spine fabric; hosts' links are shaped both ways: down by `host_port`, up with a deep queue."""
-    up = replace(host_port, limit_packets=HOST_QUEUE_PACKETS)
-    leaves = [f"leaf{index + 1}" for index in range(len(hosts_per_leaf))]
-    tops = [f"spine{index + 1}" for index in range(spines)]
-    homes = [leaf for leaf, count in zip(leaves, hosts_per_leaf, strict=True) for _ in range(count)]
-    hosts = tuple(f"h{index + 1}" for index in range(len(homes)))
-    return Topology(
-        name=name,
-        hosts=hosts,
-        switches=(*(Switch(leaf, "leaf") for leaf in leaves), *(Switch(top, "spine") for top in tops)),
-        links=(
-            *(Link(host, leaf, up, host_port) for host, leaf in zip(hosts, homes, strict=True)),
-            *(Link(leaf, top, spine_link, spine_link) for leaf in leaves for top in tops),
-        ),
+    made = fully_meshed(
+        leaves=len(hosts_per_leaf),
+        spines=spines,
+        hosts_per_leaf=hosts_per_leaf,
         mtu=MTU,
+        shape=spine_link,
+        name=name,
         seed=seed,
     )
+    links = (link if link.shaped else replace(link, shape_ba=host_port) for link in made.links)
+    return with_host_ports(replace(made, links=tuple(links)))
+
+
+def one_switch(*, name: str, mtu: int, to_h1: Shape | None = None, to_h2: Shape = _UNSHAPED, seed: int = 1) -> Topology:
+    """Return h1 - leaf1 - h2, with what the switch's ports to the hosts are shaped by; None: not, nor ever."""
+    links = (Link("leaf1", "h1", to_h1), Link("leaf1", "h2", to_h2))
+    return Topology(name=name, hosts=("h1", "h2"), switches=(Switch("leaf1", "leaf"),), links=links, mtu=mtu, seed=seed)
 
 
 def wire_bytes(payload_bytes: int, *, packet_payload_bytes: int, overhead_bytes: int) -> int:

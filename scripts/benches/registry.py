@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, Protocol
 
+from scripts.benches import campaign
 from scripts.benches.case import Case, Request
 from scripts.benches.cases import (
     card,
@@ -102,7 +104,7 @@ _TABLE: Final = (
     _hosts("devmem", "region to region, beside copies around TCP", devmem, fabric="kernel"),
     Case("card-fuzz", "a hostile program at one device of a card",
          "loopback", card_fuzz.rounds, card_fuzz.WANTED, frozenset({"seed", "runs"}),
-         planned=lambda request: len(card_fuzz.seeds(request))),
+         planned=partial(campaign.planned, runs=card_fuzz.RUNS)),
     Case("hostile", "malformed and forged packets beside a transfer",
          "loopback", hostile.rounds, hostile.WANTED, frozenset({"seed", "packets", "plain"})),
     Case("torture", "real endpoints under random faults and attacks",

@@ -28,10 +28,10 @@ from scripts.card_demo.pattern import WORD_BYTES, data
 from scripts.card_demo.stage import CHIPS, INTERFACES, Interface, Stage
 from scripts.card_demo.wire import Capture, captured
 from scripts.harness.client_server import python
-from scripts.harness.demo import demo
 from scripts.harness.efa_perf import commands
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ProcessGroup
+from scripts.harness.program import program
 from scripts.harness.two_hosts import LOOPBACK
 from srd.compare.fabric import conditioned
 from srd.compare.grid import Condition
@@ -71,7 +71,7 @@ WORKS: Final = (
 )
 
 
-@demo("demo-card")
+@program("demo-card")
 @click.option("--loss", "loss_percent", default=1.0, show_default=True, help="Loss on every spine, in per cent.")
 @click.option("--share", default=1.0, show_default=True, help="Share of the usual number of messages and writes.")
 def command(*, loss_percent: float, share: float) -> None:

@@ -1,6 +1,6 @@
 """Two processes, one at each end: a server that reports its port, a client that connects to it, and their results.
 
-Both print the events of scripts/harness/events.py. The server's first event is `listening {port}`; the last event of
+Both print the events of netns/base/output.py. The server's first event is `listening {port}`; the last event of
 each has its figures, in a format that the caller knows.
 """
 

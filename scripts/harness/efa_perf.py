@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from netns.base.output import emit
 from nitro_emu.efa.perf.carrier import Verb
 from nitro_emu.efa.perf.end import QueuePairEnd
 from nitro_emu.efa.perf.session import run_client, run_server
-from scripts.harness.events import emit
 from scripts.harness.worker import worker
 from srd.perf.sweep.client import Row
 from srd.perf.sweep.plan import Operation, Sweep, encode, sweep_untrusted

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from netns.base.output import event_of
 from netns.children import GRACE_S, Child, Children, Output
 from scripts.harness.errors import BenchError
-from scripts.harness.events import parse
 
 Event = dict[str, Any]
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -69,7 +69,7 @@ class ProcessGroup(Children[Process]):
     def _on_line(child: Process, stream: Output, line: str) -> None:
         if stream == "stderr":
             child.errors = f"{child.errors}{line}\n"[-_TAIL_CHARACTERS:]
-        elif (event := parse(line)) is not None:
+        elif (event := event_of(line)) is not None:
             child.events.append(event)
             child.pending.append(event)
 

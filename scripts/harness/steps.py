@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 Listener = Callable[[str, float | None], None]
 """Takes what is being done, and how much of the round is done, or None."""
-_T = TypeVar("_T")
 _listeners: list[Listener] = []
 
 
@@ -26,10 +24,3 @@ def step(what: str, *, fraction: float | None = None) -> None:
     """Say what is being done; `fraction` of the round that is done, where it says how long the rest takes."""
     for listener in _listeners:
         listener(what, None if fraction is None else min(fraction, 1.0))
-
-
-def steps(things: Sequence[_T], what: str) -> Iterator[_T]:
-    """Yield all things of a round, each of which takes about as long."""
-    for number, thing in enumerate(things):
-        step(f"{what} {number + 1} of {len(things)}", fraction=number / len(things))
-        yield thing

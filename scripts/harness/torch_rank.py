@@ -11,7 +11,6 @@ all-reduce is compared with the exact sum: a wrong one is exit status 1.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -24,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 import srd.torch  # noqa: F401 - registers the backend
+from netns.base.output import emit
 from netns.base.units import parse_size
 
 WARM_UP: Final = 3
@@ -34,11 +34,6 @@ CLASSES: Final = 10
 HIDDEN: Final = 512
 BATCH: Final = 64
 RATE: Final = 0.1
-
-
-def tell(event: str, **values: Any) -> None:
-    """Print a line of JSON."""
-    print(json.dumps({"event": event, **values}), flush=True)
 
 
 def create_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
@@ -74,7 +69,7 @@ def sizes(work: Sequence[tuple[int, int]]) -> None:
             timed(tensor)
         for _ in range(count):
             dist.barrier()
-            tell("iteration", iteration=number, seconds=timed(tensor))
+            emit("iteration", iteration=number, seconds=timed(tensor))
             number += 1
 
 
@@ -83,7 +78,7 @@ def steps(work: Sequence[tuple[int, int]]) -> None:
     for size_bytes, count in work:
         tensor = torch.empty(size_bytes // 4)
         for step in range(count):
-            tell("step", step=step, seconds=timed(tensor), at=time.time())
+            emit("step", step=step, seconds=timed(tensor), at=time.time())
 
 
 def train(count: int) -> None:
@@ -111,7 +106,7 @@ def train(count: int) -> None:
         shown = loss.detach().clone()
         dist.all_reduce(shown)
         seconds = time.perf_counter() - began
-        tell("step", step=step, seconds=seconds, at=time.time(), loss=float(shown) / dist.get_world_size())
+        emit("step", step=step, seconds=seconds, at=time.time(), loss=float(shown) / dist.get_world_size())
 
 
 @click.command()
@@ -125,13 +120,13 @@ def main(*, backend: str, mode: str, work: tuple[str, ...], count: int) -> None:
     dist.Backend.register_backend("gloo_here", create_gloo, devices=["cpu"])
     dist.init_process_group("gloo_here" if backend == "gloo" else backend)
     pairs = [(parse_size(size), int(times)) for size, _, times in (each.partition(":") for each in work)]
-    tell("ready")
+    emit("ready")
     try:
         {"sizes": lambda: sizes(pairs), "steps": lambda: steps(pairs), "train": lambda: train(count)}[mode]()
     except RuntimeError as error:
         print(str(error).splitlines()[0], file=sys.stderr, flush=True)
         os._exit(TIMED_OUT)  # gloo waits for what has failed, or ends in a signal
-    tell("cpu", seconds=time.process_time())
+    emit("cpu", seconds=time.process_time())
     dist.destroy_process_group()
 
 

@@ -11,6 +11,7 @@ import json
 import sys
 from typing import Any
 
+from netns.errors import LabError
 from nitro_emu.errors import NitroError
 from scripts.harness.client_server import python
 from scripts.harness.errors import BenchError
@@ -30,7 +31,7 @@ def main() -> None:
         found = getattr(importlib.import_module(module), function)(**json.loads(arguments))
         if inspect.iscoroutine(found):
             sys.exit(run(found))
-    except (BenchError, NitroError, SrdError, OSError) as error:
+    except (BenchError, LabError, NitroError, SrdError, OSError) as error:
         sys.exit(f"Error: {error}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -71,8 +70,7 @@ def train(backend: str, plan: Plan, *, show: Callable[[str], None]) -> Training:
                 faults.step(step["step"], at=step["at"], seconds=step["seconds"], loss=step["loss"])
 
         command = [sys.executable, "-m", "scripts.harness.torch_rank", backend, "train", "--steps", str(plan.steps)]
-        env = {"PYTHONPATH": path} if (path := os.environ.get("PYTHONPATH")) else {}
-        with Launcher.start(lab, hosts=HOSTS, command=command, env=env) as ranks:
+        with Launcher.start(lab, hosts=HOSTS, command=command) as ranks:
             try:
                 ranks.wait(on_line=on_line, timeout_s=plan.limit_s)
             except RankError as error:

@@ -17,15 +17,15 @@ from typing import Final
 import click
 
 from netns.base.tables import print_table, table
-from scripts.harness.demo import demo
 from scripts.harness.errors import BenchError
+from scripts.harness.program import program
 from scripts.training_demo.jobs import Plan, Training, train
 from scripts.training_demo.plots import draw
 
 BACKENDS: Final = ("srd", "gloo")
 
 
-@demo("demo-training")
+@program("demo-training")
 @click.option("--steps", default=300, show_default=True, type=click.IntRange(6), help="Steps of each training.")
 @click.option("--limit", "limit_s", default=45.0, show_default=True, help="Seconds until a training is stopped.")
 @click.option(

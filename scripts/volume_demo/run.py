@@ -20,10 +20,10 @@ import click
 from netns.faults import faults
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
-from scripts.harness.demo import demo
 from scripts.harness.errors import BenchError
 from scripts.harness.fio import Fio, Job, Result
 from scripts.harness.process import ProcessGroup
+from scripts.harness.program import program
 from scripts.harness.volume import VolumeLab, fabric, volume_lab
 
 LAB_NAME: Final = "volume-demo"
@@ -39,7 +39,7 @@ REPAIR_S: Final = 40.0
 """For the replica that was away to get all that it lacks."""
 
 
-@demo("demo-volume")
+@program("demo-volume")
 def command() -> None:
     """Write and verify an encrypted volume on three servers while one is killed and a spine dies."""
     with ExitStack() as stack:

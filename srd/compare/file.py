@@ -38,6 +38,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from netns.base.files import file_or_example
+from netns.base.message_sizes import DISTRIBUTIONS
 from netns.base.units import UnitError, parse_duration_us, parse_percent, parse_rate_bps, parse_size
 from netns.base.yaml_file import Strict, load_mapping, validated
 from netns.errors import ShapeError, TopologyError
@@ -48,7 +49,7 @@ from netns.topology.model import MAX_SEED, Topology
 from srd.compare.errors import GridError
 from srd.compare.fabric import conditioned, links_that_can_fail, uplink_bps
 from srd.compare.grid import FIGURES, TRANSPORTS, Condition, Grid, Wanted
-from srd.compare.traffic import DISTRIBUTIONS, AllToAll, Bulk, File, Incast, Rpc, Traffic, TrafficError
+from srd.compare.traffic import AllToAll, Bulk, File, Incast, Rpc, Traffic, TrafficError
 from srd.compare.worker.plan import MAX_FLOW_BYTES
 
 BUILT_IN: Final = Path(__file__).parent / "grids"

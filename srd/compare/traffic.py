@@ -1,35 +1,15 @@
-"""Workloads as data, and the flows that they are for a seed. Pure.
-
-Published distributions of message sizes, as (bytes, share of messages up to this size), linear between the points:
-
-- web search: queries and background flows in a cluster of 6,000 servers. M. Alizadeh et al., "Data Center TCP (DCTCP)",
-  SIGCOMM 2010, figure 4, read off as usual since pFabric (SIGCOMM 2013, figure 4a).
-- data mining: a cluster of 1,500 servers. A. Greenberg et al., "VL2: A Scalable and Flexible Data Center Network",
-  SIGCOMM 2009, figure 2, read off in the same way (pFabric, figure 4b).
-"""
+"""Workloads as data, and the flows that they are for a seed. Pure."""
 
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
+from netns.base.message_sizes import DISTRIBUTIONS, mean_bytes, quantile
 from netns.topology.model import Topology
 
-Sizes = tuple[tuple[int, float], ...]
-
-WEB_SEARCH: Final[Sizes] = (
-    (1, 0.0), (10_000, 0.15), (20_000, 0.2), (30_000, 0.3), (50_000, 0.4), (80_000, 0.53), (200_000, 0.6),
-    (1_000_000, 0.7), (2_000_000, 0.8), (5_000_000, 0.9), (10_000_000, 0.97), (30_000_000, 1.0),
-)  # fmt: skip
-DATA_MINING: Final[Sizes] = (
-    (1, 0.0), (180, 0.1), (216, 0.2), (560, 0.3), (900, 0.4), (1_100, 0.5), (1_870, 0.6), (3_160, 0.7),
-    (10_000, 0.8), (400_000, 0.9), (3_160_000, 0.95), (100_000_000, 0.98), (1_000_000_000, 1.0),
-)  # fmt: skip
-DISTRIBUTIONS: Final = {"web-search": WEB_SEARCH, "data-mining": DATA_MINING}
 MAX_FLOWS: Final = 100_000
 
 
@@ -141,19 +121,6 @@ def describe(traffic: Traffic) -> dict[str, Any]:
     """Return its kind and parameters, for digests and reports."""
     parameters = {name: getattr(traffic, name) for name in type(traffic).__dataclass_fields__}
     return {"kind": type(traffic).__name__, **parameters}
-
-
-def quantile(sizes: Sizes, share: float) -> float:
-    """Return the size that this share of the messages does not exceed."""
-    index = max(1, bisect_left([each for _, each in sizes], share))
-    (low, below), (high, above) = sizes[index - 1], sizes[min(index, len(sizes) - 1)]
-    return low + (high - low) * (share - below) / (above - below) if above > below else float(high)
-
-
-def mean_bytes(sizes: Sizes) -> float:
-    """Return the mean size."""
-    steps = pairwise(sizes)
-    return sum((above - below) * (low + high) / 2 for (low, below), (high, above) in steps)
 
 
 def far_from(topology: Topology, host: str, *, count: int, key: str) -> Sequence[str]:

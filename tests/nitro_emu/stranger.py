@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from netns.base.output import emit
 from scripts.harness.forge import Forge
 from scripts.harness.rogue import RogueInitiator, RoguePeer
 from srd.proto.base.errors import PacketError
@@ -36,10 +37,6 @@ HANDSHAKES: Final = 20
 """Complete ones, with keys of no card."""
 _RESEND_S: Final = 0.1
 Target = tuple[str, int]
-
-
-def emit(event: str, **values: Any) -> None:
-    print(json.dumps({"event": event, **values}), flush=True)
 
 
 def hello(rng: Random) -> Hello:

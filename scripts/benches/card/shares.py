@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from netns.base.output import emit
 from nitro_emu.efa.perf.end import Address, QueuePairEnd, QueuePairRoom, U64Array
 from nitro_emu.efa.verbs import SendOp
 from scripts.benches.card.cards import device
 from scripts.harness.errors import BenchError
-from scripts.harness.events import emit
 
 MODULE: Final = "scripts.benches.card.shares"
 WRITE_BYTES: Final = 64 << 10

@@ -1,7 +1,7 @@
-"""The hostile program, a process of its own: python -m scripts.benches.card_fuzz.host SOCKET SEED GID...
+"""The hostile program, a process of its own.
 
 Each line on stdin is a number of steps to take; the reply is one event: took {steps, entries, connections, statuses}.
-`GID`s: whom its address handles name, its own device among them. It never waits for more than a reply, and the same
+It never waits for more than a reply, and the same
 seed takes the same decisions, though not at the same times.
 """
 
@@ -23,11 +23,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from netns.base.output import emit
 from nitro_emu.efa.abi import admin, commands, enums, io, limits, memory, replies
 from nitro_emu.errors import NitroError
 from scripts.benches.card_fuzz.forge import Forge, Target
 from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all, map_and_close
-from scripts.harness.events import emit
 
 MAX_CONNECTIONS: Final = 4
 MAX_QPS: Final = 6
@@ -501,10 +501,9 @@ def _punch_hole(fd: int) -> None:
     libc.fallocate(fd, keep_size_and_punch, ctypes.c_long(0), ctypes.c_long(PAYLOAD_BYTES))
 
 
-def main() -> None:
-    """Serve stdin."""
-    path, seed, *gids = sys.argv[1:]
-    fuzzer = Fuzzer(Path(path), seed=int(seed), gids=[bytes.fromhex(gid) for gid in gids])
+def fuzz(*, path: str, seed: int, gids: Sequence[str]) -> None:
+    """Serve stdin; `gids`: whom its address handles name, its own device among them, in hex."""
+    fuzzer = Fuzzer(Path(path), seed=seed, gids=[bytes.fromhex(gid) for gid in gids])
     for line in sys.stdin:
         if line.strip() == "leave":
             fuzzer.close()
@@ -513,7 +512,3 @@ def main() -> None:
         for _ in range(int(line)):
             fuzzer.step()
         emit("took", entries=fuzzer.entries, connections=fuzzer.connections, statuses=dict(fuzzer.statuses))
-
-
-if __name__ == "__main__":
-    main()

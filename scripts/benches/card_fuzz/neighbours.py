@@ -1,7 +1,5 @@
 """Two good programs in one process: an endless ping-pong between two devices, every byte compared.
 
-    python -m scripts.benches.card_fuzz.neighbours DIRECTORY NAME NAME
-
 Says `ready`, then starts. The reply to each line on stdin is one event:
 
     total {messages, wrong_bytes, failed, slowest_s}
@@ -13,7 +11,7 @@ import asyncio
 import select
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,9 +20,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from netns.base.output import emit
 from nitro_emu.efa.perf.end import QueuePairEnd, QueuePairRoom
 from nitro_emu.efa.verbs import SendOp
-from scripts.harness.events import emit
 from srd.perf.errors import PerfError
 
 GUARD: Final = 0xA5
@@ -97,9 +95,8 @@ def _send(end: QueuePairEnd, *, length: int) -> None:
     end.drain()
 
 
-async def main() -> None:
+async def play(*, directory: str, names: Sequence[str]) -> int:
     """Play until stdin ends."""
-    directory, *names = sys.argv[1:]
     with ExitStack() as stack:
         one, two = (QueuePairEnd(stack, ROOM, device=name, run_dir=Path(directory), events=False) for name in names)
         game = Game((one, two))
@@ -109,9 +106,5 @@ async def main() -> None:
             await game.step()
             if select.select([sys.stdin], [], [], 0)[0]:
                 if not sys.stdin.readline():
-                    return
+                    return 0
                 emit("total", **game.totals)
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

@@ -18,6 +18,7 @@ from nitro_emu.gid import gid_of
 from scripts.harness.client_server import python
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Event, Process, ProcessGroup
+from scripts.harness.worker import worker
 
 HOSTILE: Final = "bad"
 GOOD: Final = ("good_0", "good_1")
@@ -125,13 +126,14 @@ def measure(entries: int, *, seed: int) -> dict[str, float]:
     """Let a hostile program write so many entries beside good ones. Raises BenchError if it cannot be measured."""
     with tempfile.TemporaryDirectory(prefix="card-fuzz-") as name, ProcessGroup() as group:
         run_dir, card = Path(name) / "run", start_card(group, Path(name))
-        neighbours = ("scripts.benches.card_fuzz.neighbours", str(run_dir), *GOOD)
-        fuzzer = ("scripts.benches.card_fuzz.host", str(run_dir / f"{HOSTILE}.sock"), str(seed), *gids_of(run_dir))
-        good = group.start("neighbours", python(*neighbours))
+        neighbours = worker("scripts.benches.card_fuzz.neighbours", "play", directory=str(run_dir), names=GOOD)
+        path, gids = str(run_dir / f"{HOSTILE}.sock"), gids_of(run_dir)
+        fuzzer = worker("scripts.benches.card_fuzz.host", "fuzz", path=path, seed=seed, gids=gids)
+        good = group.start("neighbours", neighbours)
         group.event(good, "ready", bound_s=START_BOUND_S)
         descriptors_before = descriptors(card)  # `gids_of` has asked it: uvloop keeps a spare one from then on
         try:
-            bad = group.start("hostile program", python(*fuzzer))
+            bad = group.start("hostile program", fuzzer)
             took, growth_bytes = _attack(group, card, bad, entries=entries)
             bad.kill()
             group.stop(bad)

@@ -2,8 +2,8 @@
 
 A card runs in each namespace, and an application at each: `efa-pingpong`'s and `efa-bw`'s (nitro_emu.efa.perf), with
 the sweeps of `srd perf`, by which in-process SRD moves the same bytes between two processes without cards. MTU 9000,
-segmentation offload, plain text unless said otherwise. Each end has half of the processors, for all contestants
-(card/pinned.py). In each round all take turns, and change who is first.
+segmentation offload, plain text unless said otherwise. Each end has half of the processors, for all contestants. In
+each round all take turns, and change who is first.
 
 - `p50_over_inprocess_ratio`: median round trip of a SEND of 64 B and its echo, applications that poll, over that of
   in-process SRD that polls (`busy_poll`). The cards have their defaults: they poll while there is traffic, and sleep
@@ -36,7 +36,6 @@ from typing import Final
 from scripts.benches.card import shares
 from scripts.benches.card.cards import CardOptions, TwoCards, measured, two_cards
 from scripts.benches.card.neighbour import FAIR, KINDS, RINGS, WIRE, neighbour
-from scripts.benches.card.pinned import pinned
 from scripts.benches.cases.fair import jain_index
 from scripts.benches.cases.latency import SMALL_SIZES, SPINNING, figures, round_trips
 from scripts.benches.outcome import Figures, Round, Wanted
@@ -44,7 +43,7 @@ from scripts.benches.veth import iperf
 from scripts.harness.client_server import Event, run_both
 from scripts.harness.drops import no_drops
 from scripts.harness.perf import START_S
-from scripts.harness.two_hosts import TwoHosts, veth_pair
+from scripts.harness.two_hosts import TwoHosts, halves, veth_pair
 from scripts.harness.worker import worker
 from srd.perf.figures import MB
 from srd.perf.sweep.plan import MAX_DEPTH, Operation, Sweep
@@ -77,7 +76,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds."""
     with veth_pair(mtu=9000, offload=True) as pair:
         for number in range(count):
-            yield _round(pinned(pair), number=number, seconds=seconds)
+            yield _round(pair.on(halves()), number=number, seconds=seconds)
 
 
 def _round(two: TwoHosts, *, number: int, seconds: float) -> Round:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from scripts.benches import campaign
 from scripts.benches.card_fuzz.run import measure
 from scripts.benches.case import Request
 from scripts.benches.outcome import Round, Wanted
@@ -33,13 +34,13 @@ WANTED: Final = (
 )
 
 
-def seeds(request: Request) -> range:
-    """Return the seed of each run; a single one if a seed is given."""
-    first, runs = (1, request.runs or RUNS) if request.seed is None else (request.seed, request.runs or 1)
-    return range(first, first + runs)
-
-
 def rounds(request: Request) -> Iterator[Round]:
     """Make so many runs, each with a seed of its own."""
-    for seed in seeds(request):
-        yield Round(seed, measure(ENTRIES, seed=seed))
+    first = 1 if request.seed is None else request.seed
+    for seed in campaign.seeds(first, runs=campaign.planned(request, runs=RUNS)):
+        found = measure(ENTRIES, seed=seed)
+        missed = (each for each in WANTED if not each.met(found[each.figure]))
+        campaign.complain(
+            ((each.figure, f"{found[each.figure]:g}") for each in missed), command=f"card-fuzz --seed {seed}"
+        )
+        yield Round(seed, found)

@@ -15,27 +15,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import click
-
+from scripts.benches import campaign
 from scripts.benches.case import Request
-from scripts.benches.chaos.run import Report, run_scenario
+from scripts.benches.chaos.run import run_scenario
 from scripts.benches.outcome import Round
-from scripts.harness.steps import steps
 
 RUNS: Final = 300
-SHOWN: Final = 5
-"""Maximum of printed violations per seed."""
 
 
 def measure(request: Request) -> Iterator[Round]:
     """Make all runs, as one round; a single one if a seed is given, but for more that are asked for."""
-    first, runs = (1, request.runs or RUNS) if request.seed is None else (request.seed, request.runs or 1)
-    reports = []
-    for seed in steps(range(first, first + runs), "scenario"):
-        report = run_scenario(seed)
-        if report.violations:
-            _print_violations(report)
-        reports.append(report)
+    first, reports = 1 if request.seed is None else request.seed, []
+    for seed in campaign.seeds(first, runs=campaign.planned(request, runs=RUNS)):
+        reports.append(run_scenario(seed))
+        campaign.complain((("violation", each) for each in reports[-1].violations), command=f"chaos --seed {seed}")
     yield Round(
         first,
         {
@@ -49,9 +42,3 @@ def measure(request: Request) -> Iterator[Round]:
             "restarts": sum(report.restarts for report in reports),
         },
     )
-
-
-def _print_violations(report: Report) -> None:
-    click.echo(f"seed {report.seed}: replay with: scripts/bench chaos --seed {report.seed}", err=True)
-    for violation in report.violations[:SHOWN]:
-        click.echo(f"    {violation}", err=True)

@@ -10,7 +10,6 @@ Linux, only the relay's seeds are measured.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -18,12 +17,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.uml import KERNEL, missing_uml, run_uml
+from netns.base.output import event_of
 from netns.errors import BackendError
 from netns.netem.queue import Netem
 from netns.programs import ending_with_us
@@ -31,9 +31,11 @@ from scripts.benches.fidelity.measures import Comparison, compare
 from scripts.benches.fidelity.settings import SEEDED, SETTINGS, Setting, write_tables
 from scripts.benches.fidelity.trial import Recording
 from scripts.benches.outcome import Round, Wanted
+from scripts.harness.client_server import Event
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import Need
 from scripts.harness.steps import step
+from scripts.harness.worker import worker
 
 WANTED: Final = (Wanted("cases", ">=", 20), Wanted("cases_failed", "<=", 0), Wanted("seed_failed", "<=", 0))
 ALPHA: Final = 0.01
@@ -71,16 +73,13 @@ def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict
     settings = tuple(settings)
     into = directory / fabric
     into.mkdir()
-    orders = {
-        "name": f"fidelity-{os.getpid()}",
-        "fabric": fabric,
-        "directory": str(into),
-        "settings": [setting.to_dict(directory) for setting in settings],
-    }
-    path = into / "orders.json"
-    path.write_text(json.dumps(orders))
     step(f"{len(settings)} settings, {fabric}")
-    run_trial("scripts.benches.fidelity.trial", path, fabric=fabric)
+    run_trial(
+        "scripts.benches.fidelity.trial",
+        fabric=fabric,
+        directory=str(into),
+        settings=[setting.to_dict(directory) for setting in settings],
+    )
     paths = {setting.name: into / f"{setting.name}.npz" for setting in settings}
     recordings = {name: Recording.load(path) for name, path in paths.items() if path.exists()}
     for name, recording in recordings.items():
@@ -89,9 +88,12 @@ def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict
     return recordings
 
 
-def run_trial(module: str, orders: Path, *, fabric: str) -> None:
-    """Run a trial on its backend; raises BenchError with its last output if it fails."""
-    command = [sys.executable, "-m", module, str(orders)]
+def run_trial(module: str, *, fabric: str, **orders: Any) -> Event:
+    """Run the settings of a trial on their backend, on a lab of their own; return the last event, if there is one.
+
+    Raises BenchError with the last output if it fails.
+    """
+    command = worker(module, "run_settings", name=f"trial-{os.getpid()}", fabric=fabric, **orders)
     with tempfile.TemporaryFile() as log, _raised_priority():
         try:
             if fabric == "kernel" and missing_netem() is not None:
@@ -104,6 +106,7 @@ def run_trial(module: str, orders: Path, *, fabric: str) -> None:
         lines = log.read().decode(errors="replace").strip().splitlines()
     if status:
         raise BenchError(f"{fabric}: {lines[-1] if lines else 'the trial ended without output'}")
+    return next((event for line in reversed(lines) if (event := event_of(line)) is not None), {})
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from typing import Final
 import numpy as np
 
 from netns.base.build import BUILD
+from scripts.benches import campaign
 from scripts.benches.case import Request
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.torture.journal import Entry, entries
@@ -69,7 +70,10 @@ def rounds(request: Request) -> Iterator[Round]:
     if os.geteuid():
         raise BenchError("hostile captures packets of its own transfer, which needs root; run it with sudo")
     seed = 1 if request.seed is None else request.seed
-    with completed(scenario(request.packets or PACKETS, seed=seed, secure=not request.plain)) as run:
+    packets, plain = request.packets or PACKETS, request.plain
+    with completed(scenario(packets, seed=seed, secure=not plain)) as run:
+        command = f"hostile --seed {seed} --packets {packets}{' --plain' * plain}"
+        campaign.complain(run.result.faults, command=command)
         yield Round(seed, figures(run))
 
 

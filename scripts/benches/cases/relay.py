@@ -18,7 +18,7 @@ from typing import Final
 from netns.backends.kernel.netlink import in_namespace
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
-from netns.topology.model import Link, Switch, Topology
+from scripts.benches.fabrics import one_switch
 from scripts.benches.outcome import Round, Wanted
 from scripts.harness.errors import BenchError
 
@@ -54,14 +54,7 @@ class Step:
 
 def measure(seed: int) -> Round:
     """One round."""
-    topology = Topology(
-        name=f"bench-relay-{os.getpid()}",
-        hosts=("h1", "h2"),
-        switches=(Switch("leaf1", "leaf"),),
-        links=(Link("h1", "leaf1"), Link("leaf1", "h2", SHAPE)),
-        mtu=1500,
-        seed=seed,
-    )
+    topology = one_switch(name=f"bench-relay-{os.getpid()}", mtu=1500, to_h2=SHAPE, seed=seed)
     with Lab.up(topology, backend="relay") as lab:
         _step(lab, rate=WANTED_PER_S // 2, seconds=STEP_S)  # warm-up
         half = _step(lab, rate=WANTED_PER_S // 2, seconds=2 * STEP_S)

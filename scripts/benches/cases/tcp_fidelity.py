@@ -7,11 +7,7 @@ both use cubic, each in its kernel's version. Medians of three runs each. `tcp_w
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 from collections import defaultdict
-from pathlib import Path
 from statistics import median
 from typing import Final
 
@@ -52,21 +48,10 @@ def measure(seed: int) -> Round:
 
 def _medians(fabric: str) -> dict[str, float]:
     found: defaultdict[str, list[float]] = defaultdict(list)
-    with tempfile.TemporaryDirectory(prefix="srd-tcp-") as name:
-        directory = Path(name)
-        for run in range(RUNS):
-            step(f"{fabric}, {run + 1} of {RUNS}")
-            result = directory / f"{run}.json"
-            orders = {
-                "name": f"tcp-{os.getpid()}",
-                "fabric": fabric,
-                "seconds": SECONDS,
-                "settings": [{"name": each, "shape": shape.to_dict()} for each, shape in SETTINGS.items()],
-                "result": str(result),
-            }
-            path = directory / "orders.json"
-            path.write_text(json.dumps(orders))
-            run_trial("scripts.benches.fidelity.tcp_trial", path, fabric=fabric)
-            for each, value in json.loads(result.read_text()).items():
-                found[each].append(value)
+    settings = {each: shape.to_dict() for each, shape in SETTINGS.items()}
+    for run in range(RUNS):
+        step(f"{fabric}, {run + 1} of {RUNS}")
+        carried = run_trial("scripts.benches.fidelity.tcp_trial", fabric=fabric, seconds=SECONDS, settings=settings)
+        for each, value in carried["mbps"].items():
+            found[each].append(value)
     return {each: median(values) for each, values in found.items()}

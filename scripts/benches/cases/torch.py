@@ -29,7 +29,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Final
 
@@ -56,7 +55,6 @@ WANTED: Final = (
 NEEDS: Final = (Need("torch", EVERYTHING, partial(lacks_library, extra="torch")),)
 SECONDS: Final = 0.0
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 BACKENDS: Final = ("srd", "gloo")
 WORLDS: Final = (2, 4)
 BARE: Final = {"4KiB": (4 << 10, 50), "256KiB": (256 << 10, 30), "4MiB": (4 << 20, 10), "64MiB": (64 << 20, 3)}
@@ -120,17 +118,10 @@ def command(backend: str, mode: str, work: Sequence[tuple[int, int]]) -> list[st
     return [sys.executable, "-m", "scripts.harness.torch_rank", backend, mode, *sizes]
 
 
-def environment() -> dict[str, str]:
-    """Return what a rank's environment has besides the launcher's."""
-    return {"PYTHONPATH": path} if (path := os.environ.get("PYTHONPATH")) else {}
-
-
 def job_s(lab: Lab, backend: str, *, world: int, work: Mapping[str, tuple[int, int]]) -> dict[str, list[float]]:
     """Run a job; return the times of its all-reduces, by size."""
     hosts = hosts_of(lab, world=world)
-    with Launcher.start(
-        lab, hosts=hosts, command=command(backend, "sizes", [*work.values()]), env=environment()
-    ) as job:
+    with Launcher.start(lab, hosts=hosts, command=command(backend, "sizes", [*work.values()])) as job:
         job.wait(on_line=_ignore, timeout_s=JOB_S)
         left = iter(job.iterations_s)
         return {name: [next(left) for _ in range(count)] for name, (_, count) in work.items()}
@@ -194,7 +185,7 @@ def dead_spine(lab: Lab, backend: str) -> dict[str, float]:
     work = [(CUT_BYTES, CUT_STEPS)]
     ended = hung = 0
     hosts = hosts_of(lab, world=2)
-    with Launcher.start(lab, hosts=hosts, command=command(backend, "steps", work), env=environment()) as job:
+    with Launcher.start(lab, hosts=hosts, command=command(backend, "steps", work)) as job:
         try:
             job.wait(on_line=on_line, timeout_s=CUT_S)
         except RankError:

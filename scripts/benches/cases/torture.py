@@ -20,20 +20,18 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 
+from scripts.benches import campaign
 from scripts.benches.case import Request
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.torture.plans import Scenario
 from scripts.benches.torture.result import Result
 from scripts.benches.torture.run import run_scenario
 from scripts.benches.torture.scenario import GIANT_NEEDS_BYTES, Capabilities, scenario
-from scripts.harness.steps import step
 from scripts.installed import ROOT, STAMP, digest
 
 WANTED: Final = (
@@ -48,9 +46,6 @@ WANTED: Final = (
 SECONDS: Final = 60.0
 SCENARIO_S: Final = 3.0
 """Duration of the traffic in each scenario; starting, draining and comparing take about as long again."""
-SHOWN: Final = 5
-"""Maximum of printed faults of each kind per scenario."""
-_SHOWN_CHARACTERS: Final = 4000
 
 
 def capabilities() -> Capabilities:
@@ -69,17 +64,12 @@ def _is_compiled() -> bool:
 def rounds(request: Request) -> Iterator[Round]:
     """Make one round: scenarios until the time is up, or so many runs; the seed is that of the first one."""
     first = random.SystemRandom().randrange(1 << 31) if request.seed is None else request.seed
-    available, results, runs = capabilities(), list[Result](), request.runs
-    began_at, seconds = time.monotonic(), request.seconds or SECONDS
-    give_up_at = began_at + seconds
-    while not results or (time.monotonic() < give_up_at if runs is None else len(results) < runs):
-        what = scenario(first + len(results), capabilities=available, seconds=SCENARIO_S)
-        step(f"seed {what.seed}", fraction=len(results) / runs if runs else (time.monotonic() - began_at) / seconds)
-        click.echo(f"seed {what.seed}: {what.describe()}", err=True)
-        result = run_scenario(what)
-        results.append(result)
-        if result.faults:
-            print_faults(result)
+    available, results = capabilities(), list[Result]()
+    for seed in campaign.seeds(first, runs=request.runs, seconds=request.seconds or SECONDS):
+        what = scenario(seed, capabilities=available, seconds=SCENARIO_S)
+        click.echo(f"seed {seed}: {what.describe()}", err=True)
+        results.append(run_scenario(what))
+        campaign.complain(results[-1].faults, command=f"torture --runs 1 --seed {seed}")
     yield Round(first, _figures(results))
 
 
@@ -95,17 +85,3 @@ def _figures(results: list[Result]) -> dict[str, float]:
         "requests": sum(each.requests for each in results),
         "posted_mb": sum(each.posted_bytes for each in results) / 1e6,
     }
-
-
-def print_faults(result: Result) -> None:
-    """Print the faults, and the command that repeats the scenario."""
-    what: Scenario = result.scenario
-    click.echo(f"seed {what.seed}: replay with: scripts/bench torture --runs 1 --seed {what.seed}", err=True)
-    shown: dict[str, int] = {}
-    for kind, text in result.faults:
-        shown[kind] = shown.get(kind, 0) + 1
-        if shown[kind] <= SHOWN:
-            click.echo(f"    {kind}: {text[:_SHOWN_CHARACTERS]}", err=True)
-    for kind, found in shown.items():
-        if found > SHOWN:
-            click.echo(f"    {kind}: {found - SHOWN} more", err=True)

@@ -31,8 +31,8 @@ import numpy.typing as npt
 import uvloop
 
 from devmem import Region, ranges
+from netns.base.output import emit
 from scripts.benches.devmem.mprotect_guard import guarded
-from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain, ProtocolConfig, Status
 
 MESSAGE_BYTES: Final = 1 << 20

@@ -1,9 +1,6 @@
 """A trial of one link setting: numbered packets through a lab, recorded where they enter and where they leave.
 
-    python -m scripts.benches.fidelity.trial ORDERS.json
-
-runs the settings of ORDERS.json on one lab, on the host or under User-Mode Linux alike: {"fabric", "packets",
-"settings": [{"name", "shape", "interval_us", "length_bytes"}, ...], "directory"}. Each leaves DIRECTORY/NAME.npz.
+`run_settings` is a process of its own (scripts/harness/worker.py), on the host or under User-Mode Linux alike.
 
 The lab is h1 - leaf1 - h2, shaped from leaf1 to h2. h1 sends UDP; packets are recorded at leaf1's end of the first
 link, one routing decision before they enter netem, and at h2's interface before any check, including damaged ones. A
@@ -12,11 +9,9 @@ packet carries its number eleven times, so that it can be identified in spite of
 
 from __future__ import annotations
 
-import json
 import socket
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,11 +19,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from netns.backends.choice import Wanted
 from netns.backends.kernel.capabilities import accepts_seeds
 from netns.backends.kernel.netlink import in_namespace
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
-from netns.topology.model import Link, Switch, Topology
+from scripts.benches.fabrics import MTU, one_switch
 from scripts.benches.fidelity.ring import Frames, Ring
 from scripts.harness.errors import BenchError
 
@@ -84,17 +80,6 @@ class Recording:
             flags=self.flags,
             drops=self.host_drops,
         )
-
-
-def topology(name: str) -> Topology:
-    """Return the smallest lab with a link that can be shaped."""
-    return Topology(
-        name=name,
-        hosts=("h1", "h2"),
-        switches=(Switch("leaf1", "leaf"),),
-        links=(Link("h1", "leaf1"), Link("leaf1", "h2", Shape())),
-        mtu=9000,
-    )
 
 
 def run(lab: Lab, shape: Shape, *, packets: int, interval_us: float, length_bytes: int) -> Recording:
@@ -189,12 +174,11 @@ def _host_drops(lab: Lab) -> int:
     return 0 if status is None else int(status["tap_drops"])
 
 
-def main(orders: Mapping[str, Any]) -> None:
-    """Run the trials of ORDERS.json; seeds are left out if the kernel does not support them."""
-    directory = Path(orders["directory"])
-    with Lab.up(topology(orders["name"]), backend=orders["fabric"]) as lab:
+def run_settings(*, name: str, fabric: Wanted, directory: str, settings: Sequence[Mapping[str, Any]]) -> None:
+    """Run all on one lab; each leaves DIRECTORY/NAME.npz. Seeds are left out if the kernel does not support them."""
+    with Lab.up(one_switch(name=name, mtu=MTU), backend=fabric) as lab:
         seeds = lab.backend == "relay" or accepts_seeds()
-        for setting in orders["settings"]:
+        for setting in settings:
             shape = Shape.from_dict(setting["shape"])
             if shape.seed is not None and not seeds:
                 continue
@@ -205,9 +189,4 @@ def main(orders: Mapping[str, Any]) -> None:
                 interval_us=setting["interval_us"],
                 length_bytes=setting["length_bytes"],
             )
-            recording.save(directory / f"{setting['name']}.npz")
-            print(setting["name"], flush=True)
-
-
-if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+            recording.save(Path(directory, f"{setting['name']}.npz"))

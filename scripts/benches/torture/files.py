@@ -1,4 +1,4 @@
-"""File transfers instead of messages: under any fault both ends must end and agree on the outcome."""
+"""File transfers instead of messages: under any fault both ends must end and agree on the outcome, and the files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Final
 import numpy as np
 
 from scripts.benches.torture.connection import GRACE_S
-from scripts.benches.torture.journal import Journal
+from scripts.benches.torture.journal import Journal, entries
+from scripts.benches.torture.layout import journal_name
 from scripts.benches.torture.local import Orders, RunningTime, config
-from scripts.benches.torture.pattern import fill
+from scripts.benches.torture.pattern import check, fill
 from scripts.benches.torture.plans import FilesPlan, Scenario
+from scripts.benches.torture.result import Result
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
 from srd.file_transfer.directory import Directory
@@ -150,3 +152,29 @@ async def _receive(receiver: FileReceiver, journal: Journal) -> None:
         await receiver.receive()
     except (TransferError, PeerError) as error:
         journal.note("file_failed", str(error))
+
+
+def check_files(scenario: Scenario, directory: Path, result: Result) -> None:
+    """Compare what was received with what was sent, and with what both ends recorded."""
+    sent: dict[int, str] = {}
+    sizes: dict[int, int] = {}
+    for worker in (0, 1):
+        for entry in entries(directory / journal_name(worker, incarnation=0)):
+            if entry.kind == "file":
+                sizes[entry.values[0]] = entry.values[1]
+                result.requests += 1
+            elif entry.kind == "file_end":
+                sent[entry.values[0]] = entry.values[1]
+            elif entry.kind == "hang":
+                result.hangs.append(str(entry.values[0]))
+    for number, size in sizes.items():
+        path = received_directory(directory) / f"file{number}"
+        outcome = sent.get(number, "open")
+        if outcome == "ok" and not path.exists():
+            result.disagreements.append(f"file {number} of {size} bytes was sent, but does not exist")
+        if path.exists():
+            result.posted_bytes += path.stat().st_size
+            found = np.fromfile(path, np.uint8)
+            wrong = check(found, scenario.seed, owner=FILES, message=number)
+            if wrong or len(found) != size:
+                result.wrong.append(f"file {number} of {size} bytes has {len(found)}: {wrong or 'none of them wrong'}")

@@ -24,7 +24,7 @@ from scripts.benches.torture.connection import CANCELLED, NO_FLAW, RANGE_FLAW
 from scripts.benches.torture.journal import Entry, entries
 from scripts.benches.torture.layout import Memory
 from scripts.benches.torture.pattern import LANE_BYTES, SOURCE, Bytes, check
-from scripts.benches.torture.plans import Scenario
+from scripts.benches.torture.result import Result
 from srd.proto.wire.status import Status
 
 NEVER_DELIVERED: Final = frozenset(
@@ -82,12 +82,6 @@ class Observations:
     replies_received: Counter[Id] = field(default_factory=Counter)
     withdrawn: dict[str, float] = field(default_factory=dict)
     withdrawing: set[str] = field(default_factory=set)
-    disagreements: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    """Wrong bytes."""
-    hangs: list[str] = field(default_factory=list)
-    requests: int = 0
-    posted_bytes: int = 0
 
 
 def short(length: int) -> bool:
@@ -103,9 +97,11 @@ def shares_number(number: int, posted: Posted) -> bool:
 class Reconciler:
     """`read` every journal, then `reconcile`."""
 
-    def __init__(self, scenario: Scenario, directory: Path) -> None:
+    def __init__(self, result: Result, directory: Path) -> None:
+        """Add what disagrees to `result`."""
+        self.result = result
         self.observed = Observations()
-        self._scenario = scenario
+        self._scenario = result.scenario
         self._directory = directory
         self._of_memory: dict[str, dict[Id, Posted]] = defaultdict(dict)
 
@@ -123,10 +119,10 @@ class Reconciler:
             self.observed.killed.add((worker, incarnation))
 
     def _on_wrong(self, entry: Entry, _incarnation: int) -> None:
-        self.observed.wrong.append(str(entry.values[0]))
+        self.result.wrong.append(str(entry.values[0]))
 
     def _on_hang(self, entry: Entry, _incarnation: int) -> None:
-        self.observed.hangs.append(str(entry.values[0]))
+        self.result.hangs.append(str(entry.values[0]))
 
     def _on_send(self, entry: Entry, _incarnation: int) -> None:
         connection, number, length, immediate = entry.values
@@ -153,14 +149,14 @@ class Reconciler:
 
     def _post(self, connection: int, number: int, posted: Posted) -> None:
         if (connection, number) in self.observed.posted:
-            self.observed.disagreements.append(
+            self.result.disagreements.append(
                 f"request {number} of connection {connection} was posted twice: a bug of the bench"
             )
         self.observed.posted[connection, number] = posted
         if posted.memory:
             self._of_memory[posted.memory][connection, number] = posted
-        self.observed.requests += 1
-        self.observed.posted_bytes += posted.length
+        self.result.requests += 1
+        self.result.posted_bytes += posted.length
 
     def _on_cancel(self, entry: Entry, _incarnation: int) -> None:
         connection, number = entry.values
@@ -177,7 +173,7 @@ class Reconciler:
         for number in range(first, first + count):
             posted = self.observed.posted[connection, number]
             if posted.status is not None:
-                self.observed.disagreements.append(f"request {number} of connection {connection} completed twice")
+                self.result.disagreements.append(f"request {number} of connection {connection} completed twice")
             posted.status = status
 
     def _on_received(self, entry: Entry, incarnation: int) -> None:
@@ -193,22 +189,22 @@ class Reconciler:
     ) -> None:
         observed = self.observed
         if observed.receiver_of.setdefault(connection, incarnation) != incarnation:
-            observed.disagreements.append(f"connection {connection} reached two incarnations of the receiver")
+            self.result.disagreements.append(f"connection {connection} reached two incarnations of the receiver")
         for number in numbers:
             observed.deliveries[connection, number] += 1
             posted = observed.posted.get((connection, number))
             if posted is None:
                 if (layout.sender_of(connection), layout.incarnation_of(connection)) not in observed.killed:
-                    observed.disagreements.append(
+                    self.result.disagreements.append(
                         f"message {number} of connection {connection} was delivered, but never posted"
                     )
             elif posted.kind not in ("send", "batch") or posted.immediate != immediate:
-                observed.disagreements.append(
+                self.result.disagreements.append(
                     f"message {number} of connection {connection} arrived with immediate {immediate}: "
                     f"it is a {posted.kind} with {posted.immediate}"
                 )
             elif posted.length != length and posted.kind == "send":
-                observed.disagreements.append(
+                self.result.disagreements.append(
                     f"message {number} of connection {connection} has {posted.length} bytes, but arrived with {length}"
                 )
 
@@ -240,21 +236,20 @@ class Reconciler:
 
     # -- reconciling --------------------------------------------------------------------------------------------------
 
-    def reconcile(self) -> Observations:
+    def reconcile(self) -> None:
         """Compare everything."""
         observed = self.observed
         for (connection, number), posted in observed.posted.items():
             for disagreement in self._check_request(connection, number, posted):
-                observed.disagreements.append(
+                self.result.disagreements.append(
                     f"{posted.kind} {number} of connection {connection}, {posted.length} bytes: {disagreement}"
                 )
-        observed.disagreements += self._check_short_batches()
+        self.result.disagreements += self._check_short_batches()
         for (connection, number), times in observed.replies_received.items():
             if times > 1 or (connection, number) not in observed.replies_sent:
-                observed.disagreements.append(f"reply {number} over connection {connection} arrived {times} times")
+                self.result.disagreements.append(f"reply {number} over connection {connection} arrived {times} times")
         for memory in self._memories():
             self._check_memory(memory)
-        return observed
 
     def _check_request(self, connection: int, number: int, posted: Posted) -> Iterator[str]:
         sender = (layout.sender_of(connection), layout.incarnation_of(connection))
@@ -354,7 +349,7 @@ class Reconciler:
         if wrong := check(
             found[start:end], self._scenario.seed, owner=memory.owner, message=memory.number, offset=start
         ):
-            self.observed.wrong.append(f"{memory.name}, outside of all requests: {wrong}")
+            self.result.wrong.append(f"{memory.name}, outside of all requests: {wrong}")
 
     def _check_landed(self, memory: Memory, found: Bytes, connection: int, number: int, posted: Posted) -> None:
         piece, seed = found[posted.offset : posted.offset + posted.length], self._scenario.seed
@@ -363,7 +358,7 @@ class Reconciler:
         else:
             wrong = check(piece, seed, owner=SOURCE, message=posted.source_incarnation, offset=posted.source_offset)
         if wrong:
-            self.observed.wrong.append(
+            self.result.wrong.append(
                 f"{memory.name}: {posted.kind} {number} of connection {connection}, {posted.length} bytes at "
                 f"{posted.offset}, completed with OK: {wrong}"
             )
@@ -372,7 +367,7 @@ class Reconciler:
         before = np.memmap(self._directory / f"{memory.name}.withdrawn", np.uint8, "r")[: memory.size_bytes]
         changed = np.flatnonzero(before != found)
         if len(changed):
-            self.observed.wrong.append(
+            self.result.wrong.append(
                 f"{memory.name}: bytes {changed[0]} to {changed[-1]} ({len(changed)}) changed after it was withdrawn"
             )
 

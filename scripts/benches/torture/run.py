@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from scripts.benches.torture.connection import GRACE_S
-from scripts.benches.torture.files import TRANSFER_S
+from scripts.benches.torture.files import TRANSFER_S, check_files
 from scripts.benches.torture.journal import entries
 from scripts.benches.torture.layout import ATTACK
 from scripts.benches.torture.network import Network, network, undo
@@ -24,7 +24,6 @@ from scripts.benches.torture.plans import MIB, Event, FaultKind, Scenario
 from scripts.benches.torture.process import Worker, environment, start
 from scripts.benches.torture.reconcile import Reconciler, leftovers
 from scripts.benches.torture.result import Result
-from scripts.benches.torture.transfers import check_files
 from scripts.harness.errors import BenchError
 from scripts.harness.process import Process, ProcessGroup
 from scripts.harness.steps import step
@@ -273,15 +272,10 @@ class TortureRun:
         if self._scenario.files:
             check_files(self._scenario, self.directory, result)
             return
-        reconciler = Reconciler(self._scenario, self.directory)
+        reconciler = Reconciler(result, self.directory)
         for process in sorted(self.workers, key=lambda each: (each.worker == 0, each.incarnation)):
             reconciler.read(process.worker, incarnation=process.incarnation)
-        observed = reconciler.reconcile()
-        result.wrong += observed.wrong
-        result.hangs += observed.hangs
-        result.disagreements += observed.disagreements
-        result.requests += observed.requests
-        result.posted_bytes += observed.posted_bytes
+        reconciler.reconcile()
 
     def _check_leaks(self, process: Worker) -> None:
         """Compare a worker's memory and descriptors with their limits."""

@@ -13,7 +13,7 @@ import struct
 import time
 from typing import Final
 
-from scripts.harness.events import emit
+from netns.base.output import emit
 from srd.perf.tcp_socket import CUBIC, make_socket
 
 WRITE_BYTES: Final = 128 << 10

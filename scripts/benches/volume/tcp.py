@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from netns.base.output import emit
 from nitro_emu.ebs.attachment import Attachment, Settings, claimed
 from nitro_emu.ebs.capsule import (
     MAX_IO_BYTES,
@@ -31,7 +32,6 @@ from nitro_emu.ebs.server.ledger import Ledger, VolumeRow
 from nitro_emu.ebs.server.replica import Replica
 from nitro_emu.ebs.server.store import Store
 from nitro_emu.ebs.xts import KEY_BYTES, EncryptedDevice
-from scripts.harness.events import emit
 from srd.perf.tcp_socket import CUBIC
 
 VOLUME: Final = 1

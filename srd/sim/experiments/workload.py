@@ -6,8 +6,7 @@
     allreduce:64MB         all hosts reduce so many bytes around a ring
     FILE.cm                htsim's connection matrix (htsim.py)
 
-Sizes of websearch: the web search workload of DCTCP (Alizadeh et al., SIGCOMM 2010, figure 4) as the table of 11 steps
-that HPCC's simulator has (WebSearch_distribution.txt); linear between them, 1.7 MB in the mean. Arrivals are Poisson's.
+Sizes of websearch: the web search workload of DCTCP (netns/base/message_sizes.py). Arrivals are Poisson's.
 
 A ring all-reduce of N hosts has 2 (N - 1) steps. In each, every host sends a part of 1/N to the next host; it sends in
 step k what it has received in step k - 1.
@@ -17,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from random import Random
 from typing import Final
 
+from netns.base.message_sizes import WEB_SEARCH, mean_bytes, quantile
 from netns.base.units import UnitError, parse_count, parse_size
 from srd.sim.experiments.errors import ExperimentError
 
@@ -28,22 +27,7 @@ NOTATION: Final = "incast:NxSIZE, permutation[:SIZE], websearch:LOAD[:FLOWS], al
 MAX_FLOWS: Final = 1_000_000
 """Each takes about 1 kB here, and most simulations take a millisecond or more for one."""
 MAX_FLOW_BYTES: Final = 1 << 40
-WEBSEARCH: Final = (
-    (1, 0.0),
-    (10_000, 0.15),
-    (20_000, 0.20),
-    (30_000, 0.30),
-    (50_000, 0.40),
-    (80_000, 0.53),
-    (200_000, 0.60),
-    (1_000_000, 0.70),
-    (2_000_000, 0.80),
-    (5_000_000, 0.90),
-    (10_000_000, 0.97),
-    (30_000_000, 1.00),
-)
-"""Bytes, and the share of flows that are no longer."""
-WEBSEARCH_MEAN_BYTES: Final = sum((a + b) / 2 * (to - share) for (a, share), (b, to) in pairwise(WEBSEARCH))
+WEBSEARCH_MEAN_BYTES: Final = mean_bytes(WEB_SEARCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +116,8 @@ def _websearch(text: str, hosts: Sequence[str], random: Random, *, host_bps: int
     for _ in range(check_count(parse_count(count_text) if count_text else 10 * len(hosts))):
         now_s += random.expovariate(flows_per_s)
         source, destination = random.sample(hosts, 2)
-        flows.append(Flow(source, destination, _websearch_bytes(random.random()), now_s))
+        flows.append(Flow(source, destination, round(quantile(WEB_SEARCH, random.random())), now_s))
     return tuple(flows)
-
-
-def _websearch_bytes(share: float) -> int:
-    low, high = next((low, high) for low, high in pairwise(WEBSEARCH) if share <= high[1])
-    return round(low[0] + (high[0] - low[0]) * (share - low[1]) / (high[1] - low[1]))
 
 
 def _allreduce(text: str, hosts: Sequence[str]) -> tuple[Flow, ...]:

@@ -23,8 +23,8 @@ from nitro_emu.efa.verbs.send_queue import UdAddress
 from nitro_emu.gid import address_of_untrusted, gid_of
 from nitro_emu.peers.introduction import MAX_INTRODUCTION_BYTES, VfHello
 from nitro_emu.trust.alarms import ALARM_BURST, ALARMS_PER_S
-from scripts.harness.client_server import python
 from scripts.harness.process import ProcessGroup
+from scripts.harness.worker import worker
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.secure.noise import public_bytes
@@ -382,7 +382,7 @@ def test_a_hostile_program__in_one_vpc_is_not_noticed_in_the_other(cards: Stage)
     gids = [gid(address).hex() for address in (LOW, HIGH, OUTCAST, MALLORY)]
     device = str(cards.cards["card-a"].socket("efa_1"))
     with ProcessGroup() as group:
-        fuzzer = group.start("fuzzer", python("scripts.benches.card_fuzz.host", device, "8", *gids))
+        fuzzer = group.start("fuzzer", worker("scripts.benches.card_fuzz.host", "fuzz", path=device, seed=8, gids=gids))
         for _ in range(20):
             fuzzer.write(b"100\n")
             red.exchange()

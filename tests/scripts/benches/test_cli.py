@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from netns.base import progress
-from scripts.benches import cli, owners, registry
+from scripts.benches import campaign, cli, owners, registry
 from scripts.benches.case import Case, Request
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.owners import OWNERS
@@ -24,7 +24,7 @@ from scripts.benches.registry import CASES
 from scripts.benches.scenarios import SEEDS, scenario
 from scripts.harness.errors import BenchError
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
-from scripts.harness.steps import heard_by, step, steps
+from scripts.harness.steps import heard_by, step
 from tests.patience import wait_until
 from tests.terminal import Terminal
 
@@ -257,7 +257,21 @@ def test_planned__as_many_rounds_as_are_made(case: Case, request_: Request) -> N
 def test_steps__are_heard_in_the_block_only() -> None:
     heard: list[tuple[str, float | None]] = []
     with heard_by(lambda what, fraction: heard.append((what, fraction))):
-        assert list(steps("ab", "scenario")) == ["a", "b"]
+        assert list(campaign.seeds(7, runs=2)) == [7, 8]
         step("late", fraction=1.2)
     step("later")
-    assert heard == [("scenario 1 of 2", 0.0), ("scenario 2 of 2", 0.5), ("late", 1.0)]
+    assert heard == [("seed 7", 0.0), ("seed 8", 0.5), ("late", 1.0)]
+
+
+def test_seeds__until_the_time_is_up_and_at_least_one() -> None:
+    assert list(campaign.seeds(7, runs=None, seconds=0.0)) == [7]
+    assert [seed for seed, _ in zip(campaign.seeds(7, runs=None, seconds=60.0), range(3), strict=False)] == [7, 8, 9]
+
+
+def test_complain__some_of_each_kind_and_how_to_repeat_them(capsys: pytest.CaptureFixture[str]) -> None:
+    campaign.complain([], command="torture --seed 7")
+    assert not capsys.readouterr().err
+    campaign.complain([("hang", f"{number}") for number in range(7)] + [("leak", "x")], command="torture --seed 7")
+    head, *lines = capsys.readouterr().err.splitlines()
+    assert head == "faults; replay with: scripts/bench torture --seed 7"
+    assert lines == [*(f"    hang: {number}" for number in range(5)), "    leak: x", "    hang: 2 more"]

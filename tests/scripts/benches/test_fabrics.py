@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netns.netem.shape import Shape
-from scripts.benches.fabrics import HOST_QUEUE_PACKETS, PACKET_BYTES, buffered, clos, wire_bytes
+from scripts.benches.fabrics import PACKET_BYTES, buffered, clos, wire_bytes
 from scripts.benches.reference_fabric import LINK, fabric
 
 
@@ -18,7 +18,7 @@ def test_clos__hosts_send_from_a_deep_queue_into_the_port() -> None:
     assert [topology.switch_of(host) for host in topology.hosts] == ["leaf1", "leaf1", "leaf2"]
     link = topology.link("h3-leaf2")
     assert link.shape_ba == port
-    assert link.shape_ab == Shape(rate_bps=1000, limit_packets=HOST_QUEUE_PACKETS)
+    assert link.shape_ab == Shape(rate_bps=1000, limit_packets=10_000)
     assert len([each for each in topology.links if each.shape_ab == each.shape_ba == spine]) == 6
 
 

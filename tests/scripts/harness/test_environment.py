@@ -9,7 +9,3 @@ def test_environment__describes_this_machine() -> None:
     found = environment.environment()
     assert found["kernel"] == platform.release()
     assert all(found.values())
-
-
-def test_environment__what_cannot_be_found_out_is_said() -> None:
-    assert environment._version("no-such-package-here") == "not installed"

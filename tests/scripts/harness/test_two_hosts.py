@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -15,7 +16,7 @@ from scripts.harness import perf
 from scripts.harness.client_server import run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.two_hosts import RECEIVER, SENDER, veth_pair
+from scripts.harness.two_hosts import RECEIVER, SENDER, halves, veth_pair
 from scripts.harness.worker import worker
 
 NAME = f"benchtest-{os.getpid()}"
@@ -36,6 +37,23 @@ def test_veth_pair__offloads_addresses_and_end(*, offload: bool, state: str) -> 
         assert Drops.read(namespaces).receive_buffers == 0
         assert all(exists(each) for each in namespaces)
     assert not any(exists(each) for each in namespaces)
+
+
+@pytest.mark.parametrize(
+    ("processors", "expected"),
+    [([7], ("7", "7")), ([0, 1], ("0", "1")), ([0, 2, 3], ("0", "2,3")), ([0, 1, 2, 3], ("0,1", "2,3"))],
+)
+def test_halves(monkeypatch: pytest.MonkeyPatch, processors: list[int], expected: tuple[str, str]) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(processors))
+    assert tuple(before[-1] for before in halves()) == expected
+
+
+@pytest.mark.root  # chrt
+def test_halves__processes_have_them() -> None:
+    script = "import os; print(*sorted(os.sched_getaffinity(0)), sep=',')"
+    for before in halves():
+        done = subprocess.run([*before, sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == before[-1]
 
 
 @pytest.mark.root

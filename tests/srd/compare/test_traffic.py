@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from netns.base.message_sizes import DISTRIBUTIONS, mean_bytes
 from netns.topology.model import leaf_spine, reference
-from srd.compare.traffic import (
-    DATA_MINING,
-    DISTRIBUTIONS,
-    WEB_SEARCH,
-    AllToAll,
-    Bulk,
-    Incast,
-    Rpc,
-    TrafficError,
-    describe,
-    mean_bytes,
-    quantile,
-)
+from srd.compare.traffic import AllToAll, Bulk, Incast, Rpc, TrafficError, describe
 
 RACKS = leaf_spine(name="racks", leaves=2, spines=2, hosts_per_leaf=3)
 CAPACITY_BPS = 1e9
@@ -76,21 +65,6 @@ def test_flows__one_leaf_is_a_mistake() -> None:
     alone = leaf_spine(name="alone", leaves=1, hosts_per_leaf=2)
     with pytest.raises(TrafficError, match="on one leaf"):
         AllToAll(1).flows(alone, capacity_bps=1.0, seed=1)
-
-
-@pytest.mark.parametrize("sizes", [WEB_SEARCH, DATA_MINING], ids=["web search", "data mining"])
-def test_distribution__is_one(sizes: tuple[tuple[int, float], ...]) -> None:
-    assert sizes == tuple(sorted(sizes))
-    assert [share for _, share in sizes] == sorted(share for _, share in sizes)
-    assert (sizes[0][1], sizes[-1][1]) == (0.0, 1.0)
-    for size, share in sizes:
-        assert quantile(sizes, share) == size
-
-
-def test_distributions__have_the_published_means() -> None:
-    """Papers that use them name 1.6 MB, and 7.4 to 13 MB as points were read off."""
-    assert mean_bytes(WEB_SEARCH) == pytest.approx(1.6e6, rel=0.1)
-    assert 7e6 < mean_bytes(DATA_MINING) < 14e6
 
 
 def test_describe__has_kind_and_parameters() -> None:

@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Final
 
 from devmem.region import Region
+from netns.base.output import emit
 from scripts.benches.veth.worker.bulk import PSK
 from scripts.harness.errors import BenchError
-from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain, Status
 from srd.proto.base.security import SecurityMode
 from srd.proto.wire.control import Hello

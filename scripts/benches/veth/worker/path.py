@@ -20,9 +20,9 @@ from typing import Final
 import numpy as np
 
 from devmem.region import Region
+from netns.base.output import emit
 from scripts.benches.veth.worker.bulk import PSK, SEED
 from scripts.harness.errors import BenchError
-from scripts.harness.events import emit
 from scripts.harness.rooms import begin
 from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain, ProtocolConfig
 from srd.secure.config import SecurityConfig

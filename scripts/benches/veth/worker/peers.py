@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 
 from devmem.region import Region
+from netns.base.output import emit
 from scripts.harness.errors import BenchError
-from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain, ProtocolConfig, Status
 
 MESSAGE_BYTES: Final = 4096

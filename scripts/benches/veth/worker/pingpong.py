@@ -13,8 +13,8 @@ from dataclasses import asdict
 from typing import Final
 
 from devmem.region import Region
+from netns.base.output import emit
 from scripts.benches.veth.worker.bulk import MESSAGE_BYTES
-from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain
 from srd.perf.running import Failure
 from srd.perf.sweep.measures import RoundTrips

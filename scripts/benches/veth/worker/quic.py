@@ -22,9 +22,9 @@ from aioquic.asyncio.server import serve
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataReceived
 
+from netns.base.output import emit
 from scripts.harness.certificate import self_signed
 from scripts.harness.errors import BenchError
-from scripts.harness.events import emit
 from srd.io import syscalls
 from srd.io.socket import BUFFER_BYTES
 

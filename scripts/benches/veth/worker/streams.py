@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
+from netns.base.output import emit
 from scripts.benches.veth.worker.bulk import DAMAGED, INTACT, SOURCE_BYTES, content
 from scripts.harness.errors import BenchError
-from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain
 
 STREAM: Final = "stream"

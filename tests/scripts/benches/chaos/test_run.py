@@ -149,4 +149,4 @@ def test_measure__prints_how_to_replay(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(MajorityDelay, "on_ack", raises)
     figures = next(chaos.measure(Request(seed=3))).ours
     assert figures["violations"] == 1
-    assert "seed 3: replay with: scripts/bench chaos --seed 3\n    ValueError: no" in capsys.readouterr().err
+    assert "faults; replay with: scripts/bench chaos --seed 3\n    violation: ValueError: no" in capsys.readouterr().err

@@ -13,7 +13,8 @@ from scripts.benches.torture import layout
 from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.pattern import fill
 from scripts.benches.torture.plans import EndpointPlan, Kind, Net, NetworkPlan, ReceiverPlan, Scenario, SenderPlan
-from scripts.benches.torture.reconcile import Observations, Reconciler
+from scripts.benches.torture.reconcile import Reconciler
+from scripts.benches.torture.result import Result
 from srd.proto.wire.status import Status
 
 CONNECTION = layout.connection(1, incarnation=0, number=0)
@@ -21,15 +22,16 @@ SENDER = SenderPlan(EndpointPlan(), weights={Kind.SEND: 1.0}, longest_bytes=1000
 SCENARIO = Scenario(7, 1.0, NetworkPlan(Net.LOOPBACK), ReceiverPlan(EndpointPlan()), (SENDER,))
 
 Line = tuple[Any, ...]
-Reconcile = Callable[..., Observations]
+Reconcile = Callable[..., Result]
 
 
 @pytest.fixture
 def reconcile(tmp_path: Path) -> Reconcile:
     """Write journals, and reconcile them."""
 
-    def reconciled(*, sender: list[Line], receiver: list[Line], ends: bool = True) -> Observations:
-        reconciler = Reconciler(SCENARIO, tmp_path)
+    def reconciled(*, sender: list[Line], receiver: list[Line], ends: bool = True) -> Result:
+        result = Result(SCENARIO)
+        reconciler = Reconciler(result, tmp_path)
         for worker, lines in ((1, sender), (0, receiver)):
             journal = Journal(tmp_path / layout.journal_name(worker, incarnation=0))
             for line in lines:
@@ -38,7 +40,8 @@ def reconcile(tmp_path: Path) -> Reconcile:
                 journal.note("done")
             journal.close()
             reconciler.read(worker, incarnation=0)
-        return reconciler.reconcile()
+        reconciler.reconcile()
+        return result
 
     return reconciled
 
