@@ -39,6 +39,7 @@ class HeldDevice:
         self.ins: list[Point] = []
         self.unpinned = threading.Event()
         self.marked = Point()
+        self._is_over = False
 
     def pin(self, region: Region) -> HeldDevice:
         region.array[:] = 255  # what must not be sent
@@ -60,6 +61,8 @@ class HeldDevice:
 
     def _begin(self, to: list[Point], work: Callable[[], object]) -> Point:
         to.append(Point(work))
+        if self._is_over:
+            to[-1].end()
         return to[-1]
 
     def has_begun(self, *, ins: int) -> bool:
@@ -70,7 +73,8 @@ class HeldDevice:
             point._ended.wait()
 
     def let_go(self) -> None:
-        """End what is left, so that nothing waits."""
+        """End what is left, and what begins later, so that nothing waits."""
+        self._is_over = True
         for point in [*self.outs, *self.ins]:
             point._ended.set()
 
