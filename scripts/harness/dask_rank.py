@@ -50,20 +50,11 @@ async def timed(client: Any, what: Any) -> tuple[float, Any]:
     return time.perf_counter() - began, done
 
 
-async def balanced(client: Any, what: Any) -> Any:
-    """Compute what stays at the workers, a part at each in turn."""
-    workers = list((await client.scheduler.identity())["workers"])
-    keys = sorted(dask.core.flatten(what.__dask_keys__()), key=str)
-    done = client.persist(what, workers={key: workers[at % len(workers)] for at, key in enumerate(keys)})
-    await wait(done)
-    return done
-
-
 async def rechunk(client: Any, size_bytes: int) -> float:
     """Make columns of rows."""
     side = int((size_bytes / 8) ** 0.5) // PARTITIONS * PARTITIONS
     numbers = da.arange(side * side, chunks=side * side // PARTITIONS, dtype=np.float64)
-    rows = await balanced(client, numbers.reshape(side, side))
+    _, rows = await timed(client, numbers.reshape(side, side))
     seconds, columns = await timed(client, rows.rechunk((side, side // PARTITIONS)))
     sums = await client.compute(columns.sum(axis=0))
     first = np.arange(side, dtype=np.float64)
@@ -76,12 +67,12 @@ async def shuffle(client: Any, size_bytes: int) -> float:
     """Bring rows of a key together."""
     rows = size_bytes // (8 * COLUMNS) // PARTITIONS
     meta = rows_of(0, 0)
-    table = await balanced(client, dd.from_map(rows_of, range(PARTITIONS), rows=rows, meta=meta))
+    _, table = await timed(client, dd.from_map(rows_of, range(PARTITIONS), rows=rows, meta=meta))
     before = await client.compute(table.sum())
     seconds, shuffled = await timed(client, table.shuffle("key"))
     after = await client.compute(shuffled.sum())
     homes = shuffled.map_partitions(lambda part: pd.Series([part["key"].nunique()]), meta=("n", "int64"))
-    distinct, spread = await client.compute([table["key"].nunique(), homes.sum()])
+    distinct, spread = await client.compute(table["key"].nunique()), await client.compute(homes.sum())
     if not before.equals(after) or distinct != spread:
         sys.exit("a row was lost, or a key lies in two partitions")
     return seconds
