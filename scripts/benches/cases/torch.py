@@ -59,7 +59,6 @@ WANTED: Final = (
     Wanted("small_over_gloo_ratio", ">=", 0.5, over="median"),
     Wanted("lossy_over_gloo_ratio", ">=", 3, over="median"),
     Wanted("dead_spine_step_ms", "<=", 100, over="median"),
-    Wanted("ddp_bad_over_placed_ratio", ">", 1, over="median"),
 )
 NEEDS: Final = (Need("torch", EVERYTHING, partial(lacks_library, extra="torch")),)
 SECONDS: Final = 0.0
