@@ -12,6 +12,7 @@ from scripts.benches.cases import (
     card,
     card_fuzz,
     clean,
+    dask,
     devmem,
     ecmp,
     fidelity,
@@ -139,6 +140,7 @@ _TABLE: Final = (
          "namespaces, kernel or relay", volume.rounds, volume.WANTED, frozenset({"seconds", "runs", "directory"}),
          volume.NEEDS, _asked),
     _hosts("torch", "all-reduces of torch.distributed, beside gloo", torch, fabric="veth and relay"),
+    _hosts("dask", "an array rechunk and a table shuffle with 1 % loss, beside tcp://", dask, fabric="kernel or relay"),
     _hosts("python", "the same transfer by aioquic", python),
 )  # fmt: skip
 

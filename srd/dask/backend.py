@@ -81,7 +81,7 @@ class SrdListener(BaseListener):  # type: ignore[misc] # distributed has no type
         self._shared = Shared(endpoint)
         self._shared.take()
         self._bound = endpoint.address
-        self._shared.later(self._accept(self._shared))
+        self._shared.tasks.start(self._accept(self._shared))
 
     async def _accept(self, shared: Shared) -> None:
         while True:
@@ -90,7 +90,7 @@ class SrdListener(BaseListener):  # type: ignore[misc] # distributed has no type
             except SrdError:  # stopped
                 return
             shared.take()
-            shared.later(self._serve(shared, peer))
+            shared.tasks.start(self._serve(shared, peer))
 
     async def _serve(self, shared: Shared, peer: Peer) -> None:
         remote = PREFIX + unparse_host_port(*peer.address)

@@ -7,15 +7,15 @@ outlive the listener.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
 import dask
 from dask.utils import parse_timedelta
 
+from netns.base.tasks import Tasks
 from srd import Endpoint, EndpointConfig, Peer, Plain, ProtocolConfig, Psk
 from srd.secure.keys import read_psk
 
@@ -53,7 +53,7 @@ class Shared:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._users = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks = Tasks()
         self.is_closed = False
 
     def take(self) -> None:
@@ -65,13 +65,7 @@ class Shared:
         self._users -= 1
         if not self._users:
             self.is_closed = True
-            self.later(self.endpoint.close())
-
-    def later(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine, which is kept until it has ended."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self.tasks.start(self.endpoint.close())
 
 
 _connecting: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, Shared]] = WeakKeyDictionary()

@@ -19,12 +19,14 @@ from typing import Any, Final
 import torch
 from torch.distributed import ProcessGroup, ReduceOp
 
-from srd.torch import collectives
+from srd.torch import collectives, staging
+from srd.torch.device import KINDS, Device, Event, common_device
 from srd.torch.group_error import GroupError
 from srd.torch.loop import loop_thread
-from srd.torch.memory import Reduction, block_of
+from srd.torch.memory import Block, Reduction, block_of
 from srd.torch.mesh import Body, Collective, Mesh, Receive
 from srd.torch.rendezvous import Rendezvous, join, listen, own_host, own_leaf
+from srd.torch.staging import Staging
 from srd.torch.work import Work
 
 NAME: Final = "srd"
@@ -35,19 +37,27 @@ CLOSE_S: Final = 5.0
 def _check(tensors: Sequence[Any]) -> None:
     """Raise for a tensor that this backend does not take."""
     for tensor in tensors:
-        if tensor.device.type != "cpu":
+        if tensor.device.type != "cpu" and tensor.device.type not in KINDS:
             raise GroupError(f"device: {tensor.device} is not supported by the backend srd; move the tensor to the CPU")
         if tensor.layout != torch.strided:
             raise GroupError(f"layout: {tensor.layout} is not supported by the backend srd; use dense tensors")
 
 
-class Tensors:
-    """Tensors made contiguous; `write_back` copies what was received to those that were not."""
+def _on_host(tensor: Any) -> Any:
+    """Return a tensor without gaps in this process's memory; itself, if it is one. Waits for its device."""
+    return tensor if tensor.device.type == "cpu" and tensor.is_contiguous() else tensor.detach().cpu().contiguous()
 
-    def __init__(self, tensors: Sequence[Any]) -> None:
+
+class Tensors:
+    """Tensors in this process's memory, without gaps; `write_back` copies what was received to those that were not.
+
+    Tensors of a `device` stay there: it copies itself, through a stage.
+    """
+
+    def __init__(self, tensors: Sequence[Any], *, device: Device | None = None) -> None:
         _check(tensors)
         self._given = tensors
-        self.dense = [tensor if tensor.is_contiguous() else tensor.detach().contiguous() for tensor in tensors]
+        self.dense = [tensor if device is not None else _on_host(tensor) for tensor in tensors]
         self.blocks = [block_of(tensor) for tensor in self.dense]
 
     @property
@@ -62,6 +72,14 @@ class Tensors:
             for dense, given in zip(self.dense, self._given, strict=True):
                 if dense is not given:
                     given.detach().copy_(dense)
+
+
+Stage = tuple[Device, Event]
+"""A device, and the point that the caller's work there had come to."""
+
+
+def _stage(device: Device | None) -> Stage | None:
+    return None if device is None else (device, device.mark())
 
 
 def _op(options: Any) -> Any:
@@ -84,6 +102,7 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
         self._timeout_s = timeout.total_seconds()
         self._name, self._desc = "", ""
         self._closed = False
+        self._stages: dict[Device, Staging] = {}
         _open_groups.add(self)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
@@ -146,13 +165,39 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
         self._loop.loop.call_soon_threadsafe(start)
         return work
 
+    async def _do(
+        self,
+        op: Collective,
+        work: staging.Work,
+        *,
+        sources: Sequence[Block],
+        results: Sequence[Block],
+        stage: Stage | None,
+    ) -> None:
+        """Do a collective of blocks where they lie, or through the stage of their device."""
+        if stage is None:
+            await work(op, sources, results)
+            return
+        device, after = stage
+        if device not in self._stages:
+            self._stages[device] = staged = Staging(self._mesh, device)
+            self._mesh.closing.append(staged)
+        await self._stages[device].run(op, work, sources=sources, results=results, after=after)
+
     # -- collectives --------------------------------------------------------------------------------------------------
 
     def broadcast(self, tensors: Sequence[Any], opts: Any) -> Work:  # noqa: D102
-        data = Tensors(tensors)
+        device = common_device(tensors)
+        data, stage = Tensors(tensors, device=device), _stage(device)
+        is_root = self._mesh.rank == opts.rootRank
+
+        async def work(op: Collective, sources: Sequence[Block], results: Sequence[Block]) -> None:
+            await collectives.broadcast(op, [*sources, *results][0], root=opts.rootRank)
 
         async def body(op: Collective) -> None:
-            await collectives.broadcast(op, data.blocks[opts.rootTensor], root=opts.rootRank)
+            block = [data.blocks[opts.rootTensor]]
+            sources, results = (block, []) if is_root else ([], block)
+            await self._do(op, work, sources=sources, results=results, stage=stage)
 
         return self._run("broadcast", body, tensors, options=opts, into=data)
 
@@ -163,12 +208,19 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
         return self._all_reduce("all_reduce_coalesced", tensors, opts)
 
     def _all_reduce(self, name: str, tensors: Sequence[Any], opts: Any) -> Work:
-        data = Tensors([_real(tensor) for tensor in tensors])
+        device = common_device(tensors)
+        data, stage = Tensors([_real(tensor) for tensor in tensors], device=device), _stage(device)
         reductions = [Reduction(_op(opts), tensor.dtype) for tensor in data.dense]
 
         async def body(op: Collective) -> None:
             for block, reduction in zip(data.blocks, reductions, strict=True):
-                await collectives.all_reduce(op, block, reduction)
+
+                async def work(
+                    op: Collective, _: object, results: Sequence[Block], reduction: Reduction = reduction
+                ) -> None:
+                    await collectives.all_reduce(op, results[0], reduction)
+
+                await self._do(op, work, sources=[block], results=[block], stage=stage)
                 op = self._mesh.collective()
 
         return self._run(name, body, tensors, options=opts, into=data)
@@ -208,14 +260,18 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
         return self.all_gather_single_coalesced([output], [given], opts)
 
     def all_gather_single_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Work:  # noqa: D102
-        own, results = Tensors(inputs), Tensors(outputs)
+        device = common_device([*inputs, *outputs])
+        own, results, stage = Tensors(inputs, device=device), Tensors(outputs, device=device), _stage(device)
         self._check_multiples(outputs, inputs)
+
+        async def work(op: Collective, sources: Sequence[Block], results: Sequence[Block]) -> None:
+            await collectives.all_gather(op, sources[0], results)
 
         async def body(op: Collective) -> None:
             for block, whole in zip(own.blocks, results.blocks, strict=True):
                 length = block.length
                 parts = [whole.part(rank * length, (rank + 1) * length) for rank in range(op.size)]
-                await collectives.all_gather(op, block, parts)
+                await self._do(op, work, sources=[block], results=parts, stage=stage)
                 op = self._mesh.collective()
 
         return self._run("all_gather_single", body, outputs, options=opts, into=results)
@@ -268,13 +324,21 @@ class ProcessGroupSRD(ProcessGroup):  # type: ignore[misc] # torch has no types 
 
     def reduce_scatter_single_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None) -> Work:  # noqa: D102
         self._check_multiples(inputs, outputs)
-        results, sources = Tensors([_real(each) for each in outputs]), Tensors([_real(each) for each in inputs])
+        device = common_device([*inputs, *outputs])
+        results, sources = (Tensors([_real(each) for each in side], device=device) for side in (outputs, inputs))
+        stage = _stage(device)
         reductions = [Reduction(_op(opts), tensor.dtype) for tensor in results.dense]
 
         async def body(op: Collective) -> None:
             for block, whole, reduction in zip(results.blocks, sources.blocks, reductions, strict=True):
                 parts = whole.split(op.size, item_bytes=reduction.item_bytes)
-                await collectives.reduce_scatter(op, parts, block, reduction)
+
+                async def work(
+                    op: Collective, sources: Sequence[Block], results: Sequence[Block], reduction: Reduction = reduction
+                ) -> None:
+                    await collectives.reduce_scatter(op, sources, results[0], reduction)
+
+                await self._do(op, work, sources=parts, results=[block], stage=stage)
                 op = self._mesh.collective()
 
         return self._run("reduce_scatter_single", body, outputs, options=opts, into=results)

@@ -141,7 +141,9 @@ class Mesh:
         self._running: asyncio.Task[None] | None = None
         self._receives: list[Receive] = []
         self._envelopes: list[Envelope] = []
-        self.watch: Closable | None = None
+        self.closing: list[Closable] = []  # in this order, when the group is closed
+        self.stop_waiting: Callable[[], None] | None = None
+        """Ends what the running collective waits for that is no other rank: its device."""
         self._registrations = None if endpoint is None else Registrations(endpoint)
 
     # -- collectives --------------------------------------------------------------------------------------------------
@@ -265,6 +267,8 @@ class Mesh:
         for link in self.links.values():
             link.fail(error)
         self._fail_receives(error, rank=None)
+        if self.stop_waiting is not None:
+            self.stop_waiting()
 
     def _fail_receives(self, error: GroupError, *, rank: int | None) -> None:
         failed = [each for each in self._receives if rank is None or each.rank == rank]
@@ -278,5 +282,5 @@ class Mesh:
             self.error = GroupError("the process group is closed")
         if self.endpoint is not None:
             await self.endpoint.close()
-        if self.watch is not None:  # the others must hear first that this rank has left
-            self.watch.close()
+        for each in self.closing:  # the others must hear first that this rank has left
+            each.close()

@@ -129,6 +129,7 @@ async def join(
         raise GroupError(f"{names} did not come within {timeout_s:g} s") from None
     except SrdError as error:
         raise GroupError(f"rank {rank} at {hosts[rank]} cannot join: {error}") from error
-    mesh.watch = watch or Watch(hosts[rank], token=entries[0]["watch_token"])
-    mesh.watch.begin(mesh, host=hosts[0], port=entries[0]["watch_port"])
+    watch = watch or Watch(hosts[rank], token=entries[0]["watch_token"])
+    mesh.closing.append(watch)
+    watch.begin(mesh, host=hosts[0], port=entries[0]["watch_port"])
     return mesh

@@ -18,10 +18,10 @@ import secrets
 import socket
 import time
 import weakref
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
+from netns.base.tasks import Tasks
 from srd.torch.group_error import GroupError
 from srd.torch.mesh import Mesh
 
@@ -62,7 +62,7 @@ class Watch:
         """Listen at `host`, without a token: at rank 0. Raises OSError."""
         self.token = token or secrets.token_hex(TOKEN_BYTES)
         self.port = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._listening: socket.socket | None = None
         if not token:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -72,14 +72,9 @@ class Watch:
     def begin(self, mesh: Mesh, *, host: str, port: int) -> None:
         """Watch the ranks of a group; `host` and `port`: of rank 0."""
         if self._listening is not None:
-            self._start(self._accept(mesh, self._listening))
+            self._tasks.start(self._accept(mesh, self._listening))
         elif port:
-            self._start(self._connect(mesh, host, port))
-
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._connect(mesh, host, port))
 
     async def _accept(self, mesh: Mesh, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -89,7 +84,7 @@ class Watch:
             except OSError:  # of one connection, or too many files
                 await asyncio.sleep(RETRY_S)
                 continue
-            self._start(self._serve(mesh, _ours(sock)))
+            self._tasks.start(self._serve(mesh, _ours(sock)))
 
     async def _serve(self, mesh: Mesh, sock: socket.socket) -> None:
         with sock:
@@ -132,8 +127,7 @@ class Watch:
 
     def close(self) -> None:
         """End all connections."""
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         if self._listening is not None:
             self._listening.close()
 

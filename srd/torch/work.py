@@ -94,7 +94,9 @@ class Work(TorchWork):  # type: ignore[misc] # torch has no types here
         """Return a torch Future of the tensors."""
         with self._lock:
             if self._future is None:
-                self._future = torch.futures.Future()
+                # Without its devices it refuses their tensors.
+                gpus = {tensor.device for tensor in self._results if tensor.device.type == "cuda"}
+                self._future = torch.futures.Future(devices=[*gpus])
                 if self._ended:
                     self._future.set_result(self._results)
             future = self._future

@@ -16,6 +16,10 @@ what each link carries in a ring.
 one from then on. `gloo_dead_spine_s`: the same of gloo, or how long it took until it ended with an error, or was
 stopped after 45 s (`gloo_dead_spine_ended`, `gloo_dead_spine_hung`: 1).
 
+`ddp_placed_step_ms`: the median step of a training by DDP of four ranks on the lab of `scripts/bench placement-ring`,
+where `netns.placement` puts them, in one rack; `ddp_bad_step_ms`: with one in each block, as placed by a scheduler that
+ignores the network; `ddp_bad_over_placed_ratio`.
+
 Ranks and relay share the machine's cores, so other load adds to all times; ratios are of one round.
 """
 
@@ -34,10 +38,13 @@ from typing import Final
 
 from netns.children import Output
 from netns.errors import RankError
+from netns.examples import file_named
 from netns.faults.faults import fail
 from netns.lab.lab import Lab
 from netns.launcher import Launcher
+from netns.topology.file import read_topology
 from netns.topology.model import Topology, leaf_spine, reference
+from scripts.benches.cases.placement_ring import placements
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.harness.congestion import set_algorithm
 from scripts.harness.needs import EVERYTHING, Need, lacks_library
@@ -67,6 +74,9 @@ CUT_AFTER: Final = 20
 """Steps before the link fails."""
 JOB_S: Final = 120.0
 CUT_S: Final = 45.0
+DDP_STEPS: Final = 15
+DDP_PLACEMENTS: Final = {"placed": "required", "bad": "bad"}
+"""As `placement_ring` calls them."""
 BBR: Final = "bbr"
 
 
@@ -103,6 +113,12 @@ def rounds(count: int, _seconds: float) -> Iterator[Round]:
             with Lab.up(topology(f"bench-torch-{os.getpid()}", spread=True, loss=False)) as lab:
                 set_algorithm(lab, lab.topology.hosts, name=CUBIC)
                 found[backend] |= dead_spine(lab, backend)
+        topology_of_racks = replace(read_topology(file_named("cluster")), name=f"bench-torch-{os.getpid()}", seed=1)
+        with Lab.up(topology_of_racks, backend="relay") as lab:
+            set_algorithm(lab, lab.topology.hosts, name=CUBIC)
+            for backend in turn:
+                found[backend] |= ddp_steps_ms(lab, backend)
+        found["srd"]["ddp_bad_over_placed_ratio"] = found["srd"]["ddp_bad_step_ms"] / found["srd"]["ddp_placed_step_ms"]
         yield Round(number + 1, found["srd"] | ratios(found["srd"], found["gloo"]), {"gloo": found["gloo"]})
 
 
@@ -164,6 +180,25 @@ def ratios(ours: Figures, gloo: Figures) -> dict[str, float]:
         "bare_over_gloo_ratio": worst("bare", BARE, large=True),
         "lossy_over_gloo_ratio": over_gloo("lossy", 2, "4MiB"),
     }
+
+
+def ddp_steps_ms(lab: Lab, backend: str) -> dict[str, float]:
+    """Train with ranks near each other, and far apart; return the median step of each."""
+    hosts = placements(lab.topology)
+    found: dict[str, float] = {}
+    command = [sys.executable, "-m", "scripts.harness.torch_rank", backend, "train", "--steps", str(DDP_STEPS)]
+    for name, placement in DDP_PLACEMENTS.items():
+        seconds: list[float] = []
+
+        def on_line(rank: int, stream: Output, line: str, seconds: list[float] = seconds) -> None:
+            step = json.loads(line) if stream == "stdout" and rank == 0 else {}
+            if step.get("event") == "step":
+                seconds.append(step["seconds"])
+
+        with Launcher.start(lab, hosts=hosts[placement], command=command, env=environment()) as job:
+            job.wait(on_line=on_line, timeout_s=JOB_S)
+        found[f"ddp_{name}_step_ms"] = 1e3 * median(seconds)
+    return found
 
 
 def dead_spine(lab: Lab, backend: str) -> dict[str, float]:

@@ -27,6 +27,7 @@ from srd.proto.base.security import CredentialCheck, PacketProtection, Secured, 
 from srd.proto.config import ProtocolConfig
 from srd.proto.endpoint.admission import Admission
 from srd.proto.endpoint.handshake import Opening, accept, refusal_of
+from srd.proto.endpoint.keepalive import REFUSED_S
 from srd.proto.endpoint.peer import PeerCore
 from srd.proto.endpoint.peer_state import PeerState
 from srd.proto.endpoint.stateless import StatelessResponder
@@ -554,11 +555,17 @@ class EndpointCore:
         return bool(self._unconfirmed) and self._hosts.get(host_of(address), 0) < self._config.max_peers_per_address
 
     def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
-        """Process ICMP "port unreachable" from `address`. It has an effect only while a peer is being opened."""
+        """Process ICMP "port unreachable" from `address`: no peer is there; a peer that was there may have died."""
         for opening in list(self._openings.values()):
             if opening.address == address:
                 status, reason = Status.LOCAL_ERROR_UNREACH_REMOTE, "nothing listens there (port unreachable)"
                 self._end_opening(opening, status, reason=reason, now=now)
+        if self._config.unresponsive_after_s <= REFUSED_S:
+            return
+        for peer in self._peers.values():
+            if peer.address == address:
+                peer.on_refused()
+                self._after(peer, now=now)
 
     def handle_icmp_too_big(self, address: Address, *, size_bytes: int) -> None:
         """Process ICMP "packet too big" about `address`: a link on the way passes datagrams of `size_bytes` at most.

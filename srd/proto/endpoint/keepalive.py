@@ -12,7 +12,9 @@
    other.
 5. Where packets come, also from another address that is valid, and nothing is answered for `MOVE_ROUNDS` rounds, the
    peer has moved there (`paths.validation`). As soon as there is such an address an answer is asked for (`ask`).
-6. While the receiver is not ready, or its grant was lost, probes begin soon, with exponential back-off.
+6. Where an ICMP error says that the peer's port is closed, as it is when its process has died, the timeout is
+   `REFUSED_S` at most, until a packet comes. Such an error may be forged: it cannot end a peer that answers.
+7. While the receiver is not ready, or its grant was lost, probes begin soon, with exponential back-off.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ PROBE_RTTS: Final = 1.5
 """Smallest interval of keepalive probes, in round trips: the answer to the last one is due before the next is sent."""
 SILENCE_RTTS: Final = 6
 """Smallest time after which a peer is unresponsive, in round trips: four of these intervals, as with the defaults."""
+REFUSED_S: Final = 1.0
+"""The default of `unresponsive_after_s`. A longer one is for a process that is busy, and this one seems to be gone."""
 IDLE_PROBE_S: Final = 0.005
 """Keepalive interval of an idle peer, times the number of peers: it bounds the total rate of keepalive probes, so that
 each of 10,000 idle peers is probed every 50 s."""
@@ -49,8 +53,8 @@ class Keepalive:
     """`on_packet` for all that arrives; `poll_round` at `probe_at`, then `take_probe`."""
 
     __slots__ = (
-        "_active_peers", "_asks", "_awaits_packet", "_config", "_max_rtt_s", "_opened_at", "_probed_at", "_probes_due",
-        "_receiver", "_rounds", "_sender", "_unanswered_since", "last_packet_at",
+        "_active_peers", "_asks", "_awaits_packet", "_config", "_is_refused", "_max_rtt_s", "_opened_at", "_probed_at",
+        "_probes_due", "_receiver", "_rounds", "_sender", "_unanswered_since", "last_packet_at",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +78,7 @@ class Keepalive:
         self._rounds = 0  # of probes without an answer
         self._probes_due = 0  # probes of the current round that are still to be sent
         self._asks = False  # whether only an answer is a sign of life, though all data is acknowledged
+        self._is_refused = False  # whether its port was said to be closed, and no packet has come since
         self._awaits_packet = False  # whether the responder's first packet is still to come
         self._opened_at = now
         self._max_rtt_s = max_rtt_s  # the longest that the round trip can be; infinite before a packet has shown it
@@ -89,6 +94,7 @@ class Keepalive:
     def on_packet(self, *, is_answer: bool = False, now: float) -> None:
         """Note that a packet arrived. `is_answer`: it shows that the other end receives what is sent to it."""
         self.last_packet_at = now
+        self._is_refused = False
         if not is_answer and (self._asks or self._sender.awaits_ack):
             return
         if self._max_rtt_s == math.inf and now > self._opened_at:
@@ -100,6 +106,10 @@ class Keepalive:
     def ask(self, *, now: float) -> None:
         """Probe now, since a packet has come from elsewhere: only an answer is a sign of life from here on."""
         self.last_packet_at, self._asks = now, True
+
+    def on_refused(self) -> None:
+        """Note that the peer's port seems to be closed."""
+        self._is_refused = True
 
     def on_moved(self, *, now: float) -> None:
         """Note that the peer has another address, which is probed now, and has as long to answer."""
@@ -116,7 +126,8 @@ class Keepalive:
     def unresponsive_after_s(self) -> float:
         """How long a peer may be silent."""
         longest_s = min(SILENCE_RTTS * self._longest_rtt_s, self._config.handshake_timeout_s)
-        return max(self._config.unresponsive_after_s, longest_s)
+        limit_s = self._config.unresponsive_after_s
+        return max(min(limit_s, REFUSED_S) if self._is_refused else limit_s, longest_s)
 
     def is_unresponsive(self, *, now: float) -> bool:
         """Whether enough rounds of probes were left unanswered for long enough."""

@@ -294,6 +294,10 @@ class PeerCore:
         self._keepalive.on_packet(is_answer=is_answer, now=now)
         self.sender.queue.fail_unready()
 
+    def on_refused(self) -> None:
+        """Note that an ICMP error says that its port is closed."""
+        self._keepalive.on_refused()
+
     def _handle_pull_request(self, request: PullRequest, *, now: float) -> None:
         """Process a request to send."""
         self._keepalive.on_packet(now=now)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from srd.dask.backend import SrdBackend  # noqa: E402
 from tests.patience import PATIENCE_S  # noqa: E402
 from tests.srd.lossy import relay  # noqa: E402
 
+ROOT = Path(__file__).resolve().parents[3]
 Handler = Callable[[Any], Awaitable[None]]
 
 
@@ -260,3 +263,22 @@ async def test_a_cluster__computes_and_moves_arrays_between_workers() -> None:
         array = client.submit(np.full, 5_000_000, 3, workers=[first])
         total = client.submit(np.sum, array, workers=[second])
         assert await total.result() == 15_000_000
+
+
+async def test_a_process_that_is_killed__is_missed_long_before_a_silent_one() -> None:
+    """The kernel of its host says that its ports are closed."""
+    program = Path(__file__).with_name("listening.py")
+    with dask.config.set({"distributed.comm.timeouts.tcp": "1000s"}):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(program), stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+        assert process.stdout is not None
+        comm = await connect((await process.stdout.readline()).decode().strip())
+        await comm.write("are you there?")
+        assert await comm.read() == "are you there?"
+        process.kill()
+        await process.wait()
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(CommClosedError, match="no packet for"):
+                await comm.read()
+        assert comm.closed()

@@ -17,9 +17,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-t
 
 import torch.distributed as dist  # noqa: E402
 
-from srd.torch import GroupError  # noqa: E402 - and it registers the backend
-from srd.torch.mesh import leaf_and_column  # noqa: E402
+from srd.torch import GroupError, memory, staging  # noqa: E402 - and it registers the backend
+from srd.torch.device import KINDS as kinds  # noqa: E402, N811
+from srd.torch.mesh import Mesh, leaf_and_column  # noqa: E402
 from srd.torch.rendezvous import UNRESPONSIVE_AFTER_S  # noqa: E402
+from srd.torch.staging import Staging  # noqa: E402
 from srd.torch.transfers import _HEADER, EAGER_WINDOW_BYTES, Envelope, Link  # noqa: E402
 from srd.torch.watch import SILENT_S, _sockets  # noqa: E402
 from srd.torch.work import Work  # noqa: E402
@@ -32,12 +34,17 @@ __all__ = [
     "Envelope",
     "GroupError",
     "Link",
+    "Mesh",
+    "Staging",
     "Work",
     "_sockets",
     "dist",
     "header",
+    "kinds",
     "leaf_and_column",
+    "memory",
     "run",
+    "staging",
     "torch",
 ]
 

@@ -15,6 +15,7 @@ from srd.proto.endpoint.keepalive import (
     PROBE_RTTS,
     PROBES_BEFORE_END,
     PROBES_SPREAD,
+    REFUSED_S,
     SILENCE_RTTS,
 )
 from srd.proto.endpoint.peer_state import PeerState
@@ -189,6 +190,37 @@ def test_poll_control__blocked_on_credit_and_dead(delay_us: int) -> None:
     assert end is not None, f"{sent} packets in {now - died_at:.3f} s, and no end"
     assert end.status is Status.LOCAL_ERROR_UNRESP_REMOTE
     assert now - died_at <= 1.1
+
+
+PATIENT = ProtocolConfig(unresponsive_after_s=30)
+
+
+def test_handle_icmp_unreachable__a_dead_peer_is_not_waited_for() -> None:
+    network = Network(seed=1, config=PATIENT)
+    at_a, _ = network.connect()
+    network.run(seconds=0.01)
+    peer = network.a.core.peer(at_a)
+    died_at = network.now
+    network.b.alive = False
+    network.run(seconds=0.3)  # a keepalive probe finds the port closed
+    network.a.core.handle_icmp_unreachable(peer.address, now=network.now)
+    network.run(until=lambda: bool(ended(network.a)), seconds=40)
+    assert [end.status for end in ended(network.a)] == [Status.LOCAL_ERROR_UNRESP_REMOTE]
+    assert 0.9 <= network.now - died_at <= REFUSED_S + 0.3
+
+
+def test_handle_icmp_unreachable__that_is_forged_ends_no_peer_that_answers() -> None:
+    network = Network(seed=1, config=PATIENT)
+    at_a, _ = network.connect()
+    for _ in range(50):
+        network.a.core.handle_icmp_unreachable(network.a.core.peer(at_a).address, now=network.now)
+        network.run(seconds=0.4)
+    network.run(seconds=0.5)  # a packet came
+    network.b.alive = False
+    network.run(seconds=20)  # as if its interpreter were held
+    network.b.alive = True
+    network.run(seconds=20)
+    assert not ended(network.a)
 
 
 def test_seems_elsewhere__only_after_whole_intervals() -> None:
