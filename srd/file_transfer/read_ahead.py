@@ -85,14 +85,6 @@ class ReadAhead:
                 return []
             await self._changed.wait()
 
-    async def drain(self, check: Callable[[], None]) -> None:
-        """Wait until all slots are free."""
-        while True:
-            check()
-            if len(self._free) == SLOTS:
-                return
-            await self._changed.wait()
-
     @property
     def _is_at_end(self) -> bool:
         end = self._end_index

@@ -33,11 +33,6 @@ class EventQueue:
         self._order += 1
         heappush(self._heap, (max(at_ns, self.now_ns), self._order, action))
 
-    @property
-    def next_at_ns(self) -> int | None:
-        """The time of the next action; None if none is scheduled."""
-        return self._heap[0][0] if self._heap else None
-
     def run(self, *, until_ns: int, done: Callable[[], bool] | None = None) -> bool:
         """Execute actions up to `until_ns`, included, or until `done()` is true; it is checked after each time.
 

@@ -36,7 +36,7 @@ from netns.faults.schedule import ScheduledEvent
 from netns.lab.plan import shape_seed
 from netns.netem.changes import AnyShape, Change, with_change, without_change
 from netns.netem.shape import Shape
-from netns.topology.addressing import Addressing, IpVersion, addressing
+from netns.topology.addressing import IpVersion, addressing
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Topology
 
 Receive = Callable[[list[Packet], int], None]
@@ -137,15 +137,8 @@ class VirtualFabric:
     def address(self, host: str, *, version: IpVersion = 4) -> str:
         """The host's main address, reached over all spines, as in the other backends. Raises TopologyError."""
         self.topology.switch_of(host)
-        return self._addressing(version).main[host]
-
-    def pinned_addresses(self, host: str, *, version: IpVersion = 4) -> Mapping[str, str]:
-        """Spine -> the host's address whose traffic, in both directions, crosses only that spine."""
-        self.topology.switch_of(host)
-        return dict(self._addressing(version).pinned[host])
-
-    def _addressing(self, version: IpVersion) -> Addressing:
-        return self._forwarding.addresses.get(version) or addressing(self.topology, version=version)
+        known = self._forwarding.addresses.get(version) or addressing(self.topology, version=version)
+        return known.main[host]
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Virtual link (FROM>TO) -> packets and bytes that left it, and its counts of drops, marks and the like.

@@ -8,7 +8,7 @@ stable interface either.
 A router does not use links without carrier. With hash-threshold, its other flows may move then; in resilient groups
 they stay. Flows return to a recovered neighbour at once (Linux waits until they are idle).
 
-Traffic to or from a pinned address stays in the plane of its spine, as with the routing rules of the other backends.
+Hosts have their main addresses here; those of the other backends that are pinned to a spine do not exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from netns.lab.operations import RESILIENT_BUCKETS
 from netns.lab.plan import derive_seed
 from netns.topology.addressing import addressing, versions
 from netns.topology.model import Topology
-from netns.topology.routing import next_hops, planes
+from netns.topology.routing import next_hops
 
 MOST_HOPS: Final = 16
 """Links between switches that a packet may cross before its TTL is used up: it matters in loops only."""
@@ -36,19 +36,14 @@ class Forwarding:
         self.addresses = {version: addressing(topology, version=version) for version in versions(topology)}
         self._switch_of = {host: topology.links_of[host][0].other(host) for host in topology.hosts}
         self._owner: dict[str, str] = {}
-        self._spine: dict[str, str] = {}
         for addresses in self.addresses.values():
             self._owner |= {address: host for host, address in addresses.main.items()}
-            for host, pinned in addresses.pinned.items():
-                self._owner |= dict.fromkeys(pinned.values(), host)
-                self._spine |= {address: spine for spine, address in pinned.items()}
         self.dead: set[frozenset[str]] = set()
         """Links without carrier, as pairs of nodes: the routers at both ends use their other links."""
         self.bounces = False
         """Whether a router with no next hop left sends to any other switch, as by a default route or local repair: up
         again what has come down. The others do not know, so packets may go in loops."""
-        self._avoiding = planes(topology)
-        self._tables: dict[tuple[str, str | None], Mapping[str, tuple[str, ...]]] = {}
+        self._tables: dict[str, Mapping[str, tuple[str, ...]]] = {}  # by leaf
         self._keys = {
             switch.name: derive_seed(topology.seed, label=f"{switch.name}/ecmp").to_bytes(4, "big")
             for switch in topology.switches
@@ -70,7 +65,7 @@ class Forwarding:
         if first == last:
             raise TopologyError(f"flow {source} to {destination}: both are {first}, and the fabric is not in between")
         leaf = self._switch_of[last]
-        table = self._table(leaf, spine=self._spine.get(destination) or self._spine.get(source))
+        table = self._table(leaf)
         text = f"{source} {destination} 17 {source_port} {destination_port}".encode()
         way = [first, self._switch_of[first]]
         while way[-1] != leaf:
@@ -106,11 +101,10 @@ class Forwarding:
         owner = neighbours[bucket % len(neighbours)]
         return owner if owner in alive else alive[bucket // len(neighbours) % len(alive)]
 
-    def _table(self, leaf: str, *, spine: str | None) -> Mapping[str, tuple[str, ...]]:
-        table = self._tables.get((leaf, spine))
+    def _table(self, leaf: str) -> Mapping[str, tuple[str, ...]]:
+        table = self._tables.get(leaf)
         if table is None:
-            avoiding = self._avoiding[spine] if spine is not None else frozenset[str]()
-            table = self._tables[leaf, spine] = next_hops(self._topology, towards=leaf, avoiding=avoiding)
+            table = self._tables[leaf] = next_hops(self._topology, towards=leaf)
         return table
 
 

@@ -21,7 +21,6 @@ def test_run__in_order_of_time_then_of_setting(times: list[int]) -> None:
     expected = sorted(enumerate(times), key=lambda item: (item[1], item[0]))
     assert log == [(str(index), at_ns) for index, at_ns in expected]
     assert events.now_ns == 20
-    assert events.next_at_ns is None
 
 
 def test_run__stops_at_its_bound_and_continues() -> None:
@@ -30,7 +29,6 @@ def test_run__stops_at_its_bound_and_continues() -> None:
         events.at(at_ns, note(log, "x"))
     assert not events.run(until_ns=10)
     assert log == [("x", 5), ("x", 10)]
-    assert events.next_at_ns == 11
     events.run(until_ns=11)
     assert log[-1] == ("x", 11)
 

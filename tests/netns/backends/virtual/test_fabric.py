@@ -165,15 +165,6 @@ def test_bad_flow() -> None:
         fabric.attach("h1", swallow)
 
 
-def test_pinned_addresses__cross_their_spine_only() -> None:
-    fabric = VirtualFabric(leaf_spine(spines=4))
-    pinned = fabric.pinned_addresses("h2")["spine3"]
-    for port in range(50):
-        flow = fabric.flow(fabric.address("h1"), source_port=port, destination=pinned, destination_port=1)
-        fabric.send(flow, length_bytes=100, content=None)
-    assert fabric.links["leaf1", "spine3"].packets == 50
-
-
 def send(fabric: VirtualFabric, flow: PacketFlow, content: object, _now_ns: int) -> None:
     fabric.send(flow, length_bytes=100, content=content)
 

@@ -64,13 +64,6 @@ def test_route__depends_on_every_part_of_the_tuple_and_on_the_seed() -> None:
     assert len(by_port) == 4
 
 
-def test_route__pinned_addresses_keep_to_their_spine() -> None:
-    forwarding = Forwarding(FABRIC)
-    pinned = forwarding.addresses[4].pinned["h3"]["spine3"]
-    assert set(spines(forwarding, source="10.0.1.1", destination=pinned)) == {"spine3"}
-    assert set(spines(forwarding, source=pinned, destination="10.0.1.1")) == {"spine3"}
-
-
 def test_route__under_one_switch() -> None:
     route = Forwarding(FABRIC).route("10.0.1.1", source_port=1, destination="10.0.1.2", destination_port=1)
     assert route == ("h1", "leaf1", "h2")
@@ -89,8 +82,6 @@ def test_route__ipv6_has_hashes_of_its_own() -> None:
     taken = spines(forwarding, source="fd53:5244:0:1::1", destination="fd53:5244:0:2::1")
     assert max(Counter(taken).values()) < 1.5 * 256 / 4
     assert taken != spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
-    pinned = forwarding.addresses[6].pinned["h3"]["spine3"]
-    assert set(spines(forwarding, source="fd53:5244:0:1::1", destination=pinned)) == {"spine3"}
 
 
 @pytest.mark.parametrize(("ecmp", "stay"), [("hash-threshold", False), ("resilient", True)])
