@@ -212,7 +212,7 @@ class Endpoint:
                     raise SrdError(self._end_reason or "the endpoint accepts no more peers")
                 await self._arrived.wait()
             number = next(iter(self._incoming))
-            self._engine.accepted(number)
+            self._engine.core.accepted(number)
             peer = self._incoming.pop(number)
             try:
                 if authorize is None or authorize(peer.identity):
@@ -227,10 +227,10 @@ class Endpoint:
 
         Peers that were not accepted yet are closed, and `accept` raises SrdError.
         """
-        self._engine.stop_accepting()
+        self._engine.core.stop_accepting()
         self._rejects_incoming = True
         for number, peer in self._incoming.items():
-            self._engine.accepted(number)
+            self._engine.core.accepted(number)
             self._close_peer_later(peer)
         self._incoming.clear()
         self._arrived.notify()
@@ -351,12 +351,12 @@ class Endpoint:
             self._engine,
             number=event.peer,
             address=event.address,
-            core=self._engine.peer(event.peer),
+            core=self._engine.core.peer(event.peer),
             inbox=inbox,
             incoming=event.incoming,
         )
         if event.incoming and self._rejects_incoming:
-            self._engine.accepted(event.peer)
+            self._engine.core.accepted(event.peer)
             self._close_peer_later(peer)
             return
         if event.incoming:
@@ -395,7 +395,7 @@ class Endpoint:
                     self._ended_peers.unresponsive_remote_events += event.status is Status.LOCAL_ERROR_UNRESP_REMOTE
                 if event.peer in self._incoming and not inbox.has_unreceived:
                     del self._incoming[event.peer]
-                    self._engine.accepted(event.peer)  # frees its slot in the accept queue
+                    self._engine.core.accepted(event.peer)  # frees its slot in the accept queue
             elif (future := self._opening.pop(event.peer, None)) and not future.done():
                 future.set_exception(PeerError(event.reason, status=event.status))
 

@@ -30,14 +30,12 @@ from netns.base.addresses import host_port_text
 from srd.config import EndpointConfig
 from srd.errors import NoRouteError, SrdError, UsageError
 from srd.io.addresses import canonical, host_text
-from srd.io.allowance import AllowanceExceeded
 from srd.io.driver import Driver
 from srd.io.socket import IP_UDP_BYTES, is_wildcard, open_socket, route_to, socket_id
 from srd.io.syscalls import Address
 from srd.names import MAPPED
 from srd.proto.base.security import CredentialCheck
 from srd.proto.endpoint.core import EndpointCore
-from srd.proto.endpoint.peer import PeerCore
 from srd.proto.events import Event, Extent, MessageAborted, PeerEnded, PeerOpened
 from srd.proto.memory import Inbox, Memory
 from srd.proto.trace import PortBound, Trace
@@ -88,17 +86,17 @@ class Engine:
             self.trust = config.security.open(socket_id=socket_id(bound))
             secure = self.trust.handshakes is not None
             # First what may reject the configuration, then what has to be released.
-            self._core = self._new_core(accepting=accepting, memory=memory, inbox=inbox, trace=trace, answers=answers)
+            self.core = self._new_core(accepting=accepting, memory=memory, inbox=inbox, trace=trace, answers=answers)
             self._region = Region(config.receive_region_bytes, name="srd-receive")
             self.queues = RxQueueTable(
                 config,
                 self._region,
                 first=sockets[0],
-                contexts=self._core.contexts,
-                protections=self._core.protections if secure else None,
+                contexts=self.core.contexts,
+                protections=self.core.protections if secure else None,
             )
-            self._driver = Driver(
-                self._core,
+            self.driver = Driver(
+                self.core,
                 sockets=sockets,
                 queue=self.queues.host,
                 secure=secure,
@@ -109,7 +107,7 @@ class Engine:
                 on_event=self._take_event if trace is None else self._take_traced_event,
                 on_failure=self._fail,
             )
-            self.queues.start(self._driver)
+            self.queues.start(self.driver)
             opened.pop_all()  # the driver closes them from now on
 
     def _new_core(
@@ -167,114 +165,71 @@ class Engine:
         if not is_wildcard(self._bound_host):
             source_host = self._bound_host
         sources = [(source_host, port) for port in self._ports]
-        number = self._core.connect(
+        number = self.core.connect(
             address, sizes=sizes, sources=sources, check_credential=check_credential, now=time.monotonic()
         )
-        self._driver.wake()
+        self.driver.wake()
         return number
-
-    def stop_accepting(self) -> None:
-        """Refuse the peers that others would open from now on; those that are open stay."""
-        self._core.stop_accepting()
-
-    def accepted(self, peer: int) -> None:
-        """Note that the application has accepted an incoming peer, or never will: it stops counting as waiting."""
-        self._core.accepted(peer)
-
-    def peer(self, number: int) -> PeerCore:
-        """Return the core's state of a peer; its counters can be read after the peer has ended, too."""
-        return self._core.peer(number)
-
-    @property
-    def peers(self) -> list[int]:
-        """Numbers of the peers that have not ended, whether open yet or not."""
-        return self._core.open_peers
 
     def close_peer(self, peer: int) -> None:
         """Close a peer in an orderly way, after what was posted; PeerEnded follows."""
         with suppress(UsageError):  # the peer has ended
-            self._core.close(peer, now=time.monotonic())
-            self._driver.wake()
+            self.core.close(peer, now=time.monotonic())
+            self.driver.wake()
 
     def flush_peer(self, peer: int) -> None:
         """End a peer's open requests with FLUSHED."""
-        self._core.flush(peer, now=time.monotonic())
-        self._driver.wake()
+        self.core.flush(peer, now=time.monotonic())
+        self.driver.wake()
 
     def fail_peer(self, peer: int, *, reason: str) -> None:
         """End a peer that has sent what no conforming one does, as the core ends those that violate the protocol."""
-        self._core.abandon(peer, status=Status.REMOTE_ERROR_ABORT, reason=reason, now=time.monotonic())
-        self._driver.wake()
+        self.core.abandon(peer, status=Status.REMOTE_ERROR_ABORT, reason=reason, now=time.monotonic())
+        self.driver.wake()
 
     def abandon(self, peers: Sequence[int]) -> None:
         """Close peers at once, without waiting for the other end to confirm; open requests end with FLUSHED."""
         now = time.monotonic()
         for peer in peers:
             self.close_peer(peer)
-            self._core.flush(peer, now=now)
+            self.core.flush(peer, now=now)
         for _ in peers[::CLOSES_PER_TURN]:
-            self._driver.flush()
+            self.driver.flush()
         for peer in peers:
-            self._core.abandon(peer, status=Status.OK, reason="closed; the other end did not confirm", now=now)
-        self._driver.flush()
+            self.core.abandon(peer, status=Status.OK, reason="closed; the other end did not confirm", now=now)
+        self.driver.flush()
 
     # -- requests -----------------------------------------------------------------------------------------------
 
     def post(self, peer: int, wr: WorkRequest) -> None:
         """Post a work request, with addresses of this process; see `EndpointCore.post`."""
-        self._core.post(peer, wr)
-        self._driver.wake()
+        self.core.post(peer, wr)
+        self.driver.wake()
 
     def post_batch(self, peer: int, batch: BatchRequest) -> None:
         """Post a batch of sends, with addresses of this process; see `EndpointCore.post_batch`."""
-        self._core.post_batch(peer, batch)
-        self._driver.wake()
+        self.core.post_batch(peer, batch)
+        self.driver.wake()
 
     def cancel(self, peer: int, *, request: int) -> None:
         """End a request with FLUSHED; its memory is not read any more."""
-        self._core.cancel(peer, request=request, now=time.monotonic())
-        self._driver.drop_unsent()
-        self._driver.wake()
-
-    def share_loop(self, *, is_shared: bool) -> None:
-        """Keep the turns of this engine short, or not: other engines in the same loop wait for them."""
-        self._driver.share_loop(is_shared=is_shared)
-
-    def poll(self) -> bool:
-        """Do at once what is due, instead of in the loop's next iteration; see `srd.io.Driver.poll`."""
-        return self._driver.poll()
-
-    def after_delivery(self, callback: Callable[[], bool]) -> None:
-        """Call back when all that arrived in this turn is delivered; see `srd.io.Driver.after_delivery`."""
-        self._driver.after_delivery(callback)
-
-    def flush(self) -> None:
-        """Send what was posted now, instead of in the loop's next iteration. Not from within an event's handler."""
-        self._driver.flush()
-
-    @property
-    def turns(self) -> int:
-        """Turns of the driver that read sockets: whether this engine is busy."""
-        return self._driver.turns
-
-    @property
-    def yields(self) -> bool:
-        """Whether it has delivered a message, and lets the owner reply before it does the rest of its turn."""
-        return self._driver.yields
+        self.core.cancel(peer, request=request, now=time.monotonic())
+        self.driver.drop_unsent()
+        self.driver.wake()
 
     # -- memory -------------------------------------------------------------------------------------------------
 
     def on_deregistered(self, is_withdrawn: Callable[[int], bool]) -> None:
         """Note that registrations no longer exist, by key: requests that use them end in error at both ends."""
-        self._core.on_deregistered(is_withdrawn, now=time.monotonic())
-        self._driver.drop_unsent()
-        self._driver.wake()
+        self.core.on_deregistered(is_withdrawn, now=time.monotonic())
+        self.driver.drop_unsent()
+        self.driver.wake()
 
     def release(self, peer: int, extents: Sequence[Extent], size_bytes: int, messages: int) -> None:
         """Take memory back from the application, and return the credit of these bytes and messages to the peer."""
         self.queues.drop(extents)
-        self._core.release(peer, size_bytes=size_bytes, messages=messages, now=time.monotonic())
-        self._driver.wake()
+        self.core.release(peer, size_bytes=size_bytes, messages=messages, now=time.monotonic())
+        self.driver.wake()
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -290,40 +245,35 @@ class Engine:
         """Add to the trace what the core does not know: the paths' source ports."""
         if isinstance(event, PeerOpened | PeerEnded) and self._trace is not None:
             known = 0 if isinstance(event, PeerOpened) else self.config.protocol.paths
-            for path, port in list(enumerate(self._driver.source_ports))[known:]:
+            for path, port in list(enumerate(self.driver.source_ports))[known:]:
                 self._trace.record(PortBound(path, port), peer=event.peer, now=time.monotonic())
         self._take_event(event)
 
     def _fail_peer(self, event: Event, error: Exception) -> None:
         status, reason = Status.LOCAL_ERROR_QP_INTERNAL_ERROR, f"internal error: {error!r}"
         asyncio.get_running_loop().call_exception_handler({"message": f"{event}: {reason}", "exception": error})
-        self._core.abandon(event.peer, status=status, reason=reason, now=time.monotonic())
+        self.core.abandon(event.peer, status=status, reason=reason, now=time.monotonic())
 
     def _fail(self, error: Exception) -> None:
         """Handle an internal error of the driver, which has closed itself."""
         status, reason = Status.LOCAL_ERROR_QP_INTERNAL_ERROR, f"internal error: {error!r}"
         with suppress(Exception):  # the core itself may be broken
-            for number in self._core.open_peers:
-                self._core.abandon(number, status=status, reason=reason, now=time.monotonic())
+            for number in self.core.open_peers:
+                self.core.abandon(number, status=status, reason=reason, now=time.monotonic())
             self._deliver_rest()
         self._on_failure(reason)
 
     def _deliver_rest(self) -> None:
         """Handle the core's remaining events after the driver has stopped."""
-        while (event := self._core.poll_event()) is not None:
+        while (event := self.core.poll_event()) is not None:
             self._take_event(event)
 
     # -- lifecycle ----------------------------------------------------------------------------------------------
 
     @property
-    def allowance_exceeded(self) -> AllowanceExceeded:
-        """Packets that had to wait for the allowance of `config.allowance`; zeros without one."""
-        return self._driver.allowance_exceeded
-
-    @property
     def dropped_packets(self) -> int:
         """Datagrams that this host dropped because a socket buffer was full or the region had no free memory."""
-        return self._driver.dropped_packets() + self.queues.refused_packets
+        return self.driver.dropped_packets() + self.queues.refused_packets
 
     def close(self) -> None:
         """Abandon all peers, deliver what is left, close the sockets, and release the memory, even if steps raise."""
@@ -331,8 +281,8 @@ class Engine:
             stack.callback(self._close_region)
             stack.callback(self.queues.close)
             stack.callback(self._deliver_rest)
-            stack.callback(self._driver.close)
-            stack.callback(self.abandon, self._core.open_peers)
+            stack.callback(self.driver.close)
+            stack.callback(self.abandon, self.core.open_peers)
 
     def _close_region(self) -> None:
         with suppress(RegionError):  # the application still has a view of a message: the last view frees the memory

@@ -330,11 +330,11 @@ class Peer:
 
         It returns whether it has posted a reply, which goes out at once, and before the acknowledgements.
         """
-        self._engine.after_delivery(callback)
+        self._engine.driver.after_delivery(callback)
 
     def send_now(self) -> None:
         """Send what was posted, to all peers, instead of in the loop's next iteration. Not from within a handler."""
-        self._engine.flush()
+        self._engine.driver.flush()
 
     @property
     def last_packet_at(self) -> float:

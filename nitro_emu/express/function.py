@@ -104,7 +104,7 @@ class ExpressFunction:
         self._gateway = Gateway(self._tun, config=TunnelConfig(), routing=self, on_failure=self._on_interface_failed)
         if kept is not None:
             self.flows.restore(kept.flows, now=self.gateway.now)
-        self.endpoint.engine().share_loop(is_shared=self._is_shared)
+        self.endpoint.engine().driver.share_loop(is_shared=self._is_shared)
 
     def keep(self) -> KeptInterface | None:
         """Return the interface and the flows for the program that replaces this one; None before `start`."""
@@ -275,7 +275,7 @@ class ExpressFunction:
 
     def _on_opened(self, event: PeerOpened) -> None:
         self.endpoint.on_opened(event)
-        core = self.endpoint.engine().peer(event.peer)
+        core = self.endpoint.engine().core.peer(event.peer)
         if event.incoming:
             self._add(event.peer, address=event.address, core=core).join()  # nothing is admitted before it was let in
         elif (member := self._members.get(event.peer)) is not None:
@@ -290,7 +290,11 @@ class ExpressFunction:
 
     def status(self) -> dict[str, Any]:
         """Return where it is, and to whom it is connected."""
-        return {"interface": self.interface, "netns": self._fields.netns, "peers": len(self.endpoint.engine().peers)}
+        return {
+            "interface": self.interface,
+            "netns": self._fields.netns,
+            "peers": len(self.endpoint.engine().core.open_peers),
+        }
 
     def stats(self) -> dict[str, Any]:
         """Return its counters, those of ENA Express by ENA's names."""

@@ -136,10 +136,10 @@ class VfEndpoint:
 
     def on_opened(self, event: PeerOpened) -> None:
         """Accept a peer of another card, which has to name itself; introduce this end over its own."""
-        self.cores[event.peer] = self.engine().peer(event.peer)
+        self.cores[event.peer] = self.engine().core.peer(event.peer)
         if event.incoming:
             self.sources.add(event.peer)
-            self.engine().accepted(event.peer)
+            self.engine().core.accepted(event.peer)
         elif (remote := self.outgoing.get(event.peer)) is not None:
             remote.on_opened()
 
@@ -190,7 +190,7 @@ class VfEndpoint:
 
     def allowance_counters(self) -> AllowanceCounters:
         """Return what has waited because the tenant's allowance was used up."""
-        exceeded = self.engine().allowance_exceeded
+        exceeded = self.engine().driver.allowance_exceeded
         return AllowanceCounters(
             bw_in_allowance_exceeded=exceeded.bandwidth_in,
             bw_out_allowance_exceeded=exceeded.bandwidth_out,

@@ -98,7 +98,7 @@ class IncomingPeers:
         """
         source = self._sources.get(peer)
         if source is None:
-            source = self._sources[peer] = IncomingPeer(host_text(self._engine().peer(peer).address))
+            source = self._sources[peer] = IncomingPeer(host_text(self._engine().core.peer(peer).address))
             asyncio.get_running_loop().call_later(NAMING_S, self._expire, peer)
         return source
 

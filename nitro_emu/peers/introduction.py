@@ -110,7 +110,7 @@ class Proofs:
     def key_of(self, peer: int) -> bytes:
         """Return the public key that a peer has proven to have; nothing without keys."""
         engine = self._engine()
-        return engine.trust.identity(engine.peer(peer).credential).public_key
+        return engine.trust.identity(engine.core.peer(peer).credential).public_key
 
     def check_untrusted(self, document: bytes, *, peer: int, initiates: bool) -> None:
         """Raise TrustError unless a peer's document is what is required."""
@@ -132,7 +132,7 @@ class Proofs:
 
     def _nonce(self, peer: int, *, initiates: bool, is_own: bool) -> bytes:
         """Return the nonce of this end's document for a peer, or of the peer's for this end."""
-        core = self._engine().peer(peer)
+        core = self._engine().core.peer(peer)
         here, there = (self._public_key, core.own_context), (self.key_of(peer), core.remote_context)
         initiator, responder = (here, there) if initiates else (there, here)
         return binding(initiator=initiator, responder=responder, attester_initiates=initiates is is_own)

@@ -87,7 +87,7 @@ class OutgoingPeer:
         """The payload of a packet to it; None while it is not open."""
         if self.state is not RemoteState.OPEN or self.peer is None:
             return None
-        return self._engine().peer(self.peer).sender.segment_bytes
+        return self._engine().core.peer(self.peer).sender.segment_bytes
 
     @property
     def open_peer(self) -> int | None:

@@ -44,7 +44,6 @@ from srd.proto.wire.data import (
     SMALL_BYTES,
     VERSION,
     GroDatagram,
-    Octets,
     PacketType,
     is_one_burst_untrusted,
 )
@@ -269,7 +268,7 @@ class RxRing(RxMemory):
                     datagram.is_one_burst = True
         series.clear()
 
-    def _is_slot_known(self, slot: int, headers: Octets, count: int) -> bool:
+    def _is_slot_known(self, slot: int, headers: memoryview, count: int) -> bool:
         """Whether what landed in a slot is of an open peer. Nearly always it is of that of the slot before."""
         lane = self._lanes[slot * self._segments * HEADER_LANES + CONTEXT_LANE]
         if lane == self._known_lane:
@@ -280,14 +279,14 @@ class RxRing(RxMemory):
             self._known_lane = lane
         return True
 
-    def _is_known(self, headers: Octets, count: int) -> bool:
+    def _is_known(self, headers: memoryview, count: int) -> bool:
         """Whether one of these headers names an open peer; nearly always the first one does."""
         for at in range(8, count * HEADER_BYTES, HEADER_BYTES):
             if int.from_bytes(headers[at : at + 8], "big") in self._contexts:
                 return True
         return False
 
-    def _drop(self, batch: RxBatch, headers: Octets) -> None:
+    def _drop(self, batch: RxBatch, headers: memoryview) -> None:
         self.refused_packets += 1
         batch.no_memory.add(int.from_bytes(headers[8:16], "big"))
 

@@ -39,7 +39,7 @@ async def test_failure__internal_ends_every_request_and_peer_with_its_status() -
     async with pair() as (one, _, here, there):
         with Region(4 << 20) as region:
             request = here.post_send(region, offset=0, length=4 << 20)
-            one._engine._driver.close()
+            one._engine.driver.close()
             one._engine._fail(ValueError("no"))
             assert await request is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
             assert await here.wait_ended() is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
@@ -70,7 +70,7 @@ async def test_failure__of_the_core_wakes_all_waiting_tasks(monkeypatch: pytest.
             def fail(*_: object, **__: object) -> None:
                 raise ValueError("no")
 
-            monkeypatch.setattr(two._engine._core, "handle_packets", fail)
+            monkeypatch.setattr(two._engine.core, "handle_packets", fail)
             with Region(4096) as region:
                 here.post_send(region, offset=0, length=1)
                 async with asyncio.timeout(PATIENCE_S):
@@ -336,9 +336,9 @@ async def test_region__granted_to_more_peers_than_it_can_hold(retry: int) -> Non
 async def test_on_event__a_close_that_is_not_handled_yet_ends_a_send_in_a_peer_error() -> None:
     """The core may process the other end's CLOSE a turn before the peer does."""
     async with pair(config=PLAIN) as (one, _, here, _):
-        core = one._engine._core.peer(here.number)
+        core = one._engine.core.peer(here.number)
         goodbye = Close(core.own_context, core.remote_context).encode()
-        one._engine._core.handle_packets([], controls=[(goodbye, core.address, time.monotonic())], now=time.monotonic())
-        one._engine._driver.wake()
+        one._engine.core.handle_packets([], controls=[(goodbye, core.address, time.monotonic())], now=time.monotonic())
+        one._engine.driver.wake()
         with pytest.raises(PeerError, match="closed by the other end"):
             await send(here, b"too late")

@@ -93,7 +93,7 @@ async def test_connect__to_one_that_closes_at_once_is_a_peer_that_has_ended() ->
 
 def open_and_close(two: Endpoint, *, context: int) -> None:
     """Have a core process HELLO with cookie and CLOSE in one batch, before any event is delivered."""
-    core, now, source = two._engine._core, time.monotonic(), ("127.0.0.1", 9)
+    core, now, source = two._engine.core, time.monotonic(), ("127.0.0.1", 9)
     hello = Hello(context, 1 << 20, 1 << 10, 1 << 20, 4096, 576)
 
     def give(packet: Control) -> Control:
@@ -129,9 +129,9 @@ async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:
         here = await one.connect("127.0.0.1", port=two.address[1])
         assert await send(here, b"a note") is Status.OK
         await here.close()
-        assert len(two._engine._core._unaccepted) == 1, "it holds memory, so it counts"
+        assert len(two._engine.core._unaccepted) == 1, "it holds memory, so it counts"
         there = await two.accept()
-        assert not two._engine._core._unaccepted
+        assert not two._engine.core._unaccepted
         assert await receive(there) == b"a note"
         with pytest.raises(PeerError, match="closed by the other end"):
             await there.recv()
@@ -197,7 +197,7 @@ async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
             await connecting
         await until(lambda: any(isinstance(packet, Close) for packet in responder.received))
         assert not one._opening
-        await until(lambda: not one._engine._core._by_context)
+        await until(lambda: not one._engine.core._by_context)
 
 
 @pytest.mark.sources
@@ -205,7 +205,7 @@ async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
 async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) -> None:
     """As by a timeout: the result is set, or about to be, and not used."""
     async with endpoints(SMALL) as (one, two):
-        deliver = one._engine._driver._on_event
+        deliver = one._engine.driver._on_event
 
         def cancelling(event: Event) -> None:
             if isinstance(event, PeerOpened) and not late:
@@ -214,12 +214,12 @@ async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) 
             if isinstance(event, PeerOpened) and late:
                 connecting.cancel()
 
-        one._engine._driver._on_event = cancelling
+        one._engine.driver._on_event = cancelling
         connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=two.address[1]))
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        one._engine._driver._on_event = deliver
-        for core in (one._engine._core, two._engine._core):
+        one._engine.driver._on_event = deliver
+        for core in (one._engine.core, two._engine.core):
             await until(lambda core=core: not core._peers)  # type: ignore[misc]
         await until(lambda: not (two._incoming or one._closing_peers))
         here, there = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()

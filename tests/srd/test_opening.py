@@ -119,7 +119,7 @@ async def test_peer__iteration_ends_when_another_task_closes_it() -> None:
 
 async def test_peer__iteration_raises_when_the_peer_fails_bad_flow() -> None:
     async with pair() as (one, _, _, there):
-        one._engine._driver.close()  # so that it does not even say goodbye
+        one._engine.driver.close()  # so that it does not even say goodbye
         with pytest.raises(PeerError) as caught:
             async for _ in there:
                 pass

@@ -335,7 +335,7 @@ async def test_wait_ended__and_error_give_the_status() -> None:
     async with pair() as (one, _, here, there):
         assert not here.ended
         assert "it is open" in str(here.error())
-        one._engine._driver.close()  # sends nothing more, as a killed process
+        one._engine.driver.close()  # sends nothing more, as a killed process
         async with asyncio.timeout(PATIENCE_S):
             assert await there.wait_ended() is Status.LOCAL_ERROR_UNRESP_REMOTE
         assert there.ended

@@ -35,7 +35,7 @@ async def test_many_peers__every_byte_arrives(config: EndpointConfig) -> None:
         ]
         pairs = [await opened(senders[index % SENDERS], receiver) for index in range(PEERS)]
         await asyncio.gather(*(exchange(here, there, seed=seed) for seed, (here, there) in enumerate(pairs)))
-        pulls = receiver._engine._core._pulls
+        pulls = receiver._engine.core._pulls
         assert pulls.is_crowded
         assert len(pulls._turns) >= PEERS // 2, "all but those that sent before they were told had to ask"
 

@@ -106,12 +106,12 @@ async def test_writes__of_which_parts_are_lost_land_in_place_and_nowhere_else(lo
             remote = two.register(target, offset=1000, length=2 * size + 100, access=ALL, peers=[there])
             queue = two.bind_rx(device)
             queue.steer(there)
-            handle = two._engine._core.handle_packets
+            handle = two._engine.core.handle_packets
 
             def losing(arrivals: list[GroDatagram], **options: Any) -> ReceiveResult:
                 return handle([arrival for arrival in arrivals if rng.random() >= lost], **options)
 
-            two._engine._core.handle_packets = losing  # type: ignore[method-assign,assignment]
+            two._engine.core.handle_packets = losing  # type: ignore[method-assign,assignment]
             writing = [
                 here.post_write(source, offset=0, length=size, key=remote.remote_key, target_offset=start)
                 for start in (7, size + 50)

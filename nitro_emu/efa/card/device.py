@@ -143,7 +143,7 @@ class EfaDevice:
             "mtu_bytes": self.vf.mtu_bytes,
             "security": self.vf.security_mode,
             "programs": sorted(connection.context.pid for connection in self.connections),
-            "peers": len(self.vf.engine().peers),
+            "peers": len(self.vf.engine().core.open_peers),
         }
 
     def stats(self) -> dict[str, Any]:

@@ -107,22 +107,22 @@ class EfaFunction:
 
     def poll(self) -> bool:
         """Do at once what is due at the engine; return whether that was anything."""
-        return self.engine().poll()
+        return self.engine().driver.poll()
 
     @property
     def turns(self) -> int:
         """Turns of its engine so far."""
-        return self.engine().turns
+        return self.engine().driver.turns
 
     @property
     def yields(self) -> bool:
         """Whether a program has got a message that it may reply to at once."""
-        return self.engine().yields
+        return self.engine().driver.yields
 
     def share_loop(self, *, is_shared: bool) -> None:
         """Take small shares of a pass, or not: other virtual functions wait for them."""
         self._sq_share = SHARED_SQ_SHARE if is_shared else SQ_SHARE
-        self.engine().share_loop(is_shared=is_shared)
+        self.engine().driver.share_loop(is_shared=is_shared)
 
     def admin_wait_s(self) -> float:
         """Return how long an admin command has to wait."""

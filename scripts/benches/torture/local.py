@@ -167,7 +167,7 @@ def _set_numbers(peer: Any, plan: EndpointPlan) -> None:
 
 def set_offloads(endpoint: Endpoint, plan: EndpointPlan) -> None:
     """Switch off the offloads that the plan excludes."""
-    driver: Any = endpoint._engine._driver  # noqa: SLF001 - the only access to the sockets
+    driver: Any = endpoint._engine.driver  # noqa: SLF001 - the only access to the sockets
     for fd, sock in driver._sockets.by_fd.items():  # noqa: SLF001
         if not plan.gro:
             sock.setsockopt(SOL_UDP, UDP_GRO, 0)

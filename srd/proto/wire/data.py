@@ -12,7 +12,6 @@ Rules.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final
@@ -127,7 +126,6 @@ _Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 """What `_PACKED` unpacks. mypyc keeps a tuple of known length in registers; any other is taken apart by an iterator."""
 _Head = tuple[int, int, int, int, int, int, int]
 """What `_SEVEN` unpacks."""
-Octets = memoryview  # an alias in this module: mypyc resolves no other name in a dataclass
 
 
 Address = Any
@@ -150,39 +148,8 @@ def network_of(address: Address) -> Any:
     return ":".join([*groups, *["0"] * (8 - len(groups) - len(rest)), *rest][:4])
 
 
-@dataclass(init=False)
 class Burst:
     """Consecutive packets of one message, equal in size but for the last, sent on one path at once."""
-
-    address: Address
-    path: int
-    path_sequence: int
-    context: int
-    psn: int
-    count: int
-    sent_us: int
-    message: int
-    length: int
-    immediate: int
-    offset: int
-    key: int
-    payload_offset: int
-    """Where the payload starts in the sender's region."""
-    payload_bytes: int
-    """Payload of all packets of the burst."""
-    segment_bytes: int
-    """Payload of each packet but the last."""
-    flags: int
-    """An `Opcode`, and IMMEDIATE or ABORTED."""
-    payload_addresses: Lanes | None
-    """For a batch: where each payload starts. Each packet is a message of its own; `message` is the number of the
-    first."""
-    protection: PacketProtection | None
-    """What the packets are encrypted with; None: plain text."""
-    from_path: int | None
-    """The path from whose port it is sent; None: from its own (PROTOCOL.md, section 5, initiators behind a NAT)."""
-    ack: bytes | None
-    """With WITH_ACK: what follows the payload."""
 
     def __init__(  # noqa: PLR0917 - a field each
         self,
@@ -219,14 +186,15 @@ class Burst:
         self.immediate = immediate
         self.offset = offset
         self.key = key
-        self.payload_offset = payload_offset
-        self.payload_bytes = payload_bytes
-        self.segment_bytes = segment_bytes
-        self.flags = flags
+        self.payload_offset = payload_offset  # where the payload starts in the sender's region
+        self.payload_bytes = payload_bytes  # of all packets
+        self.segment_bytes = segment_bytes  # of each packet but the last
+        self.flags = flags  # an `Opcode`, and IMMEDIATE or ABORTED
+        # For a batch: where each payload starts. Each packet is a message of its own, from number `message` on.
         self.payload_addresses = payload_addresses
-        self.protection = protection
-        self.from_path = from_path
-        self.ack = ack
+        self.protection = protection  # what the packets are encrypted with; None: plain text
+        self.from_path = from_path  # from whose port it is sent; None: from its own (PROTOCOL.md, section 5, NATs)
+        self.ack = ack  # with WITH_ACK: what follows the payload
 
     @property
     def carried_bytes(self) -> int:
@@ -299,36 +267,15 @@ def _write_few(burst: Burst, out: memoryview, stride: int) -> None:
         offset += step
 
 
-@dataclass(init=False)
 class GroDatagram:
     """One datagram, or a segment train of equal ones (but for the last) that the kernel joined (GRO).
 
     A segment train comes from one address over one path; its payloads are contiguous.
     """
 
-    headers: Octets
-    """Contiguous headers, as bytes; what follows the first `count` is undefined."""
-    count: int
-    payload_offset: int
-    """Where the first payload landed, as an offset into the receive region."""
-    payload_bytes: int
-    """Of all packets together."""
-    segment_bytes: int
-    """Of each packet but the last."""
-    address: Address
-    received_at: float
-    """When the kernel received it, on the clock of `now`."""
-    ecn_ce: bool
-    """Whether its packets carried a congestion mark (CE, RFC 3168): all or none, since GRO does not join packets that
-    differ in it."""
-    is_one_burst: bool
-    """Whether `is_one_burst_untrusted` was found true of its headers, perhaps together with others."""
-    context: int | None
-    """The context whose keys all its packets are authentic with; None: plain text, of which only headers have one."""
-
     def __init__(
         self,
-        headers: Octets,
+        headers: memoryview,
         count: int,
         payload_offset: int,
         payload_bytes: int,
@@ -340,16 +287,18 @@ class GroDatagram:
         is_one_burst: bool = False,
         context: int | None = None,
     ) -> None:
-        self.headers = headers
+        self.headers = headers  # back to back; what follows the first `count` is undefined
         self.count = count
-        self.payload_offset = payload_offset
-        self.payload_bytes = payload_bytes
-        self.segment_bytes = segment_bytes
+        self.payload_offset = payload_offset  # where the first payload landed, as an offset into the receive region
+        self.payload_bytes = payload_bytes  # of all packets together
+        self.segment_bytes = segment_bytes  # of each packet but the last
         self.address = address
-        self.received_at = received_at
+        self.received_at = received_at  # by the kernel, on the clock of `now`
+        # Whether its packets carried a congestion mark (CE, RFC 3168): all or none, as GRO joins no others.
         self.ecn_ce = ecn_ce
+        # Whether `is_one_burst_untrusted` was found true of its headers, perhaps together with others.
         self.is_one_burst = is_one_burst
-        self.context = context
+        self.context = context  # whose keys all its packets are authentic with; None: plain text
 
     def extend(
         self,
@@ -373,30 +322,8 @@ class GroDatagram:
         return True
 
 
-@dataclass(init=False)
 class ReceivedBurst:
     """Packets of one burst that arrived together and are contiguous: the unit that the receiver processes."""
-
-    path: int
-    path_sequence: int
-    context: int
-    psn: int
-    count: int
-    sent_us: int
-    message: int
-    length: int
-    immediate: int
-    offset: int
-    key: int
-    payload_offset: int
-    payload_bytes: int
-    segment_bytes: int
-    address: Address
-    received_at: float
-    flags: int
-    ecn_ce: bool
-    batch: bool
-    """Whether each packet is a message of its own, numbered consecutively from `message`."""
 
     def __init__(  # noqa: PLR0917 - a field each
         self,
@@ -439,7 +366,7 @@ class ReceivedBurst:
         self.received_at = received_at
         self.flags = flags
         self.ecn_ce = ecn_ce
-        self.batch = batch
+        self.batch = batch  # whether each packet is a message of its own, numbered consecutively from `message`
 
 
 def single_packet(burst: ReceivedBurst, index: int) -> ReceivedBurst:
@@ -536,12 +463,12 @@ def _cuts(datagram: GroDatagram) -> list[tuple[int, bool]]:
     return _cut(_relations(datagram), datagram)
 
 
-def is_one_burst_untrusted(headers: Octets, *, count: int, segment_bytes: int) -> bool:
+def is_one_burst_untrusted(headers: memoryview, *, count: int, segment_bytes: int) -> bool:
     """Whether `count` headers, which lie back to back, are those of one burst with so much payload in each packet."""
     return _is_series(_SEVEN.unpack_from(headers), headers, count, header_steps(segment_bytes))
 
 
-def _is_series(first: _Head, headers: Octets, count: int, steps: Lanes) -> bool:
+def _is_series(first: _Head, headers: memoryview, count: int, steps: Lanes) -> bool:
     """Whether `count` headers are what `steps` makes of the first: they are computed, and compared as bytes."""
     written = (np.array(first, dtype=np.uint64) + steps[:count]).astype(">u8").tobytes()
     return written == headers[: count * HEADER_BYTES].tobytes()

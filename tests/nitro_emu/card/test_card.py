@@ -88,9 +88,9 @@ def hears_its_end(device: RawDevice) -> None:
 
 def break_turn(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     engine: Any = devices(card)[0].vf.engine()
-    monkeypatch.setattr(engine._core, "poll_transmit", fail)
+    monkeypatch.setattr(engine.core, "poll_transmit", fail)
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
-    engine._driver.wake()
+    engine.driver.wake()
 
 
 def break_keep_alive(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ class FakeEngine:
         self.closed: list[int] = []
         self.flushed: list[int] = []
         self.ended = False
-        self.trust = self
+        self.trust = self.core = self
         self.known_hosts = None
 
     def peer(self, _number: int) -> FakePeer:

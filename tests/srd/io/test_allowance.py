@@ -55,7 +55,7 @@ def exhaust(limit: DirectionLimit) -> None:
 
 def outgoing(endpoint: Endpoint) -> DirectionLimit:
     """What an endpoint may send."""
-    limits = endpoint._engine._driver._throttle
+    limits = endpoint._engine.driver._throttle
     assert isinstance(limits, AllowanceThrottle)
     return limits.outgoing
 
@@ -160,9 +160,13 @@ async def test_outgoing__bytes_are_within_the_allowance_and_all_arrive() -> None
             assert await sending is Status.OK
         elapsed_s = time.monotonic() - started_at
         assert 3 * len(payload) <= SLOW_BYTES_PER_S * (elapsed_s - DEBT_S + SLOW.burst_s) + AT_ONCE_BYTES
-        assert one._engine.allowance_exceeded.bandwidth_out > 0
-        assert one._engine.allowance_exceeded.bandwidth_in == one._engine.allowance_exceeded.packets_per_second == 0
-        assert two._engine.allowance_exceeded == AllowanceExceeded()
+        assert one._engine.driver.allowance_exceeded.bandwidth_out > 0
+        assert (
+            one._engine.driver.allowance_exceeded.bandwidth_in
+            == one._engine.driver.allowance_exceeded.packets_per_second
+            == 0
+        )
+        assert two._engine.driver.allowance_exceeded == AllowanceExceeded()
 
 
 async def test_outgoing__an_encrypted_peer_and_busy_polling_have_the_same_limit() -> None:
@@ -176,7 +180,7 @@ async def test_outgoing__an_encrypted_peer_and_busy_polling_have_the_same_limit(
         assert await sending is Status.OK
         elapsed_s = time.monotonic() - started_at
         assert len(payload) <= SLOW_BYTES_PER_S * (elapsed_s - DEBT_S + SLOW.burst_s) + AT_ONCE_BYTES
-        assert one._engine.allowance_exceeded.bandwidth_out > 0
+        assert one._engine.driver.allowance_exceeded.bandwidth_out > 0
 
 
 @pytest.mark.sources
@@ -228,7 +232,7 @@ async def test_incoming__bytes_are_within_the_allowance_and_all_arrive() -> None
     payload = content(2 << 20, seed=SEED)
     async with pair(config=replace(PLAIN, allowance=SLOW), opener=PLAIN) as (one, two, here, there):
         started_at = time.monotonic()
-        limits = two._engine._driver._throttle
+        limits = two._engine.driver._throttle
         assert isinstance(limits, AllowanceThrottle)
         exhaust(limits.incoming)
         for _ in range(3):
@@ -237,8 +241,8 @@ async def test_incoming__bytes_are_within_the_allowance_and_all_arrive() -> None
             assert await sending is Status.OK
         elapsed_s = time.monotonic() - started_at
         assert 3 * len(payload) <= SLOW_BYTES_PER_S * (elapsed_s - DEBT_S + SLOW.burst_s) + AT_ONCE_BYTES
-        assert two._engine.allowance_exceeded.bandwidth_in > 0
-        assert one._engine.allowance_exceeded == AllowanceExceeded()
+        assert two._engine.driver.allowance_exceeded.bandwidth_in > 0
+        assert one._engine.driver.allowance_exceeded == AllowanceExceeded()
 
 
 @pytest.mark.sources
@@ -335,7 +339,7 @@ async def test_neighbour__in_the_same_loop_is_not_slowed_down() -> None:
             assert await sending is Status.OK
         assert not slow_sending.done()
         limit.ready_at = 0.0
-        one._engine._driver.wake()
+        one._engine.driver.wake()
         assert await receive(slow_there) == payload
         assert await slow_sending is Status.OK
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import socket
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from srd.io.tx import PACKETS
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst
 from srd.proto.wire.protected import STAGE_BYTES, TAG_BYTES
 from srd.secure.session import Session
+from tests.changed import changed
 from tests.srd.io.exchange import Receiver, Source, content, source
 from tests.srd.io.test_tx import FAMILIES, SHAPES, refuse_segmentation
 from tests.srd.secure.sessions import CONTEXT, pair
@@ -139,7 +139,7 @@ def longest(one: Source, datagram_bytes: int, *, sequence: int) -> Burst:
         length=count * segment,
         segment_bytes=segment,
     )
-    return replace(burst, path_sequence=sequence)
+    return changed(burst, path_sequence=sequence)
 
 
 @pytest.mark.parametrize("datagram_bytes", [576, 1472, 8972, 65_507])
@@ -154,7 +154,7 @@ def test_has_room_for__the_longest_burst_and_then_what_fits(datagram_bytes: int)
             bursts += 1
             burst = longest(one, datagram_bytes, sequence=bursts * 256)
         assert 1 <= bursts <= 4
-        small = replace(burst, count=1, payload_bytes=1, segment_bytes=1, path=burst.path + 1)
+        small = changed(burst, count=1, payload_bytes=1, segment_bytes=1, path=burst.path + 1)
         assert not one.transmitter.has_room_for(small), "another path"
         one.transmitter.discard()
         assert one.transmitter.has_room_for(small)
@@ -171,7 +171,7 @@ def test_add__a_burst_whose_short_last_packet_ends_the_stage() -> None:
                 two.address, message=2 * turn + 1, offset=0, size_bytes=40_001, length=40_001, segment_bytes=40_000
             )
             assert one.transmitter.has_room_for(burst)
-            assert not one.transmitter.has_room_for(replace(burst, payload_bytes=80_000))
+            assert not one.transmitter.has_room_for(changed(burst, payload_bytes=80_000))
             one.fill(second)
             one.transmitter.add(burst)
             assert one.transmitter.flush(one.socket)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Callable
-from dataclasses import fields, replace
 
 import pytest
 
 from srd.io import syscalls
 from srd.io.tx import MAX_TRIES, MESSAGES, PACKETS
 from srd.proto.wire.data import HEADER_BYTES
+from tests.changed import changed
 from tests.srd.io.exchange import Receiver, Source, content, source
 
 SO_NO_CHECK = 11  # asm-generic/socket.h; the kernel refuses to segment without checksums (net/ipv4/udp.c, udp_send_skb)
@@ -65,16 +65,16 @@ def test_flush__headers_hold_the_fields_of_the_burst() -> None:
         waiting = [one.transmitter.port]
         one.transmitter.add(burst)
         assert one.transmitter.has_room_for(burst)
-        assert not one.transmitter.has_room_for(replace(burst, path=burst.path + 1))
-        assert not one.transmitter.has_room_for(replace(burst, from_path=burst.path + 1)), "of the same path"
-        assert one.transmitter.has_room_for(replace(burst, path=burst.path + 1, from_path=burst.path)), "from that port"
+        assert not one.transmitter.has_room_for(changed(burst, path=burst.path + 1))
+        assert not one.transmitter.has_room_for(changed(burst, from_path=burst.path + 1)), "of the same path"
+        assert one.transmitter.has_room_for(changed(burst, path=burst.path + 1, from_path=burst.path)), "from that port"
         waiting.append(one.transmitter.port)
         assert one.transmitter.flush(one.socket)
         assert [*waiting, one.transmitter.port] == [None, burst.path, None]
         two.receive(packets=3)
         (received,) = two.bursts
         of_the_sender = {"address", "payload_offset", "payload_addresses", "protection", "from_path", "ack"}
-        names = {field.name for field in fields(burst)} - of_the_sender
+        names = vars(burst).keys() - of_the_sender
         assert {name: getattr(received, name) for name in names} == {name: getattr(burst, name) for name in names}
         assert received.address == one.socket.getsockname()
 
@@ -96,7 +96,7 @@ def test_add__rows_are_reused_for_other_shapes() -> None:
 def test_has_room_for__packets() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         payload = content(PACKETS * 1000, seed=SEED)
-        next_burst = replace(one.burst(two.address, message=1, offset=0, size_bytes=1, length=1, segment_bytes=1000))
+        next_burst = changed(one.burst(two.address, message=1, offset=0, size_bytes=1, length=1, segment_bytes=1000))
         one.psn = 0
         has_room = [one.transmitter.has_room_for(next_burst)]
         one.add(two.address, payload, segment_bytes=1000)

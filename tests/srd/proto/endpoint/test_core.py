@@ -25,6 +25,7 @@ from srd.proto.wire.control import (
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Burst, PacketType
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
+from tests.changed import changed
 from tests.simulation import Conditions, Network, Packet, completed, content, ended, received
 from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
 from tests.srd.secure.ends import security
@@ -484,7 +485,7 @@ def test_still_needed__not_what_was_acknowledged() -> None:
     network.transmit(network.a, burst)
     network.run(until=lambda: bool(completed(network.a)), seconds=1)
     assert not network.a.core.still_needed(burst, peer=at_a)
-    elsewhere = replace(burst, context=burst.context + 1)
+    elsewhere = changed(burst, context=burst.context + 1)
     assert network.a.core.still_needed(elsewhere, peer=at_a)
     network.a.core.abandon(at_a, status=Status.OK, reason="", now=network.now)
     assert not network.a.core.still_needed(elsewhere, peer=at_a), "the peer has ended"

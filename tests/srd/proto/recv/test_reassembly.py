@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import astuple
 
 import pytest
 
 from srd.proto.events import Extent
 from srd.proto.recv.reassembly import Reassembly, new_parts
 from srd.proto.wire.data import IMMEDIATE, Opcode, ReceivedBurst
+from tests.changed import changed
 
 RUN = ReceivedBurst(
     path=0, path_sequence=0, context=1, psn=0, count=4, sent_us=0, message=3, length=350, immediate=0, offset=1000,
@@ -30,7 +31,7 @@ def test_new_parts(new: int, parts: list[Extent]) -> None:
 
 
 def test_new_parts__of_nothing() -> None:
-    assert new_parts(replace(RUN, count=1, payload_bytes=0, segment_bytes=0), new=1) == []
+    assert new_parts(changed(RUN, count=1, payload_bytes=0, segment_bytes=0), new=1) == []
 
 
 @pytest.mark.parametrize(
@@ -51,12 +52,12 @@ def test_tile(extents: list[Extent], whole: bool) -> None:  # noqa: FBT001 - a r
 
 
 def test_immediate_value__only_if_there_is_one() -> None:
-    assert Reassembly(replace(RUN, immediate=7)).immediate_value is None
-    assert Reassembly(replace(RUN, immediate=7, flags=Opcode.WRITE | IMMEDIATE)).immediate_value == 7
+    assert Reassembly(changed(RUN, immediate=7)).immediate_value is None
+    assert Reassembly(changed(RUN, immediate=7, flags=Opcode.WRITE | IMMEDIATE)).immediate_value == 7
 
 
 def test_conflicts_with() -> None:
     inbound = Reassembly(RUN)
     assert inbound.conflicts_with(RUN) == ""
-    assert inbound.conflicts_with(replace(RUN, length=351)) == "message 3 is announced with 351 and 350 bytes"
-    assert inbound.conflicts_with(replace(RUN, flags=2)) == "message 3 is announced with flags 2 and 0"
+    assert inbound.conflicts_with(changed(RUN, length=351)) == "message 3 is announced with 351 and 350 bytes"
+    assert inbound.conflicts_with(changed(RUN, flags=2)) == "message 3 is announced with flags 2 and 0"

@@ -15,6 +15,7 @@ from srd.proto.recv.reassembly import Reassembly
 from srd.proto.recv.receiver import INCOMPLETE_BEYOND_WINDOW, Receiver
 from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, ReceivedBurst
 from srd.proto.wire.status import Status
+from tests.changed import changed
 from tests.srd.proto.recv.test_receiver import SEGMENT, abort, ack_of, acks, burst_of, receiver
 
 # -- protocol errors ------------------------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ def test_on_abort__of_another_length_than_its_message_is_no_credit(changes: dict
     ours = receiver()
     before = ours.acks.credit_bytes
     ours.accept(burst_of(0, length=5000), now=10.0)
-    assert ours.on_abort(replace(abort(1, end=5, length=5000), **changes), now=10.0) is None  # type: ignore[arg-type]  # every field changed here is an integer
+    assert ours.on_abort(changed(abort(1, end=5, length=5000), **changes), now=10.0) is None
     assert refused(ours)
     assert ours.acks.credit_bytes == before
     assert ours.release_all() == (Extent(0, 100_000, 1000),), "once"
@@ -131,7 +132,7 @@ def test_on_abort__of_another_length_than_its_message_is_no_credit(changes: dict
 
 def test_on_abort__with_payload_is_dropped() -> None:
     ours = receiver()
-    assert ours.on_abort(replace(abort(0, end=2, length=2000), payload_bytes=5), now=10.0) is None
+    assert ours.on_abort(changed(abort(0, end=2, length=2000), payload_bytes=5), now=10.0) is None
     assert ours.acks.due_at is None
 
 
@@ -154,7 +155,7 @@ def test_discard__credit_returns_with_the_abort() -> None:
     assert ours.refusal(0) is Status.REMOTE_ERROR_RNR
     assert not ours.incomplete
     assert (ours.acks.credit_bytes, ours.acks.credit_messages) == before
-    assert ours.on_abort(replace(abort(1, end=5, length=5000), key=9), now=10.0) == ()
+    assert ours.on_abort(changed(abort(1, end=5, length=5000), key=9), now=10.0) == ()
     assert ours.refusal(0) is None
     assert (ours.acks.credit_bytes, ours.acks.credit_messages) == (before[0] + 5000, before[1] + 1)
 
@@ -204,7 +205,7 @@ def test_accept__delivers_each_message_once_in_any_order(what: tuple[list[int], 
     ours, whole = receiver(), dict[int, Reassembly]()
     truth = dict[int, tuple[int, int]]()  # what lies in memory: message and offset in it
     for number, arrived in enumerate(bursts):
-        one = replace(arrived, payload_offset=number * 10_000)
+        one = changed(arrived, payload_offset=number * 10_000)
         for byte in range(0, one.payload_bytes, SEGMENT):
             truth[one.payload_offset + byte] = (one.message, one.offset + byte)
         _, message = ours.accept(one, now=10.0)
