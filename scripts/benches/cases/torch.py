@@ -195,7 +195,7 @@ def ddp_steps_ms(lab: Lab, backend: str) -> dict[str, float]:
             if step.get("event") == "step":
                 seconds.append(step["seconds"])
 
-        with Launcher.start(lab, hosts=hosts[placement], command=command, env=environment()) as job:
+        with Launcher.start(lab, hosts=hosts[placement], command=command) as job:
             job.wait(on_line=on_line, timeout_s=JOB_S)
         found[f"ddp_{name}_step_ms"] = 1e3 * median(seconds)
     return found
