@@ -40,9 +40,3 @@ def clos(
         mtu=MTU,
         seed=seed,
     )
-
-
-def wire_bytes(payload_bytes: int, *, packet_payload_bytes: int, overhead_bytes: int) -> int:
-    """Return a message's size on the wire: payload, and the headers of its packets."""
-    packets = max(-(-payload_bytes // packet_payload_bytes), 1)
-    return payload_bytes + packets * overhead_bytes

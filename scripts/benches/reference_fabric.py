@@ -40,12 +40,3 @@ def fabric(*, spines: int, name: str, seed: int, change: Callable[[str, str], Sh
             for link in topology.links
         ),
     )
-
-
-def shaped_upwards(shape: Shape, *, spines: int, name: str, seed: int) -> Topology:
-    """Return a fabric whose links from the leaves to the spines have this shape; those down have none."""
-    topology = leaf_spine(leaves=2, spines=spines, hosts_per_leaf=1, mtu=MTU, name=name, seed=seed)
-    return replace(
-        topology,
-        links=tuple(replace(link, shape_ab=shape) if link.a in topology.leaves else link for link in topology.links),
-    )

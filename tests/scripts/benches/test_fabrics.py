@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netns.netem.shape import Shape
-from scripts.benches.fabrics import HOST_QUEUE_PACKETS, PACKET_BYTES, buffered, clos, wire_bytes
+from scripts.benches.fabrics import HOST_QUEUE_PACKETS, PACKET_BYTES, buffered, clos
 from scripts.benches.reference_fabric import LINK, fabric
 
 
@@ -20,12 +20,6 @@ def test_clos__hosts_send_from_a_deep_queue_into_the_port() -> None:
     assert link.shape_ba == port
     assert link.shape_ab == Shape(rate_bps=1000, limit_packets=HOST_QUEUE_PACKETS)
     assert len([each for each in topology.links if each.shape_ab == each.shape_ba == spine]) == 6
-
-
-def test_wire_bytes__headers_of_every_packet() -> None:
-    assert wire_bytes(0, packet_payload_bytes=100, overhead_bytes=10) == 10
-    assert wire_bytes(100, packet_payload_bytes=100, overhead_bytes=10) == 110
-    assert wire_bytes(101, packet_payload_bytes=100, overhead_bytes=10) == 121
 
 
 def test_reference_fabric__changes_links_by_leaf_and_spine() -> None:

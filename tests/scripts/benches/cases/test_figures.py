@@ -6,24 +6,10 @@ import math
 
 import pytest
 
-from scripts.benches.cases import blackhole, fair, messages, permutation, placement_scaling
+from scripts.benches.cases import blackhole, messages, placement_scaling
 from scripts.benches.reference_fabric import ENDS, LINK, fabric
 from srd.proto.wire.data import Burst
 from srd.sim.experiments.bulk import bulk
-from srd.sim.presets import MICROSECOND_FABRIC
-
-
-def test_permutation__ideal_is_a_lower_bound() -> None:
-    times_us = permutation._times_us(seed=1, pairs=1, config=MICROSECOND_FABRIC)
-    assert len(times_us) == permutation.MESSAGES
-    assert min(times_us) >= permutation._ideal_us()
-    assert min(times_us) < 1.1 * permutation._ideal_us()
-
-
-def test_jain_index() -> None:
-    assert fair.jain_index([5, 5, 5]) == 1
-    assert fair.jain_index([1, 0, 0, 0]) == 0.25
-    assert fair.jain_index([0, 0]) == 0
 
 
 def test_messages__drops_the_second_packet_of_every_tenth_message_once() -> None:
