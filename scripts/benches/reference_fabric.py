@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from netns.netem.shape import Shape
-from netns.topology.model import Topology, leaf_spine, with_buffer
-from scripts.benches.fabrics import MTU, PACKET_BYTES
+from netns.topology.model import ETHERNET_HEADER_BYTES, Topology, leaf_spine, with_buffer
 from srd.proto.wire.data import HEADER_BYTES
 from srd.sim.host import WIRE_OVERHEAD_BYTES
 
+MTU: Final = 9000
+PACKET_BYTES: Final = MTU + ETHERNET_HEADER_BYTES
 RATE_BPS: Final = 250_000_000
 LINK_US: Final = 500.0
 RTT_S: Final = 4 * LINK_US / 1e6
