@@ -91,7 +91,7 @@ def fixed_point_marks(flows: int, *, packets_per_s: float, bits: int) -> float:
         alpha, cuts = 1 - q ** (config.alpha_period_us * 1e-6 * r), (1 - q ** (tau * r)) / tau
         by_bytes, by_time = r * p / (q**-counter - 1), r * p / (q**-timer - 1)
         target = config.additive * packets_per_s * (by_bytes * q ** (fast * counter) + by_time * q ** (fast * timer))
-        return target / cuts / 2 * (by_bytes + by_time) > r * alpha / 2 * cuts
+        return bool(target / cuts / 2 * (by_bytes + by_time) > r * alpha / 2 * cuts)
 
     low, high = 1e-9, 0.5
     for _ in range(60):
@@ -102,12 +102,12 @@ def fixed_point_marks(flows: int, *, packets_per_s: float, bits: int) -> float:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("flows", "saturated"), [(2, False), (8, True)])
-def test_dcqcn__queue_and_rates_are_those_of_the_fluid_models_fixed_point(flows: int, saturated: bool) -> None:  # noqa: FBT001 - a parameter
+def test_dcqcn__queue_and_rates_are_those_of_the_fluid_models_fixed_point(*, flows: int, saturated: bool) -> None:
     """The queue within 12 % of where RED marks that much, and each flow within 15 % of C / N.
 
     With 8 flows that is more than RED's maximum of 1 %, so the queue stays where all is marked from: at Kmax.
-    What is simulated goes up and down around it, so it is a blunt check: an alpha that never decays or a timer of 550 us
-    is seen, ten times R_AI is not.
+    What is simulated goes up and down around it, so it is a blunt check: an alpha that never decays is seen, and
+    a timer of 550 us; ten times R_AI is not.
     """
     link = Shape(rate_bps=int(PAPER_BPS), delay_us=1.0)
     hosts = tuple(f"h{index + 1}" for index in range(flows + 1))
