@@ -16,6 +16,7 @@ from random import Random
 from sys import intern
 from typing import Final
 
+from netns.base.fairness import jain_index
 from netns.governance.apply import gone, settle
 from netns.governance.cluster import Cluster
 from netns.governance.jobs import hosts_of
@@ -216,11 +217,5 @@ class Simulation:
         for key in self._first_start_at:
             durations[self._jobs[key].team] += self._jobs[key].duration_s
         speeds = [1 / (1 + sum(waits) / durations[team]) for team, waits in result.team_waits_s.items()]
-        result.fairness = jain(speeds)
+        result.fairness = jain_index(speeds) if speeds else 1.0
         return result
-
-
-def jain(values: Sequence[float]) -> float:
-    """Return Jain's index of fairness: 1 if all are equal, 1/n if one has all."""
-    squares = sum(value * value for value in values)
-    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0

@@ -63,7 +63,7 @@ EPILOG: Final = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in 
 @click.option(
     "--runs", type=click.IntRange(min=1), help="How many runs: of chaos, each with a seed of its own; else rounds."
 )
-@click.option("--packets", type=click.IntRange(min=1), help="How many hostile packets to send.")
+@click.option("--packets", type=click.IntRange(min=1), help="How many hostile packets to send; of scale: packet hops.")
 @click.option("--plain", is_flag=True, help="Send hostile packets beside a transfer that is not encrypted.")
 @click.option(
     "--directory",

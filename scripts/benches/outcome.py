@@ -27,13 +27,10 @@ class Wanted(Requirement):
     hosts the median, as other load on the machine affects single rounds."""
 
     def decisive(self, values: Iterable[float]) -> float:
-        """Return the value that counts: the median, or the one farthest to the wrong side; NaN if any is NaN."""
+        """Return the value that counts: the median, or the worst; NaN if any is NaN."""
         found = list(values)
-        if any(math.isnan(value) for value in found):
-            return math.nan
-        if self.over == "median":
-            return median(found)
-        return min(found) if self.relation.startswith(">") else max(found)
+        worst = self.worst(found)
+        return median(found) if self.over == "median" and not math.isnan(worst) else worst
 
 
 def wanted(*bounds: str) -> tuple[Wanted, ...]:

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from netns.netem.shape import Shape
-from netns.topology.model import Topology, leaf_spine, with_buffer
-from scripts.benches.fabrics import MTU, PACKET_BYTES
+from netns.topology.model import ETHERNET_HEADER_BYTES, Topology, leaf_spine, with_buffer
 from srd.proto.wire.data import HEADER_BYTES
 from srd.sim.host import WIRE_OVERHEAD_BYTES
 
+MTU: Final = 9000
+PACKET_BYTES: Final = MTU + ETHERNET_HEADER_BYTES
 RATE_BPS: Final = 250_000_000
 LINK_US: Final = 500.0
 RTT_S: Final = 4 * LINK_US / 1e6
@@ -39,13 +40,4 @@ def fabric(*, spines: int, name: str, seed: int, change: Callable[[str, str], Sh
             replace(link, shape_ab=shapes[link.name], shape_ba=shapes[link.name]) if link.name in shapes else link
             for link in topology.links
         ),
-    )
-
-
-def shaped_upwards(shape: Shape, *, spines: int, name: str, seed: int) -> Topology:
-    """Return a fabric whose links from the leaves to the spines have this shape; those down have none."""
-    topology = leaf_spine(leaves=2, spines=spines, hosts_per_leaf=1, mtu=MTU, name=name, seed=seed)
-    return replace(
-        topology,
-        links=tuple(replace(link, shape_ab=shape) if link.a in topology.leaves else link for link in topology.links),
     )

@@ -37,15 +37,13 @@ from srd.sim.models.transports import (
 )
 from srd.sim.presets import MICROSECOND_FABRIC
 from srd.sim.roce import scenarios
-from srd.sim.roce.play import CONFIG, CONTENDERS, Contender
+from srd.sim.roce.play import CONFIG, CONTENDERS, SHARP_MARKING, Contender
 
 SETTINGS: Final = 12
 SEARCHED: Final = (11, 12)
 REPORTED: Final = (1, 2, 3, 4, 5)
 SCENARIOS: Final = ("incast", "permutation", "victim", "loss")
 ALPHAS: Final = (1 / 8, 1.0)
-SHARP_MARKING: Final = RedProfile(40_000, 160_000, 0.1)
-"""At 40 Gbit/s: between the paper's, which marks early and rarely, and its strawman with one threshold of 40 kB."""
 Found = dict[str, float]
 
 
@@ -118,7 +116,7 @@ def _dctcp() -> Iterator[tuple[str, Contender]]:
 def _srd() -> Iterator[tuple[str, Contender]]:
     targets = ((0.2, 1.0), (0.5, 3.0), (1.5, 5.0))
     for alpha, start, (rtts, floor_us) in product(ALPHAS, (MICROSECOND_FABRIC, CONFIG), targets):
-        config = replace(start, delay_target_rtts=rtts, min_delay_target_s=floor_us * 1e-6, max_peers=CONFIG.max_peers)
+        config = replace(start, delay_target_rtts=rtts, min_delay_target_s=floor_us / 1e6, max_peers=CONFIG.max_peers)
         yield (
             f"alpha {alpha:g}, window {start.initial_window_packets}, target {rtts:g} RTT, {floor_us:g} us",
             replace(CONTENDERS["srd"], switches=Cubic(alpha=alpha), config=config),

@@ -19,9 +19,8 @@ from itertools import pairwise
 from typing import Final
 
 from netns.backends.virtual.virtual_link import VirtualLink
-from scripts.benches.fabrics import PACKET_BYTES
 from scripts.benches.outcome import Round
-from scripts.benches.reference_fabric import ENDS, RTT_S, fabric
+from scripts.benches.reference_fabric import ENDS, PACKET_BYTES, RTT_S, fabric
 from srd.proto.wire.status import Status
 from srd.sim.experiments.bulk import Bulk, bulk
 from srd.sim.simulation import NS_PER_S

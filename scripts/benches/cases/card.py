@@ -33,10 +33,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
+from netns.base.fairness import jain_index
 from scripts.benches.card import shares
 from scripts.benches.card.cards import CardOptions, TwoCards, measured, two_cards
 from scripts.benches.card.neighbour import FAIR, KINDS, RINGS, WIRE, neighbour
-from scripts.benches.cases.fair import jain_index
 from scripts.benches.cases.latency import SMALL_SIZES, SPINNING, figures, round_trips
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from netns.netem.shape import Shape
-from scripts.benches.fabrics import buffered
+from netns.netem.shape import Shape, limit_for
 from scripts.benches.outcome import Round
-from scripts.benches.reference_fabric import ENDS, PAYLOAD_FRACTION, RATE_BPS, RECEIVER, RTT_S, fabric
+from scripts.benches.reference_fabric import ENDS, PACKET_BYTES, PAYLOAD_FRACTION, RATE_BPS, RECEIVER, RTT_S, fabric
 from srd.sim.experiments.bulk import Span, bulk
 from srd.sim.host import HostClock
 
@@ -67,8 +66,9 @@ def _unequal(name: str, *, seed: int, seconds: float, drift_ppm: float | None = 
 
     def shape(_leaf: str, spine: str) -> Shape:
         delay_us = one_way_ms[int(spine.removeprefix("spine")) - 1] * 1e3 / 2
-        buffer_bytes = RATE_BPS / 8 * max(4 * delay_us / 1e6, RTT_S)
-        return buffered(rate_bps=RATE_BPS, delay_us=delay_us, buffer_bytes=buffer_bytes)
+        buffer_bytes = round(RATE_BPS / 8 * max(4 * delay_us / 1e6, RTT_S))
+        limit = limit_for(rate_bps=RATE_BPS, delay_us=delay_us, buffer_bytes=buffer_bytes, packet_bytes=PACKET_BYTES)
+        return Shape(delay_us=delay_us, rate_bps=RATE_BPS, limit_packets=limit)
 
     clock = HostClock() if drift_ppm is None else HostClock(offset_s=OFFSET_S, drift_ppm=drift_ppm)
     topology = fabric(spines=len(one_way_ms), name=name.replace("_", "-"), seed=seed, change=shape)

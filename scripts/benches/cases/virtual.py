@@ -8,25 +8,28 @@ each. Set-up is not counted. The rate is per CPU time, so that other load does n
 from __future__ import annotations
 
 from itertools import cycle
+from pathlib import Path
 from time import perf_counter, process_time
 from typing import Final
 
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.virtual_link import PacketFlow
-from netns.netem.shape import Shape
-from scripts.benches.fabrics import PACKET_BYTES, clos
+from netns.topology.file import parse_topology
 from scripts.benches.outcome import Round
+from scripts.benches.reference_fabric import PACKET_BYTES
+from srd.sim.experiments.fabric import with_host_ports
 
 HOSTS: Final = 4
 PORTS: Final = 16
-LINK: Final = Shape(delay_us=5, rate_bps=100_000_000_000)
+LINK: Final = {"delay": "5us", "rate": "100gbit", "limit": 1000}
 GAP_NS: Final = 801
 END_NS: Final = 10_000_000
 
 
 def measure(seed: int, _seconds: float) -> Round:
     """One round."""
-    topology = clos((HOSTS, HOSTS), spines=4, host_port=LINK, spine_link=LINK, name="virtual", seed=seed)
+    sizes = {"spines": 4, "hosts_per_leaf": HOSTS, "link": LINK, "host_link": LINK}
+    topology = with_host_ports(parse_topology({"leaf_spine": sizes, "seed": seed}, default_name="virtual", base=Path()))
     fabric = VirtualFabric(topology)
     for index in range(2 * HOSTS):
         other = topology.hosts[(index + HOSTS) % (2 * HOSTS)]

@@ -24,8 +24,9 @@ from netns.backends.kernel.capabilities import accepts_seeds
 from netns.backends.kernel.netlink import in_namespace
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
-from scripts.benches.fabrics import MTU, one_switch
+from scripts.benches.fabrics import one_switch
 from scripts.benches.fidelity.ring import Frames, Ring
+from scripts.benches.reference_fabric import MTU
 from scripts.harness.errors import BenchError
 
 PORT: Final = 7009

@@ -1,8 +1,8 @@
-"""Streams between hosts, with a constant number of messages outstanding, and what comes of one in some time."""
+"""Streams between hosts, with a constant number of messages outstanding, and what comes of them in some time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ from netns.backends.virtual.virtual_link import VirtualLink
 from netns.topology.model import Topology
 from srd.proto.config import ProtocolConfig
 from srd.sim.host import HostClock
-from srd.sim.simulation import Connection, Simulation
+from srd.sim.simulation import Simulation
 from srd.sim.stream import Stream
 
 MESSAGE_BYTES: Final = 1 << 20
@@ -33,7 +33,7 @@ def streams(
             message_bytes=message_bytes,
             outstanding=outstanding,
             messages=messages,
-            now_ns=lambda: simulation.now_ns,
+            fabric=simulation.fabric,
         )
         for connection in simulation.connect(pairs)
     ]
@@ -58,15 +58,17 @@ def bulk(
         simulation.sim_host(host).clock = clock
     (stream,) = streams(simulation, [ends], message_bytes=message_bytes, outstanding=outstanding)
     stream.start()
-    return Bulk(simulation, stream.connection)
+    return Bulk(simulation, [stream])
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What came of a stream in some time."""
+    """What came of streams in some time."""
 
     goodput_bps: float
     """Payload that landed."""
+    landed_bytes: tuple[int, ...]
+    """The same of each stream."""
     resent_fraction: float
     """Packets that were sent again, over all that were sent."""
     lost_fraction: float
@@ -76,16 +78,25 @@ class Span:
 
 
 class Bulk:
-    """A simulation with one stream."""
+    """A simulation with streams."""
 
-    def __init__(self, simulation: Simulation, connection: Connection) -> None:
+    def __init__(self, simulation: Simulation, started: Sequence[Stream]) -> None:
         self.simulation = simulation
-        self.connection = connection
+        self.connection = started[0].connection
+        """The first one's."""
+        self.connections = [stream.connection for stream in started]
 
     @property
     def resent_fraction(self) -> float:
         """Packets that were sent again, over all that were sent since the start."""
-        return self.connection.sender.retransmitted / self.connection.sender.packets
+        _, packets, resent, _ = self._counts()
+        return resent / packets
+
+    @property
+    def spurious_fraction(self) -> float:
+        """Packets that had arrived before, over all that arrived since the start."""
+        receivers = [each.receiver for each in self.connections]
+        return sum(each.duplicates for each in receivers) / sum(each.packets for each in receivers)
 
     def span(
         self,
@@ -105,11 +116,17 @@ class Bulk:
             waits_ns += [link.wait_ns for link in links]
             after_step(step)
         self.simulation.require_no_failures()
-        landed_bytes, packets, resent, lost = (now - then for now, then in zip(self._counts(), before, strict=True))
-        return Span(8 * landed_bytes / seconds, resent / packets, lost / packets, tuple(waits_ns))
+        now = self._counts()
+        landed = tuple(after - then for after, then in zip(now[0], before[0], strict=True))
+        packets, resent, lost = (after - then for after, then in zip(now[1:], before[1:], strict=True))
+        return Span(8 * sum(landed) / seconds, landed, resent / packets, lost / packets, tuple(waits_ns))
 
-    def _counts(self) -> tuple[int, int, int, int]:
-        """Return bytes that have landed, and packets that were sent, sent again and lost."""
-        sender = self.connection.sender
-        lost = sum(path.counters.lost for path in sender.paths)
-        return self.connection.receiver.landed_bytes, sender.packets, sender.retransmitted, lost
+    def _counts(self) -> tuple[list[int], int, int, int]:
+        """Return bytes that have landed of each stream, and packets that were sent, sent again and lost."""
+        senders = [each.sender for each in self.connections]
+        return (
+            [each.receiver.landed_bytes for each in self.connections],
+            sum(sender.packets for sender in senders),
+            sum(sender.retransmitted for sender in senders),
+            sum(path.counters.lost for sender in senders for path in sender.paths),
+        )

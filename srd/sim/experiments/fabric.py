@@ -6,6 +6,8 @@ have ports: what a host sends has the rate and delay of its link, and a deep que
 The *ideal* completion time of a flow: its payload in full packets with Ethernet, IP and UDP headers, at the rate of the
 narrowest of four cuts (the two hosts' links, all links from the first leaf, all links to the last one), after the
 shortest delay between the two. It is a bound from below for any transport; *slowdown* is a time over the ideal.
+What no transport with SRD's headers can do faster is a little more: its headers, and that each switch takes a packet in
+whole before it sends it on.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from netns.netem.shape import Shape
 from netns.topology.file import read_topology
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Topology
 from srd.proto.config import ProtocolConfig
+from srd.proto.wire.data import HEADER_BYTES
 from srd.sim.experiments.htsim import HOST_QUEUE_PACKETS, read_topo
-from srd.sim.host import IP_UDP_BYTES
+from srd.sim.host import IP_UDP_BYTES, WIRE_OVERHEAD_BYTES
 from srd.sim.presets import MICROSECOND_FABRIC
 
 FABRICS: Final = Path(__file__).parent / "fabrics"
@@ -60,6 +63,23 @@ def _port(down: Shape) -> Shape:
     return Shape(delay_us=down.delay_us, rate_bps=down.rate_bps, limit_packets=HOST_QUEUE_PACKETS)
 
 
+def packet_bytes(topology: Topology) -> int:
+    """Return what a full packet is on the wire."""
+    return topology.mtu + ETHERNET_HEADER_BYTES
+
+
+def payload_bytes(topology: Topology) -> int:
+    """Return SRD's payload of a full packet."""
+    return packet_bytes(topology) - WIRE_OVERHEAD_BYTES - HEADER_BYTES
+
+
+def message_bytes(topology: Topology, *, size_bytes: int) -> tuple[int, int]:
+    """Return what SRD's packets of a message are on the wire, all and the last one."""
+    each, headers_bytes = payload_bytes(topology), WIRE_OVERHEAD_BYTES + HEADER_BYTES
+    packets = max(-(-size_bytes // each), 1)
+    return size_bytes + packets * headers_bytes, size_bytes - (packets - 1) * each + headers_bytes
+
+
 class Bounds:
     """How fast flows could be in an empty fabric."""
 
@@ -68,13 +88,20 @@ class Bounds:
         self._payload_bytes = topology.mtu - IP_UDP_BYTES
         self._header_bytes = IP_UDP_BYTES + ETHERNET_HEADER_BYTES
         self._hosts = frozenset(topology.hosts)
-        self._delays: dict[str, dict[str, float]] = {}
+        self._delays: dict[tuple[str, int], dict[str, float]] = {}
         self._rates: dict[tuple[str, bool], float] = {}
 
     def ideal_us(self, source: str, destination: str, *, size_bytes: int) -> float:
         """Return the time that a flow takes at least."""
         rate_bps = self._rate_bps(source, destination)
         return self.delay_us(source, destination) + self._wire_us(size_bytes, rate_bps)
+
+    def message_us(self, source: str, destination: str, *, size_bytes: int) -> float:
+        """Return the time that a message of SRD takes at least: all but its last packet, which is then on its way."""
+        wire_bytes, last_bytes = message_bytes(self._topology, size_bytes=size_bytes)
+        rate_bps = self._rate_bps(source, destination)
+        before_us = 8e6 * (wire_bytes - last_bytes) / rate_bps if rate_bps else 0.0
+        return before_us + self.delay_us(source, destination, length_bytes=last_bytes)
 
     def host_us(self, host: str, *, outwards: bool, size_bytes: int) -> float:
         """Return the time for which a flow occupies a host's link, out of it or into it."""
@@ -85,23 +112,23 @@ class Bounds:
         packets = -(-size_bytes // self._payload_bytes)
         return 8e6 * (size_bytes + packets * self._header_bytes) / rate_bps if rate_bps else 0.0
 
-    def delay_us(self, source: str, destination: str) -> float:
-        """Return the shortest delay from one host to another."""
+    def delay_us(self, source: str, destination: str, *, length_bytes: int = 0) -> float:
+        """Return the shortest delay from one host to another, of a packet of so many bytes."""
         up, down = self._topology.links_of[source][0], self._topology.links_of[destination][0]
-        ends = (_shape(up, source), _shape(down, down.other(destination)))
         leaves = (up.other(source), down.other(destination))
-        return sum(shape.delay_us for shape in ends) + self._from(leaves[0])[leaves[1]]
+        ends = (_shape(up, source), _shape(down, leaves[1]))
+        return sum(_delay_us(shape, length_bytes) for shape in ends) + self._from(leaves[0], length_bytes)[leaves[1]]
 
     def longest_rtt_us(self) -> float:
         """Return the longest round trip from the first host."""
         first, *others = self._topology.hosts
         return max((self.delay_us(first, other) + self.delay_us(other, first) for other in others), default=0.0)
 
-    def _from(self, leaf: str) -> dict[str, float]:
+    def _from(self, leaf: str, length_bytes: int) -> dict[str, float]:
         """Return the shortest delays from one switch to all, in us (Dijkstra)."""
-        found = self._delays.get(leaf)
+        found = self._delays.get((leaf, length_bytes))
         if found is None:
-            found = self._delays[leaf] = {}
+            found = self._delays[leaf, length_bytes] = {}
             heap = [(0.0, leaf)]
             while heap:
                 delay_us, node = heappop(heap)
@@ -110,7 +137,7 @@ class Bounds:
                 found[node] = delay_us
                 for link in self._topology.links_of[node]:
                     if (other := link.other(node)) not in found and other not in self._hosts:
-                        heappush(heap, (delay_us + _shape(link, node).delay_us, other))
+                        heappush(heap, (delay_us + _delay_us(_shape(link, node), length_bytes), other))
         return found
 
     def _rate_bps(self, source: str, destination: str) -> float:
@@ -135,6 +162,11 @@ class Bounds:
 def _shape(link: Link, source: str) -> Shape:
     """Return the shape of the direction from a node."""
     return (link.shape_ab if source == link.a else link.shape_ba) or _UNSHAPED
+
+
+def _delay_us(shape: Shape, length_bytes: int) -> float:
+    """Return the time that a packet is on a link, which begins when its first bit is sent."""
+    return shape.delay_us + (8e6 * length_bytes / shape.rate_bps if shape.rate_bps else 0.0)
 
 
 _UNSHAPED: Final = Shape()

@@ -16,7 +16,7 @@ change of the grid leaves as it was is not simulated again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -62,21 +62,9 @@ class Cell:
     seed: int
 
     @property
-    def case(self) -> Case:
-        """Return all but the seed."""
-        return Case(self.topology, self.workload, self.plan, self.transport, self.controller, self.paths)
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What cells that differ in the seed only have in common."""
-
-    topology: str
-    workload: str
-    plan: str | None
-    transport: str
-    controller: str | None
-    paths: int | None
+    def case(self) -> Cell:
+        """Return what cells that differ in the seed only have in common: itself without it."""
+        return replace(self, seed=0)
 
     @property
     def scene(self) -> str:

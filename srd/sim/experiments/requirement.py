@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
 
@@ -27,6 +29,13 @@ class Requirement:
             "<": value < self.limit,
             ">": value > self.limit,
         }[self.relation]
+
+    def worst(self, values: Iterable[float]) -> float:
+        """Return the value that is farthest to the wrong side; NaN if any is NaN."""
+        found = list(values)
+        if any(math.isnan(value) for value in found):
+            return math.nan
+        return min(found) if self.relation.startswith(">") else max(found)
 
     def __str__(self) -> str:
         return f"{self.relation} {self.limit:g}"

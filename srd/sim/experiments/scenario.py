@@ -8,11 +8,19 @@
     capacity: 1775mbit                                  # of all paths; headers included
     bounds: [capacity_fraction >= 0.95]
 
-`stream` keeps so many messages outstanding. Its figures: `goodput_mbps` of the payload that landed while it was
-measured, `capacity_mbps` for payload, `capacity_fraction`: the one over the other; `lost_fraction` (declared lost) and
-`marked_packets`; `retransmitted_fraction`, over all that was sent since the start. With `samples: {every: 2ms, links:
-"leaf1>*"}` also `mean_queue_ms`: how long a packet would have waited at these links. `settings` are those of
+`stream` keeps so many messages outstanding; with `every: 10ms` instead it posts one so often, and what was posted must
+be delivered within `limit` (1s). Lists of hosts as `source` and `destination` are as many streams, to one destination
+or to one each; with `later: 2ms` every other one begins so much later, in the warm-up. Figures: `goodput_mbps` of the
+payload that landed while it was measured; with a `capacity`, `capacity_mbps` for payload, and `capacity_fraction`: the
+one over the other; `lost_fraction` (declared lost) and `marked_packets`; since the start, `retransmitted_fraction` of
+what was sent, and `spurious_fraction` of what arrived, which had arrived before. Of several streams `jain_index`: how
+evenly they shared. With `samples: {every: 2ms, links: "leaf1>*"}` `mean_queue_ms`, how long a packet would have waited
+at these links, and `median_queue_bdp`: the median, over the round trip of the empty fabric. `settings` are those of
 srd/proto/config.py which are not the defaults.
+
+A stream of so many `messages` needs no `time`. Its figures are the `median_over_ideal_ratio` and the
+`max_over_ideal_ratio` of their times, from posting to delivery; ideal is what the packets of a message take, with all
+headers, at the narrowest rate, and the last one across the empty fabric (`ideal_us`: of the first stream).
 
 Instead of `stream`, `time` and `capacity`:
 
@@ -25,14 +33,16 @@ idles takes for all messages with their headers, after the first packet has cros
 deliver the last message earlier); `max_over_ideal_ratio`; `resent_fraction` of what was sent; `overlimit_fraction`:
 what found no room at the destination's port, over what was sent.
 
-`runs` are variants of one scenario, played one after the other. A run changes links, by patterns of their names, and
-may have another capacity:
+`runs` are variants of one scenario, played one after the other. A run changes links, by patterns of their names
+(A-B, or one direction: A>B), settings, and keys of the stream, and may have another capacity:
 
     runs:
       1pct: {links: {"leaf2-*": {loss: 1%}}, capacity: 990mbit}
+      alone: {stream: {source: h1}, settings: {paths: 1}}
     ratios: {queue_ratio: mean_queue_ms / mean_queue_ms_unmarked}
 
-A run's figures end in its name, but for those of the run `main`. Ratios are of figures.
+A run's figures end in its name, but for those of the run `main`. Ratios are of figures. A bound of a figure that only
+runs with other names have is one of the worst of them.
 """
 
 from __future__ import annotations
@@ -41,7 +51,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Final
 
 from pydantic import Field
@@ -52,19 +61,17 @@ from netns.base.yaml_file import Strict, load_mapping, validated
 from netns.errors import LabError
 from netns.netem.shape import Shape
 from netns.topology.file import parse_topology
-from netns.topology.model import ETHERNET_HEADER_BYTES, Topology
+from netns.topology.model import Topology
 from srd.proto.base.errors import UsageError
 from srd.proto.config import ProtocolConfig
-from srd.proto.wire.data import HEADER_BYTES
-from srd.sim.experiments.bulk import bulk
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.experiment import Experiment, Result, run
-from srd.sim.experiments.fabric import Bounds, read_fabric, settings, with_host_ports
+from srd.sim.experiments.fabric import Bounds, message_bytes, packet_bytes, read_fabric, settings, with_host_ports
 from srd.sim.experiments.figures import figures as figures_of
 from srd.sim.experiments.inputs import experiment_of
 from srd.sim.experiments.requirement import Requirement, requirement
+from srd.sim.experiments.streams import StreamPlan, play
 from srd.sim.experiments.workload import check_size
-from srd.sim.host import WIRE_OVERHEAD_BYTES
 
 SCENARIOS: Final = Path(__file__).parent / "scenarios"
 NAMES: Final = tuple(sorted(path.stem for path in SCENARIOS.glob("*.yaml")))
@@ -74,10 +81,13 @@ Figures = dict[str, float]
 
 
 class _Stream(Strict):
-    source: str
-    destination: str
+    source: str | list[str]
+    destination: str | list[str]
     message: str | int
-    outstanding: int = Field(ge=1)
+    outstanding: int = Field(default=0, ge=1)
+    every: str | None = None
+    messages: int = Field(default=0, ge=1)
+    later: str = "0s"
 
 
 class _Samples(Strict):
@@ -88,6 +98,8 @@ class _Samples(Strict):
 class _Run(Strict):
     links: dict[str, dict[str, Any]] = Field(default_factory=dict)
     capacity: str | int | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+    stream: dict[str, Any] = Field(default_factory=dict)
 
 
 class _File(Strict):
@@ -129,6 +141,10 @@ class Scenario:
             if lacking := {over, under} - {*found}:
                 raise ExperimentError(f"ratios.{name}: {lacking.pop()} is no figure; there are {', '.join(found)}")
             found[name] = found[over] / found[under]
+        for each in self.bounds:
+            runs = [found[name] for run in self._file.runs if (name := f"{each.figure}_{run}") in found]
+            if each.figure not in found and runs:
+                found[each.figure] = each.worst(runs)
         return found
 
     def checks(self, found: Figures) -> list[tuple[Requirement, bool]]:
@@ -156,23 +172,24 @@ class Scenario:
         """Return the topology with a run's changes of links. Raises ExperimentError or ShapeError."""
         links = list(topology.links)
         for pattern, fields in changes.links.items():
-            chosen = [index for index, link in enumerate(links) if fnmatchcase(link.name, pattern)]
-            if not chosen:
+            both = {i for i, link in enumerate(links) if fnmatchcase(link.name, pattern)}
+            ab = {i for i, link in enumerate(links) if fnmatchcase(f"{link.a}>{link.b}", pattern)} | both
+            ba = {i for i, link in enumerate(links) if fnmatchcase(f"{link.b}>{link.a}", pattern)} | both
+            for i in ab:
+                links[i] = replace(links[i], shape_ab=(links[i].shape_ab or Shape()).changed(fields, base=self._base))
+            for i in ba:
+                links[i] = replace(links[i], shape_ba=(links[i].shape_ba or Shape()).changed(fields, base=self._base))
+            if not ab | ba:
                 raise ExperimentError(f"links: {pattern}: no link has such a name; one is {links[0].name}")
-            for index in chosen:
-                ab, ba = (
-                    (shape or Shape()).changed(fields, base=self._base)
-                    for shape in (links[index].shape_ab, links[index].shape_ba)
-                )
-                links[index] = replace(links[index], shape_ab=ab, shape_ba=ba)
         return replace(topology, links=tuple(links))
 
     def _play(self, topology: Topology, changes: _Run, *, seed: int, seconds: float) -> Figures:
         if self._file.workload is not None:
             limit_s = _seconds(self._file.limit, at="limit")
             return _workload(topology, self._file.workload, seed=seed, limit_s=limit_s)
-        capacity = self._file.capacity if changes.capacity is None else changes.capacity
-        return _stream(topology, self._file, capacity_bps=_rate(capacity), seed=seed, seconds=seconds)
+        plan = _plan(self._file, changes, topology)
+        config = _config(topology, self._file.settings | changes.settings)
+        return play(topology, replace(plan, seconds=seconds), config=config, seed=seed)
 
 
 def read_scenario(name: str | Path) -> Scenario:
@@ -199,29 +216,65 @@ def is_scenario(name: str) -> bool:
 def _scenario(file: _File, path: Path) -> Scenario:
     if (file.workload is None) == (file.stream is None):
         raise ExperimentError("workload, stream: give one of the two")
-    seconds = 0.0
-    if file.stream is not None:
-        seconds = _seconds(file.time, at="time")
-        if not seconds:
-            raise ExperimentError("time: 0s is nothing to measure; give more")
-        _seconds(file.warm_up, at="warm_up")
-        if file.samples is not None and not _seconds(file.samples.every, at="samples.every"):
-            raise ExperimentError("samples.every: 0s is no interval; give more")
-        _message_bytes(file.stream)
-        for changes in file.runs.values():
-            _rate(file.capacity if changes.capacity is None else changes.capacity)
-    elif file.time or file.settings or file.samples or file.capacity:
+    if file.workload is not None and (file.time or file.settings or file.samples or file.capacity):
         raise ExperimentError("time, capacity, samples and settings are of a stream; leave them out")
     for name, text in file.ratios.items():
         if len(text.split(" / ")) != 2:
             raise ExperimentError(f"ratios.{name}: {text!r} is not FIGURE / FIGURE")
+    seconds = 0.0 if file.time is None else _seconds(file.time, at="time")
     scenario = Scenario(path.stem, file.happens, tuple(map(requirement, file.bounds)), seconds, file, path.parent)
-    for topology in scenario.topologies(seed=1).values():
-        _config(topology, file.settings)
-        for end in (file.stream.source, file.stream.destination) if file.stream else ():
-            if end not in topology.hosts:
-                raise ExperimentError(f"stream: {end} is no host; there are {', '.join(topology.hosts)}")
+    for run_name, topology in scenario.topologies(seed=1).items():
+        if file.stream is not None:
+            _plan(file, file.runs[run_name], topology)
+        _config(topology, file.settings | file.runs[run_name].settings)
     return scenario
+
+
+def _plan(file: _File, changes: _Run, topology: Topology) -> StreamPlan:
+    """Return what a run posts and measures. Raises ExperimentError."""
+    assert file.stream is not None, "there is a stream, or a workload"  # noqa: S101 - for the type; `_scenario` checks it
+    stream = validated(_Stream, file.stream.model_dump(exclude_unset=True) | changes.stream, error=ExperimentError)
+    if bool(stream.outstanding) == bool(stream.every):
+        raise ExperimentError("stream.outstanding, stream.every: give one of the two")
+    if bool(stream.messages) == bool(file.time) or (stream.messages and stream.every):
+        raise ExperimentError("time, stream.messages: give one of the two; messages is for outstanding ones")
+    if file.time and not _seconds(file.time, at="time"):
+        raise ExperimentError("time: 0s is nothing to measure; give more")
+    if file.samples is not None and not _seconds(file.samples.every, at="samples.every"):
+        raise ExperimentError("samples.every: 0s is no interval; give more")
+    capacity = file.capacity if changes.capacity is None else changes.capacity
+    warm_up_s, later_s = _seconds(file.warm_up, at="warm_up"), _seconds(stream.later, at="stream.later")
+    if later_s > warm_up_s:
+        raise ExperimentError(f"stream.later: {stream.later} is after the warm-up; give no more than that")
+    return StreamPlan(
+        ends=_ends(stream, topology),
+        message_bytes=_message_bytes(stream),
+        outstanding=stream.outstanding,
+        every_s=_seconds(stream.every, at="stream.every") if stream.every else 0.0,
+        messages=stream.messages,
+        later_s=later_s,
+        warm_up_s=warm_up_s,
+        seconds=_seconds(file.time, at="time") if file.time else 0.0,
+        limit_s=_seconds(file.limit, at="limit"),
+        capacity_bps=0.0 if capacity is None else _rate(capacity),
+        sample_s=_seconds(file.samples.every, at="samples.every") if file.samples else 0.0,
+        sampled=file.samples.links if file.samples else "",
+    )
+
+
+def _ends(stream: _Stream, topology: Topology) -> tuple[tuple[str, str], ...]:
+    """Return the two hosts of each stream."""
+    sources = [stream.source] if isinstance(stream.source, str) else stream.source
+    given = stream.destination
+    destinations = [given] * len(sources) if isinstance(given, str) else given
+    for end in (*sources, *destinations):
+        if end not in topology.hosts:
+            raise ExperimentError(f"stream: {end} is no host; there are {', '.join(topology.hosts)}")
+    if not sources or len(sources) != len(destinations) or len({*sources}) < len(sources):
+        raise ExperimentError("stream: give sources, none twice, and one destination or as many")
+    if both := {*sources} & {*destinations}:
+        raise ExperimentError(f"stream: {min(both)} is a source and a destination; take two hosts")
+    return tuple(zip(sources, destinations, strict=True))
 
 
 def _workload(topology: Topology, workload: str, *, seed: int, limit_s: float) -> Figures:
@@ -256,54 +309,14 @@ def incast_figures(experiment: Experiment, result: Result, *, sink: str) -> Figu
 def incast_ideal_us(experiment: Experiment, *, sink: str) -> float:
     """Return the time of the first packet to the sink's port, plus that of all messages through it."""
     topology, flows = experiment.topology, experiment.flows
-    source, packet_bytes, payload_bytes = flows[0].source, _packet_bytes(topology), _payload_bytes(topology)
     links = topology.links_of[sink][0]
     down = links.shape_ba if links.a == sink else links.shape_ab
     if down is None or not down.rate_bps:
         raise ExperimentError(f"the link to {sink} has no rate, of which the ideal time is made; give it one")
-    hops = 2 if topology.switch_of(source) == topology.switch_of(sink) else 4
-    all_bytes = sum(
-        flow.size_bytes + max(-(-flow.size_bytes // payload_bytes), 1) * (packet_bytes - payload_bytes)
-        for flow in flows
-    )
-    delay_us = Bounds(topology).delay_us(source, sink)
-    return delay_us + ((hops - 1) * packet_bytes + all_bytes) * 8e6 / down.rate_bps
-
-
-def _packet_bytes(topology: Topology) -> int:
-    return topology.mtu + ETHERNET_HEADER_BYTES
-
-
-def _payload_bytes(topology: Topology) -> int:
-    """Return the payload of a full packet."""
-    return _packet_bytes(topology) - WIRE_OVERHEAD_BYTES - HEADER_BYTES
-
-
-def _stream(topology: Topology, file: _File, *, capacity_bps: float, seed: int, seconds: float) -> Figures:
-    wanted, samples = file.stream, file.samples
-    assert wanted is not None, "there is a stream, or a workload"  # noqa: S101 - for the type; `_scenario` checks it
-    running = bulk(
-        topology,
-        seed=seed,
-        ends=(wanted.source, wanted.destination),
-        message_bytes=_message_bytes(wanted),
-        outstanding=wanted.outstanding,
-        config=_config(topology, file.settings),
-    )
-    steps, links = 1, []
-    if samples is not None:
-        steps = max(round(seconds / _seconds(samples.every, at="samples.every")), 1)
-        links = [link for link in running.simulation.fabric.links.values() if fnmatchcase(link.name, samples.links)]
-    span = running.span(seconds, warm_up_s=_seconds(file.warm_up, at="warm_up"), steps=steps, links=links)
-    payload_bps = capacity_bps * (_payload_bytes(topology) / _packet_bytes(topology))
-    return {
-        "capacity_fraction": span.goodput_bps / payload_bps,
-        "goodput_mbps": span.goodput_bps / 1e6,
-        "capacity_mbps": payload_bps / 1e6,
-        "retransmitted_fraction": running.resent_fraction,
-        "lost_fraction": span.lost_fraction,
-        "marked_packets": sum(path.counters.ecn_ce for path in running.connection.sender.paths),
-    } | ({"mean_queue_ms": fmean(span.waits_ns) / 1e6} if links else {})
+    all_bytes = sum(message_bytes(topology, size_bytes=flow.size_bytes)[0] for flow in flows)
+    first_bytes = min(packet_bytes(topology), all_bytes)
+    first_us = Bounds(topology).delay_us(flows[0].source, sink, length_bytes=first_bytes)
+    return first_us + (all_bytes - first_bytes) * 8e6 / down.rate_bps
 
 
 def _message_bytes(stream: _Stream) -> int:
@@ -321,9 +334,7 @@ def _config(topology: Topology, changes: Mapping[str, Any]) -> ProtocolConfig:
         raise ExperimentError(f"settings: {error}") from None
 
 
-def _seconds(text: str | None, *, at: str) -> float:
-    if text is None:
-        raise ExperimentError(f"{at}: missing; say how long, as in 1s")
+def _seconds(text: str, *, at: str) -> float:
     try:
         found = parse_duration_us(text) / 1e6
     except UnitError as error:
@@ -333,9 +344,7 @@ def _seconds(text: str | None, *, at: str) -> float:
     return found
 
 
-def _rate(text: str | int | None) -> float:
-    if text is None:
-        raise ExperimentError("capacity: missing; say what all paths carry together, as in 1gbit")
+def _rate(text: str | int) -> float:
     try:
         return parse_rate_bps(str(text))
     except UnitError as error:

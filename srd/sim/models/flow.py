@@ -6,7 +6,6 @@ PSN of the packet that leaves now (`take`); it hands each reply to `handle`, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -119,7 +118,3 @@ class Rate:
 
     def handle_congestion(self, now_ns: int) -> None:
         """Take a congestion notification."""
-
-
-MakeSender = Callable[[int], Sender]
-MakeReceiver = Callable[[int], Receiver]

@@ -16,14 +16,16 @@ from netns.base.output import print_json
 from netns.base.tables import console, print_table
 from srd.sim.errors import SimulationError
 from srd.sim.roce import suite
-from srd.sim.roce.play import CONTENDERS
 from srd.sim.roce.scenarios import Figures
 
 
 def play(scenario: str | None, *, transport: str | None, seed: int, plot: Path | None, as_json: bool) -> None:
-    """Play one scenario, or those of the table; by one transport, or by all. Raises ClickException."""
+    """Play one scenario, or those of the table; by one transport, or by all, with both settings of each.
+
+    Raises ClickException.
+    """
     names = suite.SHOWN if scenario is None else (scenario,)
-    transports = tuple(CONTENDERS) if transport is None else (transport,)
+    rows = tuple(suite.ROWS) if transport is None else (transport, f"{transport}-searched")
     if plot is not None and transport is not None:
         raise click.UsageError("--plot shows all transports; leave --transport out")
     try:
@@ -32,9 +34,9 @@ def play(scenario: str | None, *, transport: str | None, seed: int, plot: Path |
             (task,) = progress.task_ids
             found = suite.run(
                 names,
-                transports,
+                rows,
                 seed=seed,
-                begins=lambda name, by: progress.update(task, description=f"{name}: {CONTENDERS[by].label}"),
+                begins=lambda name, by: progress.update(task, description=f"{name}: {by}"),
             )
         if plot is not None and picture is not None:
             with plotting(plot):

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from netns.backends.virtual.lossless.egress_port import EgressPort
-from netns.backends.virtual.lossless.profile import WatchdogProfile
+from netns.backends.virtual.lossless.profile import RedProfile, WatchdogProfile
 from netns.topology.model import Topology
 from srd.proto.config import ProtocolConfig
+from srd.sim.models.dcqcn import FirmwareConfig
 from srd.sim.models.transports import Cubic, Dcqcn, DcqcnFirmware, Dctcp, Irn, ModelTransport, Roce
 from srd.sim.presets import MICROSECOND_FABRIC
 from srd.sim.simulation import NS_PER_S, Simulation
@@ -28,6 +29,8 @@ CONFIG: Final[ProtocolConfig] = replace(
 )
 """SRD's, for round trips of 11 us instead of 40: the initial window is again the bandwidth-delay product (140 kB), an
 ACK is delayed by a quarter of a round trip, and the delay target is about the same time, twenty packets."""
+SHARP_MARKING: Final = RedProfile(40_000, 160_000, 0.1)
+"""At 40 Gbit/s: between the paper's, which marks early and rarely, and its strawman with one threshold of 40 kB."""
 STEPS: Final = 200
 """Samples of a run."""
 Sample = tuple[float, dict[str, float]]
@@ -56,7 +59,28 @@ CONTENDERS: Final[dict[str, Contender]] = {
     "dctcp": Contender("DCTCP", Dctcp(), Dctcp()),
     "srd": Contender("SRD", Srd(), Cubic()),
 }
-"""SRD is played on the switches of CUBIC: they drop, and do not mark."""
+"""With published or default settings, but for SRD, whose own were searched for. SRD is played on the switches of CUBIC:
+they drop, and do not mark."""
+
+
+def _searched(name: str, transport: ModelTransport) -> Contender:
+    return replace(CONTENDERS[name], label="  searched", transport=transport, switches=transport)
+
+
+SEARCHED: Final[dict[str, Contender]] = {
+    "roce": _searched("roce", Roce(alpha=1.0, timeout_exponent=8)),
+    "dcqcn": _searched("dcqcn", Dcqcn(alpha=1.0, marking=SHARP_MARKING)),
+    "dcqcn-firmware": _searched("dcqcn-firmware", DcqcnFirmware(alpha=1.0, firmware=FirmwareConfig(timer_us=55.0))),
+    "irn": _searched("irn", Irn(alpha=1.0)),
+    "cubic": _searched("cubic", Cubic(alpha=1.0)),
+    "dctcp": _searched("dctcp", Dctcp(alpha=1.0)),
+    "srd": replace(CONTENDERS["srd"], label="  searched"),
+}
+"""With what the same search finds for each: `scripts/benches/roce_tuning.py`, docs/roce.md."""
+UNSEARCHED: Final[dict[str, Contender]] = {
+    **CONTENDERS, "srd": replace(CONTENDERS["srd"], config=replace(MICROSECOND_FABRIC, max_peers=CONFIG.max_peers))
+}  # fmt: skip
+"""The same kind for all: published or default settings; SRD's are those for round trips of 40 us (presets.py)."""
 
 
 class Wish(NamedTuple):

@@ -11,11 +11,17 @@ from rich.table import Table
 
 from netns.base.tables import table
 from srd.sim.roce import scenarios
-from srd.sim.roce.play import CONTENDERS
+from srd.sim.roce.play import CONTENDERS, SEARCHED, UNSEARCHED, Contender
 from srd.sim.roce.scenarios import Figures, Scenario
 
 Results = dict[str, dict[str, Figures]]
-"""Scenario -> transport -> figures."""
+"""Scenario -> row -> figures."""
+ROWS: Final[dict[str, Contender]] = {
+    name: each
+    for transport in CONTENDERS
+    for name, each in ((transport, UNSEARCHED[transport]), (f"{transport}-searched", SEARCHED[transport]))
+}
+"""Each transport twice: with published or default settings, and with those that the same search finds for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,37 +104,37 @@ SHOWN: Final = tuple(name for name, entry in SCENARIOS.items() if entry.columns)
 
 def run(
     names: Iterable[str],
-    transports: Collection[str] = tuple(CONTENDERS),
+    rows: Collection[str] = tuple(ROWS),
     *,
     seed: int,
-    begins: Callable[[str, str], None] = lambda _scenario, _transport: None,
+    begins: Callable[[str, str], None] = lambda _scenario, _row: None,
 ) -> Results:
-    """Play scenarios by the transports; `begins` is told scenario and transport before each."""
+    """Play scenarios by the rows; `begins` is told scenario and row before each."""
     found: Results = {}
     for name in names:
         found[name] = {}
-        for transport in transports:
-            begins(name, transport)
-            found[name][transport] = SCENARIOS[name].play(CONTENDERS[transport], seed=seed)
+        for row in rows:
+            begins(name, row)
+            found[name][row] = SCENARIOS[name].play(ROWS[row], seed=seed)
     return found
 
 
 def summary(found: Results) -> Table:
-    """Return one table of several scenarios: the columns of each, a row for each transport."""
+    """Return one table of several scenarios: the columns of each, two rows for each transport."""
     columns = [(name, column) for name in found for column in SCENARIOS[name].columns]
     made = table("transport", *(column.heading for _, column in columns), text=())
-    for transport in next(iter(found.values())):
-        cells = (column.shown(found[name][transport][column.figure]) for name, column in columns)
-        made.add_row(CONTENDERS[transport].label, *cells)
+    for row in next(iter(found.values())):
+        cells = (column.shown(found[name][row][column.figure]) for name, column in columns)
+        made.add_row(ROWS[row].label, *cells)
     return made
 
 
 def details(figures: Mapping[str, Figures]) -> Table:
-    """Return the table of one scenario: all its figures, a row for each transport."""
+    """Return the table of one scenario: all its figures, two rows for each transport."""
     headings = next(iter(figures.values()))
     made = table("transport", *headings, text=())
-    for transport, each in figures.items():
-        made.add_row(CONTENDERS[transport].label, *(shown(value) for value in each.values()))
+    for row, each in figures.items():
+        made.add_row(ROWS[row].label, *(shown(value) for value in each.values()))
     return made
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netns.errors import GovernanceError
-from netns.governance.simulate import NODE_GPUS, Simulation, cluster_nodes, jain
+from netns.governance.simulate import NODE_GPUS, Simulation, cluster_nodes
 from netns.governance.trace import SHAPES, TraceJob, generated, read_trace
 
 NODES = 40
@@ -47,10 +47,6 @@ def test_topology_keeps_ranks_together_and_a_job_for_more_than_the_cluster_never
 def test_nodes_are_in_racks_of_16_and_blocks_of_256() -> None:
     nodes = cluster_nodes(257)
     assert [len({tuple(node.labels.values())[depth] for node in nodes}) for depth in range(4)] == [1, 2, 17, 257]
-
-
-def test_jain() -> None:
-    assert (jain([3, 3, 3]), jain([1, 0, 0, 0]), jain([0.0])) == (1, 0.25, 1)
 
 
 HEAD = "submitted_s,duration_s,gpus,team,priority\n"

@@ -17,7 +17,7 @@ def make(*, outstanding: int, messages: int) -> tuple[Simulation, Stream]:
         message_bytes=1000,
         outstanding=outstanding,
         messages=messages,
-        now_ns=lambda: simulation.now_ns,
+        fabric=simulation.fabric,
     )
     return simulation, stream
 
@@ -38,3 +38,12 @@ def test_stream__without_end_keeps_the_number_in_flight() -> None:
     simulation.run(seconds=0.1)
     assert len(stream.posted_at_ns) - len(stream.connection.source.completions) == 5
     assert len(stream.posted_at_ns) > 500
+
+
+def test_offer__posts_at_a_rate_whatever_completes() -> None:
+    simulation, stream = make(outstanding=0, messages=0)
+    began_ns = simulation.now_ns
+    stream.offer(every_ns=50_000, until_ns=began_ns + 500_000)  # each takes 200 us
+    simulation.run(seconds=1)
+    assert stream.posted_at_ns == [began_ns + n * 50_000 for n in range(10)]
+    assert sorted(delivery.immediate for delivery in stream.delivered()) == list(range(10))

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from scripts.benches.cases import blackhole, fair, messages, permutation, placement_scaling
+from scripts.benches.case import Request
+from scripts.benches.cases import blackhole, messages, placement_scaling, scale
 from scripts.benches.reference_fabric import ENDS, LINK, fabric
+from scripts.harness.errors import BenchError
 from srd.proto.wire.data import Burst
 from srd.sim.experiments.bulk import bulk
-from srd.sim.presets import MICROSECOND_FABRIC
-
-
-def test_permutation__ideal_is_a_lower_bound() -> None:
-    times_us = permutation._times_us(seed=1, pairs=1, config=MICROSECOND_FABRIC)
-    assert len(times_us) == permutation.MESSAGES
-    assert min(times_us) >= permutation._ideal_us()
-    assert min(times_us) < 1.1 * permutation._ideal_us()
-
-
-def test_jain_index() -> None:
-    assert fair.jain_index([5, 5, 5]) == 1
-    assert fair.jain_index([1, 0, 0, 0]) == 0.25
-    assert fair.jain_index([0, 0]) == 0
+from srd.sim.experiments.experiment import run
 
 
 def test_messages__drops_the_second_packet_of_every_tenth_message_once() -> None:
@@ -70,3 +60,20 @@ def test_placement__cluster_of_kueue_and_all_figures() -> None:
     assert all(value > 0 for value in figures.values())
     assert figures["assign_2500_ms"] == max(value for key, value in figures.items() if key.startswith("assign_2500_"))
     assert {wanted.figure for wanted in placement_scaling.WANTED} <= set(figures)
+
+
+def test_scale__counts_what_two_processes_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "FABRIC", "half8")  # forked: the processes have it, too
+    (found,) = scale.rounds(Request(packets=4_000, seed=3))
+    alone = [scale.simulate(int(4_000 / 2 / scale.HOPS_PER_BYTE), seed) for seed in (3, 4)]
+    assert found.seed == 3
+    assert found.ours["hops"] == sum(each.hops for each in alone)
+    assert found.ours["hops_per_wall_second"] == pytest.approx(found.ours["hops"] / found.ours["wall_s"])
+    assert found.ours["memory_mb"] > 20
+
+
+def test_scale__needs_every_flow_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "FABRIC", "half8")
+    monkeypatch.setattr(scale, "run", lambda experiment: run(replace(experiment, limit_s=1e-6)))
+    with pytest.raises(BenchError, match=r"^seed 3: 16 flows were not complete"):
+        next(scale.rounds(Request(packets=4_000, seed=3)))

@@ -19,6 +19,11 @@ def test_met(text: str, meets: float, misses: float) -> None:
     assert [found.met(value) for value in (meets, misses, math.nan)] == [True, False, False]
 
 
+def test_worst__is_farthest_to_the_wrong_side() -> None:
+    assert (requirement("x <= 2").worst([1, 3, 2]), requirement("x > 2").worst([1, 3, 2])) == (3, 1)
+    assert math.isnan(requirement("x <= 2").worst([1, math.nan]))
+
+
 def test_text() -> None:
     assert str(Requirement("x", "<=", 1.5)) == "<= 1.5"
 

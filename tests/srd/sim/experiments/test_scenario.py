@@ -12,6 +12,7 @@ from srd.sim.errors import SimulationError
 from srd.sim.experiments.cli import sim
 from srd.sim.experiments.errors import ExperimentError
 from srd.sim.experiments.experiment import Experiment
+from srd.sim.experiments.fabric import Bounds
 from srd.sim.experiments.scenario import NAMES, incast_ideal_us, is_scenario, read_scenario
 from srd.sim.experiments.workload import Flow
 
@@ -35,6 +36,12 @@ time: 50ms
 capacity: 500mbit
 bounds: [capacity_fraction >= 0.5]
 """
+
+
+def between(source: str, destination: str) -> str:
+    """Return the stream with four hosts, and other ends."""
+    text = STREAM.replace("spines: 2,", "spines: 2, hosts_per_leaf: 2,")
+    return text.replace("source: h1, destination: h2", f"source: {source}, destination: {destination}")
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -94,6 +101,69 @@ def test_ecn__marks_keep_the_queue_short_and_lose_nothing() -> None:
     assert (found["marked_packets"] > 0, found["marked_packets_unmarked"]) == (True, 0)
 
 
+def test_streams_of_messages__times_over_what_they_take_at_least(tmp_path: Path) -> None:
+    # 1,000 bytes in one packet: 1,098 bytes on two links of 250 Mbit/s and 0.5 ms; hosts' links take no time.
+    text = STREAM.replace("time: 50ms\n", "").replace("64KiB, outstanding: 64", "1000, outstanding: 1, messages: 3")
+    text = text.replace("capacity_fraction >= 0.5", "median_over_ideal_ratio <= 1.01")
+    found = read_scenario(written(tmp_path, text)).figures(seed=1)
+    assert found["ideal_us"] == pytest.approx(1000 + 2 * 1098 * 8 / 250)
+    # netem rounds the time of each packet down to a nanosecond
+    assert 0.999999 <= found["median_over_ideal_ratio"] <= found["max_over_ideal_ratio"] < 1.01
+
+
+def test_permutation__ideal_by_hand() -> None:
+    # 113 packets of 8,916 bytes and headers, the last one of 1,408: all at 100 Gbit/s, the last on three links more.
+    topology, last_bytes = read_scenario("permutation").topologies(seed=1)["main"], 1_000_000 - 112 * 8916 + 98
+    wire_us, last_us = (1_000_000 + 113 * 98) * 8 / 1e5, last_bytes * 8 * (2 / 2e5 + 1 / 1e5)
+    ideal_us = Bounds(topology).message_us("h1", "h9", size_bytes=1_000_000)
+    assert ideal_us == pytest.approx(4 * 5 + wire_us + last_us)
+
+
+def test_runs__change_the_stream_and_a_bound_is_of_the_worst(tmp_path: Path) -> None:
+    runs = "runs: {one: {settings: {paths: 1}}, both: {stream: {source: [h1, h2], destination: [h3, h4]}}}\n"
+    scenario = read_scenario(written(tmp_path, between("h1", "h3") + runs))
+    found = scenario.figures(seed=1)
+    assert found["goodput_mbps_one"] < 250 < found["goodput_mbps_both"]  # of two links with 250 Mbit/s
+    assert found["jain_index_both"] > 0.5
+    assert "jain_index_one" not in found
+    assert found["capacity_fraction"] == found["capacity_fraction_one"] < found["capacity_fraction_both"]
+    assert [met for _, met in scenario.checks(found)] == [True]
+
+
+def test_every__posts_at_a_rate_and_all_must_arrive(tmp_path: Path) -> None:
+    text = STREAM.replace("outstanding: 64", "every: 10ms").replace("capacity: 500mbit\n", "")
+    text = text.replace("capacity_fraction >= 0.5", "spurious_fraction <= 0")
+    found = read_scenario(written(tmp_path, text)).figures(seed=1)
+    assert found["goodput_mbps"] == pytest.approx(64 * 1024 * 8 / 10_000, rel=0.21)  # one each 10 ms, five or six
+    assert "capacity_fraction" not in found
+    with pytest.raises(SimulationError, match=r"messages were not delivered within 1e-05 s$"):
+        read_scenario(written(tmp_path, text.replace("10ms", "11ms") + "limit: 10us\n")).figures(seed=1)
+
+
+def test_later__every_other_stream_begins_so_much_later(tmp_path: Path) -> None:
+    both = between("[h1, h2]", "[h3, h4]")
+    at_once = read_scenario(written(tmp_path, both)).figures(seed=1)
+    later = read_scenario(written(tmp_path, both.replace("outstanding: 64", "outstanding: 64, later: 50ms")))
+    found = later.figures(seed=1)
+    assert found["jain_index"] < at_once["jain_index"]  # the one of h2 begins with the measurement
+
+
+def test_links__one_direction() -> None:
+    topology = read_scenario("jitter").topologies(seed=1)["10ms"]
+    up, down = topology.link("leaf2-spine3").shape_ab, topology.link("leaf2-spine3").shape_ba
+    assert up is not None
+    assert (up.delay_us, up.jitter_us, up.limit_packets, down) == (50_000, 10_000, 1_000_000, None)
+
+
+@pytest.mark.compiled
+def test_jitter_and_fair__figures() -> None:
+    found = read_scenario("jitter").figures(seed=1, seconds=0.1)
+    assert found["spurious_fraction"] == max(found["spurious_fraction_1ms"], found["spurious_fraction_10ms"])
+    shared = read_scenario("fair").figures(seed=1, seconds=0.0004)
+    assert shared["jain_index"] == min(shared[f"jain_index_{flows}"] for flows in (2, 8, 32))
+    assert 0 < shared["median_queue_bdp_2"] < shared["median_queue_bdp_32"] == shared["median_queue_bdp"]
+
+
 def test_long_fat__a_buffer_of_one_bdp() -> None:
     topology = read_scenario("long-fat").topologies(seed=1)["main"]
     shape = topology.link("leaf2-spine1").shape_ab
@@ -145,9 +215,15 @@ def test_a_topology_is_no_scenario(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("time: 50ms\n", "", "time: missing; say how long"),
+        ("time: 50ms\n", "", "time, stream.messages: give one of the two"),
+        ("outstanding: 64", "outstanding: 64, messages: 2", "time, stream.messages: give one of the two"),
+        ("outstanding: 64", "outstanding: 64, every: 1ms", "stream.outstanding, stream.every: give one of the two"),
+        ("outstanding: 64", "outstanding: 64, later: 1s", "stream.later: 1s is after the warm-up"),
+        ("source: h1", "source: [h1, h1]", "stream: give sources, none twice, and one destination or as many"),
+        ("destination: h2", "destination: h1", "stream: h1 is a source and a destination; take two hosts"),
+        ("bounds: [", "runs: {a: {stream: {outstanding: -1}}}\nbounds: [", "outstanding: -1 should be greater than"),
+        ("bounds: [", "runs: {a: {settings: {nothing: 1}}}\nbounds: [", "settings: "),
         ("time: 50ms\n", "time: 50\n", "time: "),
-        ("capacity: 500mbit\n", "", "capacity: missing"),
         ("capacity: 500mbit", "capacity: much", "capacity: 'much' is not"),
         ("time: 50ms", "time: 0s", "time: 0s is nothing to measure"),
         ("warm_up: 50ms", "warm_up: -50ms", "warm_up: -50ms is before now"),

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from scripts.benches import roce_tuning
 from srd.sim.experiments.cli import sim
 from srd.sim.roce import picture, suite
+from srd.sim.roce.fabrics import tree
 from srd.sim.roce.picture import Panel
-from srd.sim.roce.play import CONTENDERS
-from srd.sim.roce.suite import SCENARIOS, SHOWN
+from srd.sim.roce.play import CONTENDERS, Contender
+from srd.sim.roce.suite import ROWS, SCENARIOS, SHOWN
 
 ALL = ("--scenario", "idle")
 
@@ -24,9 +26,27 @@ def ran(*arguments: str) -> Result:
 def test_one_scenario__by_every_transport() -> None:
     done = ran(*ALL)
     assert done.exit_code == 0, done.output
-    heading, *rows = done.output.splitlines()[: 1 + len(CONTENDERS)]
+    heading, *rows = done.output.splitlines()[: 1 + 2 * len(CONTENDERS)]
     assert heading.split() == ["transport", "time_us"]
-    assert [row.rsplit(maxsplit=1)[0] for row in rows] == [each.label for each in CONTENDERS.values()]
+    labels = [label for each in CONTENDERS.values() for label in (each.label, "searched")]
+    assert [row.rsplit(maxsplit=1)[0].strip() for row in rows] == labels
+
+
+def test_rows__the_searched_settings_are_of_the_search() -> None:
+    """Each is one of the grid, by the numbers that its classes have."""
+    for name in CONTENDERS:
+        searched = [_numbers(each) for each in roce_tuning.grid(name).values()]
+        assert _numbers(ROWS[f"{name}-searched"]) in searched
+        assert _numbers(ROWS[name]) == searched[0]  # the published one
+
+
+def _numbers(contender: Contender) -> list[object]:
+    topology = tree(leaves=2, hosts_per_leaf=1, spines=1, seed=1)
+    transport = contender.transport
+    settings = {
+        name: value for name in dir(transport) if name[0] != "_" and not callable(value := getattr(transport, name))
+    }
+    return [contender.switches.switches(topology), contender.config, str(settings)]
 
 
 def test_json__is_what_the_scenario_returns_and_a_flow_that_never_ends_is_null() -> None:
